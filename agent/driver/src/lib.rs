@@ -1,0 +1,1 @@
+//! What an executor links: an actor that receives tasks and reports their states.

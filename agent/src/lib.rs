@@ -1,0 +1,1 @@
+//! The agent: containers, executors, status updates, usage.

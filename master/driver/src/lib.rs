@@ -1,0 +1,1 @@
+//! What a framework links: an actor that finds the master, receives offers and launches tasks.

@@ -1,0 +1,1 @@
+//! The master: frameworks, agents, offers and tasks.

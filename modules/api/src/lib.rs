@@ -1,0 +1,1 @@
+//! The interface of each kind of module, and the --modules loader.

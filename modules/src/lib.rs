@@ -1,0 +1,1 @@
+//! The in-tree allocator, sorter, resource estimators and QoS controllers.

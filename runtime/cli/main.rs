@@ -1,0 +1,2 @@
+//! The `meros` binary.
+fn main() {}

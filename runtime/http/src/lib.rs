@@ -1,0 +1,1 @@
+//! The HTTP listener: health, version, metrics and process pages.

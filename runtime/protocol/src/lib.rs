@@ -1,0 +1,1 @@
+//! The words of the cluster: ids, infos, offers, task states and the messages between components.

@@ -1,0 +1,1 @@
+//! The Resources algebra: what an agent has and a task needs.

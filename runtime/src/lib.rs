@@ -1,0 +1,1 @@
+//! Actors on actix with names, pids, links, a clock, supervision, a wire codec and metrics.

@@ -1,0 +1,1 @@
+//! A synced, checksummed key-value store on sled, and its twin that forgets what was not synced.

@@ -1,0 +1,1 @@
+//! QUIC, Unix sockets and certificates under the runtime's links.
