@@ -7,7 +7,9 @@ use crate::{ProcessInfo, SpawnError};
 /// Do something with the actor and its context.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Do(Box<dyn FnOnce(&mut Diarist, &mut Context<Diarist>) + Send>);
+struct Do(Act);
+
+type Act = Box<dyn FnOnce(&mut Diarist, &mut Context<Diarist>) + Send>;
 
 impl Handler<Do> for Diarist {
     type Result = ();
