@@ -1,1 +1,3 @@
 //! The interface of each kind of module, and the --modules loader.
+
+pub mod allocator;
