@@ -1,0 +1,1 @@
+//! What a store on sled promises, shown over crashes between any two writes.
