@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
 
+/// How often sled's lock is tried before it counts as held by a stranger: some tenths of a second.
+const RELEASE_TRIES: usize = 200_000;
+
 /// The two moments at which a store touches its disk: in service a [`RealDisk`], in tests a stand-in
 /// that counts, or fails, or ends the story between two writes.
 pub trait Disk: Send {
@@ -59,6 +62,24 @@ impl DirectoryLock {
             Err(TryLockError::Error(error)) => Err(unusable(dir, error)),
         }
     }
+}
+
+/// Waits until sled has let go of its file `db`: a worker of its thread pool may hold a store's file a
+/// little longer than the store lives. The caller has the directory's lock, so nobody else is
+/// expected; if somebody is, the wait ends and sled's own lock refuses.
+pub(crate) fn await_release(dir: &Path) -> Result<(), StoreError> {
+    let file = match File::open(dir.join("db")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unusable(dir, error)),
+    };
+    for _ in 0..RELEASE_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            _ => break,
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the snapshots that sled was still writing when its process ended: it would take the

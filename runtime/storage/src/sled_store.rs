@@ -9,7 +9,7 @@
 //! * Commits of several changes go through the [`crate::journal`], never through a `Batch`.
 //! * A panic inside sled on damaged files is an error here.
 //!
-//! It never runs a thread that writes, never opens a directory twice, and never goes on after its disk
+//! It never writes without being asked to, never opens a directory twice, and never goes on after its disk
 //! has failed: it closes itself, because what the disk holds then is unknown.
 
 use std::cell::Cell;
@@ -63,6 +63,7 @@ impl SledStore {
         let dir = dir.as_ref();
         let lock = DirectoryLock::take(dir)?;
         disk::sweep(dir)?;
+        disk::await_release(dir)?;
         let db = guarded(|| open_sled(dir)).map_err(|error| unreadable(dir, error))?;
         let file = File::open(dir.join("db")).map_err(|error| disk::unusable(dir, error))?;
         let tree = |name: &str| {
