@@ -18,6 +18,8 @@ use crate::forgetful::ForgetfulStore;
 struct Watched {
     dir: PathBuf,
     syncs: Arc<AtomicU64>,
+    /// `w` for each write, `s` for each sync.
+    seen: Arc<Mutex<String>>,
     synced_inode: Arc<AtomicU64>,
     /// How many more writes succeed; `None`: all of them.
     writes_left: Option<u64>,
@@ -42,11 +44,13 @@ impl Disk for Watched {
         file.sync_data()?;
         self.synced_inode.store(file.metadata()?.ino(), SeqCst);
         self.syncs.fetch_add(1, SeqCst);
+        self.seen.lock().unwrap().push('s');
         self.copy();
         Ok(())
     }
 
     fn wrote(&mut self) -> io::Result<()> {
+        self.seen.lock().unwrap().push('w');
         self.copy();
         match &mut self.writes_left {
             Some(0) => Err(io::Error::other("the process was killed here")),
@@ -144,6 +148,21 @@ fn every_commit_syncs_the_file_of_the_log_before_it_returns() {
     }
     let log = fs::metadata(dir.path().join("db")).unwrap();
     assert_eq!(disk.synced_inode.load(SeqCst), log.ino());
+}
+
+#[test]
+fn the_journal_is_synced_before_its_changes_are_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Watched::default();
+    let mut store = SledStore::open_with(dir.path(), Box::new(disk.clone())).unwrap();
+    let mut commit = |changes, expected: &str| {
+        disk.seen.lock().unwrap().clear();
+        store.commit(changes).unwrap();
+        assert_eq!(*disk.seen.lock().unwrap(), expected);
+    };
+    commit(put("a", "one put needs no journal"), "ws");
+    commit(several(2, 10), "wswwww");
+    commit(several(2, VALUE_BYTES_MAX), "wwwwwswwww");
 }
 
 #[test]
