@@ -6,7 +6,7 @@
 //!   handle of its file `db`; its background flusher is off, for it would only sync at random moments.
 //! * Its blob files, for pages above a quarter of a segment, are never synced at all. A leaf holds up to
 //!   17 records, so segments are 8 MiB: no page of ours can become a blob.
-//! * Commits of several changes go through the [`crate::journal`], never through a `Batch`.
+//! * Commits of several changes go through the journal, never through a `Batch`.
 //! * A panic inside sled on damaged files is an error here.
 //!
 //! It never writes without being asked to, never opens a directory twice, and never goes on after its disk
