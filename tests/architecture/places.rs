@@ -58,12 +58,13 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
             &code_without_tests,
         ),
     ];
-    let elsewhere = rules.into_iter().filter(|(_, may, _)| !may);
-    let line = |(name, _, code): (&str, bool, &String)| Some((name, line_of_word(code, name)?));
-    elsewhere
-        .filter_map(line)
-        .map(|(name, line)| format!("{path}:{line} names {name}"))
-        .collect()
+    let mut faults = Vec::new();
+    for (name, may, code) in rules {
+        if let (false, Some(line)) = (may, line_of_word(code, name)) {
+            faults.push(format!("{path}:{line} names {name}"));
+        }
+    }
+    faults
 }
 
 /// The fault of a source file that does not say what it is.
