@@ -435,8 +435,7 @@ mod tests {
         let slots = |from: usize, by: usize| -> Resources {
             (from..2_000)
                 .step_by(by)
-                .map(|n| parse(&format!("cpus(r{n:05}):1")))
-                .flatten()
+                .flat_map(|n| parse(&format!("cpus(r{n:05}):1")))
                 .collect()
         };
         let mut sum = slots(0, 2);
