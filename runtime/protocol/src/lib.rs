@@ -1,1 +1,29 @@
-//! The words of the cluster: ids, infos, offers, task states and the messages between components.
+//! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
+//!
+//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `task`, `status`, `usage`, `view`), one file a message
+//! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
+//! message. Nothing here decides, remembers or does I/O.
+
+pub mod agent;
+pub mod duration;
+pub mod framework;
+pub mod id;
+pub mod message;
+pub mod offer;
+pub mod operation;
+pub mod status;
+pub mod task;
+pub mod usage;
+pub mod view;
+
+pub use agent::{AgentInfo, MasterInfo};
+pub use framework::{Capability, FrameworkInfo};
+pub use id::{
+    AgentId, ContainerId, ExecutorId, FrameworkId, InvalidId, MasterId, OfferId, OperationId,
+    TaskId, Uuid,
+};
+pub use offer::{Filters, Offer};
+pub use operation::Operation;
+pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
+pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};
+pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};

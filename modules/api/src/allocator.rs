@@ -1,0 +1,207 @@
+//! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
+//!
+//! Hears facts from the master, in the order they happened; answers with [`Granted`] and [`Withdrawn`]. Both sides may name a framework or
+//! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use resources::Resources;
+use runtime::{ActorRef, Pid, TellError, remote};
+use serde::{Deserialize, Serialize};
+
+/// Begin: tell grants to `master`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// Who hears [`Granted`] and [`Withdrawn`].
+    pub master: Pid,
+    /// How long after one run the next begins by itself; also the floor of every offer filter (1 s by default).
+    pub allocation_interval: Duration,
+    /// The weight of each role that has not weight 1; always above zero.
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// An agent may be offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentAdded {
+    /// Which; an earlier agent of that id is replaced.
+    pub agent_id: AgentId,
+    /// What it is and has.
+    pub info: AgentInfo,
+    /// What it lends, allocated and available together; all revocable.
+    pub oversubscribed: Resources,
+    /// What frameworks hold there already.
+    pub used: Vec<(FrameworkId, Resources)>,
+}
+
+/// An agent is no more; whatever was held there is free and gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRemoved {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
+/// An agent is to be offered, or not for the present.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentActivity {
+    /// Which.
+    pub agent_id: AgentId,
+    /// Whether it is offered.
+    pub active: bool,
+}
+
+/// What an agent lends has changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentOversubscribed {
+    /// Which.
+    pub agent_id: AgentId,
+    /// All it lends now, allocated and available together; all revocable.
+    pub total: Resources,
+}
+
+/// A framework may be offered to. Said again when its info has changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrameworkAdded {
+    /// Which.
+    pub framework_id: FrameworkId,
+    /// What it is.
+    pub info: FrameworkInfo,
+    /// Roles it wants nothing for at present.
+    pub suppressed_roles: BTreeSet<String>,
+    /// Whether it is offered anything at present.
+    pub active: bool,
+}
+
+/// A framework is no more. What it held was recovered before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameworkRemoved {
+    /// Which.
+    pub framework_id: FrameworkId,
+}
+
+/// A framework is to be offered to, or not for the present. Going inactive drops its filters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameworkActivity {
+    /// Which.
+    pub framework_id: FrameworkId,
+    /// Whether it is offered anything.
+    pub active: bool,
+}
+
+/// What was granted to a framework is free again: an offer was declined, rescinded or not used up, or a task has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// Who held it.
+    pub framework_id: FrameworkId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What; each resource bears the role it was allocated to.
+    pub resources: Resources,
+    /// For how long this framework wants nothing contained in it; `None` is no filter.
+    pub refuse: Option<Duration>,
+}
+
+/// A framework wants no offers for these of its roles; empty is all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suppressed {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which roles.
+    pub roles: BTreeSet<String>,
+}
+
+/// A framework wants offers again for these of its roles (empty is all), its filters there forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revived {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which roles.
+    pub roles: BTreeSet<String>,
+}
+
+/// These are the next offers. They count as held until recovered (S128).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Granted {
+    /// In the order they were decided.
+    pub grants: Vec<Grant>,
+}
+
+/// Resources of one agent for one framework in one role; regular and revocable ones are never in one grant (S61).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    /// To whom.
+    pub framework_id: FrameworkId,
+    /// In which role; the resources bear it as their allocation.
+    pub role: String,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What.
+    pub resources: Resources,
+}
+
+/// What was granted there and is only offered yet should be rescinded, as far as it contains any of this; then recovered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// Where.
+    pub agent_id: AgentId,
+    /// What is wanted back.
+    pub resources: Resources,
+}
+
+remote! { Begin = "allocator/begin" v1 }
+remote! { AgentAdded = "allocator/agent_added" v1 }
+remote! { AgentRemoved = "allocator/agent_removed" v1 }
+remote! { AgentActivity = "allocator/agent_activity" v1 }
+remote! { AgentOversubscribed = "allocator/agent_oversubscribed" v1 }
+remote! { FrameworkAdded = "allocator/framework_added" v1 }
+remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
+remote! { FrameworkActivity = "allocator/framework_activity" v1 }
+remote! { Recovered = "allocator/recovered" v1 }
+remote! { Suppressed = "allocator/suppressed" v1 }
+remote! { Revived = "allocator/revived" v1 }
+remote! { Granted = "allocator/granted" v1 }
+remote! { Withdrawn = "allocator/withdrawn" v1 }
+
+/// The master's hold on its allocator.
+#[derive(Clone)]
+pub struct AllocatorRef {
+    actor: ActorRef,
+}
+
+impl AllocatorRef {
+    /// Speaks to the allocator behind `actor`.
+    pub fn new(actor: ActorRef) -> Self {
+        Self { actor }
+    }
+
+    /// Whom it speaks to.
+    pub fn pid(&self) -> &Pid {
+        self.actor.pid()
+    }
+
+    /// Tells one of the facts of this file. An error means that the allocator is down or drowned.
+    pub fn tell<F: AllocatorFact>(&self, fact: F) -> Result<(), TellError> {
+        self.actor.tell(fact)
+    }
+}
+
+/// A fact that an allocator hears from the master.
+pub trait AllocatorFact: runtime::Remote<Result = ()> {}
+
+macro_rules! facts {
+    ($($fact:ty),*) => { $(impl AllocatorFact for $fact {})* };
+}
+facts!(
+    Begin,
+    AgentAdded,
+    AgentRemoved,
+    AgentActivity,
+    AgentOversubscribed,
+    FrameworkAdded,
+    FrameworkRemoved,
+    FrameworkActivity,
+    Recovered,
+    Suppressed,
+    Revived
+);

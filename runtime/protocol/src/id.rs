@@ -1,0 +1,211 @@
+//! Ids: short texts that name one thing each, checked at the door (SPEC 2.8, line "IDs").
+//!
+//! Outside they have Mesos' form (`<master>-S3`, `<master>-0007`, `<master>-O12`). They say nothing about what they name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The longest id accepted, in bytes.
+pub const ID_LENGTH_MAX: usize = 255;
+
+/// A text that cannot be an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} `{text}` is invalid: {problem}")]
+pub struct InvalidId {
+    /// Which id was meant, for example `task_id`.
+    pub kind: &'static str,
+    /// The text as given, cut to 80 characters.
+    pub text: String,
+    /// What is wrong and what was expected.
+    pub problem: &'static str,
+}
+
+fn check(kind: &'static str, text: &str) -> Result<(), InvalidId> {
+    let problem = if text.is_empty() {
+        "expected at least one character"
+    } else if text.len() > ID_LENGTH_MAX {
+        "expected at most 255 bytes"
+    } else if text == "." || text == ".." {
+        "`.` and `..` are path components"
+    } else if text.contains(['/', '\\']) {
+        "expected no slash and no backslash"
+    } else if text.chars().any(char::is_control) {
+        "expected no control character"
+    } else {
+        return Ok(());
+    };
+    let text = text.chars().take(80).collect();
+    Err(InvalidId {
+        kind,
+        text,
+        problem,
+    })
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Checks `text` and makes an id of it.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidId> {
+                check($kind, text.as_ref())?;
+                Ok(Self(Arc::from(text.as_ref())))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                Self::new(text)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::new(text).map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// One leadership of one master; the stem of all ids it mints.
+    MasterId = "master_id";
+    /// One agent, kept over its restarts while the master knows it.
+    AgentId = "agent_id";
+    /// One framework, kept over its schedulers' failovers.
+    FrameworkId = "framework_id";
+    /// One offer, used at most once.
+    OfferId = "offer_id";
+    /// One task; chosen by the framework, unique within it.
+    TaskId = "task_id";
+    /// One executor of one framework on one agent.
+    ExecutorId = "executor_id";
+    /// One container, that is one run of an executor.
+    ContainerId = "container_id";
+    /// One operation; chosen by the framework that wants feedback on it.
+    OperationId = "operation_id";
+}
+
+impl MasterId {
+    /// The id of the `number`th agent admitted by this master (`<master>-S3`).
+    pub fn agent(&self, number: u64) -> AgentId {
+        AgentId(format!("{self}-S{number}").into())
+    }
+
+    /// The id of the `number`th framework admitted by this master (`<master>-0007`).
+    pub fn framework(&self, number: u64) -> FrameworkId {
+        FrameworkId(format!("{self}-{number:04}").into())
+    }
+
+    /// The id of the `number`th offer made by this master (`<master>-O12`).
+    pub fn offer(&self, number: u64) -> OfferId {
+        OfferId(format!("{self}-O{number}").into())
+    }
+}
+
+impl From<&TaskId> for ExecutorId {
+    /// The executor that runs exactly one command task bears that task's id.
+    fn from(task: &TaskId) -> Self {
+        Self(task.0.clone())
+    }
+}
+
+/// Sixteen bytes that name one status update or container; minted from the node's seed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uuid({self})")
+    }
+}
+
+impl From<Uuid> for ContainerId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid.to_string().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_could_leave_its_directory_is_refused_with_its_name() {
+        for text in ["", ".", "..", "a/b", "a\\b", "a\nb"] {
+            let error = TaskId::new(text).unwrap_err();
+            assert!(error.to_string().starts_with("task_id `"), "{error}");
+        }
+        assert!(TaskId::new("x".repeat(255)).is_ok());
+        assert!(TaskId::new("x".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn minted_ids_have_the_form_mesos_users_know() {
+        let master = MasterId::new("20150618-112946-201330860-5050-2210").unwrap();
+        assert_eq!(
+            master.agent(1).as_str(),
+            "20150618-112946-201330860-5050-2210-S1"
+        );
+        assert_eq!(
+            master.framework(0).as_str(),
+            "20150618-112946-201330860-5050-2210-0000"
+        );
+        assert_eq!(
+            master.offer(12).as_str(),
+            "20150618-112946-201330860-5050-2210-O12"
+        );
+    }
+
+    #[test]
+    fn a_uuid_reads_as_uuids_do() {
+        assert_eq!(
+            Uuid([0xab; 16]).to_string(),
+            "abababab-abab-abab-abab-abababababab"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! What an operator's command asks of masters and agents.
+
+use runtime::remote;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ExecutorId, FrameworkId, TaskId};
+use crate::view::ClusterView;
+
+/// How does the cluster look?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewCluster;
+
+/// An operator wants this task killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillByOperator {
+    /// Which; there must be one framework that has it.
+    pub task_id: TaskId,
+    /// Whose, when several frameworks have a task of that id.
+    pub framework_id: Option<FrameworkId>,
+}
+
+/// A piece of a file in an executor's sandbox, please.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadSandbox {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which executor; its newest run is read.
+    pub executor_id: ExecutorId,
+    /// The file's path inside the sandbox, for example `stdout`.
+    pub path: String,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes at most; never more than 1 MiB are sent.
+    pub length: u32,
+}
+
+/// A piece of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePiece {
+    /// The bytes; empty at the end of the file.
+    pub data: Vec<u8>,
+    /// The file's size when it was read.
+    pub size: u64,
+}
+
+/// An operator's wish that cannot be met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum OperatorError {
+    /// There is no such thing.
+    #[error("{what} is not known here")]
+    NotFound {
+        /// What was asked for, for example ``task `t1` ``.
+        what: String,
+    },
+    /// There are several of that name.
+    #[error("{what} is ambiguous: name one of {candidates}")]
+    Ambiguous {
+        /// What was asked for.
+        what: String,
+        /// What it could be.
+        candidates: String,
+    },
+    /// It exists but cannot be read.
+    #[error("{what}: {reason}")]
+    Failed {
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+remote! { ViewCluster = "operator/view_cluster" v1 -> ClusterView }
+remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
+remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

@@ -1,0 +1,201 @@
+//! What a framework's scheduler and the master say to each other (SPEC 2.2, 2.3).
+
+use std::collections::BTreeSet;
+
+use runtime::{Pid, remote};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::MasterInfo;
+use crate::framework::FrameworkInfo;
+use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId, Uuid};
+use crate::offer::{Filters, Offer};
+use crate::operation::Operation;
+use crate::status::{TaskStatus, Termination};
+use crate::task::KillPolicy;
+
+/// This framework would like offers. With an id it takes over from its earlier scheduler (newest wins).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Subscribe {
+    /// Who it is.
+    pub framework: FrameworkInfo,
+    /// Where its scheduler hears.
+    pub scheduler: Pid,
+    /// Roles it wants no offers for at present.
+    pub suppressed_roles: BTreeSet<String>,
+}
+
+/// The framework is subscribed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscribed {
+    /// Its id, the old one if it had one.
+    pub framework_id: FrameworkId,
+    /// By whom.
+    pub master: MasterInfo,
+}
+
+/// The framework is not subscribed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum SubscriptionRefused {
+    /// The registry cannot answer just now: try again after a while.
+    #[error("not now: {reason}")]
+    NotNow {
+        /// For the log.
+        reason: String,
+    },
+    /// It will never be subscribed as it is.
+    #[error("{reason}")]
+    Never {
+        /// Names the field, the value and what was expected.
+        reason: String,
+    },
+}
+
+/// The framework takes these offers, all of one agent and one role, and wants this done with them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which offers.
+    pub offer_ids: Vec<OfferId>,
+    /// What to do, in order.
+    pub operations: Vec<Operation>,
+    /// What is not used is declined with these.
+    pub filters: Filters,
+}
+
+/// The framework does not want these offers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeclineOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which offers.
+    pub offer_ids: Vec<OfferId>,
+    /// For how long it wants none like them.
+    pub filters: Filters,
+}
+
+/// The framework wants offers again: its filters and suppressions end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviveOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// For which of its roles; empty is all.
+    pub roles: BTreeSet<String>,
+}
+
+/// The framework wants no more offers until it revives them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuppressOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// For which of its roles; empty is all.
+    pub roles: BTreeSet<String>,
+}
+
+/// The framework has this status in hand: it need not be sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcknowledgeStatus {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// The agent that sends it.
+    pub agent_id: AgentId,
+    /// Whose status.
+    pub task_id: TaskId,
+    /// Which status.
+    pub uuid: Uuid,
+}
+
+/// How are these tasks? Answered by [`StatusChanged`], each with reason `RECONCILIATION` and nothing to acknowledge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReconcileTasks {
+    /// Who asks.
+    pub framework_id: FrameworkId,
+    /// Which tasks, with their agents where known; empty is all that have not ended.
+    pub tasks: Vec<(TaskId, Option<AgentId>)>,
+}
+
+/// The task should end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillTask {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub task_id: TaskId,
+    /// How; `None` leaves it to the task's own policy.
+    pub kill_policy: Option<KillPolicy>,
+}
+
+/// The framework leaves for good: its tasks and executors end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TearDown {
+    /// Which.
+    pub framework_id: FrameworkId,
+}
+
+/// Bytes between a scheduler and an executor, in either direction; delivered at most once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameworkMessage {
+    /// Of which framework.
+    pub framework_id: FrameworkId,
+    /// On which agent.
+    pub agent_id: AgentId,
+    /// To or from which executor.
+    pub executor_id: ExecutorId,
+    /// The bytes.
+    pub data: Vec<u8>,
+}
+
+/// Here is something to choose from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OffersMade {
+    /// One or more.
+    pub offers: Vec<Offer>,
+}
+
+/// This offer is no longer valid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferRescinded {
+    /// Which.
+    pub offer_id: OfferId,
+}
+
+/// A task has a new state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusChanged {
+    /// The state, to be acknowledged if it bears a uuid.
+    pub status: TaskStatus,
+}
+
+/// An agent or one of its executors is no more (S133).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Which agent.
+    pub agent_id: AgentId,
+    /// Which executor; `None` is the whole agent.
+    pub executor_id: Option<ExecutorId>,
+    /// How the executor ended, where known.
+    pub termination: Option<Termination>,
+}
+
+/// This scheduler has been replaced, or its framework removed: it must stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameworkFailed {
+    /// Why.
+    pub message: String,
+}
+
+remote! { Subscribe = "scheduler/subscribe" v1 -> Result<Subscribed, SubscriptionRefused> }
+remote! { AcceptOffers = "scheduler/accept_offers" v1 }
+remote! { DeclineOffers = "scheduler/decline_offers" v1 }
+remote! { ReviveOffers = "scheduler/revive_offers" v1 }
+remote! { SuppressOffers = "scheduler/suppress_offers" v1 }
+remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
+remote! { ReconcileTasks = "scheduler/reconcile_tasks" v1 }
+remote! { KillTask = "scheduler/kill_task" v1 }
+remote! { TearDown = "scheduler/tear_down" v1 }
+remote! { FrameworkMessage = "scheduler/framework_message" v1 }
+remote! { OffersMade = "scheduler/offers_made" v1 }
+remote! { OfferRescinded = "scheduler/offer_rescinded" v1 }
+remote! { StatusChanged = "scheduler/status_changed" v1 }
+remote! { Lost = "scheduler/lost" v1 }
+remote! { FrameworkFailed = "scheduler/framework_failed" v1 }

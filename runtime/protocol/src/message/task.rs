@@ -1,0 +1,54 @@
+//! What a master and an agent say to each other about tasks (SPEC 5.2, 3.13).
+//!
+//! `KillTask`, `AcknowledgeStatus` and `FrameworkMessage` of [`super::scheduler`] are passed on as they are.
+
+use runtime::remote;
+use serde::{Deserialize, Serialize};
+
+use crate::framework::FrameworkInfo;
+use crate::id::{AgentId, ExecutorId, FrameworkId};
+use crate::status::{StatusUpdate, Termination};
+use crate::task::TaskInfo;
+
+/// These tasks have been validated and their resources booked: run them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunTasks {
+    /// Whose; its id is set.
+    pub framework: FrameworkInfo,
+    /// Which.
+    pub tasks: Vec<TaskInfo>,
+}
+
+/// A task has a new state. Sent again until the framework has acknowledged it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskUpdated {
+    /// On which agent.
+    pub agent_id: AgentId,
+    /// The update.
+    pub update: StatusUpdate,
+}
+
+/// An executor has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecutorExited {
+    /// On which agent.
+    pub agent_id: AgentId,
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub executor_id: ExecutorId,
+    /// How, where known.
+    pub termination: Option<Termination>,
+}
+
+/// The framework is no more: kill what runs for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShutDownFramework {
+    /// Which.
+    pub framework_id: FrameworkId,
+}
+
+remote! { RunTasks = "task/run_tasks" v1 }
+remote! { TaskUpdated = "task/task_updated" v1 }
+remote! { ExecutorExited = "task/executor_exited" v1 }
+remote! { ShutDownFramework = "task/shut_down_framework" v1 }
