@@ -3,7 +3,7 @@
 use transport::measure::{Load, messages};
 
 fn main() -> Result<(), transport::measure::Failure> {
-    let load = Load { asks: 1, rounds: 5, ..Load::default() };
+    let load = Load::default();
     let figures = messages(load)?;
     let print = |name: &str, figure: f64, limit: f64, count: u64| {
         let ratio = figure / limit;
@@ -13,7 +13,17 @@ fn main() -> Result<(), transport::measure::Failure> {
             figures.frame, load.rounds
         );
     };
-    print("remote_tell", figures.remote_tell, figures.remote_tell_limit, load.tells);
-    print("remote_ask", figures.remote_ask, figures.remote_ask_limit, load.asks);
+    print(
+        "remote_tell",
+        figures.remote_tell,
+        figures.remote_tell_limit,
+        load.tells,
+    );
+    print(
+        "remote_ask",
+        figures.remote_ask,
+        figures.remote_ask_limit,
+        load.asks,
+    );
     Ok(())
 }
