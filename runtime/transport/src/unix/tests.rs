@@ -128,7 +128,7 @@ fn a_ping_does_not_wait_for_a_large_message() {
         let agent = Agent::new();
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
-        executor.node.tell(&noter, large(0, 8 << 20)).unwrap();
+        executor.node.tell(&noter, large(0, 2 << 20)).unwrap();
         executor.node.tell(&noter, Pinged(1)).unwrap();
         assert_eq!(agent.hears(2).await, ["ping 1", "0"]);
     });
