@@ -22,7 +22,7 @@ use crate::mailbox::{Counts, Meter};
 use crate::node::Node;
 
 /// How many messages an actor handles before its neighbours get their turn.
-const TURN: u32 = 256;
+const TURN: u32 = 128;
 
 /// What an actor can do and know while it runs.
 pub struct Context<A: Actor<Context = Context<A>>> {
