@@ -5,8 +5,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::{StartError, Started, WorkDir, ZygoteLauncher, procfs};
 use common::*;
+use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher, procfs};
 use protocol::message::operator::ReadSandbox;
 use protocol::{CommandInfo, ExecutorId, KillPolicy, Reason, TaskInfo, TaskState, Termination};
 use runtime::memory::Network;
@@ -256,7 +256,7 @@ fn a_grandchild_does_not_outlive_its_task_not_even_in_a_session_of_its_own() {
     world(|world| async move {
         world.master.run(vec![shell("t", "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; sleep 0.2")]);
         assert_eq!(world.ends("t").await.state, TaskState::Finished);
-        assert_eq!(world.processes(), []);
+        assert_eq!(world.processes(), [0_i32; 0]);
     });
 }
 
@@ -326,7 +326,7 @@ fn when_the_agent_is_gone_nothing_it_started_is_left() {
         nix::poll::poll(&mut [], nix::poll::PollTimeout::from(10_u8)).unwrap();
         left = processes_of(&path);
     }
-    assert_eq!(left, []);
+    assert_eq!(left, [0_i32; 0]);
     drop(kept);
 }
 
@@ -448,6 +448,6 @@ fn two_hundred_tasks_in_one_go_all_finish() {
                 TaskState::Finished
             );
         }
-        assert_eq!(world.processes(), []);
+        assert_eq!(world.processes(), [0_i32; 0]);
     });
 }

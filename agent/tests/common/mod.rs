@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent::launcher::{Events, LaunchError, LaunchRequest};
-use agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
+use meros_agent::launcher::{Events, LaunchError, LaunchRequest};
+use meros_agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
 use module_api::qos_controller::{Corrections, InitializeQos, QosControllerRef};
 use module_api::resource_estimator::{InitializeEstimator, Oversubscribable, ResourceEstimatorRef};
 use module_api::{Fault, UsageUnavailable};
@@ -467,7 +467,7 @@ pub fn start_agent_with(
         resource_estimator: ResourceEstimatorRef::new(estimator.refer()),
         qos_controller: QosControllerRef::new(controller.refer()),
     };
-    agent::start(node, config, lock, launcher, modules).unwrap()
+    meros_agent::start(node, config, lock, launcher, modules).unwrap()
 }
 
 /// Waits, for at most so many seconds, until something holds.
