@@ -73,7 +73,7 @@ impl Handler<Apply> for Registrar {
         let (promise, reply) = promise();
         if self.waiting.len() >= WAITING_MAX {
             let reason = format!("{WAITING_MAX} operations wait for the disk already");
-            promise.keep(Err(RegistryError::NotNow { reason }));
+            promise.answer(Err(RegistryError::NotNow { reason }));
         } else {
             self.waiting.push_back((operation, promise));
             self.commit(ctx);
@@ -102,16 +102,16 @@ impl Registrar {
         if let Some(reason) = &self.broken {
             for (_, promise) in self.waiting.drain(..) {
                 let reason = reason.clone();
-                promise.keep(Err(RegistryError::Broken { reason }));
+                promise.answer(Err(RegistryError::Broken { reason }));
             }
             for promise in self.readers.drain(..) {
                 let reason = reason.clone();
-                promise.keep(Err(RegistryError::Broken { reason }));
+                promise.answer(Err(RegistryError::Broken { reason }));
             }
             return;
         }
         for promise in self.readers.drain(..) {
-            promise.keep(Ok(self.state.clone()));
+            promise.answer(Ok(self.state.clone()));
         }
         let mut changes = Changes::new();
         let mut answers = Vec::new();
@@ -122,7 +122,7 @@ impl Registrar {
             let applied = record::check(&operation).and_then(|()| self.state.apply(&operation));
             match applied.and_then(|touched| record::write(&self.state, &touched, &mut changes)) {
                 Ok(()) => answers.push((promise, self.state.version)),
-                Err(error) => promise.keep(Err(error)),
+                Err(error) => promise.answer(Err(error)),
             }
         }
         if answers.is_empty() {
@@ -144,7 +144,7 @@ impl Registrar {
         let error = match outcome {
             Committed::Synced => {
                 for (promise, version) in answers {
-                    promise.keep(Ok(Applied { version }));
+                    promise.answer(Ok(Applied { version }));
                 }
                 return;
             }
@@ -159,7 +159,7 @@ impl Registrar {
             }
         };
         for (promise, _) in answers {
-            promise.keep(Err(error.clone()));
+            promise.answer(Err(error.clone()));
         }
     }
 }
