@@ -15,6 +15,7 @@ pub mod frameworks;
 pub mod health;
 pub mod ids;
 mod kill;
+mod master;
 mod offering;
 pub mod offers;
 mod reconcile;
@@ -28,4 +29,5 @@ pub mod view;
 
 pub use config::{Config, InvalidConfig};
 pub use error::StartError;
+pub use master::{Master, Started, TakeSnapshot, start};
 pub use registry::{LocalRegistry, MemoryRegistry, Registry};
