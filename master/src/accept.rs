@@ -58,8 +58,7 @@ impl Books {
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
-        let (remaining, launched) =
-            self.launch_all(&call.framework_id, &taken, tasks, now, out);
+        let (remaining, launched) = self.launch_all(&call.framework_id, &taken, tasks, now, out);
         let freed = Freed {
             framework_id: call.framework_id.clone(),
             agent_id: taken.agent_id.clone(),
@@ -90,7 +89,9 @@ impl Books {
                     ))
                 })?;
             if !seen.insert(id) {
-                return Err(void(format!("offer_id is `{id}`: expected each offer once")));
+                return Err(void(format!(
+                    "offer_id is `{id}`: expected each offer once"
+                )));
             }
             let first = *first.get_or_insert(offer);
             if offer.agent_id != first.agent_id {
@@ -107,8 +108,8 @@ impl Books {
             }
             parts.push(&offer.resources);
         }
-        let first =
-            first.ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
+        let first = first
+            .ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
         if self.agents.connected(&first.agent_id).is_none() {
             return Err(Void {
                 reason: Reason::AgentDisconnected,

@@ -220,7 +220,8 @@ impl Books {
             return Err(format!("agent_id is `{id}`: expected a registered agent"));
         }
         let total = changed.total.clone();
-        self.agents.update(&id, |agent| agent.oversubscribed = total);
+        self.agents
+            .update(&id, |agent| agent.oversubscribed = total);
         out.allocator(ToAllocator::AgentOversubscribed(AgentOversubscribed {
             agent_id: id.clone(),
             total: changed.total,
