@@ -220,6 +220,8 @@ impl World {
 
     async fn on(network: Network, node: Node, config: Config, whims: Whims) -> World {
         let (pid, allocator, _) = recorder(&node, "allocator");
+        // Whichever incarnation has the name, as the registry of modules gives it.
+        let pid = Pid::new(pid.name(), pid.node().clone(), 0);
         let registry = FickleRegistry::new(whims.clone(), node.clock().clone());
         let allocator_ref = AllocatorRef::new(node.refer(pid));
         let started = start(&node, config, allocator_ref, Box::new(registry)).unwrap();
@@ -302,6 +304,11 @@ impl World {
     async fn books(&self) -> Arc<Books> {
         self.master.ask(TakeSnapshot, PATIENCE).await.unwrap()
     }
+}
+
+/// Makes a framework partition-aware.
+fn aware(info: &mut FrameworkInfo) {
+    info.capabilities.insert(Capability::PartitionAware);
 }
 
 fn resources(text: &str) -> Resources {

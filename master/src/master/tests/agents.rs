@@ -15,7 +15,9 @@ async fn one_task(
     world.settle().await;
     agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
     world.settle().await;
-    (world.allocator(), agent.heard(), scheduler.heard());
+    world.allocator();
+    agent.heard();
+    scheduler.heard();
     (world, (agent, a), (scheduler, f))
 }
 
@@ -56,8 +58,6 @@ fn an_agent_that_answers_no_ping_is_lost_after_exactly_seventy_five_seconds() {
 #[test]
 fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
     rehearse_network(|network| async move {
-        let aware =
-            |info: &mut FrameworkInfo| drop(info.capabilities.insert(Capability::PartitionAware));
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
@@ -157,13 +157,13 @@ fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
 #[test]
 fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_disowned() {
     rehearse_network(|network| async move {
-        let aware =
-            |info: &mut FrameworkInfo| drop(info.capabilities.insert(Capability::PartitionAware));
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
         world.settle().await;
-        (scheduler.heard(), agent.heard(), world.allocator());
+        scheduler.heard();
+        agent.heard();
+        world.allocator();
 
         let gone = FrameworkId::new("never-heard-of").unwrap();
         let tasks = vec![running(&gone, task("x", &a, "cpus:1"), TaskState::Running)];

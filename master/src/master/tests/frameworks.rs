@@ -18,7 +18,9 @@ async fn story(
     scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
     world.settle().await;
     world.offer(&scheduler, &f, &a, "cpus:2").await;
-    (world.allocator(), agent.heard(), scheduler.heard());
+    world.allocator();
+    agent.heard();
+    scheduler.heard();
     (world, (agent, a), (scheduler, f))
 }
 
@@ -178,8 +180,6 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
         let (silent, b) = world.agent("agent-2").await;
         silent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        let aware =
-            |info: &mut FrameworkInfo| drop(info.capabilities.insert(Capability::PartitionAware));
         let (scheduler, f) = world.framework("aware", aware).await;
         let (plain, g) = world.framework("plain", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -187,7 +187,9 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
         world.settle().await;
         agent.tell(update(&agent.node, &f, &a, "known", TaskState::Running));
         world.settle().await;
-        (scheduler.heard(), plain.heard(), scheduler.statuses());
+        scheduler.heard();
+        plain.heard();
+        scheduler.statuses();
 
         let unknown = AgentId::new("nobody").unwrap();
         let id = |text: &str| TaskId::new(text).unwrap();

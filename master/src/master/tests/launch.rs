@@ -191,7 +191,8 @@ fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        (agent.heard(), scheduler.heard());
+        agent.heard();
+        scheduler.heard();
         for id in ["t", "nobody"] {
             let task_id = TaskId::new(id).unwrap();
             scheduler.tell(KillTask {
@@ -299,7 +300,8 @@ fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        (world.allocator(), scheduler.heard());
+        world.allocator();
+        scheduler.heard();
         world.pass(29).await;
         assert_eq!(scheduler.heard(), Vec::<String>::new());
         world.pass(1).await;
@@ -319,7 +321,7 @@ fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources(
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world
             .framework("web", |info| {
-                drop(info.capabilities.insert(Capability::RevocableResources))
+                info.capabilities.insert(Capability::RevocableResources);
             })
             .await;
         let (plain, g) = world.framework("plain", |_| ()).await;
@@ -423,7 +425,9 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
         );
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         assert_eq!(offer.executor_ids.len(), 1);
-        (world.allocator(), agent.heard(), scheduler.heard());
+        world.allocator();
+        agent.heard();
+        scheduler.heard();
 
         let message = FrameworkMessage {
             framework_id: f.clone(),

@@ -12,7 +12,9 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let (rival, g) = world.framework("rival", |_| ()).await;
         let check = async |offers: &[&Offer], tasks: Vec<TaskInfo>, expected: &str, names: &str| {
-            (scheduler.heard(), scheduler.statuses(), agent.heard());
+            scheduler.heard();
+            scheduler.statuses();
+            agent.heard();
             scheduler.tell(accept(&f, offers, tasks));
             world.settle().await;
             assert_eq!(scheduler.heard(), [expected]);
@@ -137,8 +139,6 @@ fn a_partition_aware_framework_hears_dropped_where_others_hear_lost() {
     rehearse_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
-        let aware =
-            |info: &mut FrameworkInfo| drop(info.capabilities.insert(Capability::PartitionAware));
         let (scheduler, f) = world.framework("web", aware).await;
         scheduler.tell(accept(&f, &[], vec![task("t", &a, "cpus:1")]));
         world.settle().await;

@@ -73,7 +73,8 @@ fn what_the_registry_refuses_for_now_is_not_done_and_asked_again() {
             .unwrap()
             .framework_id;
 
-        (world.whims.refuse(not_now()), world.whims.refuse(not_now()));
+        world.whims.refuse(not_now());
+        world.whims.refuse(not_now());
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(75 + 15).await;
         assert_eq!(scheduler.heard(), Vec::<String>::new());
@@ -179,11 +180,22 @@ fn an_allocator_that_fell_is_told_everything_anew() {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.heard();
+        world.allocator();
         let allocator = world.node.whereis("allocator").unwrap();
         world.node.stop(&allocator);
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        let (_, raised, _) = recorder(&world.node, "allocator");
+        world.pass(1).await;
+        let anew = [
+            "begin",
+            "framework 0000 active true",
+            "agent S0 used [0000=cpus:1]",
+        ];
+        assert_eq!(raised.take(), anew);
     });
 }
