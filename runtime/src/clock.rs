@@ -1,0 +1,280 @@
+//! The clock: all time in a node comes from here.
+//!
+//! Monotonic time ([`Instant`]) and wall time ([`Timestamp`]) are different types, so that nobody
+//! subtracts one from the other. Each node has a clock of its own and with it a wall offset of its own.
+//! In rehearsals time stands still until everything is quiet, and then jumps to the next timer.
+//! It never reads a process-wide static, and nothing else in the house reads the machine's clocks.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::ops::{Add, Sub};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+/// Wall time at the start of every paused clock: 2026-01-01 00:00:00 UTC, in nanoseconds.
+const REHEARSAL_START: i64 = 1_767_225_600_000_000_000;
+/// Turns without any movement after which everything counts as quiet.
+const QUIET_TURNS: u32 = 64;
+/// Turns after which `settle` gives up on a system that never becomes quiet.
+const SETTLE_TURNS_MAX: u32 = 1_000_000;
+
+thread_local! {
+    /// How often anything moved on this thread: an actor ran or a link carried something.
+    static MOVED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Notes that something moved, so that `settle` goes on waiting.
+pub(crate) fn moved() {
+    MOVED.with(|count| count.set(count.get().wrapping_add(1)));
+}
+
+/// A node's source of time.
+#[derive(Clone)]
+pub struct Clock(Arc<Inner>);
+
+struct Inner {
+    start: tokio::time::Instant,
+    wall_at_start: i64,
+    wall_offset: AtomicI64,
+    paused: bool,
+}
+
+impl Clock {
+    /// The machine's time, from now on.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clocks"
+    )]
+    pub fn real() -> Self {
+        let since_epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self::starting_at(
+            i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX),
+            false,
+        )
+    }
+
+    /// Virtual time, which moves only when all is quiet. Needs a runtime whose time is paused, as
+    /// [`rehearse`](crate::rehearsal::rehearse) builds it. Every such clock starts at the same wall time.
+    pub fn paused() -> Self {
+        Self::starting_at(REHEARSAL_START, true)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clocks"
+    )]
+    fn starting_at(wall_at_start: i64, paused: bool) -> Self {
+        let start = tokio::time::Instant::now();
+        Self(Arc::new(Inner {
+            start,
+            wall_at_start,
+            wall_offset: AtomicI64::new(0),
+            paused,
+        }))
+    }
+
+    /// Whether this is virtual time.
+    pub fn is_paused(&self) -> bool {
+        self.0.paused
+    }
+
+    /// Monotonic time since this clock was made.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clocks"
+    )]
+    pub fn now(&self) -> Instant {
+        Instant(tokio::time::Instant::now().saturating_duration_since(self.0.start))
+    }
+
+    /// The date and time of day, with this node's offset.
+    pub fn wall(&self) -> Timestamp {
+        let run = i64::try_from(self.now().0.as_nanos()).unwrap_or(i64::MAX);
+        let offset = self.0.wall_offset.load(Ordering::Relaxed);
+        let nanos = self
+            .0
+            .wall_at_start
+            .saturating_add(run)
+            .saturating_add(offset);
+        Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+
+    /// Makes this node's wall time jump to this many nanoseconds from the true one. Monotonic time goes on.
+    pub fn set_wall_offset(&self, nanos: i64) {
+        self.0.wall_offset.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Ready after this long.
+    #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep(Box::pin(tokio::time::sleep(duration)))
+    }
+
+    /// Ready at this time; at once if it has passed.
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        self.sleep(at - self.now())
+    }
+
+    /// What the future gives, or [`Late`] if it gives nothing within this long.
+    pub async fn timeout<F: Future>(
+        &self,
+        duration: Duration,
+        future: F,
+    ) -> Result<F::Output, Late> {
+        let future = std::pin::pin!(future);
+        match futures_util::future::select(future, self.sleep(duration)).await {
+            futures_util::future::Either::Left((output, _)) => Ok(output),
+            futures_util::future::Either::Right(_) => Err(Late { after: duration }),
+        }
+    }
+
+    /// Lets this much virtual time pass: every timer due on the way fires in order, with everything it
+    /// sets in motion done before the next; then settles. Only in rehearsals: real time passes by itself.
+    pub async fn advance(&self, duration: Duration) {
+        debug_assert!(self.0.paused, "only paused time can be advanced");
+        self.settle().await;
+        self.sleep(duration).await;
+        self.settle().await;
+    }
+
+    /// Waits, without any time passing, until nothing moves any more. Only in rehearsals.
+    pub async fn settle(&self) {
+        debug_assert!(self.0.paused, "only paused time can settle");
+        let mut seen = MOVED.with(Cell::get);
+        let mut quiet = 0;
+        for _ in 0..SETTLE_TURNS_MAX {
+            tokio::task::yield_now().await;
+            let now = MOVED.with(Cell::get);
+            quiet = if now == seen { quiet + 1 } else { 0 };
+            seen = now;
+            if quiet >= QUIET_TURNS {
+                return;
+            }
+        }
+        tracing::warn!(turns = SETTLE_TURNS_MAX, "the rehearsal never became quiet");
+    }
+
+    /// Notes that something outside the actors moved (a simulated packet, say), so that
+    /// [`settle`](Self::settle) waits for what follows from it.
+    pub fn note_movement(&self) {
+        moved();
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock")
+            .field("now", &self.now())
+            .field("paused", &self.0.paused)
+            .finish()
+    }
+}
+
+/// A point in monotonic time, counted from the start of its node's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// How long after the clock's start this is.
+    pub fn since_start(self) -> Duration {
+        self.0
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+
+    /// Zero if `earlier` is in truth later.
+    fn sub(self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    fn sub(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_sub(duration))
+    }
+}
+
+/// A date and time of day: nanoseconds since 1970-01-01 UTC.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The time this many nanoseconds after 1970-01-01 UTC.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds since 1970-01-01 UTC, as Mesos writes times in its JSON.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// How long after the other this is; zero if it is not, since wall time may jump back.
+    pub fn saturating_since(self, earlier: Timestamp) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn add(self, duration: Duration) -> Timestamp {
+        Timestamp(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// A running timer; dropping it cancels it.
+#[must_use = "a timer does nothing unless awaited"]
+pub struct Sleep(Pin<Box<tokio::time::Sleep>>);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sleep")
+    }
+}
+
+/// Nothing came within the time allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing came within {after:?}")]
+pub struct Late {
+    /// The time allowed.
+    pub after: Duration,
+}

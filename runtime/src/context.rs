@@ -1,0 +1,291 @@
+//! The context an actor runs in: actix's own, plus who it is, where it lives and whom it watches.
+//!
+//! Implements actix's [`ActorContext`] and [`AsyncContext`], so everything written for actix works. It
+//! takes turns: after [`TURN`] messages the actor lets its neighbours on the thread run.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use actix::dev::{AsyncContextParts, ContextParts};
+use actix::fut::{ActorFuture, ActorFutureExt};
+use actix::{Actor, ActorContext, ActorState, Addr, AsyncContext, Handler, SpawnHandle};
+
+use crate::clock::{Clock, Instant, Sleep};
+use crate::exit::Exited;
+use crate::handle::{Handle, Incarnation, Seat};
+use crate::identity::Pid;
+use crate::link::Sender;
+use crate::mailbox::{Counts, Meter};
+use crate::node::Node;
+
+/// How many messages an actor handles before its neighbours get their turn.
+const TURN: u32 = 128;
+
+/// What an actor can do and know while it runs.
+pub struct Context<A: Actor<Context = Context<A>>> {
+    parts: ContextParts<A>,
+    node: Node,
+    pid: Pid,
+    seat: Arc<Seat<A>>,
+    incarnation: Arc<Incarnation<A>>,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) counts: Counts,
+    pub(crate) sender: Option<Arc<Sender>>,
+    /// Messages left in this turn.
+    turn: u32,
+    /// Futures that the mailbox waits for.
+    waits: usize,
+}
+
+impl<A: Actor<Context = Context<A>>> Context<A> {
+    pub(crate) fn new(
+        parts: ContextParts<A>,
+        node: Node,
+        seat: Arc<Seat<A>>,
+        incarnation: Arc<Incarnation<A>>,
+    ) -> Self {
+        let (pid, meter) = (incarnation.pid.clone(), incarnation.meter.clone());
+        let counts = Counts::default();
+        Self {
+            parts,
+            node,
+            pid,
+            seat,
+            incarnation,
+            meter,
+            counts,
+            sender: None,
+            turn: TURN,
+            waits: 0,
+        }
+    }
+
+    /// This incarnation's pid.
+    pub fn pid(&self) -> &Pid {
+        &self.pid
+    }
+
+    /// The node it lives on.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The node's clock.
+    pub fn clock(&self) -> &Clock {
+        self.node.clock()
+    }
+
+    /// A handle to this actor, which survives its restarts.
+    pub fn handle(&self) -> Handle<A> {
+        Handle::new(self.seat.clone())
+    }
+
+    /// Who sent the message being handled, if it came from another node; `None` for local ones, and in
+    /// timers and futures.
+    pub fn sender(&self) -> Option<&Sender> {
+        self.sender.as_deref()
+    }
+
+    /// Hear exactly one [`Exited`] when that actor ends, its node is lost, or at once if there is no such
+    /// actor. Linking twice is linking once.
+    pub fn link(&mut self, pid: &Pid)
+    where
+        A: Handler<Exited>,
+    {
+        let me = self.incarnation.clone();
+        let notify = Box::new(move |exited| me.tell_always(exited));
+        self.node.watch(pid, self.pid.incarnation(), notify);
+    }
+
+    /// Hear no more of that actor. An [`Exited`] already in the mailbox still comes.
+    pub fn unlink(&mut self, pid: &Pid) {
+        self.node.unwatch(pid, self.pid.incarnation());
+    }
+
+    /// Does this once, so much later, unless cancelled.
+    pub fn after<F>(&mut self, delay: Duration, act: F) -> SpawnHandle
+    where
+        F: FnOnce(&mut A, &mut Self) + 'static,
+    {
+        let sleep = self.clock().sleep(delay);
+        self.then(sleep, move |actor, (), ctx| act(actor, ctx))
+    }
+
+    /// Does this again and again, first after one period, until cancelled. Periods missed while the actor
+    /// was busy are skipped. A period below a millisecond counts as a millisecond.
+    pub fn every<F>(&mut self, period: Duration, act: F) -> SpawnHandle
+    where
+        F: FnMut(&mut A, &mut Self) + 'static,
+    {
+        let period = period.max(Duration::from_millis(1));
+        let due = self.clock().now() + period;
+        let sleep = self.clock().sleep(period);
+        AsyncContext::spawn(
+            self,
+            Every {
+                due,
+                period,
+                sleep,
+                act,
+            },
+        )
+    }
+
+    /// Cancels what [`after`](Self::after), [`every`](Self::every), [`then`](Self::then) or `spawn` began.
+    pub fn cancel(&mut self, handle: SpawnHandle) {
+        self.parts.cancel_future(handle);
+    }
+
+    /// Runs a future beside the mailbox, and comes back into the actor with its output.
+    pub fn then<T, F>(&mut self, future: T, act: F) -> SpawnHandle
+    where
+        T: Future + 'static,
+        F: FnOnce(&mut A, T::Output, &mut Self) + 'static,
+    {
+        let future = actix::fut::wrap_future::<T, A>(future);
+        AsyncContext::spawn(
+            self,
+            future.map(move |output, actor, ctx| act(actor, output, ctx)),
+        )
+    }
+
+    #[inline]
+    pub(crate) fn spend(&mut self) {
+        self.turn = self.turn.saturating_sub(1);
+    }
+
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn = TURN;
+    }
+
+    /// Whether the turn ended with messages perhaps still waiting.
+    pub(crate) fn turn_is_over(&self) -> bool {
+        self.turn == 0
+    }
+
+    /// Whether the mailbox waits for a future.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.waits > 0
+    }
+}
+
+/// A repeated timer.
+struct Every<F> {
+    due: Instant,
+    period: Duration,
+    sleep: Sleep,
+    act: F,
+}
+
+impl<F> Unpin for Every<F> {}
+
+impl<A, F> ActorFuture<A> for Every<F>
+where
+    A: Actor<Context = Context<A>>,
+    F: FnMut(&mut A, &mut Context<A>) + 'static,
+{
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<()> {
+        let this = self.get_mut();
+        while Pin::new(&mut this.sleep).poll(cx).is_ready() {
+            (this.act)(actor, ctx);
+            let now = ctx.clock().now();
+            this.due = next_due(this.due, this.period, now);
+            this.sleep = ctx.clock().sleep_until(this.due);
+        }
+        Poll::Pending
+    }
+}
+
+/// The first time after `now` that lies a whole number of periods after `due`.
+fn next_due(due: Instant, period: Duration, now: Instant) -> Instant {
+    let next = due + period;
+    if next > now {
+        return next;
+    }
+    let missed = (now - next).as_nanos() / period.as_nanos().max(1) + 1;
+    next + period.saturating_mul(u32::try_from(missed).unwrap_or(u32::MAX))
+}
+
+impl<A: Actor<Context = Self>> ActorContext for Context<A> {
+    fn stop(&mut self) {
+        self.parts.stop();
+    }
+
+    fn terminate(&mut self) {
+        self.parts.terminate();
+    }
+
+    fn state(&self) -> ActorState {
+        self.parts.state()
+    }
+}
+
+impl<A: Actor<Context = Self>> AsyncContext<A> for Context<A> {
+    fn address(&self) -> Addr<A> {
+        self.parts.address()
+    }
+
+    fn spawn<F>(&mut self, future: F) -> SpawnHandle
+    where
+        F: ActorFuture<A, Output = ()> + 'static,
+    {
+        self.parts.spawn(future)
+    }
+
+    fn wait<F>(&mut self, future: F)
+    where
+        F: ActorFuture<A, Output = ()> + 'static,
+    {
+        self.waits += 1;
+        self.parts
+            .wait(future.map(|(), _, ctx: &mut Self| ctx.waits -= 1));
+    }
+
+    #[inline]
+    fn waiting(&self) -> bool {
+        self.turn == 0 || self.parts.waiting() || self.meter.is_stopping_now()
+    }
+
+    fn cancel_future(&mut self, handle: SpawnHandle) -> bool {
+        self.parts.cancel_future(handle)
+    }
+}
+
+impl<A: Actor<Context = Self>> AsyncContextParts<A> for Context<A> {
+    fn parts(&mut self) -> &mut ContextParts<A> {
+        &mut self.parts
+    }
+}
+
+impl<A: Actor<Context = Self>> fmt::Debug for Context<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_periods_are_skipped_and_the_rhythm_is_kept() {
+        let at = |millis| Instant::default() + Duration::from_millis(millis);
+        let ten = Duration::from_millis(10);
+        assert_eq!(next_due(at(10), ten, at(10)), at(20));
+        assert_eq!(next_due(at(10), ten, at(19)), at(20));
+        assert_eq!(next_due(at(10), ten, at(20)), at(30));
+        assert_eq!(next_due(at(10), ten, at(57)), at(60));
+    }
+}

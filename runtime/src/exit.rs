@@ -1,0 +1,33 @@
+//! Exits: how an actor ended, told once to everyone who linked to it.
+
+use actix::Message;
+
+use crate::identity::Pid;
+
+/// The actor with this pid has ended, or can no longer be heard from. Comes exactly once per link,
+/// after the last message that was received from it.
+#[derive(Message, Clone, Debug, PartialEq, Eq)]
+#[rtype(result = "()")]
+pub struct Exited {
+    /// The pid as it was linked.
+    pub pid: Pid,
+    /// How it ended.
+    pub reason: Exit,
+}
+
+/// How an actor ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exit {
+    /// It stopped by itself or was told to.
+    #[error("stopped")]
+    Stopped,
+    /// A handler, timer or future of it panicked with these words.
+    #[error("panicked: {0}")]
+    Panicked(String),
+    /// Its node died or the connection broke, for this reason; the actor itself may still live.
+    #[error("node lost: {0}")]
+    NodeLost(String),
+    /// There was no such actor when the link was made.
+    #[error("no such process")]
+    NoProcess,
+}

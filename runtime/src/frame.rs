@@ -1,0 +1,413 @@
+//! Frames: what travels on a link, to the byte.
+//!
+//! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and for
+//! letters and replies a body in the [codec](crate::codec). The reader trusts nothing and copies nothing;
+//! it never panics, whatever the bytes.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::ask::AskError;
+use crate::codec::Garbled;
+use crate::exit::Exit;
+use crate::identity::Pid;
+use crate::message::Lane;
+
+/// Bytes of the length before each frame.
+pub(crate) const PREFIX: usize = 4;
+/// Set in the kind of a letter that travels in the ping lane.
+const IN_PING_LANE: u8 = 0x80;
+
+const TELL: u8 = 1;
+const ASK: u8 = 2;
+const REPLY: u8 = 3;
+const LINK: u8 = 4;
+const UNLINK: u8 = 5;
+const EXITED: u8 = 6;
+const FIND: u8 = 7;
+const FOUND: u8 = 8;
+const BULK_ANNOUNCE: u8 = 9;
+const PING: u8 = 10;
+
+/// One frame, as read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Frame<'a> {
+    Letter(Letter<'a>),
+    Reply {
+        correlation: u64,
+        outcome: Result<&'a [u8], AskError>,
+    },
+    Link(Target<'a>),
+    Unlink(Target<'a>),
+    Exited {
+        of: Target<'a>,
+        reason: Exit,
+    },
+    Find {
+        correlation: u64,
+        name: &'a str,
+    },
+    /// Incarnation 0: nobody has that name.
+    Found {
+        correlation: u64,
+        incarnation: u64,
+    },
+    /// A letter or reply whose body comes in a stream of its own.
+    BulkAnnounce {
+        token: u64,
+        length: u64,
+        header: &'a [u8],
+    },
+    /// Says only that somebody is there.
+    Ping,
+}
+
+/// A tell, or an ask if it has a correlation.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Letter<'a> {
+    pub(crate) lane: Lane,
+    pub(crate) id: u32,
+    pub(crate) version: u16,
+    pub(crate) to: Target<'a>,
+    pub(crate) from: Option<From<'a>>,
+    pub(crate) correlation: Option<u64>,
+    pub(crate) body: &'a [u8],
+}
+
+/// An actor on the reading node, or for `Exited` on the writing one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Target<'a> {
+    pub(crate) incarnation: u64,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Target<'a> {
+    pub(crate) fn of(pid: &'a Pid) -> Self {
+        Self {
+            incarnation: pid.incarnation(),
+            name: pid.name(),
+        }
+    }
+}
+
+/// The actor that sent a letter, and the epoch of its node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct From<'a> {
+    pub(crate) epoch: u64,
+    pub(crate) actor: Target<'a>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame without its length.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
+        let mut reader = Reader(bytes);
+        let kind = reader.u8()?;
+        let frame = match kind & !IN_PING_LANE {
+            TELL | ASK => return reader.letter(kind).map(Frame::Letter),
+            REPLY => return reader.reply(),
+            LINK => Frame::Link(reader.target()?),
+            UNLINK => Frame::Unlink(reader.target()?),
+            EXITED => Frame::Exited {
+                of: reader.target()?,
+                reason: reader.exit()?,
+            },
+            FIND => Frame::Find {
+                correlation: reader.u64()?,
+                name: reader.text()?,
+            },
+            FOUND => Frame::Found {
+                correlation: reader.u64()?,
+                incarnation: reader.u64()?,
+            },
+            BULK_ANNOUNCE => {
+                let (token, length) = (reader.u64()?, reader.u64()?);
+                return Ok(Frame::BulkAnnounce {
+                    token,
+                    length,
+                    header: reader.0,
+                });
+            }
+            PING => Frame::Ping,
+            other => {
+                return Err(Garbled::new(format!(
+                    "frame kind is {other}, expected 1 to 10"
+                )));
+            }
+        };
+        match reader.0.len() {
+            0 => Ok(frame),
+            left => Err(Garbled::new(format!(
+                "{left} bytes left over in a frame of kind {kind}"
+            ))),
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(|| {
+            Garbled::new(format!(
+                "frame ends where {count} more bytes were expected, {} left",
+                self.0.len()
+            ))
+        })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn u8(&mut self) -> Result<u8, Garbled> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Garbled> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Garbled> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Garbled> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Garbled> {
+        let length = self.u16()?;
+        let bytes = self.take(usize::from(length))?;
+        str::from_utf8(bytes).map_err(|error| Garbled::new(format!("text is not UTF-8: {error}")))
+    }
+
+    fn target(&mut self) -> Result<Target<'a>, Garbled> {
+        Ok(Target {
+            incarnation: self.u64()?,
+            name: self.text()?,
+        })
+    }
+
+    fn letter(mut self, kind: u8) -> Result<Letter<'a>, Garbled> {
+        let (id, version) = (self.u32()?, self.u16()?);
+        let incarnation = self.u64()?;
+        // The name matters only when there is no incarnation.
+        let name = if incarnation == 0 { self.text()? } else { "" };
+        let from = match self.u64()? {
+            0 => None,
+            incarnation => {
+                let epoch = self.u64()?;
+                Some(From {
+                    epoch,
+                    actor: Target {
+                        incarnation,
+                        name: self.text()?,
+                    },
+                })
+            }
+        };
+        let lane = if kind & IN_PING_LANE == 0 {
+            Lane::Ordinary
+        } else {
+            Lane::Ping
+        };
+        let correlation = if kind & !IN_PING_LANE == ASK {
+            Some(self.u64()?)
+        } else {
+            None
+        };
+        Ok(Letter {
+            lane,
+            id,
+            version,
+            to: Target { incarnation, name },
+            from,
+            correlation,
+            body: self.0,
+        })
+    }
+
+    fn reply(mut self) -> Result<Frame<'a>, Garbled> {
+        let correlation = self.u64()?;
+        let outcome = match self.u8()? {
+            0 => Ok(self.0),
+            1 => Err(AskError::Gone),
+            2 => Err(AskError::Full),
+            3 => Err(AskError::Refused {
+                reason: self.text()?.to_owned(),
+            }),
+            4 => Err(AskError::Garbled {
+                reason: self.text()?.to_owned(),
+            }),
+            other => {
+                return Err(Garbled::new(format!(
+                    "reply status is {other}, expected 0 to 4"
+                )));
+            }
+        };
+        if outcome.is_err() && !self.0.is_empty() {
+            return Err(Garbled::new(format!(
+                "{} bytes left over in a reply",
+                self.0.len()
+            )));
+        }
+        Ok(Frame::Reply {
+            correlation,
+            outcome,
+        })
+    }
+
+    fn exit(&mut self) -> Result<Exit, Garbled> {
+        Ok(match self.u8()? {
+            0 => Exit::Stopped,
+            1 => Exit::Panicked(self.text()?.to_owned()),
+            2 => Exit::NodeLost(self.text()?.to_owned()),
+            3 => Exit::NoProcess,
+            other => {
+                return Err(Garbled::new(format!(
+                    "exit reason is {other}, expected 0 to 3"
+                )));
+            }
+        })
+    }
+}
+
+/// Writes a letter up to its body.
+#[inline]
+pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
+    let kind = if letter.correlation.is_some() {
+        ASK
+    } else {
+        TELL
+    };
+    let lane = if letter.lane == Lane::Ping {
+        IN_PING_LANE
+    } else {
+        0
+    };
+    buffer.put_u8(kind | lane);
+    buffer.put_u32(letter.id);
+    buffer.put_u16(letter.version);
+    buffer.put_u64(letter.to.incarnation);
+    if letter.to.incarnation == 0 {
+        write_text(letter.to.name, buffer);
+    }
+    match letter.from {
+        None => buffer.put_u64(0),
+        Some(from) => {
+            buffer.put_u64(from.actor.incarnation);
+            buffer.put_u64(from.epoch);
+            write_text(from.actor.name, buffer);
+        }
+    }
+    if let Some(correlation) = letter.correlation {
+        buffer.put_u64(correlation);
+    }
+}
+
+/// Writes a good reply up to its body.
+pub(crate) fn write_answer(correlation: u64, buffer: &mut BytesMut) {
+    buffer.put_u8(REPLY);
+    buffer.put_u64(correlation);
+    buffer.put_u8(0);
+}
+
+/// Writes the announcement of a bulk of this length, whose header has been written already.
+pub(crate) fn write_announcement(token: u64, length: usize, header: &[u8], buffer: &mut BytesMut) {
+    buffer.put_u8(BULK_ANNOUNCE);
+    buffer.put_u64(token);
+    buffer.put_u64(length as u64);
+    buffer.put_slice(header);
+}
+
+/// Writes a frame that has no body.
+pub(crate) fn write_plain(frame: &Frame<'_>, buffer: &mut BytesMut) {
+    match frame {
+        Frame::Letter(letter) => write_letter(letter, buffer),
+        Frame::Reply {
+            correlation,
+            outcome,
+        } => write_failure(*correlation, outcome.as_ref().err(), buffer),
+        Frame::Link(target) => write_target(LINK, *target, buffer),
+        Frame::Unlink(target) => write_target(UNLINK, *target, buffer),
+        Frame::Exited { of, reason } => {
+            write_target(EXITED, *of, buffer);
+            write_exit(reason, buffer);
+        }
+        Frame::Find { correlation, name } => {
+            buffer.put_u8(FIND);
+            buffer.put_u64(*correlation);
+            write_text(name, buffer);
+        }
+        Frame::Found {
+            correlation,
+            incarnation,
+        } => {
+            buffer.put_u8(FOUND);
+            buffer.put_u64(*correlation);
+            buffer.put_u64(*incarnation);
+        }
+        Frame::BulkAnnounce {
+            token,
+            length,
+            header,
+        } => {
+            write_announcement(*token, *length as usize, header, buffer);
+        }
+        Frame::Ping => buffer.put_u8(PING),
+    }
+}
+
+fn write_failure(correlation: u64, error: Option<&AskError>, buffer: &mut BytesMut) {
+    buffer.put_u8(REPLY);
+    buffer.put_u64(correlation);
+    match error {
+        None => buffer.put_u8(0),
+        Some(AskError::Gone | AskError::Late { .. }) => buffer.put_u8(1),
+        Some(AskError::Full) => buffer.put_u8(2),
+        Some(AskError::Refused { reason }) => {
+            buffer.put_u8(3);
+            write_text(reason, buffer);
+        }
+        Some(AskError::Garbled { reason }) => {
+            buffer.put_u8(4);
+            write_text(reason, buffer);
+        }
+    }
+}
+
+fn write_exit(reason: &Exit, buffer: &mut BytesMut) {
+    match reason {
+        Exit::Stopped => buffer.put_u8(0),
+        Exit::Panicked(words) => {
+            buffer.put_u8(1);
+            write_text(words, buffer);
+        }
+        Exit::NodeLost(words) => {
+            buffer.put_u8(2);
+            write_text(words, buffer);
+        }
+        Exit::NoProcess => buffer.put_u8(3),
+    }
+}
+
+fn write_target(kind: u8, target: Target<'_>, buffer: &mut BytesMut) {
+    buffer.put_u8(kind);
+    buffer.put_u64(target.incarnation);
+    write_text(target.name, buffer);
+}
+
+/// Writes text, cut at the last whole character within what a frame can hold. Names are shorter than
+/// that by construction; only the words of a panic or a reason may be cut.
+fn write_text(text: &str, buffer: &mut BytesMut) {
+    let longest = text.len().min(usize::from(u16::MAX));
+    let length = (0..=longest)
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
+    buffer.put_u16(length as u16);
+    buffer.put_slice(&text.as_bytes()[..length]);
+}

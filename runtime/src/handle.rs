@@ -1,0 +1,297 @@
+//! Handles: how others speak to an actor whose type they know.
+//!
+//! A handle survives restarts of the actor: it speaks to whichever incarnation lives now. It never
+//! blocks, and it says at once when the mailbox is full or the actor is gone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use actix::dev::channel::AddressSender;
+use actix::{Actor, Handler, Message};
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, oneshot};
+
+use crate::ask::{Asking, Patience, TellError};
+use crate::context::Context;
+use crate::identity::Pid;
+use crate::link::Sender;
+use crate::mailbox::{Meter, Unwanted, postmarked};
+use crate::message::Remote;
+use crate::node::Node;
+
+/// One life of an actor, as senders see it.
+pub(crate) struct Incarnation<A: Actor> {
+    pub(crate) pid: Pid,
+    pub(crate) meter: Arc<Meter>,
+    address: AddressSender<A>,
+}
+
+impl<A: Actor<Context = Context<A>>> Incarnation<A> {
+    pub(crate) fn new(pid: Pid, meter: Arc<Meter>, address: AddressSender<A>) -> Self {
+        Self {
+            pid,
+            meter,
+            address,
+        }
+    }
+
+    /// Enqueues, or gives the message back with the reason.
+    #[inline]
+    pub(crate) fn tell<M>(
+        &self,
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<(), (M, TellError)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        if let Err(unwanted) = self.meter.reserve() {
+            return Err((message, unwanted.into()));
+        }
+        postmarked(origin, || self.address.do_send(message)).map_err(|error| {
+            self.meter.unreserve();
+            (error.into_inner(), TellError::Gone)
+        })
+    }
+
+    /// Enqueues whatever the bound says. If the actor has ended, nobody is left to care.
+    pub(crate) fn tell_always<M>(&self, message: M)
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        self.meter.reserve_always();
+        if postmarked(None, || self.address.do_send(message)).is_err() {
+            self.meter.unreserve();
+        }
+    }
+
+    /// Enqueues a question and gives the place where its reply will come.
+    #[inline]
+    pub(crate) fn ask<M>(
+        &self,
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<oneshot::Receiver<M::Result>, (M, TellError)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        if let Err(unwanted) = self.meter.reserve() {
+            return Err((message, unwanted.into()));
+        }
+        postmarked(origin, || self.address.send(message)).map_err(|error| {
+            self.meter.unreserve();
+            (error.into_inner(), TellError::Gone)
+        })
+    }
+}
+
+impl From<Unwanted> for TellError {
+    fn from(unwanted: Unwanted) -> Self {
+        match unwanted {
+            Unwanted::Full => TellError::Full,
+            Unwanted::Gone => TellError::Gone,
+        }
+    }
+}
+
+/// A wish that the actor end, which also ends the wait before a restart.
+#[derive(Default)]
+pub(crate) struct Halt {
+    wished: AtomicBool,
+    changed: Notify,
+}
+
+impl Halt {
+    pub(crate) fn wish(&self) {
+        self.wished.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_wished(&self) -> bool {
+        self.wished.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn wished(&self) {
+        while !self.is_wished() {
+            let changed = self.changed.notified();
+            if self.is_wished() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Where the incarnations of one actor follow each other.
+pub(crate) struct Seat<A: Actor> {
+    node: Node,
+    pub(crate) halt: Arc<Halt>,
+    /// Most actors never fall, so the first life is reached without looking at `later`.
+    first: Arc<Incarnation<A>>,
+    later: ArcSwapOption<Incarnation<A>>,
+}
+
+impl<A: Actor<Context = Context<A>>> Seat<A> {
+    pub(crate) fn new(node: &Node, first: Arc<Incarnation<A>>) -> Self {
+        Self {
+            node: node.clone(),
+            halt: Arc::default(),
+            first,
+            later: ArcSwapOption::empty(),
+        }
+    }
+
+    pub(crate) fn take(&self, incarnation: Arc<Incarnation<A>>) {
+        self.later.store(Some(incarnation));
+    }
+
+    fn newest(&self) -> Arc<Incarnation<A>> {
+        self.later.load_full().unwrap_or_else(|| self.first.clone())
+    }
+}
+
+/// Speaks to an actor of type `A`, wherever on this node it runs and however often it was restarted.
+pub struct Handle<A: Actor<Context = Context<A>>> {
+    seat: Arc<Seat<A>>,
+}
+
+impl<A: Actor<Context = Context<A>>> Handle<A> {
+    pub(crate) fn new(seat: Arc<Seat<A>>) -> Self {
+        Self { seat }
+    }
+
+    /// Sends a message that expects nothing back. At most once, and in order with everything else that
+    /// this sender told and asked before.
+    #[inline]
+    pub fn tell<M>(&self, message: M) -> Result<(), TellError>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        match self.seat.first.tell(message, None) {
+            Ok(()) => Ok(()),
+            Err((message, TellError::Gone)) => self.tell_later(message),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    #[cold]
+    fn tell_later<M>(&self, message: M) -> Result<(), TellError>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        let later = self.seat.later.load();
+        let later = later.as_ref().ok_or(TellError::Gone)?;
+        later.tell(message, None).map_err(|(_, error)| error)
+    }
+
+    /// Asks a question. It is sent now, in order with everything told before, and dropping the returned
+    /// future does not take it back.
+    #[inline]
+    pub fn ask<M>(&self, message: M, patience: impl Into<Patience>) -> Asking<M::Result>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        let asked = match self.seat.first.ask(message, None) {
+            Err((message, TellError::Gone)) => match &*self.seat.later.load() {
+                Some(later) => later.ask(message, None).map_err(|(_, error)| error),
+                None => Err(TellError::Gone),
+            },
+            asked => asked.map_err(|(_, error)| error),
+        };
+        match asked {
+            Ok(reply) => Asking::local(self.seat.node.clock(), patience.into(), reply),
+            Err(error) => Asking::failed(self.seat.node.clock(), error.into()),
+        }
+    }
+
+    /// The pid of the newest incarnation.
+    pub fn pid(&self) -> Pid {
+        self.seat.newest().pid.clone()
+    }
+
+    /// An untyped reference to the newest incarnation, for remote messages.
+    pub fn refer(&self) -> ActorRef {
+        ActorRef::new(&self.seat.node, self.pid())
+    }
+
+    /// Ends the actor once its queue is handled; it takes nothing more and is not restarted.
+    pub fn stop(&self) {
+        self.seat.halt.wish();
+        self.seat.newest().meter.drain();
+    }
+
+    /// Whether the newest incarnation still takes messages.
+    pub fn is_alive(&self) -> bool {
+        let meter = &self.seat.newest().meter;
+        !meter.is_closed() && !meter.is_draining()
+    }
+}
+
+impl<A: Actor<Context = Context<A>>> Clone for Handle<A> {
+    fn clone(&self) -> Self {
+        Self {
+            seat: self.seat.clone(),
+        }
+    }
+}
+
+impl<A: Actor<Context = Context<A>>> fmt::Debug for Handle<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.pid())
+    }
+}
+
+/// Speaks to the actor with some pid, on this node or another, in remote messages.
+#[derive(Clone)]
+pub struct ActorRef {
+    node: Node,
+    pid: Pid,
+}
+
+impl ActorRef {
+    pub(crate) fn new(node: &Node, pid: Pid) -> Self {
+        Self {
+            node: node.clone(),
+            pid,
+        }
+    }
+
+    /// Sends a message that expects nothing back; at most once, in order.
+    pub fn tell<M: Remote>(&self, message: M) -> Result<(), TellError> {
+        self.node.tell(&self.pid, message)
+    }
+
+    /// Asks a question. It is sent now; dropping the returned future does not take it back.
+    pub fn ask<M: Remote>(&self, message: M, patience: impl Into<Patience>) -> Asking<M::Result> {
+        self.node.ask(&self.pid, message, patience)
+    }
+
+    /// Whom it speaks to.
+    pub fn pid(&self) -> &Pid {
+        &self.pid
+    }
+
+    /// The node it speaks from.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl fmt::Debug for ActorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ActorRef({})", self.pid)
+    }
+}

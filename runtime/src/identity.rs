@@ -1,0 +1,232 @@
+//! Identity: who a node, an actor and a peer are.
+//!
+//! Plain values: they hear nothing, remember nothing but their parts, and are cheap to clone.
+//! They never look anything up; the registry and the links do that.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// One start of one node: its name and an epoch drawn at random at that start.
+///
+/// A node that was restarted is another node, so nobody mistakes its actors for the ones that died.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeId {
+    name: Arc<str>,
+    epoch: u64,
+}
+
+impl NodeId {
+    /// The node of this name that drew this epoch.
+    pub fn new(name: impl Into<Arc<str>>, epoch: u64) -> Self {
+        Self {
+            name: name.into(),
+            epoch,
+        }
+    }
+
+    /// The name the operator gave, the same after a restart.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number drawn when the node started.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+impl Hash for NodeId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.epoch.hash(state); // Random already, and equal ids have equal epochs.
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:016x}", self.name, self.epoch)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One incarnation of one actor on one node, written `name@node#incarnation`.
+///
+/// Incarnation 0 is a look-up address: whoever has the name when the message arrives.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pid {
+    name: Arc<str>,
+    node: NodeId,
+    incarnation: u64,
+}
+
+impl Pid {
+    /// The pid with these parts. Incarnation 0 means whoever has the name.
+    pub fn new(name: impl Into<Arc<str>>, node: NodeId, incarnation: u64) -> Self {
+        Self {
+            name: name.into(),
+            node,
+            incarnation,
+        }
+    }
+
+    /// The actor's name on its node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The node it lives on.
+    pub fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    /// Which life of that actor, counted per node from 1; 0 is whoever has the name.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}#{}", self.name, self.node, self.incarnation)
+    }
+}
+
+impl fmt::Debug for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a node is in the cluster. Its certificate says so, and actors choose whom they hear by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Offers resources and keeps the registry.
+    Master,
+    /// Runs tasks on one machine.
+    Agent,
+    /// Schedules tasks through a scheduler driver.
+    Framework,
+    /// Runs one framework's tasks beside an agent.
+    Executor,
+    /// A person's command line or page.
+    Operator,
+    /// A module in a process of its own.
+    Module,
+}
+
+impl Role {
+    /// Every role, in the order of their wire numbers.
+    pub const ALL: [Role; 6] = [
+        Role::Master,
+        Role::Agent,
+        Role::Framework,
+        Role::Executor,
+        Role::Operator,
+        Role::Module,
+    ];
+
+    /// The lower-case word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Master => "master",
+            Role::Agent => "agent",
+            Role::Framework => "framework",
+            Role::Executor => "executor",
+            Role::Operator => "operator",
+            Role::Module => "module",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        Role::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| UnknownRole {
+                found: text.to_owned(),
+            })
+    }
+}
+
+/// A set of roles in one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roles(u8);
+
+impl Roles {
+    pub(crate) fn of(roles: &[Role]) -> Self {
+        Self(roles.iter().fold(0, |set, role| set | 1 << *role as u8))
+    }
+
+    pub(crate) fn contains(self, role: Role) -> bool {
+        self.0 & (1 << role as u8) != 0
+    }
+}
+
+/// Who is on the other end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The node, as its hello named it.
+    pub node: NodeId,
+    /// Its role, as its certificate or its socket's credentials proved it.
+    pub role: Role,
+    /// Where it can be dialled again; empty if it cannot.
+    pub address: String,
+}
+
+/// The text is not a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("role is {found:?}, expected one of master, agent, framework, executor, operator, module")]
+pub struct UnknownRole {
+    /// What stood there.
+    pub found: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_reads_as_name_at_node_and_incarnation() {
+        let pid = Pid::new("registrar", NodeId::new("master-1", 0x3fa), 7);
+        assert_eq!(pid.to_string(), "registrar@master-1.00000000000003fa#7");
+    }
+
+    #[test]
+    fn every_role_reads_back_from_its_word_and_nothing_else_is_a_role() {
+        for role in Role::ALL {
+            assert_eq!(role.to_string().parse(), Ok(role));
+        }
+        assert_eq!(
+            "Master".parse::<Role>(),
+            Err(UnknownRole {
+                found: "Master".into()
+            })
+        );
+    }
+
+    #[test]
+    fn a_role_set_holds_what_was_put_in() {
+        let set = Roles::of(&[Role::Agent, Role::Module]);
+        assert_eq!(
+            Role::ALL.map(|role| set.contains(role)),
+            [false, true, false, false, false, true]
+        );
+    }
+}

@@ -1,0 +1,485 @@
+//! The incoming half of a link: from bytes to mailboxes.
+//!
+//! Remembers who has sent before (so that a sender costs one look-up), and what waits for a bulk: later
+//! letters to the same actor, and exits. Everything it keeps is bounded, and whatever the bytes are it
+//! answers with [`Garbled`] and never panics.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+
+use crate::ask::{AskError, TellError};
+use crate::codec::{BODY_MAX, Garbled};
+use crate::frame::{self, Frame, Letter, PREFIX};
+use crate::identity::{Peer, Pid};
+use crate::link::{Answer, Connection, Sender};
+use crate::lock;
+use crate::message::Lane;
+use crate::node::Node;
+use crate::process::Unheard;
+use crate::registry::Entry;
+
+/// Senders remembered; when there are more, all are learned anew.
+const SENDERS_MAX: usize = 4096;
+/// Bytes that may wait for bulks.
+const HELD_MAX: usize = 2 * BODY_MAX;
+/// Bulks that may be under way at once.
+const BULKS_MAX: usize = 1024;
+
+pub(crate) struct Inbox {
+    peer: Peer,
+    nobody: Arc<Sender>,
+    senders: FxHashMap<u64, Arc<Sender>>,
+    /// Announced bulks that have not arrived, by token: their headers and lengths.
+    announced: BTreeMap<u64, (Vec<u8>, u64)>,
+    /// Bulks that arrived before their announcement.
+    early: BTreeMap<u64, Bytes>,
+    /// What waits, by the incarnation it is for, in order.
+    held: BTreeMap<u64, VecDeque<Held>>,
+    /// Exits that wait for every bulk announced before them, by the newest such token.
+    exits: VecDeque<(u64, Vec<u8>)>,
+    held_bytes: usize,
+}
+
+enum Held {
+    /// The place of a bulk that has not arrived.
+    Awaited(u64),
+    /// A bulk that has arrived while an earlier one has not.
+    Arrived { header: Vec<u8>, body: Bytes },
+    /// An ordinary frame.
+    Frame(Vec<u8>),
+}
+
+impl Held {
+    fn size(&self) -> usize {
+        match self {
+            Held::Awaited(_) => 0,
+            Held::Arrived { header, body } => header.len() + body.len(),
+            Held::Frame(frame) => frame.len(),
+        }
+    }
+}
+
+/// What one call of `deliver` works with.
+struct Delivery<'a> {
+    connection: &'a Arc<Connection>,
+    node: Node,
+    inbox: &'a mut Inbox,
+    /// The actor the last letter was for: letters come in runs.
+    last: Option<Arc<Entry>>,
+}
+
+impl Inbox {
+    pub(crate) fn new(peer: &Peer) -> Self {
+        Self {
+            nobody: Arc::new(Sender {
+                peer: peer.clone(),
+                pid: None,
+            }),
+            peer: peer.clone(),
+            senders: FxHashMap::default(),
+            announced: BTreeMap::new(),
+            early: BTreeMap::new(),
+            held: BTreeMap::new(),
+            exits: VecDeque::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// Handles every whole frame at the front of the bytes.
+    pub(crate) fn deliver(
+        connection: &Arc<Connection>,
+        bytes: &mut BytesMut,
+    ) -> Result<(), Garbled> {
+        let Some(node) = connection.node.upgrade() else {
+            return Ok(());
+        };
+        let mut inbox = lock(&connection.inbox);
+        let mut delivery = Delivery {
+            connection,
+            node,
+            inbox: &mut inbox,
+            last: None,
+        };
+        let (mut at, mut frames) = (0, 0);
+        let result = loop {
+            match whole_frame(&bytes[at..], connection.frame_max) {
+                Ok(Some(frame)) => {
+                    if let Err(garbled) = delivery.frame(frame) {
+                        break Err(garbled);
+                    }
+                    at += PREFIX + frame.len();
+                    frames += 1;
+                }
+                Ok(None) => break Ok(()),
+                Err(garbled) => break Err(garbled),
+            }
+        };
+        connection.delivered.fetch_add(frames, Ordering::Relaxed);
+        bytes.advance(at);
+        result
+    }
+
+    /// Handles a bulk, and what waited for it.
+    pub(crate) fn deliver_bulk(
+        connection: &Arc<Connection>,
+        token: u64,
+        body: Bytes,
+    ) -> Result<(), Garbled> {
+        let Some(node) = connection.node.upgrade() else {
+            return Ok(());
+        };
+        let mut inbox = lock(&connection.inbox);
+        Delivery {
+            connection,
+            node,
+            inbox: &mut inbox,
+            last: None,
+        }
+        .bulk(token, body)
+    }
+
+    fn sender(&mut self, from: Option<frame::From<'_>>) -> Result<Arc<Sender>, Garbled> {
+        let Some(from) = from else {
+            return Ok(self.nobody.clone());
+        };
+        if from.epoch != self.peer.node.epoch() {
+            let reason = format!(
+                "sender's node has epoch {:016x}, the link's peer is {}",
+                from.epoch, self.peer.node
+            );
+            return Err(Garbled { reason });
+        }
+        let known = self.senders.get(&from.actor.incarnation);
+        if let Some(known) = known
+            && known
+                .pid
+                .as_ref()
+                .is_some_and(|pid| pid.name() == from.actor.name)
+        {
+            return Ok(known.clone());
+        }
+        if self.senders.len() >= SENDERS_MAX {
+            self.senders.clear();
+        }
+        let pid = Pid::new(
+            from.actor.name,
+            self.peer.node.clone(),
+            from.actor.incarnation,
+        );
+        let sender = Arc::new(Sender {
+            peer: self.peer.clone(),
+            pid: Some(pid),
+        });
+        self.senders.insert(from.actor.incarnation, sender.clone());
+        Ok(sender)
+    }
+
+    fn hold(&mut self, incarnation: u64, held: Held) -> Result<(), Garbled> {
+        self.grow(held.size())?;
+        self.held.entry(incarnation).or_default().push_back(held);
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), Garbled> {
+        self.held_bytes += bytes;
+        if self.held_bytes > HELD_MAX {
+            return Err(Garbled::new(format!(
+                "more than {HELD_MAX} bytes wait for a bulk"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The first frame without its length, if it is there whole.
+fn whole_frame(bytes: &[u8], frame_max: usize) -> Result<Option<&[u8]>, Garbled> {
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes(*prefix) as usize;
+    if length == 0 || length > frame_max {
+        return Err(Garbled::new(format!(
+            "frame of {length} bytes, expected 1 to {frame_max}"
+        )));
+    }
+    Ok(rest.get(..length))
+}
+
+impl Delivery<'_> {
+    #[inline]
+    fn frame(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
+        match Frame::read(bytes)? {
+            Frame::Letter(letter) => self.letter(&letter, bytes),
+            Frame::Reply {
+                correlation,
+                outcome,
+            } => {
+                self.connection.replied(correlation, outcome);
+                Ok(())
+            }
+            Frame::Link(target) => {
+                self.node
+                    .watch_for_peer(self.connection, target.incarnation, target.name);
+                Ok(())
+            }
+            Frame::Unlink(target) => {
+                self.node
+                    .unwatch_for_peer(self.connection, target.incarnation, target.name);
+                Ok(())
+            }
+            Frame::Exited { of, reason } => {
+                if let Some((&newest, _)) = self.inbox.announced.last_key_value() {
+                    self.inbox.grow(bytes.len())?;
+                    self.inbox.exits.push_back((newest, bytes.to_vec()));
+                    return Ok(());
+                }
+                let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
+                self.node.ended_elsewhere(&pid, &reason);
+                Ok(())
+            }
+            Frame::Find { correlation, name } => {
+                let incarnation = self.node.whereis(name).map_or(0, |pid| pid.incarnation());
+                self.connection.write_plain(&Frame::Found {
+                    correlation,
+                    incarnation,
+                });
+                Ok(())
+            }
+            Frame::Found {
+                correlation,
+                incarnation,
+            } => {
+                self.connection
+                    .replied(correlation, Ok(&incarnation.to_be_bytes()));
+                Ok(())
+            }
+            Frame::BulkAnnounce {
+                token,
+                length,
+                header,
+            } => self.announced(token, length, header),
+            Frame::Ping => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, letter: &Letter<'_>) -> Option<&Arc<Entry>> {
+        let wanted = letter.to.incarnation;
+        let same = wanted != 0
+            && self
+                .last
+                .as_ref()
+                .is_some_and(|last| last.pid.incarnation() == wanted);
+        if !same {
+            self.last = self.node.registry().find(wanted, letter.to.name);
+        }
+        self.last.as_ref()
+    }
+
+    #[inline]
+    fn letter(&mut self, letter: &Letter<'_>, bytes: &[u8]) -> Result<(), Garbled> {
+        if !self.inbox.held.is_empty() && letter.lane == Lane::Ordinary {
+            let incarnation = self.find(letter).map_or(0, |entry| entry.pid.incarnation());
+            if self.inbox.held.contains_key(&incarnation) {
+                return self.inbox.hold(incarnation, Held::Frame(bytes.to_vec()));
+            }
+        }
+        self.open(letter)
+    }
+
+    /// Puts a letter into its actor's mailbox, or says why not.
+    #[inline]
+    fn open(&mut self, letter: &Letter<'_>) -> Result<(), Garbled> {
+        let sender = self.inbox.sender(letter.from)?;
+        let answer = letter.correlation.map(|correlation| Answer {
+            connection: self.connection.clone(),
+            correlation,
+        });
+        let Some(entry) = self.find(letter).cloned() else {
+            self.node.counts().unknown_process();
+            return self.refuse(letter, AskError::Gone);
+        };
+        let Some(ear) = entry.ears.ear(letter.id, letter.version) else {
+            self.node.counts().unknown_message();
+            let reason = format!(
+                "{} does not hear message {:08x} v{}",
+                entry.pid, letter.id, letter.version
+            );
+            return self.refuse(letter, AskError::Refused { reason });
+        };
+        if !ear.roles.contains(self.connection.peer.role) {
+            self.node.counts().wrong_role();
+            let reason = format!(
+                "{} does not hear {} from role {}",
+                entry.pid, ear.name, self.connection.peer.role
+            );
+            return self.refuse(letter, AskError::Refused { reason });
+        }
+        match ear.hear(&*entry.body, letter.body, sender, answer) {
+            Ok(()) => Ok(()),
+            Err(Unheard::Told(error)) => {
+                if error == TellError::Full {
+                    self.node.counts().mailbox_full();
+                }
+                self.refuse(letter, error.into())
+            }
+            Err(Unheard::Garbled(Garbled { reason })) => Err(Garbled {
+                reason: format!("{} v{} {reason}", ear.name, ear.version),
+            }),
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, letter: &Letter<'_>, error: AskError) -> Result<(), Garbled> {
+        tracing::debug!(peer = %self.connection.peer.node, to = ?letter.to, %error, "message not taken");
+        if let Some(correlation) = letter.correlation {
+            self.connection.fail(correlation, error);
+        }
+        Ok(())
+    }
+
+    fn announced(&mut self, token: u64, length: u64, header: &[u8]) -> Result<(), Garbled> {
+        if length > BODY_MAX as u64 {
+            return Err(Garbled::new(format!(
+                "bulk of {length} bytes, expected at most {BODY_MAX}"
+            )));
+        }
+        if self.inbox.announced.len() >= BULKS_MAX || self.inbox.announced.contains_key(&token) {
+            return Err(Garbled::new(format!(
+                "bulk {token} is announced twice or is one of too many"
+            )));
+        }
+        match Frame::read(header)? {
+            Frame::Letter(letter) => {
+                // A bulk to nobody is read and dropped when it comes, but nothing waits for it.
+                if let Some(entry) = self.find(&letter) {
+                    let incarnation = entry.pid.incarnation();
+                    self.inbox.hold(incarnation, Held::Awaited(token))?;
+                }
+            }
+            Frame::Reply { outcome: Ok(_), .. } => {}
+            other => return Err(Garbled::new(format!("bulk announced for {other:?}"))),
+        }
+        self.inbox.grow(header.len())?;
+        self.inbox
+            .announced
+            .insert(token, (header.to_vec(), length));
+        match self.inbox.early.remove(&token) {
+            Some(body) => {
+                self.inbox.held_bytes -= body.len();
+                self.bulk(token, body)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn bulk(&mut self, token: u64, body: Bytes) -> Result<(), Garbled> {
+        let Some((header, length)) = self.inbox.announced.remove(&token) else {
+            if self.inbox.early.len() >= BULKS_MAX || self.inbox.early.contains_key(&token) {
+                return Err(Garbled::new(format!(
+                    "bulk {token} came twice or is one of too many"
+                )));
+            }
+            self.inbox.grow(body.len())?;
+            self.inbox.early.insert(token, body);
+            return Ok(());
+        };
+        self.inbox.held_bytes -= header.len();
+        if body.len() as u64 != length {
+            let reason = format!(
+                "bulk {token} has {} bytes, announced were {length}",
+                body.len()
+            );
+            return Err(Garbled { reason });
+        }
+        match Frame::read(&header)? {
+            Frame::Reply { correlation, .. } => self.connection.replied(correlation, Ok(&body)),
+            Frame::Letter(letter) => match self.place_of(token) {
+                Some((incarnation, place)) => {
+                    self.inbox.grow(header.len() + body.len())?;
+                    if let Some(queue) = self.inbox.held.get_mut(&incarnation) {
+                        queue[place] = Held::Arrived {
+                            header: header.clone(),
+                            body,
+                        };
+                    }
+                    self.release(incarnation)?;
+                }
+                None => self.open(&Letter {
+                    body: &body,
+                    ..letter
+                })?,
+            },
+            _ => {}
+        }
+        self.release_exits()
+    }
+
+    /// Where in which queue the bulk's place is.
+    fn place_of(&self, token: u64) -> Option<(u64, usize)> {
+        self.inbox.held.iter().find_map(|(incarnation, queue)| {
+            let place = queue
+                .iter()
+                .position(|held| matches!(held, Held::Awaited(other) if *other == token));
+            place.map(|place| (*incarnation, place))
+        })
+    }
+
+    /// Opens what waited for this actor, up to the next bulk that has not arrived.
+    fn release(&mut self, incarnation: u64) -> Result<(), Garbled> {
+        loop {
+            let Some(queue) = self.inbox.held.get_mut(&incarnation) else {
+                return Ok(());
+            };
+            let held = match queue.pop_front() {
+                Some(Held::Awaited(token)) => {
+                    queue.push_front(Held::Awaited(token));
+                    return Ok(());
+                }
+                Some(held) => held,
+                None => {
+                    self.inbox.held.remove(&incarnation);
+                    return Ok(());
+                }
+            };
+            self.inbox.held_bytes -= held.size();
+            let (header, body) = match &held {
+                Held::Arrived { header, body } => (&header[..], Some(&body[..])),
+                Held::Frame(frame) => (&frame[..], None),
+                Held::Awaited(_) => continue,
+            };
+            if let Frame::Letter(letter) = Frame::read(header)? {
+                let body = body.unwrap_or(letter.body);
+                self.open(&Letter { body, ..letter })?;
+            }
+        }
+    }
+
+    /// Tells the exits before which no bulk is missing any more.
+    fn release_exits(&mut self) -> Result<(), Garbled> {
+        while let Some((newest, _)) = self.inbox.exits.front() {
+            let missing = self
+                .inbox
+                .announced
+                .keys()
+                .next()
+                .is_some_and(|oldest| oldest <= newest);
+            if missing {
+                return Ok(());
+            }
+            let Some((_, bytes)) = self.inbox.exits.pop_front() else {
+                return Ok(());
+            };
+            self.inbox.held_bytes -= bytes.len();
+            if let Frame::Exited { of, reason } = Frame::read(&bytes)? {
+                let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
+                self.node.ended_elsewhere(&pid, &reason);
+            }
+        }
+        Ok(())
+    }
+}

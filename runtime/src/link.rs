@@ -1,0 +1,559 @@
+//! Links: one connection to one other node, as the node sees it.
+//!
+//! A transport dials or accepts, calls [`Node::attach`], and then moves bytes: it takes them with
+//! [`Link::outgoing`] and hands what arrives to [`Link::deliver`]. The link remembers the questions that
+//! wait for a reply, and how many it is answering. It opens no socket and knows no certificate: the
+//! transport says who the peer is and must be right about it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, oneshot};
+
+use crate::ask::{AskError, Asking, Patience, TellError};
+use crate::clock;
+use crate::codec::{self, Garbled};
+use crate::frame::{self, Frame, Letter, Target};
+use crate::identity::{NodeId, Peer, Pid, Role};
+use crate::inbox::Inbox;
+use crate::message::{Lane, Remote};
+use crate::node::{Node, WeakNode};
+use crate::outbox::{Need, Outbox, Outgoing, Unwritten};
+use crate::{lock, supervise};
+
+/// Questions that may be open in each direction of a link.
+const QUESTIONS_MAX: usize = 65_536;
+
+/// Opens connections for a node.
+pub trait Dialer: Send + Sync + 'static {
+    /// Connects to this address, and is ready once [`Node::attach`] has been done.
+    fn dial(&self, address: String) -> BoxFuture<'static, Result<Peer, ConnectError>>;
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The node has no transport.
+    #[error("no transport to dial {address} with")]
+    NoDialer {
+        /// The address asked for.
+        address: String,
+    },
+    /// Nobody answered there. Try again later.
+    #[error("{address} cannot be reached: {reason}")]
+    Unreachable {
+        /// The address asked for.
+        address: String,
+        /// What the transport met.
+        reason: String,
+    },
+    /// Somebody answered who does not want us, or whom we do not want.
+    #[error("{address} refused: {reason}")]
+    Refused {
+        /// The address asked for.
+        address: String,
+        /// What the other side, or our own rules, said.
+        reason: String,
+    },
+    /// This node is going down.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+/// Who dialled a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialled {
+    /// This node did.
+    ByUs,
+    /// The peer did.
+    ByThem,
+}
+
+/// What a node says of itself before its first frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The form of frames it speaks.
+    pub frames: u16,
+    /// Who it is.
+    pub node: NodeId,
+    /// What it is.
+    pub role: Role,
+    /// What its actors heard when the hello was written: message ids and their highest versions.
+    pub hears: BTreeMap<u32, u16>,
+}
+
+impl Hello {
+    /// The form of frames that this crate writes.
+    pub const FRAMES: u16 = 1;
+    /// The longest hello, in bytes.
+    pub const LENGTH_MAX: usize = 256 << 10;
+
+    /// Reads a peer's hello.
+    pub fn decode(bytes: &[u8]) -> Result<Hello, Garbled> {
+        if bytes.len() > Self::LENGTH_MAX {
+            let reason = format!(
+                "hello of {} bytes, expected at most {}",
+                bytes.len(),
+                Self::LENGTH_MAX
+            );
+            return Err(Garbled { reason });
+        }
+        let hello: Hello = codec::decode(bytes)?;
+        if hello.frames != Self::FRAMES {
+            let reason = format!(
+                "hello speaks frames {}, expected {}",
+                hello.frames,
+                Self::FRAMES
+            );
+            return Err(Garbled { reason });
+        }
+        Ok(hello)
+    }
+}
+
+/// Why a connection did not become a link. The transport closes it with this as the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// This node takes no links with that role.
+    #[error("role {role} is not accepted here")]
+    WrongRole {
+        /// The peer's role.
+        role: Role,
+    },
+    /// There is a link to that node already, which stays.
+    #[error("already linked to {node}")]
+    Duplicate {
+        /// The peer.
+        node: NodeId,
+    },
+    /// The hello and the proof of who the peer is disagree.
+    #[error("hello says {hello}, proven is {proven}")]
+    Mismatch {
+        /// Who the hello says it is.
+        hello: String,
+        /// Who it was proven to be.
+        proven: String,
+    },
+    /// It is this very node.
+    #[error("a node does not link to itself")]
+    Myself,
+    /// This node is going down.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+/// Who sent a message that came from another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The node it came from.
+    pub peer: Peer,
+    /// The actor there; `None` if it was no actor.
+    pub pid: Option<Pid>,
+}
+
+/// A connection, for its transport. When the last clone is dropped the link is closed.
+#[derive(Clone)]
+pub struct Link(Arc<Ownership>);
+
+struct Ownership(Arc<Connection>);
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        self.0.close("the transport let go of it");
+    }
+}
+
+impl Link {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+        Self(Arc::new(Ownership(connection)))
+    }
+
+    fn connection(&self) -> &Arc<Connection> {
+        &self.0.0
+    }
+
+    /// Who is on the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.connection().peer
+    }
+
+    /// Waits for something to send in this lane, and puts at most `max` bytes of it into the buffer.
+    /// One task per lane may wait.
+    pub async fn outgoing(&self, lane: Lane, buffer: &mut BytesMut, max: usize) -> Outgoing {
+        let outgoing = poll_fn(|cx| {
+            self.connection()
+                .outbox
+                .poll_take(lane, &mut *buffer, max, cx)
+        })
+        .await;
+        clock::moved();
+        outgoing
+    }
+
+    /// Takes every whole frame from the front of what arrived in one lane, and leaves the rest.
+    /// Needs a tokio runtime, where replies are waited for. Once garbled, the stream cannot be read on.
+    pub fn deliver(&self, bytes: &mut BytesMut) -> Result<(), Garbled> {
+        clock::moved();
+        let connection = self.connection();
+        if connection.is_closed() {
+            bytes.clear();
+            return Ok(());
+        }
+        let result = Inbox::deliver(connection, bytes);
+        if let Err(garbled) = &result {
+            connection.note_garbled(garbled);
+        }
+        result
+    }
+
+    /// Takes a bulk that has arrived whole.
+    pub fn deliver_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Garbled> {
+        clock::moved();
+        let connection = self.connection();
+        if connection.is_closed() {
+            return Ok(());
+        }
+        let result = Inbox::deliver_bulk(connection, token, bytes);
+        if let Err(garbled) = &result {
+            connection.note_garbled(garbled);
+        }
+        result
+    }
+
+    /// Ends the link: everything that waits for the peer learns of it, once.
+    pub fn close(&self, reason: &str) {
+        self.connection().close(reason);
+    }
+
+    /// Ready, with the reason, once the link has been closed by whichever side.
+    pub async fn closed(&self) -> String {
+        let connection = self.connection();
+        loop {
+            let changed = connection.changed.notified();
+            if let Some(reason) = connection.reason() {
+                return reason;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.peer().node)
+    }
+}
+
+/// What happens with the reply to a question that crossed the link.
+type OnReply = Box<dyn FnOnce(Result<&[u8], AskError>) + Send>;
+
+/// The node's side of a link.
+pub(crate) struct Connection {
+    pub(crate) node: WeakNode,
+    pub(crate) peer: Peer,
+    pub(crate) hello: Hello,
+    pub(crate) dialled: Dialled,
+    pub(crate) frame_max: usize,
+    pub(crate) outbox: Outbox,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) delivered: AtomicU64,
+    questions: Mutex<FxHashMap<u64, OnReply>>,
+    answering: AtomicUsize,
+    closed: AtomicBool,
+    reason: Mutex<Option<String>>,
+    changed: Notify,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        node: &Node,
+        peer: Peer,
+        hello: Hello,
+        dialled: Dialled,
+        outgoing_max: usize,
+        frame_max: usize,
+    ) -> Self {
+        Self {
+            node: node.downgrade(),
+            inbox: Mutex::new(Inbox::new(&peer)),
+            peer,
+            hello,
+            dialled,
+            frame_max,
+            outbox: Outbox::new(outgoing_max),
+            delivered: AtomicU64::new(0),
+            questions: Mutex::default(),
+            answering: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            reason: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Sends a message to an actor of the peer.
+    #[inline]
+    pub(crate) fn tell<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
+        self.write_letter(to, message, None)
+    }
+
+    /// Asks an actor of the peer.
+    pub(crate) fn ask<M: Remote>(
+        self: &Arc<Self>,
+        node: &Node,
+        to: &Pid,
+        message: &M,
+        patience: Patience,
+    ) -> Asking<M::Result> {
+        let (reply, waiting) = oneshot::channel();
+        let on_reply: OnReply = Box::new(move |answer| {
+            let answer = answer.and_then(|body| {
+                codec::decode::<M::Result>(body)
+                    .map_err(|Garbled { reason }| AskError::Garbled { reason })
+            });
+            let _ = reply.send(answer); // The asker may have lost patience.
+        });
+        let correlation = node.next_correlation();
+        let asked = self.expect(correlation, on_reply).and_then(|()| {
+            self.write_letter(to, message, Some(correlation))
+                .map_err(AskError::from)
+        });
+        match asked {
+            Ok(()) => Asking::remote(
+                node.clock(),
+                patience,
+                waiting,
+                self.forgetting(correlation),
+            ),
+            Err(error) => {
+                self.forget(correlation);
+                Asking::failed(node.clock(), error)
+            }
+        }
+    }
+
+    /// Asks the peer for the incarnation that has this name; 0 if none.
+    pub(crate) fn find(
+        self: &Arc<Self>,
+        node: &Node,
+        name: &str,
+        patience: Patience,
+    ) -> Asking<u64> {
+        let (reply, waiting) = oneshot::channel();
+        let on_reply: OnReply = Box::new(move |answer| {
+            let answer = answer.and_then(|bytes| {
+                let bytes = bytes.try_into().map_err(|_| AskError::Gone)?;
+                Ok(u64::from_be_bytes(bytes))
+            });
+            let _ = reply.send(answer); // The asker may have lost patience.
+        });
+        let correlation = node.next_correlation();
+        if let Err(error) = self.expect(correlation, on_reply) {
+            return Asking::failed(node.clock(), error);
+        }
+        self.write_plain(&Frame::Find { correlation, name });
+        Asking::remote(
+            node.clock(),
+            patience,
+            waiting,
+            self.forgetting(correlation),
+        )
+    }
+
+    fn forgetting(self: &Arc<Self>, correlation: u64) -> Box<dyn FnOnce() + Send> {
+        let connection = self.clone();
+        Box::new(move || connection.forget(correlation))
+    }
+
+    fn expect(&self, correlation: u64, on_reply: OnReply) -> Result<(), AskError> {
+        let mut questions = lock(&self.questions);
+        if self.is_closed() {
+            return Err(AskError::Gone);
+        }
+        if questions.len() >= QUESTIONS_MAX {
+            return Err(AskError::Full);
+        }
+        questions.insert(correlation, on_reply);
+        Ok(())
+    }
+
+    fn forget(&self, correlation: u64) {
+        lock(&self.questions).remove(&correlation);
+    }
+
+    /// The reply to a question has come; one that nobody waits for is dropped.
+    pub(crate) fn replied(&self, correlation: u64, outcome: Result<&[u8], AskError>) {
+        let on_reply = lock(&self.questions).remove(&correlation);
+        if let Some(on_reply) = on_reply {
+            on_reply(outcome);
+        }
+    }
+
+    #[inline]
+    fn write_letter<M: Remote>(
+        &self,
+        to: &Pid,
+        message: &M,
+        correlation: Option<u64>,
+    ) -> Result<(), TellError> {
+        let written = supervise::with_current(|current| {
+            let letter = Letter {
+                lane: M::LANE,
+                id: M::ID,
+                version: M::VERSION,
+                to: Target::of(to),
+                from: current.map(|pid| frame::From {
+                    epoch: pid.node().epoch(),
+                    actor: Target::of(pid),
+                }),
+                correlation,
+                body: &[],
+            };
+            self.outbox.write(
+                M::LANE,
+                Need::Refusable,
+                |buffer| frame::write_letter(&letter, buffer),
+                |buffer| codec::encode_into(message, buffer),
+            )
+        });
+        written.map_err(|unwritten| match unwritten {
+            Unwritten::Full | Unwritten::Overrun => TellError::Full,
+            Unwritten::Closed => TellError::Gone,
+            Unwritten::Refused(reason) => TellError::Refused {
+                reason: format!("{} {reason}", M::NAME),
+            },
+        })
+    }
+
+    /// Writes a frame that must not be lost.
+    pub(crate) fn write_plain(self: &Arc<Self>, frame: &Frame<'_>) {
+        let written = self.outbox.write(
+            Lane::Ordinary,
+            Need::MustNotBeLost,
+            |buffer| frame::write_plain(frame, buffer),
+            |_| Ok(()),
+        );
+        self.must_be(written);
+    }
+
+    fn must_be(self: &Arc<Self>, written: Result<(), Unwritten>) {
+        match written {
+            Ok(()) | Err(Unwritten::Closed | Unwritten::Full) => {}
+            Err(Unwritten::Overrun) => self.close("the outgoing queue is full"),
+            Err(Unwritten::Refused(reason)) => {
+                tracing::warn!(peer = %self.peer.node, reason, "a frame could not be written");
+            }
+        }
+    }
+
+    /// Answers a question of the peer.
+    fn answer<R: Serialize>(self: &Arc<Self>, correlation: u64, value: &R) {
+        let written = self.outbox.write(
+            Lane::Ordinary,
+            Need::MustNotBeLost,
+            |buffer| frame::write_answer(correlation, buffer),
+            |buffer| codec::encode_into(value, buffer),
+        );
+        match written {
+            Err(Unwritten::Refused(reason)) => self.fail(correlation, AskError::Garbled { reason }),
+            written => self.must_be(written),
+        }
+    }
+
+    /// Tells the peer that its question has no reply.
+    pub(crate) fn fail(self: &Arc<Self>, correlation: u64, error: AskError) {
+        self.write_plain(&Frame::Reply {
+            correlation,
+            outcome: Err(error),
+        });
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn reason(&self) -> Option<String> {
+        lock(&self.reason).clone()
+    }
+
+    fn note_garbled(&self, garbled: &Garbled) {
+        tracing::warn!(peer = %self.peer.node, reason = garbled.reason, "garbled bytes from a peer");
+        if let Some(node) = self.node.upgrade() {
+            node.counts().garbled();
+        }
+    }
+
+    /// Closes and throws away what was not sent; every watcher and asker learns of it, once.
+    pub(crate) fn close(self: &Arc<Self>, reason: &str) {
+        self.end(reason, true, true);
+    }
+
+    /// Closes, but lets the transport send what was written before.
+    pub(crate) fn close_after_sending(self: &Arc<Self>, reason: &str) {
+        self.end(reason, false, true);
+    }
+
+    /// Closes because another connection to the same node takes over: watchers are not told.
+    pub(crate) fn supersede(self: &Arc<Self>, by: &Arc<Connection>) {
+        if by.outbox.inherit(&self.outbox) {
+            let questions = std::mem::take(&mut *lock(&self.questions));
+            lock(&by.questions).extend(questions);
+        }
+        self.end("superseded by another connection", true, false);
+    }
+
+    fn end(self: &Arc<Self>, reason: &str, throw_away: bool, lost: bool) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::debug!(peer = %self.peer.node, reason, "link closed");
+        *lock(&self.reason) = Some(reason.to_owned());
+        self.outbox.end(throw_away);
+        let unanswered = std::mem::take(&mut *lock(&self.questions));
+        unanswered
+            .into_values()
+            .for_each(|on_reply| on_reply(Err(AskError::Gone)));
+        if let Some(node) = self.node.upgrade() {
+            node.unlinked(self, reason, lost);
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+/// The right to answer one question of the peer.
+pub(crate) struct Answer {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) correlation: u64,
+}
+
+impl Answer {
+    /// Sends the reply once the actor gives it; if it never will, says so.
+    pub(crate) fn when_ready<R, W>(self, reply: oneshot::Receiver<R>)
+    where
+        R: Send + 'static,
+        W: From<R> + Serialize + 'static,
+    {
+        let Answer {
+            connection,
+            correlation,
+        } = self;
+        if connection.answering.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX {
+            connection.answering.fetch_sub(1, Ordering::Relaxed);
+            return connection.fail(correlation, AskError::Full);
+        }
+        tokio::spawn(async move {
+            match reply.await {
+                Ok(value) => connection.answer(correlation, &W::from(value)),
+                Err(_) => connection.fail(correlation, AskError::Gone),
+            }
+            clock::moved();
+            connection.answering.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}

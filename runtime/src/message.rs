@@ -1,0 +1,131 @@
+//! Messages that may cross a wire: a stable name, a version, and the lane they travel in.
+//!
+//! [`remote!`](crate::remote) makes one of any serde type. The id in a frame is a constant hash of the
+//! name; two names with one hash are refused when the second is first heard. A released message never
+//! changes: a change is a new type with the same name and the next version.
+
+use actix::Message;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Which of a link's two ordered streams a message travels in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// The stream of everything that has no reason to be elsewhere.
+    Ordinary,
+    /// A small stream for pings, which nothing large can delay. Not ordered with the other lane.
+    Ping,
+}
+
+/// A message that may cross a wire.
+pub trait Remote:
+    Message<Result: Serialize + DeserializeOwned + Send + 'static>
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + 'static
+{
+    /// The stable name, `family/message` in lower case.
+    const NAME: &'static str;
+    /// Which shape of that name this type is, from 1.
+    const VERSION: u16;
+    /// The stream it travels in.
+    const LANE: Lane = Lane::Ordinary;
+    /// The name's hash, which stands for it in frames.
+    const ID: u32 = id_of(Self::NAME);
+}
+
+/// The 32-bit FNV-1a hash of a message name.
+pub const fn id_of(name: &str) -> u32 {
+    let bytes = name.as_bytes();
+    let mut hash = 0x811c_9dc5_u32;
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash
+}
+
+/// The number in a version word such as `v1`. A compile error in `remote!` if it is not one.
+#[doc(hidden)]
+pub const fn version_of(word: &str) -> u16 {
+    let bytes = word.as_bytes();
+    assert!(
+        bytes.len() > 1 && bytes[0] == b'v',
+        "a version is written v1, v2, ..."
+    );
+    let mut number = 0_u16;
+    let mut at = 1;
+    while at < bytes.len() {
+        assert!(
+            bytes[at].is_ascii_digit(),
+            "a version is written v1, v2, ..."
+        );
+        number = number * 10 + (bytes[at] - b'0') as u16;
+        at += 1;
+    }
+    assert!(number > 0, "versions count from v1");
+    number
+}
+
+/// Makes serde types into messages that may cross a wire.
+///
+/// One entry is `Type = "family/name" v1 lane Ping -> Result`; the lane and the result may be left out
+/// (ordinary, and `()`). Several entries are separated by semicolons.
+///
+/// ```
+/// use runtime::prelude::*;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Count(u64);
+/// #[derive(Serialize, Deserialize)]
+/// struct Ping;
+///
+/// remote! {
+///     Count = "example/count" v1 -> u64;
+///     Ping = "example/ping" v1 lane Ping;
+/// }
+/// assert_eq!((Count::NAME, Count::VERSION), ("example/count", 1));
+/// ```
+#[macro_export]
+macro_rules! remote {
+    () => {};
+    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? -> $result:ty $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($lane)?], $result);
+        $($crate::remote!($($rest)*);)?
+    };
+    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($lane)?], ());
+        $($crate::remote!($($rest)*);)?
+    };
+    (@one $message:ty, $name:literal, $version:ident, [$($lane:ident)?], $result:ty) => {
+        impl $crate::prelude::Message for $message {
+            type Result = $result;
+        }
+        impl $crate::Remote for $message {
+            const NAME: &'static str = $name;
+            const VERSION: u16 = const { $crate::message::version_of(stringify!($version)) };
+            $(const LANE: $crate::Lane = $crate::Lane::$lane;)?
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_the_published_fnv_1a_values() {
+        assert_eq!(
+            [id_of(""), id_of("a"), id_of("foobar")],
+            [0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968]
+        );
+    }
+
+    #[test]
+    fn a_version_word_is_its_number() {
+        assert_eq!([version_of("v1"), version_of("v12")], [1, 12]);
+    }
+}

@@ -1,0 +1,376 @@
+//! The outgoing half of a link: frames are written straight into the buffer that the transport takes.
+//!
+//! Remembers two buffers (one per lane), the bulks on their way, and nothing of what was taken. Bounded
+//! in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may go to
+//! twice the bound before the link is given up.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::task::AtomicWaker;
+
+use crate::codec::{BODY_MAX, Garbled};
+use crate::frame::{self, PREFIX};
+use crate::lock;
+use crate::message::Lane;
+
+/// A body above this many bytes gets a stream of its own.
+pub(crate) const BULK: usize = 256 << 10;
+/// A buffer larger than this is not kept when it has been emptied.
+const KEPT: usize = 1 << 20;
+
+/// What a transport takes from a link.
+#[derive(Debug, PartialEq)]
+pub enum Outgoing {
+    /// Bytes were put into the buffer: a piece of the ordered stream.
+    Batch,
+    /// A bulk, to be sent in a stream of its own together with its token.
+    Bulk {
+        /// The number under which it was announced in the ordered stream.
+        token: u64,
+        /// All of it.
+        bytes: Bytes,
+    },
+    /// Nothing more will come.
+    Closed,
+}
+
+/// Why nothing was written.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unwritten {
+    Full,
+    Closed,
+    Refused(String),
+    /// Not even what must not be lost has room: the link cannot go on.
+    Overrun,
+}
+
+/// Whether a frame may be refused when the outbox is full.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Need {
+    Refusable,
+    MustNotBeLost,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: [BytesMut; 2],
+    bulks: VecDeque<(u64, Bytes)>,
+    bulk_bytes: usize,
+    tokens: u64,
+    /// No more is written, but what is here may still be taken.
+    ending: bool,
+    /// Something was taken already.
+    begun: bool,
+}
+
+impl State {
+    fn queued(&self) -> usize {
+        self.lanes[0].len() + self.lanes[1].len() + self.bulk_bytes
+    }
+}
+
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    ready: [AtomicWaker; 2],
+    limit: usize,
+}
+
+/// Takes a frame back unless it was finished, also when its body's `Serialize` panics.
+struct Draft<'a> {
+    buffer: &'a mut BytesMut,
+    start: usize,
+    finished: bool,
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.buffer.truncate(self.start);
+        }
+    }
+}
+
+impl Outbox {
+    /// An empty one that holds up to this many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            ready: Default::default(),
+            limit,
+        }
+    }
+
+    /// Writes one frame: its header, and its body in place.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        lane: Lane,
+        need: Need,
+        head: impl FnOnce(&mut BytesMut),
+        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) -> Result<(), Unwritten> {
+        let mut state = lock(&self.state);
+        if state.ending {
+            return Err(Unwritten::Closed);
+        }
+        let queued = state.queued();
+        let State {
+            lanes,
+            bulks,
+            bulk_bytes,
+            tokens,
+            ..
+        } = &mut *state;
+        let buffer = &mut lanes[lane as usize];
+        let idle = buffer.is_empty();
+        let start = buffer.len();
+        let mut draft = Draft {
+            buffer,
+            start,
+            finished: false,
+        };
+        draft.buffer.put_u32(0);
+        head(draft.buffer);
+        let body_start = draft.buffer.len();
+        body(draft.buffer).map_err(|Garbled { reason }| Unwritten::Refused(reason))?;
+        let written = draft.buffer.len() - start;
+        let body_length = draft.buffer.len() - body_start;
+        if body_length > BODY_MAX {
+            let reason = format!("message has {body_length} bytes, expected at most {BODY_MAX}");
+            return Err(Unwritten::Refused(reason));
+        }
+        self.fits(queued, written, need)?;
+        if body_length > BULK {
+            let bulk = Bytes::copy_from_slice(&draft.buffer[body_start..]);
+            let header = draft.buffer[start + PREFIX..body_start].to_vec();
+            *tokens += 1;
+            draft.buffer.truncate(start + PREFIX);
+            frame::write_announcement(*tokens, bulk.len(), &header, draft.buffer);
+            *bulk_bytes += bulk.len();
+            bulks.push_back((*tokens, bulk));
+        }
+        let length = (draft.buffer.len() - start - PREFIX) as u32;
+        draft.buffer[start..start + PREFIX].copy_from_slice(&length.to_be_bytes());
+        draft.finished = true;
+        drop(draft);
+        drop(state);
+        if idle {
+            self.ready[lane as usize].wake();
+        }
+        Ok(())
+    }
+
+    /// A message alone always fits; with others it may not pass the bound.
+    fn fits(&self, queued: usize, written: usize, need: Need) -> Result<(), Unwritten> {
+        if queued == 0 || queued + written <= self.limit {
+            return Ok(());
+        }
+        match need {
+            Need::Refusable => Err(Unwritten::Full),
+            Need::MustNotBeLost if queued + written <= 2 * self.limit => Ok(()),
+            Need::MustNotBeLost => Err(Unwritten::Overrun),
+        }
+    }
+
+    /// Takes what is there. `buffer` gets at most `max` bytes, by exchange and without a copy where possible.
+    pub(crate) fn poll_take(
+        &self,
+        lane: Lane,
+        buffer: &mut BytesMut,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Outgoing> {
+        self.ready[lane as usize].register(cx.waker());
+        let mut state = lock(&self.state);
+        let queued = state.lanes[lane as usize].len();
+        if queued > 0 {
+            state.begun = true;
+            take_bytes(&mut state.lanes[lane as usize], buffer, max.max(1));
+            return Poll::Ready(Outgoing::Batch);
+        }
+        if lane == Lane::Ordinary
+            && let Some((token, bytes)) = state.bulks.pop_front()
+        {
+            state.begun = true;
+            state.bulk_bytes -= bytes.len();
+            return Poll::Ready(Outgoing::Bulk { token, bytes });
+        }
+        if state.ending {
+            Poll::Ready(Outgoing::Closed)
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// No more is written. What is here is thrown away, or left for the transport to take.
+    pub(crate) fn end(&self, throw_away: bool) {
+        let mut state = lock(&self.state);
+        state.ending = true;
+        if throw_away {
+            state.lanes.iter_mut().for_each(BytesMut::clear);
+            state.bulks.clear();
+            state.bulk_bytes = 0;
+        }
+        drop(state);
+        self.ready.iter().for_each(AtomicWaker::wake);
+    }
+
+    /// Moves everything from an outbox of which nothing was taken yet; false, and nothing moved, otherwise.
+    pub(crate) fn inherit(&self, from: &Outbox) -> bool {
+        let mut old = lock(&from.state);
+        if old.begun {
+            return false;
+        }
+        let inherited = std::mem::take(&mut *old);
+        old.ending = true;
+        drop(old);
+        *lock(&self.state) = State {
+            ending: false,
+            ..inherited
+        };
+        self.ready
+            .iter()
+            .chain(&from.ready)
+            .for_each(AtomicWaker::wake);
+        true
+    }
+
+    /// Bytes waiting.
+    pub(crate) fn queued(&self) -> usize {
+        lock(&self.state).queued()
+    }
+}
+
+fn take_bytes(lane: &mut BytesMut, buffer: &mut BytesMut, max: usize) {
+    if lane.len() > max {
+        buffer.extend_from_slice(&lane.split_to(max));
+        return;
+    }
+    if !buffer.is_empty() {
+        buffer.extend_from_slice(lane);
+        lane.clear();
+        return;
+    }
+    std::mem::swap(lane, buffer);
+    if lane.capacity() > KEPT {
+        *lane = BytesMut::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::task::noop_waker;
+
+    use super::*;
+
+    fn say(outbox: &Outbox, need: Need, bytes: &[u8]) -> Result<(), Unwritten> {
+        let body = |buffer: &mut BytesMut| {
+            buffer.put_slice(bytes);
+            Ok(())
+        };
+        outbox.write(Lane::Ordinary, need, |buffer| buffer.put_u8(0xAA), body)
+    }
+
+    fn take(outbox: &Outbox, buffer: &mut BytesMut, max: usize) -> Poll<Outgoing> {
+        let waker = noop_waker();
+        outbox.poll_take(
+            Lane::Ordinary,
+            buffer,
+            max,
+            &mut Context::from_waker(&waker),
+        )
+    }
+
+    #[test]
+    fn frames_come_out_in_order_each_with_its_length() {
+        let outbox = Outbox::new(1000);
+        say(&outbox, Need::Refusable, b"one").unwrap();
+        say(&outbox, Need::Refusable, b"").unwrap();
+        let mut buffer = BytesMut::new();
+        assert_eq!(
+            take(&outbox, &mut buffer, 1000),
+            Poll::Ready(Outgoing::Batch)
+        );
+        assert_eq!(&buffer[..], b"\0\0\0\x04\xAAone\0\0\0\x01\xAA");
+        assert_eq!(take(&outbox, &mut buffer, 1000), Poll::Pending);
+    }
+
+    #[test]
+    fn a_full_outbox_refuses_tells_before_replies_and_gives_up_at_twice_its_bound() {
+        let outbox = Outbox::new(20);
+        say(&outbox, Need::Refusable, &[0; 10]).unwrap();
+        assert_eq!(
+            say(&outbox, Need::Refusable, &[0; 10]),
+            Err(Unwritten::Full)
+        );
+        assert_eq!(say(&outbox, Need::MustNotBeLost, &[0; 10]), Ok(()));
+        assert_eq!(
+            say(&outbox, Need::MustNotBeLost, &[0; 10]),
+            Err(Unwritten::Overrun)
+        );
+        assert_eq!(outbox.queued(), 30);
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_written_leaves_nothing_behind() {
+        let outbox = Outbox::new(1000);
+        let result = outbox.write(
+            Lane::Ordinary,
+            Need::Refusable,
+            |buffer| buffer.put_u8(1),
+            |buffer| {
+                buffer.put_slice(b"half");
+                Err(Garbled::new("no"))
+            },
+        );
+        assert_eq!(
+            (result, outbox.queued()),
+            (Err(Unwritten::Refused("no".into())), 0)
+        );
+    }
+
+    #[test]
+    fn a_large_body_is_announced_in_the_stream_and_travels_by_itself() {
+        let outbox = Outbox::new(10 << 20);
+        say(&outbox, Need::Refusable, &vec![7; BULK + 1]).unwrap();
+        let mut buffer = BytesMut::new();
+        assert_eq!(
+            take(&outbox, &mut buffer, 1000),
+            Poll::Ready(Outgoing::Batch)
+        );
+        let announced = frame::Frame::read(&buffer[PREFIX..]).unwrap();
+        let length = (BULK + 1) as u64;
+        assert_eq!(
+            announced,
+            frame::Frame::BulkAnnounce {
+                token: 1,
+                length,
+                header: &[0xAA]
+            }
+        );
+        let Poll::Ready(Outgoing::Bulk { token: 1, bytes }) = take(&outbox, &mut buffer, 1000)
+        else {
+            panic!("the bulk follows its announcement")
+        };
+        assert_eq!((bytes.len(), outbox.queued()), (BULK + 1, 0));
+    }
+
+    #[test]
+    fn what_was_written_before_the_end_can_still_be_taken() {
+        let outbox = Outbox::new(1000);
+        say(&outbox, Need::Refusable, b"last").unwrap();
+        outbox.end(false);
+        assert_eq!(
+            say(&outbox, Need::Refusable, b"late"),
+            Err(Unwritten::Closed)
+        );
+        let mut buffer = BytesMut::new();
+        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
+        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
+        assert_eq!(&buffer[..], b"\0\0\0\x05\xAAlast");
+        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Closed));
+    }
+}

@@ -1,0 +1,283 @@
+//! Processes: what an actor hears from other nodes, and from which roles.
+//!
+//! An actor lists its [`Ears`] once; what is not listed cannot reach it from outside. The table made of
+//! them decodes a body straight into the actor's mailbox, and gives local senders who know only a pid the
+//! same door without any encoding.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use actix::{Actor, Handler};
+use rustc_hash::FxHashMap;
+use tokio::sync::oneshot;
+
+use crate::ask::TellError;
+use crate::codec::{self, Garbled};
+use crate::context::Context;
+use crate::handle::Incarnation;
+use crate::identity::{Role, Roles};
+use crate::link::{Answer, Sender};
+use crate::message::Remote;
+
+/// An actor that the runtime can run.
+///
+/// ```
+/// use runtime::prelude::*;
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Count(u64);
+/// # remote! { Count = "example/count" v1 -> u64 }
+/// struct Counter(u64);
+/// impl Actor for Counter { type Context = Context<Self>; }
+/// impl Handler<Count> for Counter {
+///     type Result = u64;
+///     fn handle(&mut self, Count(more): Count, _: &mut Context<Self>) -> u64 {
+///         self.0 += more;
+///         self.0
+///     }
+/// }
+/// impl Process for Counter {
+///     fn hears(ears: &mut Ears<Self>) {
+///         ears.hear::<Count>(&[Role::Agent]);
+///     }
+/// }
+/// ```
+pub trait Process: Actor<Context = Context<Self>> {
+    /// How many messages may wait in its mailbox; one more is refused with `Full`.
+    const MAILBOX: u32 = 65_536;
+
+    /// What it hears from other nodes, and from which roles. Nothing, unless it says so.
+    fn hears(_ears: &mut Ears<Self>) {}
+}
+
+/// The list of what an actor of this type hears.
+pub struct Ears<A> {
+    table: EarTable,
+    actor: PhantomData<fn(A)>,
+}
+
+impl<A: Process> Ears<A> {
+    /// Hears this message from nodes of these roles, and from its own node; tells and asks alike.
+    /// From another role it is refused and counted.
+    pub fn hear<M: Remote>(&mut self, roles: &[Role])
+    where
+        A: Handler<M>,
+    {
+        let ear = Ear {
+            name: M::NAME,
+            id: M::ID,
+            version: M::VERSION,
+            roles: Roles::of(roles),
+            hear: hear::<A, M>,
+            door: Box::new(Door::<M> {
+                tell: tell_inside::<A, M>,
+                ask: ask_inside::<A, M>,
+            }),
+        };
+        self.table.ears.insert(key(M::ID, M::VERSION), ear);
+    }
+
+    /// Hears this message through a pid, but from its own node only.
+    pub fn hear_local<M: Remote>(&mut self)
+    where
+        A: Handler<M>,
+    {
+        self.hear::<M>(&[]);
+    }
+
+    /// Hears an older shape of a message, turned into the newer one before it is handled.
+    pub fn hear_older<Old, New>(&mut self, roles: &[Role])
+    where
+        A: Handler<New>,
+        Old: Remote,
+        New: Remote + From<Old>,
+        Old::Result: From<New::Result>,
+    {
+        let ear = Ear {
+            name: Old::NAME,
+            id: Old::ID,
+            version: Old::VERSION,
+            roles: Roles::of(roles),
+            hear: hear_older::<A, Old, New>,
+            door: Box::new(()),
+        };
+        self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
+    }
+
+    pub(crate) fn table() -> Arc<EarTable> {
+        let mut ears = Self {
+            table: EarTable::default(),
+            actor: PhantomData,
+        };
+        A::hears(&mut ears);
+        Arc::new(ears.table)
+    }
+}
+
+/// Everything one actor hears, by message id and version.
+#[derive(Default)]
+pub(crate) struct EarTable {
+    ears: FxHashMap<u64, Ear>,
+}
+
+/// One incarnation of some actor, whose type the ear knows.
+pub(crate) type AnyIncarnation = dyn Any + Send + Sync;
+
+pub(crate) struct Ear {
+    pub(crate) name: &'static str,
+    pub(crate) id: u32,
+    pub(crate) version: u16,
+    pub(crate) roles: Roles,
+    hear: Hear,
+    /// A [`Door`] for this message type.
+    door: Box<dyn Any + Send + Sync>,
+}
+
+/// Why a body did not reach the mailbox.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unheard {
+    Garbled(Garbled),
+    Told(TellError),
+}
+
+type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+type AskInside<M> =
+    fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
+
+struct Door<M: Remote> {
+    tell: fn(&AnyIncarnation, M) -> Result<(), TellError>,
+    ask: AskInside<M>,
+}
+
+fn key(id: u32, version: u16) -> u64 {
+    u64::from(id) << 16 | u64::from(version)
+}
+
+impl EarTable {
+    pub(crate) fn ear(&self, id: u32, version: u16) -> Option<&Ear> {
+        self.ears.get(&key(id, version))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Ear> {
+        self.ears.values()
+    }
+
+    /// Tells by pid on the same node, without any encoding.
+    pub(crate) fn tell<M: Remote>(&self, to: &AnyIncarnation, message: M) -> Result<(), TellError> {
+        (self.door::<M>()?.tell)(to, message)
+    }
+
+    /// Asks by pid on the same node, without any encoding.
+    pub(crate) fn ask<M: Remote>(
+        &self,
+        to: &AnyIncarnation,
+        message: M,
+    ) -> Result<oneshot::Receiver<M::Result>, TellError> {
+        (self.door::<M>()?.ask)(to, message)
+    }
+
+    fn door<M: Remote>(&self) -> Result<&Door<M>, TellError> {
+        self.ear(M::ID, M::VERSION)
+            .and_then(|ear| ear.door.downcast_ref())
+            .ok_or_else(|| TellError::Refused {
+                reason: format!("{} v{} is not heard", M::NAME, M::VERSION),
+            })
+    }
+}
+
+impl Ear {
+    /// Decodes the body into the actor's mailbox; its answer, if one is wanted, goes back over the link.
+    #[inline]
+    pub(crate) fn hear(
+        &self,
+        to: &AnyIncarnation,
+        body: &[u8],
+        origin: Arc<Sender>,
+        answer: Option<Answer>,
+    ) -> Result<(), Unheard> {
+        (self.hear)(to, body, origin, answer)
+    }
+}
+
+fn incarnation<A: Process>(to: &AnyIncarnation) -> Result<&Incarnation<A>, TellError> {
+    to.downcast_ref().ok_or(TellError::Gone)
+}
+
+fn tell_inside<A, M>(to: &AnyIncarnation, message: M) -> Result<(), TellError>
+where
+    A: Process + Handler<M>,
+    M: Remote,
+{
+    incarnation::<A>(to)?
+        .tell(message, None)
+        .map_err(|(_, error)| error)
+}
+
+fn ask_inside<A, M>(
+    to: &AnyIncarnation,
+    message: M,
+) -> Result<oneshot::Receiver<M::Result>, TellError>
+where
+    A: Process + Handler<M>,
+    M: Remote,
+{
+    incarnation::<A>(to)?
+        .ask(message, None)
+        .map_err(|(_, error)| error)
+}
+
+fn hear<A, M>(
+    to: &AnyIncarnation,
+    body: &[u8],
+    origin: Arc<Sender>,
+    answer: Option<Answer>,
+) -> Result<(), Unheard>
+where
+    A: Process + Handler<M>,
+    M: Remote,
+{
+    let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
+    pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn hear_older<A, Old, New>(
+    to: &AnyIncarnation,
+    body: &[u8],
+    origin: Arc<Sender>,
+    answer: Option<Answer>,
+) -> Result<(), Unheard>
+where
+    A: Process + Handler<New>,
+    Old: Remote,
+    New: Remote + From<Old>,
+    Old::Result: From<New::Result>,
+{
+    let message: Old = codec::decode(body).map_err(Unheard::Garbled)?;
+    pass_on::<A, New, Old::Result>(to, New::from(message), origin, answer)
+}
+
+fn pass_on<A, M, R>(
+    to: &AnyIncarnation,
+    message: M,
+    origin: Arc<Sender>,
+    answer: Option<Answer>,
+) -> Result<(), Unheard>
+where
+    A: Process + Handler<M>,
+    M: Remote,
+    R: From<M::Result> + serde::Serialize + Send + 'static,
+{
+    let to = incarnation::<A>(to).map_err(Unheard::Told)?;
+    match answer {
+        None => to
+            .tell(message, Some(origin))
+            .map_err(|(_, error)| Unheard::Told(error)),
+        Some(answer) => {
+            let reply = to
+                .ask(message, Some(origin))
+                .map_err(|(_, error)| Unheard::Told(error))?;
+            answer.when_ready::<M::Result, R>(reply);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Watches: who wants to hear of whose end.
+//!
+//! Remembers one watch per watcher and pid, with what to do at the end; a watch is taken out under the
+//! lock before it is told, so it is told once. Knows nothing of mailboxes or links.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::exit::{Exit, Exited};
+use crate::identity::{NodeId, Pid};
+use crate::lock;
+
+/// Told once, with the pid as it was linked.
+pub(crate) type Notify = Box<dyn FnOnce(Exited) + Send>;
+
+/// Who watches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watcher {
+    /// A local actor, by incarnation.
+    Actor(u64),
+    /// Something else in this process, by a number of its own.
+    Future(u64),
+    /// Another node, for its own watchers.
+    Node(NodeId),
+}
+
+/// The pid as the watcher wrote it, which may be a look-up address.
+type Wished = Pid;
+/// The watches of one pid.
+type WatchesOfOne = BTreeMap<(Watcher, Wished), Notify>;
+
+#[derive(Default)]
+struct Tables {
+    /// By node and the pid itself, so that a lost node costs what was watched on it.
+    targets: BTreeMap<NodeId, BTreeMap<Pid, WatchesOfOne>>,
+    /// What each watcher watches, and the pid that was meant.
+    watchers: BTreeMap<Watcher, BTreeMap<Wished, Pid>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Watches(Mutex<Tables>);
+
+/// What a change means for the node the target lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The first watch of this pid, or the last one gone.
+    Edge,
+    /// Others watch it as well, or nothing changed.
+    None,
+}
+
+impl Watches {
+    /// Watches `target`, called `wished` by the watcher. Doing it twice keeps one.
+    pub(crate) fn add(&self, watcher: Watcher, wished: Pid, target: Pid, notify: Notify) -> Change {
+        let mut tables = lock(&self.0);
+        let watched = tables.watchers.entry(watcher.clone()).or_default();
+        if watched.contains_key(&wished) {
+            return Change::None;
+        }
+        watched.insert(wished.clone(), target.clone());
+        let node = tables.targets.entry(target.node().clone()).or_default();
+        let watches = node.entry(target).or_default();
+        let first = watches.is_empty();
+        watches.insert((watcher, wished), notify);
+        if first { Change::Edge } else { Change::None }
+    }
+
+    /// Ends one watch untold; gives the pid that was meant, and whether it was the last watch of it.
+    pub(crate) fn remove(&self, watcher: &Watcher, wished: &Pid) -> Option<(Pid, Change, Notify)> {
+        let mut tables = lock(&self.0);
+        let watched = tables.watchers.get_mut(watcher)?;
+        let target = watched.remove(wished)?;
+        if watched.is_empty() {
+            tables.watchers.remove(watcher);
+        }
+        let (notify, change) = tables.detach(watcher, wished, &target)?;
+        Some((target, change, notify))
+    }
+
+    /// The watcher has ended: all its watches end untold. Gives the pids nobody watches any more.
+    pub(crate) fn forget(&self, watcher: &Watcher) -> Vec<Pid> {
+        let mut tables = lock(&self.0);
+        let watched = tables.watchers.remove(watcher).unwrap_or_default();
+        let mut unwatched = Vec::new();
+        for (wished, target) in watched {
+            if let Some((_, Change::Edge)) = tables.detach(watcher, &wished, &target) {
+                unwatched.push(target);
+            }
+        }
+        unwatched
+    }
+
+    /// The target has ended: tells every watcher once.
+    pub(crate) fn ended(&self, target: &Pid, reason: &Exit) {
+        let told = {
+            let mut tables = lock(&self.0);
+            let Some(node) = tables.targets.get_mut(target.node()) else {
+                return;
+            };
+            let Some(watches) = node.remove(target) else {
+                return;
+            };
+            if node.is_empty() {
+                tables.targets.remove(target.node());
+            }
+            tables.forget_wishes(&watches);
+            watches
+        };
+        tell(told, reason);
+    }
+
+    /// Nothing on that node can be heard any more: tells every watcher of anything there once.
+    pub(crate) fn node_lost(&self, node: &NodeId, reason: &str) {
+        let lost = {
+            let mut tables = lock(&self.0);
+            let lost = tables.targets.remove(node).unwrap_or_default();
+            lost.values()
+                .for_each(|watches| tables.forget_wishes(watches));
+            lost
+        };
+        let reason = Exit::NodeLost(reason.to_owned());
+        lost.into_values()
+            .for_each(|watches| tell(watches, &reason));
+    }
+
+    /// Everything watched on that node.
+    pub(crate) fn targets_on(&self, node: &NodeId) -> Vec<Pid> {
+        lock(&self.0)
+            .targets
+            .get(node)
+            .map(|targets| targets.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+}
+
+impl Tables {
+    fn detach(
+        &mut self,
+        watcher: &Watcher,
+        wished: &Pid,
+        target: &Pid,
+    ) -> Option<(Notify, Change)> {
+        let node = self.targets.get_mut(target.node())?;
+        let watches = node.get_mut(target)?;
+        let notify = watches.remove(&(watcher.clone(), wished.clone()))?;
+        if !watches.is_empty() {
+            return Some((notify, Change::None));
+        }
+        node.remove(target);
+        if node.is_empty() {
+            self.targets.remove(target.node());
+        }
+        Some((notify, Change::Edge))
+    }
+
+    fn forget_wishes(&mut self, watches: &WatchesOfOne) {
+        for (watcher, wished) in watches.keys() {
+            let Some(watched) = self.watchers.get_mut(watcher) else {
+                continue;
+            };
+            watched.remove(wished);
+            if watched.is_empty() {
+                self.watchers.remove(watcher);
+            }
+        }
+    }
+}
+
+fn tell(watches: WatchesOfOne, reason: &Exit) {
+    for ((_, pid), notify) in watches {
+        notify(Exited {
+            pid,
+            reason: reason.clone(),
+        });
+    }
+}
