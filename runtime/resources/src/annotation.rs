@@ -1,0 +1,257 @@
+//! What can be said about a resource beside its name and value: who reserved it, whether it can be
+//! taken back, on which disk it lies, to which role it is allocated.
+//!
+//! Most resources say nothing of this, so it lies behind one pointer. Never decides who may
+//! reserve: it only knows which annotations make sense together.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::disk::{DiskInfo, SourceKind};
+use crate::error::Invalid;
+use crate::role::Role;
+
+/// How a reservation came to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum ReservationKind {
+    /// By the agent's `--resources`; only the bottom of a stack can be this (S89).
+    Static,
+    /// By an operation of an operator or a framework (S91).
+    Dynamic,
+}
+
+/// A key, and perhaps a value, that someone attached.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Label {
+    /// The label's key.
+    pub key: String,
+    /// The label's value, if it has one.
+    pub value: Option<String>,
+}
+
+/// Labels, sorted: the order in which they were given has no meaning.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+pub struct Labels(Vec<Label>);
+
+impl Labels {
+    /// These labels.
+    pub fn new(mut labels: Vec<Label>) -> Self {
+        labels.sort();
+        Self(labels)
+    }
+
+    /// No labels.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The labels in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Label> {
+        self.0.iter()
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::new)
+    }
+}
+
+/// One reservation: for whom, and made by whom.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Reservation {
+    /// Static or dynamic.
+    pub kind: ReservationKind,
+    /// Whom it is reserved for; never `*`.
+    pub role: Role,
+    /// Who made the reservation, if that is known.
+    pub principal: Option<String>,
+    /// What was attached to it; reservations that differ in labels never merge.
+    pub labels: Labels,
+}
+
+impl Reservation {
+    /// A static reservation for `role`.
+    pub fn fixed(role: Role) -> Self {
+        Self {
+            kind: ReservationKind::Static,
+            role,
+            principal: None,
+            labels: Labels::none(),
+        }
+    }
+
+    /// A dynamic reservation for `role`, made by `principal`.
+    pub fn dynamic(role: Role, principal: Option<&str>) -> Self {
+        let principal = principal.map(str::to_owned);
+        Self {
+            kind: ReservationKind::Dynamic,
+            role,
+            principal,
+            labels: Labels::none(),
+        }
+    }
+}
+
+/// Resources that their user can lose at any time (S44, S45).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Revocable {
+    /// The user may be ended at any time, but is not slowed down (allocation slack).
+    NonThrottleable,
+    /// The user may also be throttled at any time: `throttle_info` is set (usage slack).
+    Throttleable,
+}
+
+/// All that is said about a resource beside its name and value.
+///
+/// The field order is the order of a collection: what is safe to keep comes first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Annotations {
+    /// Set if the resource can be taken back at any time.
+    pub revocable: Option<Revocable>,
+    /// Whose idle reservation this is; for the books only, hidden from tenants (SPEC 4.9.2).
+    pub lender: Option<Role>,
+    /// The role it is allocated to, while it is offered or used.
+    pub allocation: Option<Role>,
+    /// The stack of reservations, the current owner last; empty if unreserved.
+    pub reservations: Vec<Reservation>,
+    /// Which disk, and what is kept on it.
+    pub disk: Option<Box<DiskInfo>>,
+    /// May several tasks use it at the same time? Only persistent volumes can be shared.
+    pub shared: bool,
+    /// The resource provider it comes from; none for the agent's own.
+    pub provider: Option<Box<str>>,
+}
+
+impl Annotations {
+    pub(crate) const NONE: Annotations = Annotations {
+        revocable: None,
+        lender: None,
+        allocation: None,
+        reservations: Vec::new(),
+        disk: None,
+        shared: false,
+        provider: None,
+    };
+
+    /// Is nothing said at all?
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// Does such a resource never merge or split: a persistent volume, a MOUNT or BLOCK disk, a
+    /// RAW disk with an id (SPEC 2.8)?
+    pub fn is_indivisible(&self) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        disk.persistence.is_some()
+            || disk
+                .source
+                .as_ref()
+                .is_some_and(|source| match source.kind {
+                    SourceKind::Path => false,
+                    SourceKind::Mount | SourceKind::Block => true,
+                    SourceKind::Raw => source.id.is_some(),
+                })
+    }
+
+    pub(crate) fn is_persistent_volume(&self) -> bool {
+        self.disk
+            .as_ref()
+            .is_some_and(|disk| disk.persistence.is_some())
+    }
+
+    /// Do these annotations make sense together?
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        check_stack(&self.reservations)?;
+        if let Some(disk) = &self.disk {
+            disk.check().map_err(|bad| bad.within("disk"))?;
+        }
+        if let Some(provider) = &self.provider {
+            check_id("provider_id", provider)?;
+        }
+        if self.shared && !self.is_persistent_volume() {
+            return Err(Invalid::new(
+                "shared",
+                "set",
+                "a persistent volume: nothing else can be shared",
+            ));
+        }
+        if self.revocable.is_some() {
+            if self.is_persistent_volume() {
+                return Err(Invalid::new(
+                    "revocable",
+                    "set",
+                    "no persistent volume on revocable disk",
+                ));
+            }
+            if self
+                .reservations
+                .iter()
+                .any(|entry| entry.kind == ReservationKind::Dynamic)
+            {
+                return Err(Invalid::new(
+                    "revocable",
+                    "set",
+                    "no dynamic reservation of revocable resources",
+                ));
+            }
+        }
+        match &self.lender {
+            Some(lender)
+                if self.revocable.is_none()
+                    || !self.reservations.is_empty()
+                    || lender.is_star() =>
+            {
+                let expected = "a role that lends, on an unreserved and revocable resource";
+                Err(Invalid::new("lender", lender, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The rules of a stack (SPEC 2.8): nobody is `*`, each refines the one below, only the bottom may
+/// be static.
+fn check_stack(stack: &[Reservation]) -> Result<(), Invalid> {
+    for (n, entry) in stack.iter().enumerate() {
+        let field = |name: &str| format!("reservations[{n}].{name}");
+        if entry.role.is_star() {
+            return Err(Invalid::new(field("role"), "*", "a role other than `*`"));
+        }
+        let Some(below) = n.checked_sub(1).map(|n| &stack[n]) else {
+            continue;
+        };
+        if !entry.role.is_strict_subrole_of(&below.role) {
+            let expected = format!("a role strictly below `{}`, which it refines", below.role);
+            return Err(Invalid::new(field("role"), &entry.role, expected));
+        }
+        if entry.kind == ReservationKind::Static {
+            return Err(Invalid::new(
+                field("type"),
+                "STATIC",
+                "DYNAMIC: only the bottom may be static",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The rule for ids (SPEC 2.8).
+pub(crate) fn check_id(field: &str, id: &str) -> Result<(), Invalid> {
+    let forbidden = |c: char| c.is_control() || c == '/' || c == '\\';
+    if id.is_empty()
+        || id == "."
+        || id == ".."
+        || id.chars().count() > 255
+        || id.contains(forbidden)
+    {
+        let expected =
+            "1 to 255 characters, not `.` or `..`, without slashes or control characters";
+        return Err(Invalid::new(field, id, expected));
+    }
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! One resource: a name, a value and what is said about it.
+//!
+//! Thirty-two bytes: the well-known names are one byte, an amount lies in place, and all that is
+//! rare (annotations, the text of other names) lies behind one shared pointer.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::annotation::{Annotations, Reservation, Revocable};
+use crate::error::Invalid;
+use crate::name::{Kind, Name, OtherName};
+use crate::role::Role;
+use crate::scalar::Scalar;
+use crate::symbol::Symbol;
+use crate::value::Value;
+
+/// One kind of resource and how much of it. Always valid: there is no way to build a bad one.
+///
+/// An indivisible one (a persistent volume, a MOUNT disk) is counted: [`Resource::copies`] says
+/// how many times a collection holds it, which for a shared volume is how many users it has.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Resource {
+    kind: Kind,
+    pub(crate) copies: u32,
+    pub(crate) value: Value,
+    note: Note,
+}
+
+/// The rare part; absent on most resources.
+type Note = Option<Arc<Rare>>;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Rare {
+    annotations: Annotations,
+    name: Option<Symbol>,
+}
+
+static PLAIN: Annotations = Annotations::NONE;
+
+impl Resource {
+    /// A plain resource: unreserved, regular, allocated to nobody.
+    pub fn new(name: Name, value: impl Into<Value>) -> Result<Self, Invalid> {
+        Self::annotated(name, value, Annotations::NONE)
+    }
+
+    /// A resource with these annotations.
+    pub fn annotated(
+        name: Name,
+        value: impl Into<Value>,
+        annotations: Annotations,
+    ) -> Result<Self, Invalid> {
+        let value = value.into();
+        check_type(&name, &value)?;
+        if annotations.disk.is_some() && name != Name::Disk {
+            return Err(Invalid::new(
+                "disk",
+                name,
+                "disk information on `disk` resources only",
+            ));
+        }
+        annotations.check()?;
+        Ok(Self::raw(name, value, annotations))
+    }
+
+    fn raw(name: Name, value: Value, annotations: Annotations) -> Self {
+        let kind = name.kind();
+        let name = match name {
+            Name::Other(OtherName(symbol)) => Some(symbol),
+            _ => None,
+        };
+        Self {
+            kind,
+            copies: 1,
+            value,
+            note: seal(annotations, name),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Name {
+        match self.kind {
+            Kind::Cpus => Name::Cpus,
+            Kind::Mem => Name::Mem,
+            Kind::Disk => Name::Disk,
+            Kind::Gpus => Name::Gpus,
+            Kind::Ports => Name::Ports,
+            Kind::Other => Name::Other(OtherName(self.symbol().unwrap_or_else(|| Symbol::new("")))),
+        }
+    }
+
+    /// Its name as text.
+    pub fn name_str(&self) -> &str {
+        match &self.note {
+            Some(_) if self.kind == Kind::Other => self.symbol_ref().map_or("", Symbol::as_str),
+            _ => self.kind.as_str(),
+        }
+    }
+
+    /// Is it called `name`? Costs no allocation.
+    pub fn is(&self, name: &Name) -> bool {
+        match name {
+            Name::Other(OtherName(symbol)) => {
+                self.kind == Kind::Other
+                    && self
+                        .note
+                        .as_ref()
+                        .is_some_and(|rare| rare.name.as_ref() == Some(symbol))
+            }
+            known => self.kind == known.kind(),
+        }
+    }
+
+    /// How much of it there is, in one copy.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// How many times an indivisible resource is held; 1 for all others.
+    pub fn copies(&self) -> u32 {
+        self.copies
+    }
+
+    /// The amount that it adds to a total: a shared one counts once, whoever uses it.
+    pub fn amount(&self) -> Option<Scalar> {
+        let once = self.value.as_scalar()?;
+        Some(if self.copies == 1 || self.is_shared() {
+            once
+        } else {
+            once.saturating_mul(self.copies)
+        })
+    }
+
+    /// What is said about it.
+    pub fn annotations(&self) -> &Annotations {
+        self.note.as_ref().map_or(&PLAIN, |rare| &rare.annotations)
+    }
+
+    /// The stack of reservations, the current owner last.
+    pub fn reservations(&self) -> &[Reservation] {
+        &self.annotations().reservations
+    }
+
+    /// The current owner's reservation, if there is one.
+    pub fn reservation(&self) -> Option<&Reservation> {
+        self.reservations().last()
+    }
+
+    /// The role it is reserved for now, or `*`.
+    pub fn role(&self) -> &Role {
+        static STAR: Role = Role::STAR;
+        self.reservation().map_or(&STAR, |entry| &entry.role)
+    }
+
+    /// Is it reserved for anyone?
+    pub fn is_reserved(&self) -> bool {
+        self.note.is_some() && !self.reservations().is_empty()
+    }
+
+    /// Can it be taken back at any time?
+    pub fn is_revocable(&self) -> bool {
+        self.note.is_some() && self.annotations().revocable.is_some()
+    }
+
+    /// Is it revocable and may also be throttled (S45)?
+    pub fn is_throttleable(&self) -> bool {
+        self.annotations().revocable == Some(Revocable::Throttleable)
+    }
+
+    /// May several tasks use it at the same time?
+    pub fn is_shared(&self) -> bool {
+        self.annotations().shared
+    }
+
+    /// Is it a persistent volume?
+    pub fn is_persistent_volume(&self) -> bool {
+        self.annotations().is_persistent_volume()
+    }
+
+    /// Does it never merge or split?
+    pub fn is_indivisible(&self) -> bool {
+        self.note.is_some() && self.annotations().is_indivisible()
+    }
+
+    /// The role it is allocated to, if it is.
+    pub fn allocation_role(&self) -> Option<&Role> {
+        self.annotations().allocation.as_ref()
+    }
+
+    /// May it be allocated to `role`: unreserved, or reserved for the role or one above it?
+    pub fn is_allocatable_to(&self, role: &Role) -> bool {
+        !self.is_reserved() || role.is_within(self.role())
+    }
+
+    /// The same resource with the next reservation on its stack.
+    pub fn push_reservation(&self, reservation: Reservation) -> Result<Self, Invalid> {
+        let mut annotations = self.annotations().clone();
+        annotations.reservations.push(reservation);
+        annotations.check()?;
+        Ok(self.with(annotations))
+    }
+
+    /// The same resource without its newest reservation, which must be a dynamic one.
+    pub fn pop_reservation(&self) -> Result<Self, Invalid> {
+        use crate::annotation::ReservationKind::Dynamic;
+        let mut annotations = self.annotations().clone();
+        match annotations.reservations.pop() {
+            Some(entry) if entry.kind == Dynamic => Ok(self.with(annotations)),
+            Some(_) => Err(Invalid::new(
+                "reservations",
+                "STATIC",
+                "a dynamic reservation to take off",
+            )),
+            None => Err(Invalid::new(
+                "reservations",
+                "empty",
+                "a dynamic reservation to take off",
+            )),
+        }
+    }
+
+    /// The same resource with its amount cut to `most`, or `false` and unchanged if it cannot be
+    /// cut. What is not an amount is never cut.
+    pub fn shrink(&mut self, most: Scalar) -> bool {
+        let Value::Scalar(amount) = &mut self.value else {
+            return false;
+        };
+        if *amount <= most {
+            return true;
+        }
+        if self
+            .note
+            .as_ref()
+            .is_some_and(|rare| rare.annotations.is_indivisible())
+        {
+            return false;
+        }
+        // Half a graphics processor is none.
+        let step = if self.kind == Kind::Gpus {
+            most.thousandths() % 1000
+        } else {
+            0
+        };
+        *amount = most.saturating_sub(Scalar::from_thousandths(step).unwrap_or_default());
+        true
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.note
+            .as_ref()
+            .is_none_or(|rare| rare.annotations.is_none())
+    }
+
+    /// The same resource under other annotations, which the caller knows to be sound.
+    pub(crate) fn with(&self, annotations: Annotations) -> Self {
+        Self {
+            note: seal(annotations, self.symbol()),
+            ..self.clone()
+        }
+    }
+
+    /// The same resource with the annotations that `like` was given: its pointer is shared.
+    pub(crate) fn with_note_of(&self, like: &Resource) -> Self {
+        Self {
+            note: like.note.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Do the two share one note, so that changing it changes both alike?
+    pub(crate) fn shares_note(&self, other: &Resource) -> bool {
+        match (&self.note, &other.note) {
+            (None, None) => self.kind != Kind::Other,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    /// This resource with another value.
+    pub(crate) fn of(&self, value: Value) -> Self {
+        Self {
+            kind: self.kind,
+            copies: 1,
+            value,
+            note: self.note.clone(),
+        }
+    }
+
+    fn symbol_ref(&self) -> Option<&Symbol> {
+        self.note.as_ref().and_then(|rare| rare.name.as_ref())
+    }
+
+    fn symbol(&self) -> Option<Symbol> {
+        self.symbol_ref().cloned()
+    }
+
+    /// The order of slots in a collection: equal means that the two can be added.
+    pub(crate) fn cmp_slot(&self, other: &Self) -> Ordering {
+        match (&self.note, &other.note) {
+            (None, None) => return self.kind.cmp(&other.kind),
+            (Some(a), Some(b)) if Arc::ptr_eq(a, b) => return self.cmp_named(other, a),
+            _ => {}
+        }
+        self.annotations()
+            .cmp(other.annotations())
+            .then_with(|| self.kind.cmp(&other.kind))
+            .then_with(|| self.symbol_ref().cmp(&other.symbol_ref()))
+            .then_with(|| self.cmp_valued(other, self.is_indivisible()))
+    }
+
+    fn cmp_named(&self, other: &Self, note: &Rare) -> Ordering {
+        let indivisible = note.annotations.disk.is_some() && note.annotations.is_indivisible();
+        self.kind
+            .cmp(&other.kind)
+            .then_with(|| self.cmp_valued(other, indivisible))
+    }
+
+    fn cmp_valued(&self, other: &Self, indivisible: bool) -> Ordering {
+        let types = self.value.type_rank().cmp(&other.value.type_rank());
+        if indivisible {
+            types.then_with(|| self.value.cmp(&other.value))
+        } else {
+            types
+        }
+    }
+
+    /// Is `other`, of the same slot, contained?
+    pub(crate) fn slot_contains(&self, other: &Self) -> bool {
+        if self.note.is_some() && self.is_indivisible() {
+            self.copies >= other.copies
+        } else {
+            self.value.contains(&other.value)
+        }
+    }
+
+    /// Adds `other`, of the same slot.
+    pub(crate) fn slot_add(&mut self, other: &Self) {
+        if self.note.is_some() && self.is_indivisible() {
+            self.copies = self.copies.saturating_add(other.copies);
+        } else {
+            self.value.add(&other.value);
+        }
+    }
+
+    /// Would adding `other`, of the same slot, lose nothing?
+    pub(crate) fn slot_adds_exactly(&self, other: &Self) -> bool {
+        if self.is_indivisible() {
+            self.copies.checked_add(other.copies).is_some()
+        } else {
+            self.value.adds_exactly(&other.value)
+        }
+    }
+
+    /// Takes `other`, of the same slot, out as far as it is there.
+    pub(crate) fn slot_subtract(&mut self, other: &Self) {
+        if self.note.is_some() && self.is_indivisible() {
+            self.copies = self.copies.saturating_sub(other.copies);
+        } else {
+            self.value.subtract(&other.value);
+        }
+    }
+
+    /// Is nothing left of it?
+    pub(crate) fn is_gone(&self) -> bool {
+        self.copies == 0 || self.value.is_empty()
+    }
+}
+
+/// Puts the rare part behind a pointer, if there is one.
+fn seal(annotations: Annotations, name: Option<Symbol>) -> Note {
+    (name.is_some() || !annotations.is_none()).then(|| Arc::new(Rare { annotations, name }))
+}
+
+/// Well-known names have one type each; graphics processors come whole.
+fn check_type(name: &Name, value: &Value) -> Result<(), Invalid> {
+    let expected = match (name, value) {
+        (Name::Gpus, Value::Scalar(amount)) if !amount.is_whole() => "a whole number",
+        (Name::Cpus | Name::Mem | Name::Disk | Name::Gpus, Value::Ranges(_) | Value::Set(_)) => {
+            "a number"
+        }
+        (Name::Ports, Value::Scalar(_) | Value::Set(_)) => "ranges, e.g. [31000-32000]",
+        _ => return Ok(()),
+    };
+    Err(Invalid::new(name.as_str(), value, expected))
+}
+
+impl fmt::Display for Resource {
+    /// A short form for people: `cpus(ads):8`, `cpus{revocable}:0.45`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::text::write_brief(self, f)
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::set::Set;
+
+    #[test]
+    fn a_resource_is_half_a_cache_line() {
+        assert_eq!(size_of::<Value>(), 16);
+        assert_eq!(size_of::<Resource>(), 32);
+    }
+
+    #[test]
+    fn well_known_names_have_one_type_and_gpus_come_whole() {
+        let set = Set::new(["a"]).unwrap();
+        assert!(Resource::new(Name::Cpus, set.clone()).is_err());
+        assert!(Resource::new(Name::Ports, Scalar::whole(1)).is_err());
+        assert!(Resource::new(Name::new("bugs").unwrap(), set).is_ok());
+        let half = Resource::new(Name::Gpus, Scalar::new(0.5).unwrap()).unwrap_err();
+        assert_eq!(half.to_string(), "gpus is `0.5`: expected a whole number");
+    }
+
+    #[test]
+    fn only_dynamic_reservations_come_off_again() {
+        let role = |text: &str| Role::new(text).unwrap();
+        let plain = Resource::new(Name::Cpus, Scalar::whole(1)).unwrap();
+        let fixed = plain
+            .push_reservation(Reservation::fixed(role("eng")))
+            .unwrap();
+        let refined = fixed
+            .push_reservation(Reservation::dynamic(role("eng/web/x"), Some("ops")))
+            .unwrap();
+        assert_eq!(refined.role(), &role("eng/web/x"));
+        assert_eq!(refined.pop_reservation().unwrap(), fixed);
+        assert!(fixed.pop_reservation().is_err() && plain.pop_reservation().is_err());
+        for bad in ["*", "eng", "ops", "engine"] {
+            assert!(
+                fixed
+                    .push_reservation(Reservation::dynamic(role(bad), None))
+                    .is_err(),
+                "{bad}"
+            );
+        }
+        assert!(
+            fixed
+                .push_reservation(Reservation::fixed(role("eng/web")))
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,447 @@
+//! The canonical collection of resources: sorted by slot, nothing empty, each slot once.
+//!
+//! Adding walks both collections side by side and gallops where one is much longer. Never splits
+//! or merges what is indivisible, and takes nothing away unless all of it is there.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use smallvec::SmallVec;
+
+use crate::error::{Invalid, Shortage};
+use crate::name::{Kind, Name};
+use crate::ranges::Ranges;
+use crate::resource::Resource;
+use crate::scalar::Scalar;
+use crate::set::Set;
+
+/// Up to so many new slots are put in one by one; more are sorted in together.
+const INSERTS_MAX: usize = 16;
+
+pub(crate) type Items = SmallVec<[Resource; 5]>;
+
+/// What an agent has, an offer holds or a task needs. Equal content is an equal value.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Resources {
+    items: Items,
+}
+
+impl Resources {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Is there nothing?
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many entries there are (a counted one is one entry).
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The entries in canonical order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Resource> {
+        self.items.iter()
+    }
+
+    /// The entries in canonical order.
+    pub fn as_slice(&self) -> &[Resource] {
+        &self.items
+    }
+
+    /// Is all of `other` here?
+    pub fn contains(&self, other: &Self) -> bool {
+        self.lacking(other).is_none()
+    }
+
+    /// Is this one resource here?
+    pub fn contains_resource(&self, wanted: &Resource) -> bool {
+        wanted.is_gone()
+            || seek(&self.items, 0, wanted).is_ok_and(|at| self.items[at].slot_contains(wanted))
+    }
+
+    /// The first entry of `other` that is not all here.
+    pub fn lacking<'a>(&self, other: &'a Self) -> Option<&'a Resource> {
+        let mut at = 0;
+        other
+            .items
+            .iter()
+            .find(|wanted| match seek(&self.items, at, wanted) {
+                Ok(found) => {
+                    at = found + 1;
+                    !self.items[found].slot_contains(wanted)
+                }
+                Err(_) => true,
+            })
+    }
+
+    /// Adds `other`, or refuses and changes nothing if an amount would overflow or a number or
+    /// item of a range or set is already here.
+    pub fn checked_add(&mut self, other: &Self) -> Result<(), Invalid> {
+        let mut at = 0;
+        for new in &other.items {
+            match seek(&self.items, at, new) {
+                Ok(found) if !self.items[found].slot_adds_exactly(new) => {
+                    let expected = format!("what can be added to {}", self.items[found]);
+                    return Err(Invalid::new(new.name_str(), new, expected));
+                }
+                Ok(found) => at = found + 1,
+                Err(gap) => at = gap,
+            }
+        }
+        self.merge(&other.items);
+        Ok(())
+    }
+
+    /// Takes `other` away, or refuses and changes nothing if it is not all here.
+    pub fn subtract(&mut self, other: &Self) -> Result<(), Shortage> {
+        if let Some(lacking) = self.lacking(other) {
+            return Err(Shortage {
+                lacking: Box::new(lacking.clone()),
+            });
+        }
+        self.subtract_what_is_there(other);
+        Ok(())
+    }
+
+    /// What is left when `other` is taken away, if it is all here.
+    pub fn checked_sub(&self, other: &Self) -> Result<Self, Shortage> {
+        let mut rest = self.clone();
+        rest.subtract(other)?;
+        Ok(rest)
+    }
+
+    /// Takes away as much of `other` as is here. What is indivisible goes as a whole or stays.
+    pub fn subtract_what_is_there(&mut self, other: &Self) {
+        let (mut at, mut gone, mut last) = (0, 0, 0);
+        for less in &other.items {
+            match seek(&self.items, at, less) {
+                Ok(found) => {
+                    let own = &mut self.items[found];
+                    own.slot_subtract(less);
+                    if own.is_gone() {
+                        (gone, last) = (gone + 1, found);
+                    }
+                    at = found + 1;
+                }
+                Err(gap) => at = gap,
+            }
+        }
+        match gone {
+            0 => {}
+            1 => drop(self.items.remove(last)),
+            _ => self.items.retain(|own| !own.is_gone()),
+        }
+    }
+
+    /// What is left when as much of `other` as is here is taken away.
+    pub fn saturating_sub(&self, other: &Self) -> Self {
+        let mut rest = self.clone();
+        rest.subtract_what_is_there(other);
+        rest
+    }
+
+    /// Adds one resource.
+    pub fn push(&mut self, new: Resource) {
+        self.merge(std::slice::from_ref(&new));
+    }
+
+    /// The entries for which `keep` holds.
+    pub fn filter(&self, mut keep: impl FnMut(&Resource) -> bool) -> Self {
+        Self {
+            items: self.items.iter().filter(|own| keep(own)).cloned().collect(),
+        }
+    }
+
+    /// The sum of all amounts called `name`; a shared one counts once.
+    pub fn scalar(&self, name: &Name) -> Scalar {
+        self.items
+            .iter()
+            .filter(|own| own.is(name))
+            .filter_map(Resource::amount)
+            .sum()
+    }
+
+    /// All ranges called `name` together.
+    pub fn ranges(&self, name: &Name) -> Ranges {
+        let mut all = Ranges::default();
+        let found = self.items.iter().filter(|own| own.is(name));
+        found
+            .filter_map(|own| own.value().as_ranges())
+            .for_each(|ranges| all.add(ranges));
+        all
+    }
+
+    /// All sets called `name` together.
+    pub fn set(&self, name: &Name) -> Set {
+        let mut all = Set::default();
+        let found = self.items.iter().filter(|own| own.is(name));
+        found
+            .filter_map(|own| own.value().as_set())
+            .for_each(|set| all.add(set));
+        all
+    }
+
+    /// All cpus.
+    pub fn cpus(&self) -> Scalar {
+        self.total(Kind::Cpus)
+    }
+
+    /// All memory, in megabytes.
+    pub fn mem(&self) -> Scalar {
+        self.total(Kind::Mem)
+    }
+
+    /// All disk space, in megabytes.
+    pub fn disk(&self) -> Scalar {
+        self.total(Kind::Disk)
+    }
+
+    /// All graphics processors.
+    pub fn gpus(&self) -> Scalar {
+        self.total(Kind::Gpus)
+    }
+
+    /// All ports.
+    pub fn ports(&self) -> Ranges {
+        self.ranges(&Name::Ports)
+    }
+
+    fn total(&self, kind: Kind) -> Scalar {
+        self.items
+            .iter()
+            .filter(|own| own.kind() == kind)
+            .filter_map(Resource::amount)
+            .sum()
+    }
+
+    /// Any entries as a canonical collection.
+    pub(crate) fn canonical(mut items: Items) -> Self {
+        items.retain(|own| !own.is_gone());
+        if !items.is_sorted_by(|a, b| a.cmp_slot(b) == Ordering::Less) {
+            items.sort_by(Resource::cmp_slot);
+            items.dedup_by(|next, kept| {
+                let same = kept.cmp_slot(next) == Ordering::Equal;
+                if same {
+                    kept.slot_add(next);
+                }
+                same
+            });
+        }
+        Self { items }
+    }
+
+    /// Adds sorted entries.
+    fn merge(&mut self, new: &[Resource]) {
+        let mut at = 0;
+        for (n, entry) in new.iter().enumerate() {
+            match seek(&self.items, at, entry) {
+                Ok(found) => {
+                    self.items[found].slot_add(entry);
+                    at = found + 1;
+                }
+                Err(gap) if gap < self.items.len() && new.len() - n > INSERTS_MAX => {
+                    let mut all = std::mem::take(&mut self.items);
+                    all.extend(new[n..].iter().cloned());
+                    *self = Self::canonical(all);
+                    return;
+                }
+                Err(_) if entry.is_gone() => {}
+                Err(gap) => {
+                    self.items.insert(gap, entry.clone());
+                    at = gap + 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where in `items`, from `from` on, the slot of `wanted` is, or where it would go: near first.
+fn seek(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usize> {
+    let (mut low, mut step) = (from, 1);
+    let high = loop {
+        let probe = low + step - 1;
+        let Some(own) = items.get(probe) else {
+            break items.len();
+        };
+        match own.cmp_slot(wanted) {
+            Ordering::Equal => return Ok(probe),
+            Ordering::Greater => break probe,
+            Ordering::Less => (low, step) = (probe + 1, step * 2),
+        }
+    };
+    let found = items[low..high].binary_search_by(|own| own.cmp_slot(wanted));
+    found.map(|at| low + at).map_err(|gap| low + gap)
+}
+
+impl AddAssign<&Resources> for Resources {
+    /// Adds; an amount stays at the end of the numbers, a number or item already here counts once.
+    fn add_assign(&mut self, other: &Resources) {
+        self.merge(&other.items);
+    }
+}
+
+impl AddAssign for Resources {
+    fn add_assign(&mut self, other: Resources) {
+        if self.is_empty() {
+            *self = other
+        } else {
+            self.merge(&other.items)
+        }
+    }
+}
+
+impl AddAssign<Resource> for Resources {
+    fn add_assign(&mut self, new: Resource) {
+        self.push(new);
+    }
+}
+
+impl Add<&Resources> for Resources {
+    type Output = Resources;
+
+    fn add(mut self, other: &Resources) -> Resources {
+        self += other;
+        self
+    }
+}
+
+impl Add for Resources {
+    type Output = Resources;
+
+    fn add(mut self, other: Resources) -> Resources {
+        self += other;
+        self
+    }
+}
+
+impl Add for &Resources {
+    type Output = Resources;
+
+    fn add(self, other: &Resources) -> Resources {
+        self.clone() + other
+    }
+}
+
+impl std::iter::Sum for Resources {
+    fn sum<I: Iterator<Item = Resources>>(all: I) -> Self {
+        all.fold(Self::new(), Add::add)
+    }
+}
+
+impl<'a> std::iter::Sum<&'a Resources> for Resources {
+    fn sum<I: Iterator<Item = &'a Resources>>(all: I) -> Self {
+        all.fold(Self::new(), Add::add)
+    }
+}
+
+impl From<Resource> for Resources {
+    fn from(resource: Resource) -> Self {
+        Self::from_iter([resource])
+    }
+}
+
+impl FromIterator<Resource> for Resources {
+    fn from_iter<I: IntoIterator<Item = Resource>>(all: I) -> Self {
+        Self::canonical(all.into_iter().collect())
+    }
+}
+
+impl Extend<Resource> for Resources {
+    fn extend<I: IntoIterator<Item = Resource>>(&mut self, new: I) {
+        *self += new.into_iter().collect::<Resources>();
+    }
+}
+
+impl IntoIterator for Resources {
+    type Item = Resource;
+    type IntoIter = smallvec::IntoIter<[Resource; 5]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Resources {
+    type Item = &'a Resource;
+    type IntoIter = std::slice::Iter<'a, Resource>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.brief(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Resources {
+        Resources::parse(text).unwrap()
+    }
+
+    #[test]
+    fn five_entries_lie_in_place() {
+        assert_eq!(size_of::<Resources>(), 168);
+        assert!(
+            !parse("cpus:1;mem:1;disk:1;gpus:1;ports:[1-2]")
+                .items
+                .spilled()
+        );
+    }
+
+    #[test]
+    fn what_is_taken_away_entirely_leaves_no_trace() {
+        let mut pool = parse("cpus:4;mem:100;cpus(ads):2;ports:[1-10]");
+        pool.subtract(&parse("mem:100;cpus(ads):2;ports:[3-4]"))
+            .unwrap();
+        assert_eq!(pool, parse("cpus:4;ports:[1-2,5-10]"));
+    }
+
+    #[test]
+    fn nothing_is_taken_when_something_lacks() {
+        let mut pool = parse("cpus:4;mem:100");
+        for (wanted, lacking) in [
+            ("cpus:1;mem:101", "mem:101"),
+            ("cpus(ads):1", "cpus(ads):1"),
+        ] {
+            let shortage = pool.subtract(&parse(wanted)).unwrap_err();
+            assert_eq!(shortage.to_string(), format!("{lacking} is not contained"));
+        }
+        assert_eq!(pool, parse("cpus:4;mem:100"));
+    }
+
+    #[test]
+    fn a_checked_sum_refuses_what_is_already_there() {
+        let mut pool = parse("cpus:1;ports:[1-10]");
+        assert!(pool.checked_add(&parse("cpus:1;ports:[10-12]")).is_err());
+        assert_eq!(pool, parse("cpus:1;ports:[1-10]"));
+        pool.checked_add(&parse("cpus:1;ports:[11-12];mem:3"))
+            .unwrap();
+        assert_eq!(pool, parse("cpus:2;mem:3;ports:[1-12]"));
+    }
+
+    #[test]
+    fn many_new_slots_are_merged_like_few() {
+        let slots = |from: usize, by: usize| -> Resources {
+            (from..2_000)
+                .step_by(by)
+                .flat_map(|n| parse(&format!("cpus(r{n:05}):1")))
+                .collect()
+        };
+        let mut sum = slots(0, 2);
+        sum += &slots(1, 2);
+        assert_eq!(sum, slots(0, 1));
+        sum.subtract(&slots(0, 2)).unwrap();
+        assert_eq!(sum, slots(1, 2));
+    }
+}

@@ -1,0 +1,165 @@
+//! Roles: a path of components, or `*` for nobody's.
+//!
+//! Interned, eight bytes, compared by pointer. Never reserves or allocates anything itself.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::Invalid;
+use crate::symbol::Symbol;
+
+/// Longest role, in bytes.
+const ROLE_BYTES_MAX: usize = 1024;
+
+const EXPECTED: &str = "`*`, or components joined by single slashes, none of them `.`, `..` or `*`, \
+     starting with `-`, or holding blanks or control characters (at most 1024 bytes)";
+
+/// A role: `*`, or a path such as `eng/web` (SPEC 2.8). Cloning costs one counter.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Role(Option<Symbol>);
+
+impl Role {
+    /// `*`: the role of what is reserved for nobody.
+    pub const STAR: Role = Role(None);
+
+    /// The role spelled `text`, if it is one.
+    pub fn new(text: &str) -> Result<Self, Invalid> {
+        if text == "*" {
+            return Ok(Self::STAR);
+        }
+        let sound = !text.is_empty()
+            && text.len() <= ROLE_BYTES_MAX
+            && text.split('/').all(sound_component);
+        if sound {
+            Ok(Self(Some(Symbol::new(text))))
+        } else {
+            Err(Invalid::new("role", text, EXPECTED))
+        }
+    }
+
+    /// The role as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_ref().map_or("*", Symbol::as_str)
+    }
+
+    /// Is this `*`?
+    pub fn is_star(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Does this role lie strictly below `other` (`eng/web` below `eng`)? Nothing lies below `*`.
+    pub fn is_strict_subrole_of(&self, other: &Role) -> bool {
+        let (Some(own), Some(above)) = (&self.0, &other.0) else {
+            return false;
+        };
+        let (own, above) = (own.as_str().as_bytes(), above.as_str().as_bytes());
+        own.len() > above.len() && own[above.len()] == b'/' && own.starts_with(above)
+    }
+
+    /// Is this role `other` itself or strictly below it?
+    pub fn is_within(&self, other: &Role) -> bool {
+        self == other || self.is_strict_subrole_of(other)
+    }
+
+    /// The role one level above, if there is one.
+    pub fn parent(&self) -> Option<Role> {
+        let (above, _) = self.as_str().rsplit_once('/')?;
+        Some(Role(Some(Symbol::new(above))))
+    }
+
+    /// The role's first component as a role: the one that quota is set for.
+    pub fn top_level(&self) -> Role {
+        match self.as_str().split_once('/') {
+            Some((top, _)) => Role(Some(Symbol::new(top))),
+            None => self.clone(),
+        }
+    }
+
+    /// The path's components, the top first; of `*`, only itself.
+    pub fn components(&self) -> impl Iterator<Item = &str> {
+        self.as_str().split('/')
+    }
+}
+
+fn sound_component(part: &str) -> bool {
+    !matches!(part, "" | "." | ".." | "*")
+        && !part.starts_with('-')
+        && !part.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
+impl FromStr for Role {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&str> for Role {
+    type Error = Invalid;
+
+    fn try_from(text: &str) -> Result<Self, Invalid> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Role {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(crate::wire::TextVisitor("a role", Self::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(text: &str) -> Role {
+        Role::new(text).unwrap()
+    }
+
+    /// SPEC 2.8, the line on ids and roles.
+    #[test]
+    fn only_clean_paths_are_roles() {
+        for good in ["*", "ads", "a/b/c", "a.b", "a-b", "ops_1", "a/..b", "日本"] {
+            assert_eq!(role(good).as_str(), good);
+        }
+        for bad in [
+            "", "/a", "a/", "a//b", ".", "..", "a/..", "-a", "a/-b", "a b", "a\u{8}", "a/*", "\t",
+        ] {
+            assert!(Role::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_subrole_lies_below_whole_components_only() {
+        assert!(role("eng/web").is_strict_subrole_of(&role("eng")));
+        assert!(!role("engine").is_strict_subrole_of(&role("eng")));
+        assert!(!role("eng").is_strict_subrole_of(&role("eng")));
+        assert!(!role("eng").is_strict_subrole_of(&Role::STAR));
+        assert!(role("eng").is_within(&role("eng")));
+        assert_eq!(role("a/b/c").parent(), Some(role("a/b")));
+        assert_eq!(role("a/b/c").top_level(), role("a"));
+        assert_eq!((role("a").parent(), Role::STAR.parent()), (None, None));
+        assert_eq!(size_of::<Role>(), 8);
+    }
+}

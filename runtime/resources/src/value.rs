@@ -1,0 +1,163 @@
+//! A resource's value: an amount, ranges or a set.
+//!
+//! Sixteen bytes: an amount lies in place, the other two behind a shared pointer that is copied
+//! only when one of its holders changes it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ranges::Ranges;
+use crate::scalar::Scalar;
+use crate::set::Set;
+
+/// How much of a resource.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Value {
+    /// An amount, e.g. of cpus.
+    Scalar(Scalar),
+    /// Ranges of numbers, e.g. ports.
+    Ranges(Arc<Ranges>),
+    /// A set of items.
+    Set(Arc<Set>),
+}
+
+impl Value {
+    /// Is it an amount of nothing, or an empty collection? Such a value is never kept.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Scalar(amount) => amount.is_zero(),
+            Self::Ranges(ranges) => ranges.is_empty(),
+            Self::Set(set) => set.is_empty(),
+        }
+    }
+
+    /// The amount, if it is one.
+    pub fn as_scalar(&self) -> Option<Scalar> {
+        match self {
+            Self::Scalar(amount) => Some(*amount),
+            _ => None,
+        }
+    }
+
+    /// The ranges, if it is that.
+    pub fn as_ranges(&self) -> Option<&Ranges> {
+        match self {
+            Self::Ranges(ranges) => Some(ranges),
+            _ => None,
+        }
+    }
+
+    /// The set, if it is one.
+    pub fn as_set(&self) -> Option<&Set> {
+        match self {
+            Self::Set(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    /// The type's name as the v1 API spells it.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Scalar(_) => "SCALAR",
+            Self::Ranges(_) => "RANGES",
+            Self::Set(_) => "SET",
+        }
+    }
+
+    pub(crate) fn type_rank(&self) -> u8 {
+        match self {
+            Self::Scalar(_) => 0,
+            Self::Ranges(_) => 1,
+            Self::Set(_) => 2,
+        }
+    }
+
+    /// Is all of `other` in it? Values of two types contain nothing of each other.
+    pub fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(wanted)) => own >= wanted,
+            (Self::Ranges(own), Self::Ranges(wanted)) => {
+                Arc::ptr_eq(own, wanted) || own.contains(wanted)
+            }
+            (Self::Set(own), Self::Set(wanted)) => own.contains(wanted),
+            _ => false,
+        }
+    }
+
+    /// Puts `other` in. Of another type it is passed over: slots hold one type.
+    pub(crate) fn add(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(new)) => *own += *new,
+            (Self::Ranges(own), Self::Ranges(new)) => Arc::make_mut(own).add(new),
+            (Self::Set(own), Self::Set(new)) => Arc::make_mut(own).add(new),
+            _ => {}
+        }
+    }
+
+    /// Would adding `other` lose nothing: no overflow, no number or item that is already there?
+    pub(crate) fn adds_exactly(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(new)) => own.checked_add(*new).is_some(),
+            (Self::Ranges(own), Self::Ranges(new)) => own.is_disjoint(new),
+            (Self::Set(own), Self::Set(new)) => own.is_disjoint(new),
+            _ => true,
+        }
+    }
+
+    /// Takes `other` out, as far as it is there.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Scalar(own), Self::Scalar(less)) => *own = own.saturating_sub(*less),
+            (Self::Ranges(own), Self::Ranges(less)) => Arc::make_mut(own).subtract(less),
+            (Self::Set(own), Self::Set(less)) => Arc::make_mut(own).subtract(less),
+            _ => {}
+        }
+    }
+
+    /// What both have.
+    pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
+        let both = match (self, other) {
+            (Self::Scalar(own), Self::Scalar(wanted)) => Self::Scalar(*own.min(wanted)),
+            (Self::Ranges(own), Self::Ranges(wanted)) => own.intersection(wanted).into(),
+            (Self::Set(own), Self::Set(wanted)) => own.intersection(wanted).into(),
+            _ => return None,
+        };
+        (!both.is_empty()).then_some(both)
+    }
+}
+
+impl From<Scalar> for Value {
+    fn from(amount: Scalar) -> Self {
+        Self::Scalar(amount)
+    }
+}
+
+impl From<Ranges> for Value {
+    fn from(ranges: Ranges) -> Self {
+        Self::Ranges(Arc::new(ranges))
+    }
+}
+
+impl From<Set> for Value {
+    fn from(set: Set) -> Self {
+        Self::Set(Arc::new(set))
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scalar(amount) => amount.fmt(f),
+            Self::Ranges(ranges) => fmt::Display::fmt(ranges, f),
+            Self::Set(set) => fmt::Display::fmt(set, f),
+        }
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

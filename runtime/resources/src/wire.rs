@@ -1,0 +1,127 @@
+//! The wire's form of resources: serde structs of their own, validated on the way in.
+//!
+//! Each struct has the same fields always, so that it suits a format without schema. What comes
+//! from a peer is put into canonical order again and refused if no valid resource says it.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::annotation::Annotations;
+use crate::error::Invalid;
+use crate::name::Name;
+use crate::resource::Resource;
+use crate::resources::{Items, Resources};
+use crate::value::Value;
+
+/// Room that is made before the first entry is read: a peer's word for the length is no reason
+/// to allocate.
+const CAPACITY_MAX: usize = 64;
+
+#[derive(Serialize)]
+#[serde(rename = "Resource")]
+struct Outgoing<'a> {
+    name: &'a str,
+    value: &'a Value,
+    copies: u32,
+    annotations: Option<&'a Annotations>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename = "Resource")]
+struct Incoming {
+    name: Name,
+    value: Value,
+    copies: u32,
+    annotations: Option<Annotations>,
+}
+
+impl Serialize for Resource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let annotations = (!self.is_plain()).then(|| self.annotations());
+        Outgoing {
+            name: self.name_str(),
+            value: self.value(),
+            copies: self.copies(),
+            annotations,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Incoming {
+            name,
+            value,
+            copies,
+            annotations,
+        } = Incoming::deserialize(deserializer)?;
+        let resource = Resource::annotated(name, value, annotations.unwrap_or_default());
+        resource
+            .and_then(|resource| resource.counted(copies))
+            .map_err(D::Error::custom)
+    }
+}
+
+impl Resource {
+    /// So many copies of this one; other than one only of what is indivisible.
+    pub fn counted(mut self, copies: u32) -> Result<Self, Invalid> {
+        if copies == 0 || (copies != 1 && !self.is_indivisible()) {
+            return Err(Invalid::new(
+                "copies",
+                copies,
+                "at least 1, and just 1 of what can be divided",
+            ));
+        }
+        self.copies = copies;
+        Ok(self)
+    }
+}
+
+impl Serialize for Resources {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Resources {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Resources;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("resources")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Resources, A::Error> {
+                let room = entries.size_hint().unwrap_or(0).min(CAPACITY_MAX);
+                let mut items = Items::with_capacity(room);
+                while let Some(entry) = entries.next_element()? {
+                    items.push(entry);
+                }
+                Ok(Resources::canonical(items))
+            }
+        }
+
+        deserializer.deserialize_seq(Entries)
+    }
+}
+
+/// Reads a text that has a syntax, without keeping a copy of it.
+pub(crate) struct TextVisitor<T>(pub &'static str, pub fn(&str) -> Result<T, Invalid>);
+
+impl<T> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.1)(text).map_err(E::custom)
+    }
+}
