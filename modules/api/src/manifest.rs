@@ -1,0 +1,444 @@
+//! Manifest: what `--modules` says, in Mesos' JSON (SPEC 5.9, S37, S38).
+//!
+//! An object is taken wherever a list of objects is meant, because Mesos takes it so and its own documentation writes it so. A name that is
+//! linked in wins, and its library file is never opened. Nothing here loads or starts anything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::parameters::Parameters;
+use crate::registry::Registry;
+
+/// The longest manifest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What is wrong with a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// The text is not JSON.
+    #[error("--modules is not JSON: {reason}")]
+    NotJson {
+        /// Where and why.
+        reason: String,
+    },
+    /// The file cannot be read.
+    #[error("--modules names {path}, which cannot be read: {reason}")]
+    Unreadable {
+        /// Which file.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A field is missing or wrong.
+    #[error("--modules: {field} is {found}: expected {expected}")]
+    Field {
+        /// The path to the field, e.g. `libraries[0].modules[1].name`.
+        field: String,
+        /// What stood there.
+        found: String,
+        /// What would have been taken.
+        expected: &'static str,
+    },
+    /// One name is given to two modules.
+    #[error("--modules: {field} is `{name}`: expected each module name once")]
+    Duplicate {
+        /// The path to the second.
+        field: String,
+        /// The name.
+        name: String,
+    },
+    /// A module is neither linked in nor in a file that exists.
+    #[error(
+        "--modules: module `{name}` is not linked in, and its library {library} does not exist: expected the name of a linked-in module"
+    )]
+    NoModule {
+        /// The module's name.
+        name: String,
+        /// Its library.
+        library: String,
+    },
+    /// A module is in a file of its own, which cannot be started yet.
+    #[error(
+        "--modules: module `{name}` is not linked in: starting {library} as a module of its own is not supported by this version"
+    )]
+    Foreign {
+        /// The module's name.
+        name: String,
+        /// Its library.
+        library: String,
+    },
+}
+
+/// Where a module's code is said to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Library {
+    File(PathBuf),
+    Name(String),
+    Unsaid,
+}
+
+impl Library {
+    /// The file it means; a bare name `x` means `libx.so`, which only a search path could find.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Name(name) => write!(f, "lib{name}.so"),
+            Self::Unsaid => f.write_str("(none given)"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    library: Library,
+    parameters: Parameters,
+}
+
+/// The modules that an operator configured, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    modules: BTreeMap<String, Entry>,
+}
+
+impl Manifest {
+    /// Reads what `--modules` was given: JSON, or the path of a file of JSON, also as `file://`.
+    pub fn parse(given: &str) -> Result<Self, ManifestError> {
+        let given = given.trim();
+        if given.starts_with(['{', '[']) || given.is_empty() {
+            return Self::from_json(given);
+        }
+        let path = given.strip_prefix("file://").unwrap_or(given);
+        let unreadable = |reason: String| ManifestError::Unreadable {
+            path: path.to_owned(),
+            reason,
+        };
+        let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+        if size.len() > FILE_BYTES_MAX {
+            return Err(unreadable(format!(
+                "it has {} bytes, expected at most {FILE_BYTES_MAX}",
+                size.len()
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        Self::from_json(&text)
+    }
+
+    fn from_json(text: &str) -> Result<Self, ManifestError> {
+        let json: Value = serde_json::from_str(text).map_err(|error| ManifestError::NotJson {
+            reason: error.to_string(),
+        })?;
+        let top = Field::new("the top", &json).object(&["libraries"])?;
+        let mut manifest = Self::default();
+        for library in top.list("libraries")? {
+            let library = library.object(&["file", "name", "modules"])?;
+            let place = match (library.text("file")?, library.text("name")?) {
+                (Some(file), _) => Library::File(PathBuf::from(file)),
+                (None, Some(name)) => Library::Name(name),
+                (None, None) => Library::Unsaid,
+            };
+            for module in library.list("modules")? {
+                manifest.add(&place, module)?;
+            }
+        }
+        Ok(manifest)
+    }
+
+    fn add(&mut self, library: &Library, module: Field<'_>) -> Result<(), ManifestError> {
+        let field = module.path.clone();
+        let module = module.object(&["name", "parameters"])?;
+        let name = module.required("name")?;
+        let mut parameters = Parameters::none(&name);
+        for parameter in module.list("parameters")? {
+            let field = parameter.path.clone();
+            let parameter = parameter.object(&["key", "value"])?;
+            let (key, value) = (parameter.required("key")?, parameter.required("value")?);
+            if parameters.get(&key).is_some() {
+                let expected = "each key once";
+                return Err(wrong(format!("{field}.key"), format!("`{key}`"), expected));
+            }
+            parameters = parameters.with(key, value);
+        }
+        let entry = Entry {
+            library: library.clone(),
+            parameters,
+        };
+        if self.modules.contains_key(&name) {
+            let field = format!("{field}.name");
+            return Err(ManifestError::Duplicate { field, name });
+        }
+        self.modules.insert(name, entry);
+        Ok(())
+    }
+
+    /// Whether it names this module.
+    pub fn names(&self, module: &str) -> bool {
+        self.modules.contains_key(module)
+    }
+
+    /// The names of its modules, in order.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        self.modules.keys().map(String::as_str)
+    }
+
+    /// The parameters of this module; none if it is not named. [`Registry::parameters`] also looks under the module's other names.
+    pub fn parameters(&self, module: &str) -> Parameters {
+        match self.modules.get(module) {
+            Some(entry) => entry.parameters.clone(),
+            None => Parameters::none(module),
+        }
+    }
+
+    /// Refuses a module that is neither linked in nor to be had from its library. One log line for each library passed over.
+    pub fn check(&self, registry: &Registry) -> Result<(), ManifestError> {
+        for (name, entry) in &self.modules {
+            let library = entry.library.to_string();
+            if registry.knows(name) {
+                tracing::info!(module = name, library, "linked in, so its library is not opened");
+                continue;
+            }
+            let name = name.clone();
+            return Err(match entry.library.path() {
+                Some(path) if path.exists() => ManifestError::Foreign { name, library },
+                _ => ManifestError::NoModule { name, library },
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A value and the path that leads to it.
+struct Field<'a> {
+    path: String,
+    value: &'a Value,
+}
+
+/// A JSON object and the path that leads to it.
+struct Object<'a> {
+    path: String,
+    fields: &'a serde_json::Map<String, Value>,
+}
+
+impl<'a> Field<'a> {
+    fn new(path: impl Into<String>, value: &'a Value) -> Self {
+        let path = path.into();
+        Self { path, value }
+    }
+
+    fn object(self, known: &[&'static str]) -> Result<Object<'a>, ManifestError> {
+        let Some(fields) = self.value.as_object() else {
+            return Err(wrong(self.path, brief(self.value), "an object"));
+        };
+        let path = if self.path == "the top" {
+            String::new()
+        } else {
+            self.path
+        };
+        let object = Object { path, fields };
+        match fields.keys().find(|key| !known.contains(&key.as_str())) {
+            Some(key) => Err(wrong(object.at(key), "given".into(), "no such field")),
+            None => Ok(object),
+        }
+    }
+}
+
+impl<'a> Object<'a> {
+    fn at(&self, key: &str) -> String {
+        let key: String = key.chars().take(80).collect();
+        match self.path.as_str() {
+            "" => key,
+            path => format!("{path}.{key}"),
+        }
+    }
+
+    /// The objects of a repeated field: a list of them, or one that stands alone.
+    fn list(&self, key: &str) -> Result<Vec<Field<'a>>, ManifestError> {
+        let path = self.at(key);
+        match self.fields.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(values)) => Ok(values
+                .iter()
+                .enumerate()
+                .map(|(n, value)| Field::new(format!("{path}[{n}]"), value))
+                .collect()),
+            Some(value @ Value::Object(_)) => Ok(vec![Field::new(path, value)]),
+            Some(value) => Err(wrong(path, brief(value), "an object or a list of objects")),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, ManifestError> {
+        match self.fields.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(value) => Err(wrong(self.at(key), brief(value), "a text")),
+        }
+    }
+
+    fn required(&self, key: &str) -> Result<String, ManifestError> {
+        match self.text(key)? {
+            Some(text) if !text.is_empty() => Ok(text),
+            Some(_) => Err(wrong(self.at(key), "empty".into(), "a text")),
+            None => Err(wrong(self.at(key), "missing".into(), "a text")),
+        }
+    }
+}
+
+fn wrong(field: String, found: String, expected: &'static str) -> ManifestError {
+    ManifestError::Field {
+        field,
+        found,
+        expected,
+    }
+}
+
+/// A value as an error may repeat it.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        Some((at, _)) => format!("`{}...`", &text[..at]),
+        None => format!("`{text}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S37, as its users copy it: single objects where lists are meant.
+    const FIXED: &str = r#"{
+  "libraries": {
+    "file": "/usr/local/lib64/libfixed_resource_estimator.so",
+    "modules": {
+      "name": "org_apache_mesos_FixedResourceEstimator",
+      "parameters": {
+        "key": "resources",
+        "value": "cpus:14"
+      }
+    }
+  }
+}"#;
+
+    /// S38: a list of parameters within single objects.
+    const LOAD: &str = r#"{
+  "libraries": {
+    "file": "/usr/local/lib64/libload_qos_controller.so",
+    "modules": {
+      "name": "org_apache_mesos_LoadQoSController",
+      "parameters": [
+        {
+          "key": "load_threshold_5min",
+          "value": "6"
+        },
+        {
+      "key": "load_threshold_15min",
+      "value": "4"
+        }
+      ]
+    }
+  }
+}"#;
+
+    fn registry() -> Registry {
+        let mut registry = Registry::new();
+        registry.add_resource_estimator(
+            &["fixed", "org_apache_mesos_FixedResourceEstimator"],
+            |_, _| {
+                Err(crate::ModuleError::Down {
+                    kind: crate::ModuleKind::ResourceEstimator,
+                })
+            },
+        );
+        registry
+    }
+
+    #[test]
+    fn the_single_object_forms_of_the_documentation_are_read() {
+        let fixed = Manifest::parse(FIXED).unwrap();
+        let given = fixed.parameters("org_apache_mesos_FixedResourceEstimator");
+        assert_eq!(given.get("resources"), Some("cpus:14"));
+        let load = Manifest::parse(LOAD).unwrap();
+        let given = load.parameters("org_apache_mesos_LoadQoSController");
+        let given: Vec<_> = given.iter().collect();
+        assert_eq!(
+            given,
+            [("load_threshold_15min", "4"), ("load_threshold_5min", "6")]
+        );
+    }
+
+    #[test]
+    fn lists_mean_the_same_as_single_objects() {
+        let lists = r#"{"libraries":[{"name":"fixed_resource_estimator","modules":[
+            {"name":"org_apache_mesos_FixedResourceEstimator","parameters":[{"key":"resources","value":"cpus:14"}]},
+            {"name":"other"}]}]}"#;
+        let manifest = Manifest::parse(lists).unwrap();
+        assert_eq!(
+            manifest.parameters("org_apache_mesos_FixedResourceEstimator"),
+            Manifest::parse(FIXED)
+                .unwrap()
+                .parameters("org_apache_mesos_FixedResourceEstimator")
+        );
+        assert_eq!(manifest.modules().count(), 2);
+    }
+
+    #[test]
+    fn a_module_finds_its_parameters_under_any_of_its_names() {
+        let manifest = Manifest::parse(FIXED).unwrap();
+        for name in ["fixed", "org_apache_mesos_FixedResourceEstimator"] {
+            let given = registry().parameters(&manifest, name);
+            assert_eq!(given.get("resources"), Some("cpus:14"), "{name}");
+        }
+        assert_eq!(registry().parameters(&manifest, "noop").iter().count(), 0);
+    }
+
+    #[test]
+    fn a_linked_in_name_wins_and_any_other_must_be_had_from_somewhere() {
+        assert_eq!(Manifest::parse(FIXED).unwrap().check(&registry()), Ok(()));
+        let error = Manifest::parse(LOAD).unwrap().check(&registry());
+        assert!(matches!(error, Err(ManifestError::NoModule { .. })), "{error:?}");
+        let here = format!(
+            r#"{{"libraries":{{"file":"{}","modules":{{"name":"mine"}}}}}}"#,
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let error = Manifest::parse(&here).unwrap().check(&registry());
+        assert!(matches!(error, Err(ManifestError::Foreign { .. })), "{error:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_path() {
+        for (text, expected) in [
+            ("", "--modules is not JSON: EOF while parsing a value at line 1 column 0"),
+            ("[]", "--modules: the top is `[]`: expected an object"),
+            (r#"{"libs":{}}"#, "--modules: libs is given: expected no such field"),
+            (
+                r#"{"libraries":7}"#,
+                "--modules: libraries is `7`: expected an object or a list of objects",
+            ),
+            (
+                r#"{"libraries":[{"modules":[{"name":"a"},{}]}]}"#,
+                "--modules: libraries[0].modules[1].name is missing: expected a text",
+            ),
+            (
+                r#"{"libraries":[{"modules":[{"name":"a"},{"name":"a"}]}]}"#,
+                "--modules: libraries[0].modules[1].name is `a`: expected each module name once",
+            ),
+            (
+                r#"{"libraries":{"modules":{"name":"a","parameters":{"key":"k","value":14}}}}"#,
+                "--modules: libraries.modules.parameters.value is `14`: expected a text",
+            ),
+        ] {
+            assert_eq!(Manifest::parse(text).unwrap_err().to_string(), expected);
+        }
+        let error = Manifest::parse("file:///nowhere/at/all.json").unwrap_err();
+        assert!(error.to_string().starts_with("--modules names /nowhere/at/all.json"), "{error}");
+    }
+}

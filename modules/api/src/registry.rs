@@ -1,0 +1,183 @@
+//! Registry: which modules are linked in, by name, and how each is made.
+//!
+//! Built once by the roof and handed to the services, which thus never name a concrete module. Remembers factories only; what they
+//! start is owned by the node it runs on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runtime::Node;
+
+use crate::allocator::AllocatorRef;
+use crate::error::{ModuleError, ModuleKind};
+use crate::manifest::Manifest;
+use crate::parameters::Parameters;
+use crate::qos_controller::QosControllerRef;
+use crate::resource_estimator::ResourceEstimatorRef;
+
+/// Starts one module on a node.
+pub type Factory<R> = dyn Fn(&Node, &Parameters) -> Result<R, ModuleError> + Send + Sync;
+
+/// The modules of one kind, each under one or more names.
+struct Shelf<R> {
+    kind: ModuleKind,
+    /// From every name to the module's first name.
+    names: BTreeMap<String, String>,
+    factories: BTreeMap<String, Arc<Factory<R>>>,
+}
+
+impl<R> Shelf<R> {
+    fn new(kind: ModuleKind) -> Self {
+        Self {
+            kind,
+            names: BTreeMap::new(),
+            factories: BTreeMap::new(),
+        }
+    }
+
+    /// A later module of the same name replaces the earlier one.
+    fn put(&mut self, names: &[&str], factory: Arc<Factory<R>>) {
+        let Some(first) = names.first() else { return };
+        for name in names {
+            self.names.insert((*name).to_owned(), (*first).to_owned());
+        }
+        self.factories.insert((*first).to_owned(), factory);
+    }
+
+    fn make(&self, node: &Node, name: &str, given: &Parameters) -> Result<R, ModuleError> {
+        let factory = self.names.get(name).and_then(|first| self.factories.get(first));
+        match factory {
+            Some(factory) => factory(node, given),
+            None => Err(ModuleError::Unknown {
+                kind: self.kind,
+                name: name.chars().take(80).collect(),
+                known: self.names.keys().cloned().collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// Every name of the module that is called `name`.
+    fn also_called<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let first = self.names.get(name);
+        self.names
+            .iter()
+            .filter(move |(_, own)| Some(*own) == first)
+            .map(|(other, _)| other.as_str())
+    }
+}
+
+impl<R> Clone for Shelf<R> {
+    fn clone(&self) -> Self {
+        Self {
+            kind: self.kind,
+            names: self.names.clone(),
+            factories: self.factories.clone(),
+        }
+    }
+}
+
+/// The modules that are linked in.
+#[derive(Clone)]
+pub struct Registry {
+    allocators: Shelf<AllocatorRef>,
+    estimators: Shelf<ResourceEstimatorRef>,
+    controllers: Shelf<QosControllerRef>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// A registry with no module.
+    pub fn new() -> Self {
+        Self {
+            allocators: Shelf::new(ModuleKind::Allocator),
+            estimators: Shelf::new(ModuleKind::ResourceEstimator),
+            controllers: Shelf::new(ModuleKind::QosController),
+        }
+    }
+
+    /// Adds an allocator under all these names. Its factory starts its sorter too.
+    pub fn add_allocator(
+        &mut self,
+        names: &[&str],
+        factory: impl Fn(&Node, &Parameters) -> Result<AllocatorRef, ModuleError> + Send + Sync + 'static,
+    ) {
+        self.allocators.put(names, Arc::new(factory));
+    }
+
+    /// Adds a resource estimator under all these names.
+    pub fn add_resource_estimator(
+        &mut self,
+        names: &[&str],
+        factory: impl Fn(&Node, &Parameters) -> Result<ResourceEstimatorRef, ModuleError>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        self.estimators.put(names, Arc::new(factory));
+    }
+
+    /// Adds a QoS controller under all these names.
+    pub fn add_qos_controller(
+        &mut self,
+        names: &[&str],
+        factory: impl Fn(&Node, &Parameters) -> Result<QosControllerRef, ModuleError>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        self.controllers.put(names, Arc::new(factory));
+    }
+
+    /// Starts the allocator of this name, and its sorter, as supervised actors.
+    pub fn allocator(
+        &self,
+        node: &Node,
+        name: &str,
+        given: &Parameters,
+    ) -> Result<AllocatorRef, ModuleError> {
+        self.allocators.make(node, name, given)
+    }
+
+    /// Starts the resource estimator of this name as a supervised actor.
+    pub fn resource_estimator(
+        &self,
+        node: &Node,
+        name: &str,
+        given: &Parameters,
+    ) -> Result<ResourceEstimatorRef, ModuleError> {
+        self.estimators.make(node, name, given)
+    }
+
+    /// Starts the QoS controller of this name as a supervised actor.
+    pub fn qos_controller(
+        &self,
+        node: &Node,
+        name: &str,
+        given: &Parameters,
+    ) -> Result<QosControllerRef, ModuleError> {
+        self.controllers.make(node, name, given)
+    }
+
+    /// Whether any module that is linked in has this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.allocators.names.contains_key(name)
+            || self.estimators.names.contains_key(name)
+            || self.controllers.names.contains_key(name)
+    }
+
+    /// The parameters that `manifest` gives to the module called `name`, there under any of its names.
+    pub fn parameters(&self, manifest: &Manifest, name: &str) -> Parameters {
+        let names = [name].into_iter();
+        let names = names
+            .chain(self.allocators.also_called(name))
+            .chain(self.estimators.also_called(name))
+            .chain(self.controllers.also_called(name));
+        let mut given = names.filter(|name| manifest.names(name));
+        manifest.parameters(given.next().unwrap_or(name))
+    }
+}
