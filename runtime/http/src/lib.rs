@@ -1,1 +1,12 @@
-//! The HTTP listener: health, version, metrics and process pages.
+//! The HTTP listener that masters and agents share: health, version, metrics and the list of actors.
+//!
+//! [`common_routes`] makes what every service serves; a service merges its own routes into it; [`serve`] runs them on a listener that the
+//! roof has bound. Nothing here knows a master from an agent, opens a socket, or asks an actor anything without a patience.
+
+pub mod metrics;
+pub mod pages;
+pub mod server;
+
+pub use metrics::{Counters, CountersSource};
+pub use pages::{About, common_routes};
+pub use server::{HttpOptions, serve};

@@ -1,0 +1,60 @@
+//! Metrics in two forms: Mesos' flat JSON and Prometheus text (SPEC 3.10, 6.3).
+//!
+//! A [`CountersSource`] is asked when someone looks and not before; one that is late is left out, as Mesos leaves slow gauges out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+/// Names as Mesos has them (`master/slaves_active`), each with its value now.
+pub type Counters = BTreeMap<String, f64>;
+
+/// Where a service's counters come from. `None`: it could not say in time.
+pub type CountersSource = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
+
+/// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.
+pub fn flat_json(counters: &Counters) -> String {
+    let finite: BTreeMap<_, _> = counters.iter().filter(|(_, value)| value.is_finite()).collect();
+    serde_json::to_string(&finite).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// Prometheus' text form: `master/slaves_active` becomes `meros_master_slaves_active`.
+pub fn prometheus_text(counters: &Counters) -> String {
+    let mut text = String::new();
+    for (name, value) in counters {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {value}", prometheus_name(name));
+    }
+    text
+}
+
+fn prometheus_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("meros_{}", name.chars().map(plain).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Counters {
+        Counters::from([("master/slaves_active".to_owned(), 3.0), ("process/rate-limiter(1)/depth".to_owned(), 0.5)])
+    }
+
+    #[test]
+    fn the_snapshot_is_flat_and_keeps_mesos_names() {
+        assert_eq!(flat_json(&sample()), r#"{"master/slaves_active":3.0,"process/rate-limiter(1)/depth":0.5}"#);
+    }
+
+    #[test]
+    fn prometheus_gets_names_it_accepts() {
+        assert_eq!(prometheus_text(&sample()), "meros_master_slaves_active 3\nmeros_process_rate_limiter_1__depth 0.5\n");
+    }
+
+    #[test]
+    fn a_counter_that_is_no_number_does_not_spoil_the_snapshot() {
+        assert_eq!(flat_json(&Counters::from([("a".to_owned(), f64::NAN)])), "{}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Runs routes on a listener that is already bound, until the node shuts down.
+//!
+//! Bounded: so many requests at once, so large a body, and a refusal in words beyond that.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use tokio::net::TcpListener;
+
+/// The bounds of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpOptions {
+    /// Requests served at the same time; one more gets 503. Default 512.
+    pub requests_max: usize,
+    /// Bytes of a request's body; more gets 413. Default 16 MiB.
+    pub body_max: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { requests_max: 512, body_max: 16 << 20 }
+    }
+}
+
+/// Serves `routes` on `listener` until `until` completes; requests under way are finished first.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    options: HttpOptions,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let gate = Arc::new(Gate { under_way: AtomicUsize::new(0), requests_max: options.requests_max });
+    let routes = routes.layer(DefaultBodyLimit::max(options.body_max)).layer(from_fn_with_state(gate, admit));
+    axum::serve(listener, routes).with_graceful_shutdown(until).await
+}
+
+struct Gate {
+    under_way: AtomicUsize,
+    requests_max: usize,
+}
+
+/// One place in the gate, given back when dropped.
+struct Place(Arc<Gate>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let place = Place(gate.clone());
+    if gate.under_way.fetch_add(1, Ordering::Relaxed) >= gate.requests_max {
+        let problem = format!("{} requests are under way, which is all that is served at once; try again\n", gate.requests_max);
+        return (StatusCode::SERVICE_UNAVAILABLE, problem).into_response();
+    }
+    let response = next.run(request).await;
+    drop(place);
+    response
+}
