@@ -1,1 +1,220 @@
-//! Floors.
+//! The house keeps its plan: floors, top level, where the unmaintained crates may be named, the shape
+//! of a file, and the table of what the tests cite.
+//!
+//! Reads the manifests, the sources and `tests/README.md` of this checkout. Each rule is a pure function
+//! in a file of `tests/architecture/`, tried there on planted faults; here it is held against the real
+//! tree. It never builds anything, and never looks at generated files.
+
+#![allow(
+    clippy::panic,
+    reason = "all of it is tests, and a panic is how a test reports"
+)]
+
+#[path = "architecture/citations.rs"]
+mod citations;
+#[path = "architecture/floors.rs"]
+mod floors;
+#[path = "architecture/places.rs"]
+mod places;
+#[path = "architecture/source.rs"]
+mod source;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use source::Source;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Fails with all that was found, a line for each.
+fn assert_none(faults: Vec<String>, rule: &str) {
+    assert!(faults.is_empty(), "\n{rule}\n  {}\n", faults.join("\n  "));
+}
+
+/// Every `*.rs` file of the checkout, its path relative to the root.
+fn sources() -> Vec<Source> {
+    fn walk(dir: &Path, root: &Path, found: &mut Vec<Source>) {
+        let entries =
+            fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    walk(&path, root, found);
+                }
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let path = path
+                    .strip_prefix(root)
+                    .unwrap_or(&path)
+                    .to_string_lossy()
+                    .into_owned();
+                found.push(Source { path, text });
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root(), &root(), &mut found);
+    assert!(
+        found.len() > 20,
+        "only {} source files were found",
+        found.len()
+    );
+    found
+}
+
+/// The packages of the workspace as cargo sees them.
+fn packages() -> Vec<floors::Package> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap_or_else(|error| panic!("cargo metadata did not start: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "cargo metadata failed: {complaint}"
+    );
+    let metadata = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("cargo metadata gave no JSON: {error}"));
+    floors::packages(&metadata)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn a_crate_imports_only_from_the_floors_below_it() {
+    assert_none(
+        floors::wrong_imports(&packages()),
+        "A crate imports only from floors below (the table is in tests/architecture/floors.rs). A new \
+         import between our crates is a design decision: move the code, or change DESIGN and the table.",
+    );
+}
+
+#[test]
+fn every_crate_is_where_the_plan_says() {
+    assert_none(
+        floors::misplaced(&packages()),
+        "The crates of the workspace and the table in tests/architecture/floors.rs are not the same.",
+    );
+}
+
+#[test]
+fn fixed_dependencies_stay_behind_their_one_crate() {
+    assert_none(
+        floors::wrong_dependencies(&packages()),
+        "These crates are named behind one small part of ours each, so that they can be replaced there.",
+    );
+    let faults = sources().iter().flat_map(places::misplaced_names).collect();
+    assert_none(
+        faults,
+        "quinn is named only in transport, sled only in storage, raft only in consensus, bincode only in \
+         runtime/src/codec.rs. Use what those parts offer, or add it there.",
+    );
+}
+
+#[test]
+fn the_top_level_is_the_plan() {
+    let files = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root())
+        .output();
+    let listed = match files {
+        Ok(output) if output.status.success() && !output.stdout.is_empty() => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.split('\0')
+                .filter_map(|path| path.split('/').next())
+                .map(str::to_owned)
+                .collect()
+        }
+        // An unpacked archive has no git: then it is the directory without what cargo makes.
+        _ => fs::read_dir(root())
+            .unwrap_or_else(|error| panic!("{error}"))
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "target")
+            .collect::<Vec<String>>(),
+    };
+    assert_none(
+        places::wrong_top_level(&listed),
+        "The top level is the first diagram of the house (DESIGN section 1): keep it exactly.",
+    );
+}
+
+#[test]
+fn every_file_introduces_itself() {
+    assert_none(
+        sources()
+            .iter()
+            .filter_map(places::without_introduction)
+            .collect(),
+        "A source file opens with `//!`: what it is, whom it hears, what it remembers, what it never does.",
+    );
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    assert_none(
+        sources().iter().filter_map(places::too_long).collect(),
+        "A file is one idea of 100 to 300 lines and never above 600: split it by its ideas.",
+    );
+}
+
+#[test]
+fn what_the_tests_cite_stands_in_the_table() {
+    let table = citations::rows(&read("tests/README.md"));
+    assert!(
+        table.len() > 50,
+        "only {} rows were found in tests/README.md",
+        table.len()
+    );
+    let cited = sources().iter().flat_map(citations::cited).collect();
+    assert_none(
+        citations::without_row(&table, &cited),
+        "Every number of the specification that a source file cites has a row in tests/README.md: add it \
+         there, with its sentence in our own words.",
+    );
+}
+
+#[test]
+fn the_tests_named_in_the_table_exist() {
+    let table = citations::rows(&read("tests/README.md"));
+    let functions = sources().iter().flat_map(citations::functions).collect();
+    assert_none(
+        citations::without_test(&table, &functions),
+        "A test that tests/README.md names in backticks is a function of this tree: correct its name.",
+    );
+}
+
+#[test]
+fn the_readme_and_ci_run_the_same_tests() {
+    let command = "cargo test --workspace";
+    for path in ["README.md", ".ci/run"] {
+        let text = read(path);
+        let found = text
+            .lines()
+            .any(|line| line.trim_start_matches(['$', ' ']).starts_with(command));
+        assert!(
+            found,
+            "{path} has no line `{command}`: the README's command is what CI runs"
+        );
+    }
+}

@@ -1,1 +1,64 @@
 //! A synced, checksummed key-value store on sled, and its twin that forgets what was not synced.
+//!
+//! Callers hold a [`Store`]: the registry's and the agent's books in service are a
+//! [`sled_store::SledStore`], in tests a [`forgetful::ForgetfulStore`].
+//!
+//! Everything here is synchronous and knows nothing of actors: a caller runs it through the
+//! runtime's blocking seam. It never interprets a value, never compresses one, and never repairs a
+//! damaged record by itself: it names the key and leaves the decision to the caller.
+//!
+//! # What a commit promises
+//!
+//! * **Durable.** When [`Store::commit`] returns `Ok`, all its changes have been through `fdatasync`.
+//! * **All or nothing.** After a crash at any point, a store that is opened again shows either every
+//!   change of a commit or none of them. Commits are seen in the order in which they were made.
+//! * **Refused means untouched.** [`StoreError::TooLarge`], [`StoreError::BadKey`] and
+//!   [`StoreError::Refused`] leave the store as it was, and it can still be used.
+//! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
+//!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
+
+mod changes;
+mod disk;
+mod error;
+pub mod forgetful;
+mod journal;
+mod record;
+pub mod sled_store;
+
+pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use disk::{Disk, RealDisk, set_aside};
+pub use error::StoreError;
+
+/// A key and its value, as they were put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The whole key, prefix included.
+    pub key: Vec<u8>,
+    /// The value, as it was put.
+    pub value: Vec<u8>,
+}
+
+/// A synced key-value store. See the crate's page for what a commit promises.
+pub trait Store: Send {
+    /// The value under this key; `None` if there is none.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// At most `limit` records whose key begins with `prefix`, in key order, from the first one after
+    /// the key `after` (from the first of all if `None`). Fewer than `limit` records mean that the
+    /// prefix is read to its end.
+    fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError>;
+
+    /// All records whose key begins with `prefix`, in key order. It holds them all in memory at
+    /// once: a caller whose prefix may grow large reads it by [`Store::page`].
+    fn scan(&self, prefix: &[u8]) -> Result<Vec<Record>, StoreError> {
+        self.page(prefix, None, usize::MAX)
+    }
+
+    /// Makes these changes, all or none, and returns when they are on the disk.
+    fn commit(&mut self, changes: Changes) -> Result<(), StoreError>;
+}

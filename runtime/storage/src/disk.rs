@@ -1,0 +1,200 @@
+//! The directory under a store: who has it, what is swept before opening, how it is synced.
+//!
+//! Remembers the lock of the directory for as long as the store lives. It never looks into the
+//! records, and never deletes anything but sled's half-written snapshots.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// How often sled's lock is tried before it counts as held by a stranger: some tenths of a second.
+const RELEASE_TRIES: usize = 200_000;
+
+/// The two moments at which a store touches its disk: in service a [`RealDisk`], in tests a stand-in
+/// that counts, or fails, or ends the story between two writes.
+pub trait Disk: Send {
+    /// Everything that was written to this file is on the disk when this returns.
+    fn sync(&mut self, file: &File) -> io::Result<()>;
+
+    /// One record was handed to sled, and the next one was not yet. An error ends the commit here,
+    /// as a crash would.
+    fn wrote(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Syncs by `fdatasync`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+}
+
+/// The right to use a directory, held until it is dropped.
+///
+/// The lock belongs to the open file: a child that is forked without exec shares it for as long as
+/// it lives, so such children are forked before the store is opened.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Makes the directory if there is none, and takes it.
+    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir).map_err(|error| unusable(dir, error))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(dir.join("lock"))
+            .map_err(|error| unusable(dir, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(DirectoryLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
+                dir: dir.to_owned(),
+            }),
+            Err(TryLockError::Error(error)) => Err(unusable(dir, error)),
+        }
+    }
+}
+
+/// Waits until sled has let go of its file `db`: a worker of its thread pool may hold a store's file a
+/// little longer than the store lives. The caller has the directory's lock, so nobody else is
+/// expected; if somebody is, the wait ends and sled's own lock refuses.
+pub(crate) fn await_release(dir: &Path) -> Result<(), StoreError> {
+    let file = match File::open(dir.join("db")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unusable(dir, error)),
+    };
+    for _ in 0..RELEASE_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the snapshots that sled was still writing when its process ended: it would take the
+/// newest of them for a whole one, and refuse to open.
+pub(crate) fn sweep(dir: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(dir).map_err(|error| unusable(dir, error))? {
+        let path = entry.map_err(|error| unusable(dir, error))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            tracing::warn!(path = %path.display(), "deleting a snapshot that was never finished");
+            fs::remove_file(&path).map_err(|error| unusable(dir, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names of new files in this directory, and its own name, survive a loss of power.
+pub(crate) fn sync_names(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()?;
+    match dir.canonicalize()?.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Moves a store that cannot be opened out of the way and gives its new name, so that an operator
+/// can look at it and this node can be filled again by its peers from an empty directory.
+pub fn set_aside(dir: &Path) -> Result<PathBuf, StoreError> {
+    let lock = DirectoryLock::take(dir)?;
+    let name = dir
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    // Ends at the first free number: the directory holds finitely many.
+    let aside = (1u32..)
+        .map(|number| dir.with_file_name(format!("{name}.damaged.{number}")))
+        .find(|path| !path.exists())
+        .ok_or_else(|| unusable(dir, io::Error::other("there is no free name beside it")))?;
+    fs::rename(dir, &aside).map_err(|error| unusable(dir, error))?;
+    drop(lock);
+    Ok(aside)
+}
+
+pub(crate) fn unusable(dir: &Path, error: io::Error) -> StoreError {
+    StoreError::Unusable {
+        dir: dir.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_owner_until_it_lets_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DirectoryLock::take(dir.path()).unwrap();
+        let second = DirectoryLock::take(dir.path()).unwrap_err();
+        assert_eq!(
+            second,
+            StoreError::InUse {
+                dir: dir.path().to_owned()
+            }
+        );
+        drop(first);
+        DirectoryLock::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("work");
+        fs::write(&path, "not a directory").unwrap();
+        let error = DirectoryLock::take(&path).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("work_dir {} cannot be used", path.display())),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn only_unfinished_snapshots_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "snap.00000000000000AA",
+            "snap.00000000000000BB.generating",
+            "db",
+        ] {
+            fs::write(dir.path().join(name), "x").unwrap();
+        }
+        sweep(dir.path()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["db", "snap.00000000000000AA"]);
+    }
+
+    #[test]
+    fn what_is_set_aside_keeps_its_files_and_never_replaces_an_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        for number in 1..=2 {
+            fs::create_dir(&store).unwrap();
+            fs::write(store.join("db"), number.to_string()).unwrap();
+            let aside = set_aside(&store).unwrap();
+            assert_eq!(aside, dir.path().join(format!("store.damaged.{number}")));
+            assert_eq!(
+                fs::read_to_string(aside.join("db")).unwrap(),
+                number.to_string()
+            );
+            assert!(!store.exists());
+        }
+    }
+}

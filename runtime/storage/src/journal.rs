@@ -1,0 +1,273 @@
+//! How a commit of several changes is made whole: it is written down before it is carried out.
+//!
+//! Pure functions over bytes. sled makes one insertion atomic, and nothing larger that we would trust
+//! (removals through its batches leak memory and disk). So a commit of several changes goes first, as
+//! one entry, into a slot of the journal; it counts as made once that entry is synced. Then its
+//! changes are carried out one by one, without a sync of their own: the next commit's sync covers
+//! them. After a crash the store carries out again what stands in the two slots.
+//!
+//! There are two slots, used in turn, because the entry that is overwritten must be one whose changes
+//! have been synced for certain: those of commit `n` are covered by the sync of `n + 1`, and the slot
+//! of `n` is used again by `n + 2`.
+//!
+//! A long entry takes several parts. Part 0 is written last: without it there is no entry.
+//! It never reads the disk itself, and never drops an entry that it cannot read: that is damage.
+
+use crate::changes::{Change, VALUE_BYTES_MAX};
+use crate::error::StoreError;
+use crate::record;
+
+/// The slots of the journal.
+pub(crate) const SLOTS: [u8; 2] = [0, 1];
+const PUT: u8 = 1;
+const REMOVE: u8 = 2;
+
+/// A commit that stands in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Journalled commits are numbered from 1.
+    pub number: u64,
+    /// At most one change per key.
+    pub changes: Vec<Change>,
+}
+
+/// The slot that belongs to this commit.
+pub(crate) fn slot(number: u64) -> u8 {
+    SLOTS[(number % 2) as usize]
+}
+
+/// The key of a part in the journal; the parts of a slot are neighbours.
+pub(crate) fn part_key(slot: u8, part: u16) -> [u8; 3] {
+    let [high, low] = part.to_be_bytes();
+    [slot, high, low]
+}
+
+/// The sealed parts of this commit with their keys, in the order in which they must be written.
+pub(crate) fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> {
+    let body = encode(changes);
+    let pieces: Vec<&[u8]> = body.chunks(VALUE_BYTES_MAX).collect();
+    // 16 MiB of changes are some 170 pieces, far from the end of u16.
+    let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
+    let mut parts = Vec::with_capacity(pieces.len());
+    for (part, piece) in (0..count).zip(pieces).rev() {
+        let key = part_key(slot(number), part);
+        let sealed = match part {
+            0 => record::seal(&key, number, &[&count.to_be_bytes(), piece].concat()),
+            _ => record::seal(&key, number, piece),
+        };
+        parts.push((key, sealed));
+    }
+    parts
+}
+
+/// The entry in this slot, read through `get`. `None`: there is none, or it is being overwritten,
+/// and then it is one whose changes are on the disk already.
+pub(crate) fn read(
+    slot: u8,
+    get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
+) -> Result<Option<Entry>, StoreError> {
+    let head_key = part_key(slot, 0);
+    let Some(bytes) = get(&head_key)? else {
+        return Ok(None);
+    };
+    let head = record::open(&head_key, &bytes)?;
+    let number = head.epoch;
+    let (count, piece) = (head.value.split_first_chunk::<2>())
+        .ok_or_else(|| damaged(slot, 0, "the entry has no count of its parts"))?;
+    let count = u16::from_be_bytes(*count);
+    if count == 0 || self::slot(number) != slot {
+        return Err(damaged(slot, 0, "the entry does not belong in its slot"));
+    }
+    let mut body = piece.to_vec();
+    for part in 1..count {
+        let key = part_key(slot, part);
+        let bytes = get(&key)?.ok_or_else(|| damaged(slot, part, "a part is missing"))?;
+        let piece = record::open(&key, &bytes)?;
+        if piece.epoch > number {
+            return Ok(None);
+        }
+        if piece.epoch < number {
+            return Err(damaged(slot, part, "a part belongs to an older entry"));
+        }
+        body.extend_from_slice(piece.value);
+    }
+    let changes =
+        decode(&body).ok_or_else(|| damaged(slot, 0, "the entry is not a list of changes"))?;
+    Ok(Some(Entry { number, changes }))
+}
+
+/// Must this change of journalled commit `number` be carried out again, when the key's record was
+/// written at `written` (`None`: there is no record)? A record that is as new, or newer, stays.
+pub(crate) fn outstanding(number: u64, change: &Change, written: Option<u64>) -> bool {
+    match (change, written) {
+        (_, Some(epoch)) => epoch < number,
+        (Change::Put { .. }, None) => true,
+        (Change::Remove { .. }, None) => false,
+    }
+}
+
+fn encode(changes: &[Change]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut text = |tag: &[u8], part: &[u8]| {
+        bytes.extend_from_slice(tag);
+        bytes.extend_from_slice(&(part.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(part);
+    };
+    for change in changes {
+        match change {
+            Change::Put { key, value } => {
+                text(&[PUT], key);
+                text(&[], value);
+            }
+            Change::Remove { key } => text(&[REMOVE], key),
+        }
+    }
+    bytes
+}
+
+fn decode(mut bytes: &[u8]) -> Option<Vec<Change>> {
+    fn text<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        *bytes = rest;
+        Some(text)
+    }
+    let mut changes = Vec::new();
+    while let Some((&tag, rest)) = bytes.split_first() {
+        bytes = rest;
+        let key = text(&mut bytes)?.to_vec();
+        changes.push(match tag {
+            PUT => Change::Put {
+                key,
+                value: text(&mut bytes)?.to_vec(),
+            },
+            REMOVE => Change::Remove { key },
+            _ => return None,
+        });
+    }
+    Some(changes)
+}
+
+fn damaged(slot: u8, part: u16, reason: &str) -> StoreError {
+    let key = format!("journal/{slot}/{part}");
+    StoreError::Damaged {
+        key,
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Slots = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn put(key: &str, value: impl Into<Vec<u8>>) -> Change {
+        Change::Put {
+            key: key.into(),
+            value: value.into(),
+        }
+    }
+
+    fn long(fill: u8) -> Vec<Change> {
+        (0..3)
+            .map(|key| put(&key.to_string(), vec![fill; VALUE_BYTES_MAX]))
+            .collect()
+    }
+
+    fn found(slots: &Slots, slot: u8) -> Result<Option<Entry>, StoreError> {
+        read(slot, |key| Ok(slots.get(key).cloned()))
+    }
+
+    #[test]
+    fn without_its_head_a_long_entry_does_not_exist() {
+        let parts = parts(1, &long(1));
+        assert_eq!(parts.len(), 4);
+        let mut slots = Slots::new();
+        for (key, bytes) in parts {
+            assert_eq!(found(&slots, 1), Ok(None));
+            slots.insert(key.to_vec(), bytes);
+        }
+        assert_eq!(
+            found(&slots, 1),
+            Ok(Some(Entry {
+                number: 1,
+                changes: long(1)
+            }))
+        );
+    }
+
+    #[test]
+    fn an_entry_that_is_being_overwritten_counts_no_more() {
+        let mut slots = Slots::new();
+        slots.extend(
+            parts(1, &long(1))
+                .into_iter()
+                .map(|(key, bytes)| (key.to_vec(), bytes)),
+        );
+        let newer = parts(3, &long(3));
+        let head = newer.len() - 1;
+        for (at, (key, bytes)) in newer.into_iter().enumerate() {
+            slots.insert(key.to_vec(), bytes);
+            let expected = (at == head).then(|| Entry {
+                number: 3,
+                changes: long(3),
+            });
+            assert_eq!(found(&slots, 1), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_lost_or_damaged_part_is_damage_and_names_it() {
+        let whole: Slots = parts(1, &long(1))
+            .into_iter()
+            .map(|(key, bytes)| (key.to_vec(), bytes))
+            .collect();
+        let mut lost = whole.clone();
+        lost.remove(&part_key(1, 2)[..]);
+        assert_eq!(
+            found(&lost, 1).unwrap_err().to_string(),
+            "the record \"journal/1/2\" is damaged: a part is missing"
+        );
+        let mut flipped = whole;
+        flipped.get_mut(&part_key(1, 1)[..]).unwrap()[500] ^= 1;
+        assert!(matches!(
+            found(&flipped, 1),
+            Err(StoreError::Damaged { .. })
+        ));
+    }
+
+    #[test]
+    fn a_record_that_is_newer_than_the_entry_stays() {
+        let remove = Change::Remove { key: b"k".to_vec() };
+        assert!(outstanding(3, &put("k", "v"), None));
+        assert!(outstanding(3, &put("k", "v"), Some(2)));
+        assert!(!outstanding(3, &put("k", "v"), Some(3)));
+        assert!(outstanding(3, &remove, Some(2)));
+        assert!(!outstanding(3, &remove, Some(3)));
+        assert!(!outstanding(3, &remove, None));
+    }
+
+    proptest! {
+        #[test]
+        fn changes_survive_their_encoding(list: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+            let changes: Vec<Change> = list
+                .into_iter()
+                .map(|(key, value)| match value {
+                    Some(value) => Change::Put { key, value },
+                    None => Change::Remove { key },
+                })
+                .collect();
+            prop_assert_eq!(decode(&encode(&changes)), Some(changes));
+        }
+
+        #[test]
+        fn no_bytes_make_decoding_panic(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The store that masters and agents run on: sled 0.34.7, with what it lacks added around it.
+//!
+//! Remembers where the newest journalled commit stands; all else is in the files. What is added:
+//!
+//! * sled's `flush` writes but does not sync on Linux, so every commit ends in `fdatasync` on a second
+//!   handle of its file `db`; its background flusher is off, for it would only sync at random moments.
+//! * Its blob files, for pages above a quarter of a segment, are never synced at all. A leaf holds up to
+//!   17 records, so segments are 8 MiB: no page of ours can become a blob.
+//! * Commits of several changes go through the journal, never through a `Batch`.
+//! * A panic inside sled on damaged files is an error here.
+//!
+//! It never writes without being asked to, never opens a directory twice, and never goes on after its disk
+//! has failed: it closes itself, because what the disk holds then is unknown.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use crate::changes::{Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::disk::{self, DirectoryLock, Disk, RealDisk};
+use crate::error::StoreError;
+use crate::{Record, Store, journal, record};
+
+/// sled's page cache, in bytes.
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// sled's unit of allocation, in bytes; a store cannot be opened with another one than it was made with.
+const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
+/// A leaf is split when it is next visited with more than 16 records.
+const LEAF_RECORDS_MAX: usize = 17;
+/// Our header, and what sled adds for each record, rounded up.
+const RECORD_OVERHEAD: usize = 64;
+// Pages from a quarter of a segment on would become blob files, which nobody syncs.
+const _: () = assert!(
+    LEAF_RECORDS_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX + RECORD_OVERHEAD)
+        < SEGMENT_BYTES / 4 - 1024
+);
+
+/// A store in a directory of its own.
+pub struct SledStore {
+    records: sled::Tree,
+    journal: sled::Tree,
+    /// Dropped after its trees, and before the file's second handle and the lock.
+    db: sled::Db,
+    file: File,
+    disk: Box<dyn Disk>,
+    /// The number of the newest journalled commit. A record is stamped with it, so that carrying out
+    /// an old entry again never undoes a newer write.
+    epoch: u64,
+    closed: Cell<bool>,
+    _lock: DirectoryLock,
+}
+
+impl SledStore {
+    /// Opens the store in this directory, or makes one. The directory is the store's alone.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(dir, Box::new(RealDisk))
+    }
+
+    /// The same over another disk: for tests that count syncs or end a commit in its middle.
+    pub fn open_with(dir: impl AsRef<Path>, disk: Box<dyn Disk>) -> Result<Self, StoreError> {
+        let dir = dir.as_ref();
+        let lock = DirectoryLock::take(dir)?;
+        disk::sweep(dir)?;
+        disk::await_release(dir)?;
+        let db = guarded(|| open_sled(dir)).map_err(|error| unreadable(dir, error))?;
+        let file = File::open(dir.join("db")).map_err(|error| disk::unusable(dir, error))?;
+        let tree = |name: &str| {
+            guarded(|| Ok(db.open_tree(name)?)).map_err(|error| unreadable(dir, error))
+        };
+        let (records, journal) = (tree("records")?, tree("journal")?);
+        let closed = Cell::new(false);
+        let mut store = SledStore {
+            records,
+            journal,
+            db,
+            file,
+            disk,
+            epoch: 0,
+            closed,
+            _lock: lock,
+        };
+        guarded(|| store.recover())?;
+        disk::sync_names(dir).map_err(|error| disk::unusable(dir, error))?;
+        Ok(store)
+    }
+
+    /// Carries out again what stands in the journal, oldest first.
+    fn recover(&mut self) -> Result<(), StoreError> {
+        let mut entries = Vec::new();
+        for slot in journal::SLOTS {
+            let get = |key: &[u8]| Ok(self.journal.get(key)?.map(|bytes| bytes.to_vec()));
+            entries.extend(journal::read(slot, get)?);
+        }
+        entries.sort_by_key(|entry| entry.number);
+        for entry in entries {
+            self.epoch = entry.number;
+            for change in &entry.changes {
+                let written = match self.records.get(change.key())? {
+                    Some(bytes) => Some(record::open(change.key(), &bytes)?.epoch),
+                    None => None,
+                };
+                if journal::outstanding(entry.number, change, written) {
+                    self.carry_out(change)?;
+                }
+            }
+        }
+        self.sync()
+    }
+
+    fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        // One put is one insertion, which sled makes atomic. One removal is not as simple: the journal
+        // may hold an older put of its key, and nothing would tell a later recovery to leave it.
+        if let [change @ Change::Put { .. }] = changes {
+            self.carry_out(change)?;
+            return self.sync();
+        }
+        let number = self.epoch + 1;
+        let parts = journal::parts(number, changes);
+        let count = parts.len();
+        for (key, sealed) in parts {
+            self.journal.insert(key, sealed)?;
+            self.disk.wrote()?;
+        }
+        self.sync()?;
+        self.epoch = number;
+        for change in changes {
+            self.carry_out(change)?;
+        }
+        self.trim(journal::slot(number), count)
+    }
+
+    fn carry_out(&mut self, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Put { key, value } => {
+                self.records
+                    .insert(key, record::seal(key, self.epoch, value))?;
+            }
+            Change::Remove { key } => {
+                self.records.remove(key)?;
+            }
+        }
+        Ok(self.disk.wrote()?)
+    }
+
+    /// Deletes what a longer entry left behind in this slot.
+    fn trim(&mut self, slot: u8, count: usize) -> Result<(), StoreError> {
+        let from = u16::try_from(count).unwrap_or(u16::MAX);
+        let left = journal::part_key(slot, from)..=journal::part_key(slot, u16::MAX);
+        let left: Vec<_> = self.journal.range(left).keys().collect::<Result<_, _>>()?;
+        for key in left {
+            self.journal.remove(key)?;
+            self.disk.wrote()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.db.flush()?;
+        Ok(self.disk.sync(&self.file)?)
+    }
+
+    /// Runs `work` unless the store is closed, and closes it if sled panicked.
+    fn reading<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.closed.get() {
+            return Err(StoreError::Closed);
+        }
+        let result = guarded(work);
+        if let Err(StoreError::Failed { .. } | StoreError::Full) = &result {
+            self.closed.set(true);
+        }
+        result
+    }
+}
+
+impl Store for SledStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.reading(|| match self.records.get(key)? {
+            Some(bytes) => Ok(Some(record::open(key, &bytes)?.value.to_vec())),
+            None => Ok(None),
+        })
+    }
+
+    fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.reading(|| {
+            let from = after.map_or_else(|| prefix.to_vec(), |key| [key, &[0]].concat());
+            let from = from.max(prefix.to_vec());
+            let mut page = Vec::new();
+            for item in self.records.range(from..).take(limit) {
+                let (key, bytes) = item?;
+                if !key.starts_with(prefix) {
+                    break;
+                }
+                let value = record::open(&key, &bytes)?.value.to_vec();
+                page.push(Record {
+                    key: key.to_vec(),
+                    value,
+                });
+            }
+            Ok(page)
+        })
+    }
+
+    fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        if self.closed.get() {
+            return Err(StoreError::Closed);
+        }
+        let changes = changes.settled()?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let result = guarded(|| self.write(&changes));
+        self.closed.set(result.is_err());
+        result
+    }
+}
+
+fn open_sled(dir: &Path) -> Result<sled::Db, StoreError> {
+    let config = sled::Config::new()
+        .path(dir)
+        .cache_capacity(CACHE_BYTES)
+        .segment_size(SEGMENT_BYTES)
+        .flush_every_ms(None);
+    match config.open() {
+        Ok(db) => Ok(db),
+        // Our own lock is ours already, so this one is held by something that is not a store of ours.
+        Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => {
+            Err(StoreError::InUse {
+                dir: dir.to_owned(),
+            })
+        }
+        Err(sled::Error::Io(error)) if means_the_path(&error) => Err(disk::unusable(dir, error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Is it the path or its rights that are wrong, and not what stands in the files?
+fn means_the_path(error: &io::Error) -> bool {
+    use io::ErrorKind::*;
+    matches!(
+        error.kind(),
+        PermissionDenied | NotFound | ReadOnlyFilesystem | IsADirectory | NotADirectory
+    )
+}
+
+/// While opening, an error that is not about the path or the disk's room means unreadable files.
+fn unreadable(dir: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Failed { reason } => StoreError::Unreadable {
+            dir: dir.to_owned(),
+            reason,
+        },
+        other => other,
+    }
+}
+
+/// Runs `work` and makes an error of a panic in sled.
+fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    // Unwind safe: after an error the store is closed, and its state is never looked at again.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(StoreError::Failed {
+            reason: format!("sled panicked: {}", text.unwrap_or("unknown")),
+        })
+    })
+}
+
+impl std::fmt::Debug for SledStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (epoch, closed) = (self.epoch, self.closed.get());
+        f.debug_struct("SledStore")
+            .field("epoch", &epoch)
+            .field("closed", &closed)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! What the sources cite of the specification, and the table in `tests/README.md` that answers it.
+//!
+//! A citation is a letter S, W or P and one to three digits, as a word of a comment; `S79-S86` cites every
+//! number between. Inside a longer chain of dashes it is no citation but an agent's id. Pure functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::source::Source;
+
+/// A number of the specification; ordered as the specification is.
+pub type Number = (char, u16);
+
+/// Every number cited in the comments of this file, with the place of its first citation.
+pub fn cited(source: &Source) -> BTreeMap<Number, String> {
+    let mut found = BTreeMap::new();
+    for (line, text) in source.comments().lines().enumerate() {
+        for number in numbers(text) {
+            found
+                .entry(number)
+                .or_insert_with(|| format!("{}:{}", source.path, line + 1));
+        }
+    }
+    found
+}
+
+/// The names of the functions of this file.
+pub fn functions(source: &Source) -> BTreeSet<String> {
+    let code = source.code();
+    let name = |rest: &str| {
+        rest.chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect()
+    };
+    code.split("fn ").skip(1).map(name).collect()
+}
+
+/// The rows of the table: the number, and the tests that its last column names in backticks.
+pub fn rows(table: &str) -> BTreeMap<Number, Vec<String>> {
+    let mut rows = BTreeMap::new();
+    for line in table.lines().filter(|line| line.starts_with('|')) {
+        let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if let (Some(number), [_, _, tests]) = (number(columns[0]), &columns[..]) {
+            let named = tests.split('`').skip(1).step_by(2);
+            let named = named.map(|name| name.rsplit("::").next().unwrap_or(name).to_owned());
+            rows.insert(number, named.collect());
+        }
+    }
+    rows
+}
+
+/// Every number that is cited and has no row.
+pub fn without_row(
+    rows: &BTreeMap<Number, Vec<String>>,
+    cited: &BTreeMap<Number, String>,
+) -> Vec<String> {
+    let missing = cited
+        .iter()
+        .filter(|(number, _)| !rows.contains_key(number));
+    missing
+        .map(|((letter, digits), place)| format!("{letter}{digits} is cited at {place}"))
+        .collect()
+}
+
+/// Every test that a row names and nobody wrote.
+pub fn without_test(
+    rows: &BTreeMap<Number, Vec<String>>,
+    functions: &BTreeSet<String>,
+) -> Vec<String> {
+    let named = rows
+        .iter()
+        .flat_map(|(number, tests)| tests.iter().map(move |test| (number, test)));
+    let missing = named.filter(|(_, test)| !functions.contains(*test));
+    missing
+        .map(|((letter, digits), test)| format!("{letter}{digits} names `{test}`"))
+        .collect()
+}
+
+fn numbers(text: &str) -> Vec<Number> {
+    let part_of_chain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let chains = text.split(|c| !part_of_chain(c));
+    chains
+        .flat_map(|chain| chain_of_numbers(chain.trim_matches('-')).unwrap_or_default())
+        .collect()
+}
+
+/// `S31` is one number, `S79-S86` and `S79-86` are eight, anything else none.
+fn chain_of_numbers(chain: &str) -> Option<Vec<Number>> {
+    let mut ends = chain.split('-');
+    let (letter, first) = number(ends.next()?)?;
+    let last = match ends.next() {
+        None => first,
+        Some(end) => match number(end) {
+            Some((other, last)) if other == letter => last,
+            Some(_) => return None,
+            None => number(&format!("{letter}{end}"))?.1,
+        },
+    };
+    match ends.next() {
+        None => Some((first..=last).map(|digits| (letter, digits)).collect()),
+        Some(_) => None,
+    }
+}
+
+fn number(text: &str) -> Option<Number> {
+    let letter = text
+        .chars()
+        .next()
+        .filter(|letter| "SWP".contains(*letter))?;
+    let digits = &text[1..];
+    let right =
+        (1..=3).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    right
+        .then(|| digits.parse().ok())
+        .flatten()
+        .map(|digits| (letter, digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Source {
+        Source {
+            path: "agent/src/qos.rs".into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn a_citation_is_found_in_comments_only_and_with_its_line() {
+        let found = cited(&file(
+            "//! Of S31, (W3).\nlet id = \"S7\"; struct S9;\n// and P4.",
+        ));
+        let places: Vec<_> = found.into_iter().collect();
+        assert_eq!(
+            places,
+            [
+                (('P', 4), "agent/src/qos.rs:3".to_owned()),
+                (('S', 31), "agent/src/qos.rs:1".to_owned()),
+                (('W', 3), "agent/src/qos.rs:1".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_range_cites_every_number_in_it_and_an_id_cites_none() {
+        let count = |text: &str| cited(&file(&format!("// {text}"))).len();
+        assert_eq!(count("S79-S86, S117-119"), 11);
+        assert_eq!(
+            count("agent 20150618-112946-201330860-5050-2210-S1 of AWS3 S1234 S12x"),
+            0
+        );
+        assert_eq!(count("a dash follows S5- and precedes -S6"), 2);
+    }
+
+    #[test]
+    fn a_citation_without_a_row_and_a_row_without_its_test_are_found() {
+        let rows = rows(concat!(
+            "| SPEC | sentence | test |\n|---|---|---|\n",
+            "| S31 | Above the threshold, all go. | `only_above` and `qos::both_limits` |\n",
+            "| S32 | Every 15 seconds. | none yet |\n",
+        ));
+        assert_eq!(rows.len(), 2);
+        let cited = cited(&file("// S31 S32 S33"));
+        assert_eq!(
+            without_row(&rows, &cited),
+            ["S33 is cited at agent/src/qos.rs:1"]
+        );
+        let functions = functions(&file("fn only_above() {}\n// fn both_limits() {}"));
+        assert_eq!(without_test(&rows, &functions), ["S31 names `both_limits`"]);
+    }
+}
