@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
-    OffersMade, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe, Subscribed, SubscriptionRefused,
-    SuppressOffers, TearDown,
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
+    Lost, OfferRescinded, OffersMade, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe,
+    Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
-use protocol::{Capability, FrameworkId, FrameworkInfo, Operation, Reason, Source, TaskState, TaskStatus};
+use protocol::{
+    Capability, FrameworkId, FrameworkInfo, Operation, Reason, Source, TaskState, TaskStatus,
+};
 use rand::Rng;
 use runtime::prelude::*;
-use runtime::TellError;
+use runtime::{SpawnError, TellError};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -91,7 +93,11 @@ pub(crate) struct Driver<S> {
 }
 
 /// Starts the driver's actor on `node` under the name `scheduler`.
-pub(crate) fn start<S: Scheduler>(node: &Node, plan: Plan, scheduler: S) -> Result<DriverRef, SpawnError> {
+pub(crate) fn start<S: Scheduler>(
+    node: &Node,
+    plan: Plan,
+    scheduler: S,
+) -> Result<DriverRef, SpawnError> {
     let (sender, ended) = watch::channel(None);
     let driver = Driver {
         scheduler,
@@ -106,7 +112,10 @@ pub(crate) fn start<S: Scheduler>(node: &Node, plan: Plan, scheduler: S) -> Resu
         ended: ended.clone(),
     };
     let handle = node.spawn("scheduler", driver)?;
-    Ok(DriverRef { actor: Arc::new(handle), ended })
+    Ok(DriverRef {
+        actor: Arc::new(handle),
+        ended,
+    })
 }
 
 impl<S: Scheduler> Performs for Handle<Driver<S>> {
@@ -181,7 +190,10 @@ impl<S: Scheduler> Driver<S> {
             suppressed_roles: self.plan.suppressed.clone(),
         };
         let asking = ctx.node().ask(&master, question, SUBSCRIBE_PATIENCE);
-        self.phase = Phase::Subscribing { master: master.clone(), held: VecDeque::new() };
+        self.phase = Phase::Subscribing {
+            master: master.clone(),
+            held: VecDeque::new(),
+        };
         ctx.then(asking, move |driver: &mut Self, answer, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
                 return;
@@ -203,17 +215,28 @@ impl<S: Scheduler> Driver<S> {
 
     fn subscribed(&mut self, master: Pid, subscribed: Subscribed, ctx: &mut Context<Self>) {
         info!(framework = %subscribed.framework_id, master = %subscribed.master.id, "subscribed");
-        let again = self.plan.framework.id.replace(subscribed.framework_id.clone()).is_some();
+        let again = self
+            .plan
+            .framework
+            .id
+            .replace(subscribed.framework_id.clone())
+            .is_some();
         self.rounds = 0;
         ctx.link(&master);
         let held = match std::mem::replace(&mut self.phase, Phase::Subscribed { master }) {
             Phase::Subscribing { held, .. } => held,
             _ => VecDeque::new(),
         };
-        self.call(ctx, |scheduler, verbs| scheduler.subscribed(verbs, &subscribed));
+        self.call(ctx, |scheduler, verbs| {
+            scheduler.subscribed(verbs, &subscribed)
+        });
         if again {
             for (task_id, kill_policy) in self.ledger.kills() {
-                self.send(ctx, |framework_id| KillTask { framework_id, task_id, kill_policy });
+                self.send(ctx, |framework_id| KillTask {
+                    framework_id,
+                    task_id,
+                    kill_policy,
+                });
             }
             self.reconcile_all(ctx);
         }
@@ -230,7 +253,9 @@ impl<S: Scheduler> Driver<S> {
             ctx.cancel(timer);
         });
         self.phase = Phase::Seeking;
-        self.call(ctx, |scheduler, verbs| scheduler.disconnected(verbs, reason));
+        self.call(ctx, |scheduler, verbs| {
+            scheduler.disconnected(verbs, reason)
+        });
         // Even the first try waits a little: all of this master's frameworks come at once.
         self.seek(usize::MAX, ctx);
     }
@@ -243,7 +268,8 @@ impl<S: Scheduler> Driver<S> {
     fn end(&mut self, how: Ended, ctx: &mut Context<Self>) {
         self.phase = Phase::Ending;
         // The first end is the one that counts: a scheduler may call stop() while it is told of a failure.
-        self.announce.send_if_modified(|ended| ended.is_none() && ended.replace(how).is_none());
+        self.announce
+            .send_if_modified(|ended| ended.is_none() && ended.replace(how).is_none());
         ctx.stop();
     }
 }
@@ -254,13 +280,23 @@ impl<S: Scheduler> Driver<S> {
         let tasks = self.ledger.ask_all();
         self.ask_about(&tasks, ctx);
         // The master's own list: tasks that an earlier scheduler of this framework has launched.
-        self.send(ctx, |framework_id| ReconcileTasks { framework_id, tasks: Vec::new() });
+        self.send(ctx, |framework_id| ReconcileTasks {
+            framework_id,
+            tasks: Vec::new(),
+        });
         self.ask_again_after(RECONCILE_RETRY, ctx);
     }
 
-    fn ask_about(&mut self, tasks: &[(protocol::TaskId, Option<protocol::AgentId>)], ctx: &mut Context<Self>) {
+    fn ask_about(
+        &mut self,
+        tasks: &[(protocol::TaskId, Option<protocol::AgentId>)],
+        ctx: &mut Context<Self>,
+    ) {
         for chunk in tasks.chunks(RECONCILE_CHUNK) {
-            self.send(ctx, |framework_id| ReconcileTasks { framework_id, tasks: chunk.to_vec() });
+            self.send(ctx, |framework_id| ReconcileTasks {
+                framework_id,
+                tasks: chunk.to_vec(),
+            });
         }
     }
 
@@ -284,7 +320,10 @@ impl<S: Scheduler> Driver<S> {
 impl<S: Scheduler> Driver<S> {
     /// Calls the scheduler back and does what it writes down.
     fn call(&mut self, ctx: &mut Context<Self>, callback: impl FnOnce(&mut S, &mut Verbs)) {
-        let reference = DriverRef { actor: Arc::new(ctx.handle()), ended: self.ended.clone() };
+        let reference = DriverRef {
+            actor: Arc::new(ctx.handle()),
+            ended: self.ended.clone(),
+        };
         let mut verbs = Verbs::new(reference, self.plan.framework.id.clone());
         callback(&mut self.scheduler, &mut verbs);
         for verb in verbs.list {
@@ -293,8 +332,13 @@ impl<S: Scheduler> Driver<S> {
     }
 
     /// Tells the master, if there is one. Whether it was sent.
-    fn send<M: Remote<Result = ()>>(&self, ctx: &Context<Self>, message: impl FnOnce(FrameworkId) -> M) -> bool {
-        let (Phase::Subscribed { master }, Some(id)) = (&self.phase, &self.plan.framework.id) else {
+    fn send<M: Remote<Result = ()>>(
+        &self,
+        ctx: &Context<Self>,
+        message: impl FnOnce(FrameworkId) -> M,
+    ) -> bool {
+        let (Phase::Subscribed { master }, Some(id)) = (&self.phase, &self.plan.framework.id)
+        else {
             debug!(message = M::NAME, "no master to tell");
             return false;
         };
@@ -309,33 +353,73 @@ impl<S: Scheduler> Driver<S> {
 
     fn perform(&mut self, verb: Verb, ctx: &mut Context<Self>) {
         match verb {
-            Verb::Accept { offers, operations, filters } => self.accept(offers, operations, filters, ctx),
-            Verb::Decline { offers: offer_ids, filters } => {
-                self.send(ctx, |framework_id| DeclineOffers { framework_id, offer_ids, filters });
+            Verb::Accept {
+                offers,
+                operations,
+                filters,
+            } => self.accept(offers, operations, filters, ctx),
+            Verb::Decline {
+                offers: offer_ids,
+                filters,
+            } => {
+                self.send(ctx, |framework_id| DeclineOffers {
+                    framework_id,
+                    offer_ids,
+                    filters,
+                });
             }
-            Verb::Kill { task: task_id, policy: kill_policy } => {
+            Verb::Kill {
+                task: task_id,
+                policy: kill_policy,
+            } => {
                 self.ledger.kill(&task_id, kill_policy);
-                self.send(ctx, |framework_id| KillTask { framework_id, task_id, kill_policy });
+                self.send(ctx, |framework_id| KillTask {
+                    framework_id,
+                    task_id,
+                    kill_policy,
+                });
             }
             Verb::Revive { roles } => {
                 match roles.is_empty() {
                     true => self.plan.suppressed.clear(),
                     false => self.plan.suppressed.retain(|role| !roles.contains(role)),
                 }
-                self.send(ctx, |framework_id| ReviveOffers { framework_id, roles });
+                self.send(ctx, |framework_id| ReviveOffers {
+                    framework_id,
+                    roles,
+                });
             }
             Verb::Suppress { roles } => {
-                let named = if roles.is_empty() { &self.plan.framework.roles } else { &roles };
+                let named = if roles.is_empty() {
+                    &self.plan.framework.roles
+                } else {
+                    &roles
+                };
                 self.plan.suppressed.extend(named.iter().cloned());
-                self.send(ctx, |framework_id| SuppressOffers { framework_id, roles });
+                self.send(ctx, |framework_id| SuppressOffers {
+                    framework_id,
+                    roles,
+                });
             }
             Verb::Reconcile { tasks } => {
                 self.ledger.asked_by_scheduler(&tasks);
-                self.send(ctx, |framework_id| ReconcileTasks { framework_id, tasks });
+                self.send(ctx, |framework_id| ReconcileTasks {
+                    framework_id,
+                    tasks,
+                });
             }
             Verb::Acknowledge { status } => self.acknowledge(&status, ctx),
-            Verb::Message { agent: agent_id, executor: executor_id, data } => {
-                self.send(ctx, |framework_id| FrameworkMessage { framework_id, agent_id, executor_id, data });
+            Verb::Message {
+                agent: agent_id,
+                executor: executor_id,
+                data,
+            } => {
+                self.send(ctx, |framework_id| FrameworkMessage {
+                    framework_id,
+                    agent_id,
+                    executor_id,
+                    data,
+                });
             }
             Verb::TearDown | Verb::Stop { failover: false } => self.tear_down(ctx),
             Verb::Stop { failover: true } => self.end(Ended::LeftForFailover, ctx),
@@ -351,16 +435,30 @@ impl<S: Scheduler> Driver<S> {
     ) {
         let mut tasks = Vec::new();
         for Operation::Launch { tasks: launched } in &operations {
-            tasks.extend(launched.iter().map(|task| (task.task_id.clone(), task.agent_id.clone())));
+            tasks.extend(
+                launched
+                    .iter()
+                    .map(|task| (task.task_id.clone(), task.agent_id.clone())),
+            );
         }
-        if self.send(ctx, |framework_id| AcceptOffers { framework_id, offer_ids, operations, filters }) {
-            tasks.iter().for_each(|(task, agent)| self.ledger.launched(task, agent));
+        if self.send(ctx, |framework_id| AcceptOffers {
+            framework_id,
+            offer_ids,
+            operations,
+            filters,
+        }) {
+            tasks
+                .iter()
+                .for_each(|(task, agent)| self.ledger.launched(task, agent));
             return;
         }
         let state = TaskState::Dropped.as_told(self.plan.framework.can(Capability::PartitionAware));
         for (task, agent) in tasks {
             let status = TaskStatus::new(task, state, Source::Master, ctx.clock().wall())
-                .because(Reason::MasterDisconnected, "the driver had no master to tell of the launch")
+                .because(
+                    Reason::MasterDisconnected,
+                    "the driver had no master to tell of the launch",
+                )
                 .on(&agent);
             // By way of the mailbox: a scheduler that launches again at once shall not keep the driver from finding a master.
             ctx.notify(Undelivered(status));
@@ -368,22 +466,38 @@ impl<S: Scheduler> Driver<S> {
     }
 
     fn tear_down(&mut self, ctx: &mut Context<Self>) {
-        let (Phase::Subscribed { master }, Some(framework_id)) = (&self.phase, self.plan.framework.id.clone()) else {
+        let (Phase::Subscribed { master }, Some(framework_id)) =
+            (&self.phase, self.plan.framework.id.clone())
+        else {
             return self.end(Ended::TornDown { confirmed: false }, ctx);
         };
         // Asked, not told, so that the process may end as soon as the driver has.
-        let asking = ctx.node().ask(master, TearDown { framework_id }, TEAR_DOWN_PATIENCE);
+        let asking = ctx
+            .node()
+            .ask(master, TearDown { framework_id }, TEAR_DOWN_PATIENCE);
         self.phase = Phase::Ending;
         ctx.then(asking, |driver: &mut Self, heard, ctx| {
-            driver.end(Ended::TornDown { confirmed: heard.is_ok() }, ctx);
+            driver.end(
+                Ended::TornDown {
+                    confirmed: heard.is_ok(),
+                },
+                ctx,
+            );
         });
     }
 
     fn acknowledge(&mut self, status: &TaskStatus, ctx: &Context<Self>) {
-        let (Some(uuid), Some(agent_id)) = (status.uuid, status.agent_id.clone()) else { return };
+        let (Some(uuid), Some(agent_id)) = (status.uuid, status.agent_id.clone()) else {
+            return;
+        };
         self.updates.acknowledge(uuid);
         let task_id = status.task_id.clone();
-        self.send(ctx, |framework_id| AcknowledgeStatus { framework_id, agent_id, task_id, uuid });
+        self.send(ctx, |framework_id| AcknowledgeStatus {
+            framework_id,
+            agent_id,
+            task_id,
+            uuid,
+        });
     }
 
     fn status(&mut self, status: TaskStatus, ctx: &mut Context<Self>) {
@@ -406,7 +520,9 @@ impl<S: Scheduler> Driver<S> {
         let current = |master: &Pid| node.as_ref().is_none_or(|node| node == master.node());
         match &mut self.phase {
             Phase::Subscribed { master } if current(master) => self.deliver(event, ctx),
-            Phase::Subscribing { master, held } if current(master) && held.len() < HELD_MAX => held.push_back(event),
+            Phase::Subscribing { master, held } if current(master) && held.len() < HELD_MAX => {
+                held.push_back(event)
+            }
             _ => debug!("an event of a master that does not have us is dropped"),
         }
     }
@@ -416,13 +532,22 @@ impl<S: Scheduler> Driver<S> {
             return;
         }
         match event {
-            Event::Offers(OffersMade { offers }) => self.call(ctx, |scheduler, verbs| scheduler.offers(verbs, offers)),
+            Event::Offers(OffersMade { offers }) => {
+                self.call(ctx, |scheduler, verbs| scheduler.offers(verbs, offers))
+            }
             Event::Rescinded(OfferRescinded { offer_id }) => {
-                self.call(ctx, |scheduler, verbs| scheduler.rescinded(verbs, &offer_id));
+                self.call(ctx, |scheduler, verbs| {
+                    scheduler.rescinded(verbs, &offer_id)
+                });
             }
             Event::Status(changed) => self.status(changed.status, ctx),
             Event::Message(message) => self.call(ctx, |scheduler, verbs| {
-                scheduler.message(verbs, &message.agent_id, &message.executor_id, &message.data);
+                scheduler.message(
+                    verbs,
+                    &message.agent_id,
+                    &message.executor_id,
+                    &message.data,
+                );
             }),
             Event::Lost(lost) => self.call(ctx, |scheduler, verbs| scheduler.lost(verbs, &lost)),
             Event::Failed(FrameworkFailed { message }) => self.fail(message, ctx),

@@ -78,7 +78,9 @@ impl Ledger {
     /// The scheduler itself wants to know how these are, or (empty) how all are: answers go to it.
     pub fn asked_by_scheduler(&mut self, tasks: &[(TaskId, Option<AgentId>)]) {
         if tasks.is_empty() {
-            self.tasks.values_mut().for_each(|entry| entry.quiet = false);
+            self.tasks
+                .values_mut()
+                .for_each(|entry| entry.quiet = false);
         }
         for (task, _) in tasks {
             if let Some(entry) = self.tasks.get_mut(task) {
@@ -101,13 +103,17 @@ impl Ledger {
     /// The tasks that were asked about and of which nothing was heard since.
     pub fn unanswered(&self) -> Vec<(TaskId, Option<AgentId>)> {
         let unanswered = self.tasks.iter().filter(|(_, entry)| entry.unanswered);
-        unanswered.map(|(task, entry)| (task.clone(), entry.agent.clone())).collect()
+        unanswered
+            .map(|(task, entry)| (task.clone(), entry.agent.clone()))
+            .collect()
     }
 
     /// The kills that have not been followed by the task's end.
     pub fn kills(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
         let tasks = self.tasks.iter();
-        tasks.filter_map(|(task, entry)| entry.kill.map(|policy| (task.clone(), policy))).collect()
+        tasks
+            .filter_map(|(task, entry)| entry.kill.map(|policy| (task.clone(), policy)))
+            .collect()
     }
 }
 
@@ -137,7 +143,10 @@ mod tests {
         let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
         assert!(ledger.heard(&status(&task, TaskState::Running)));
         let same = status(&task, TaskState::Running).because(Reason::Reconciliation, "");
-        assert!(ledger.heard(&same), "nobody but the scheduler can have asked");
+        assert!(
+            ledger.heard(&same),
+            "nobody but the scheduler can have asked"
+        );
         ledger.ask_all();
         assert!(!ledger.heard(&same));
         ledger.ask_all();

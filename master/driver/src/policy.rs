@@ -45,7 +45,11 @@ pub struct SeenUpdates {
 impl SeenUpdates {
     /// Remembers the newest `capacity` updates, at least one.
     pub fn new(capacity: usize) -> Self {
-        Self { acknowledged: BTreeMap::new(), order: VecDeque::new(), capacity: capacity.max(1) }
+        Self {
+            acknowledged: BTreeMap::new(),
+            order: VecDeque::new(),
+            capacity: capacity.max(1),
+        }
     }
 
     /// Notes that this update came; the oldest is forgotten if there is no room.
@@ -79,8 +83,13 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_from_a_quarter_of_a_second_to_fifteen_seconds() {
-        let longest: Vec<_> = (1..=9).map(|rounds| backoff(rounds, 1.0).as_millis()).collect();
-        assert_eq!(longest, [250, 500, 1000, 2000, 4000, 8000, 15000, 15000, 15000]);
+        let longest: Vec<_> = (1..=9)
+            .map(|rounds| backoff(rounds, 1.0).as_millis())
+            .collect();
+        assert_eq!(
+            longest,
+            [250, 500, 1000, 2000, 4000, 8000, 15000, 15000, 15000]
+        );
         assert_eq!(backoff(u32::MAX, 1.0), BACKOFF_MAX);
     }
 
@@ -96,8 +105,15 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(|byte| Uuid([byte; 16]));
         assert_eq!([seen.hear(a), seen.hear(a)], [Heard::New, Heard::Waiting]);
         seen.acknowledge(a);
-        assert_eq!([seen.hear(a), seen.hear(b)], [Heard::Acknowledged, Heard::New]);
-        assert_eq!([seen.hear(c), seen.hear(a)], [Heard::New, Heard::New], "room for two");
+        assert_eq!(
+            [seen.hear(a), seen.hear(b)],
+            [Heard::Acknowledged, Heard::New]
+        );
+        assert_eq!(
+            [seen.hear(c), seen.hear(a)],
+            [Heard::New, Heard::New],
+            "room for two"
+        );
         assert_eq!((seen.order.len(), seen.acknowledged.len()), (2, 2));
     }
 }

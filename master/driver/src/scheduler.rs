@@ -26,7 +26,14 @@ pub trait Scheduler: Send + Unpin + 'static {
     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);
 
     /// Bytes from an executor. At most once.
-    fn message(&mut self, _driver: &mut Verbs, _agent: &AgentId, _executor: &ExecutorId, _data: &[u8]) {}
+    fn message(
+        &mut self,
+        _driver: &mut Verbs,
+        _agent: &AgentId,
+        _executor: &ExecutorId,
+        _data: &[u8],
+    ) {
+    }
 
     /// An agent or an executor is no more. Its tasks' statuses come separately, before or after.
     fn lost(&mut self, _driver: &mut Verbs, _lost: &Lost) {}

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use protocol::{
-    AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, TaskId, TaskInfo, TaskStatus,
+    AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, TaskId, TaskInfo,
+    TaskStatus,
 };
 use runtime::TellError;
 use tokio::sync::watch;
@@ -104,7 +105,11 @@ pub struct Verbs {
 
 impl Verbs {
     pub(crate) fn new(driver: DriverRef, framework: Option<FrameworkId>) -> Self {
-        Self { list: Vec::new(), driver, framework }
+        Self {
+            list: Vec::new(),
+            driver,
+            framework,
+        }
     }
 
     /// A handle to keep, for use outside callbacks.
@@ -135,7 +140,9 @@ pub struct DriverRef {
 
 impl std::fmt::Debug for DriverRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DriverRef").field("ended", &*self.ended.borrow()).finish()
+        f.debug_struct("DriverRef")
+            .field("ended", &*self.ended.borrow())
+            .finish()
     }
 }
 
@@ -157,56 +164,56 @@ impl DriverRef {
 
 /// Gives a type with a `perform` method the named verbs.
 macro_rules! verbs {
-    ($type:ty, ($($receiver:tt)*), $result:ty) => {
+    ($type:ty, $self:ident, ($($receiver:tt)*), $result:ty) => {
         impl $type {
             /// Takes offers, all of one agent and one role, and does `operations` with them, in order. The rest is declined with `filters`.
             pub fn accept($($receiver)*, offers: Vec<OfferId>, operations: Vec<Operation>, filters: Filters) -> $result {
-                self.perform(Verb::Accept { offers, operations, filters })
+                $self.perform(Verb::Accept { offers, operations, filters })
             }
             /// Starts `tasks` on offers of one agent and one role. What they do not use is declined with the default filters.
             pub fn launch($($receiver)*, offers: Vec<OfferId>, tasks: Vec<TaskInfo>) -> $result {
                 let operations = vec![Operation::Launch { tasks }];
-                self.perform(Verb::Accept { offers, operations, filters: Filters::default() })
+                $self.perform(Verb::Accept { offers, operations, filters: Filters::default() })
             }
             /// Gives offers back, and wants none like them for as long as `filters` says.
             pub fn decline($($receiver)*, offers: Vec<OfferId>, filters: Filters) -> $result {
-                self.perform(Verb::Decline { offers, filters })
+                $self.perform(Verb::Decline { offers, filters })
             }
             /// Ends a task. Remembered and said again after a loss of the master, until the task's end is heard.
             pub fn kill($($receiver)*, task: TaskId, policy: Option<KillPolicy>) -> $result {
-                self.perform(Verb::Kill { task, policy })
+                $self.perform(Verb::Kill { task, policy })
             }
             /// Wants offers again, for `roles` or (empty) for all: filters and suppressions there are forgotten.
             pub fn revive($($receiver)*, roles: BTreeSet<String>) -> $result {
-                self.perform(Verb::Revive { roles })
+                $self.perform(Verb::Revive { roles })
             }
             /// Wants no offers until revived, for `roles` or (empty) for all. Kept over a loss of the master.
             pub fn suppress($($receiver)*, roles: BTreeSet<String>) -> $result {
-                self.perform(Verb::Suppress { roles })
+                $self.perform(Verb::Suppress { roles })
             }
             /// Asks how `tasks` are; empty asks for all that have not ended. The driver asks by itself too (W17).
             pub fn reconcile($($receiver)*, tasks: Vec<(TaskId, Option<AgentId>)>) -> $result {
-                self.perform(Verb::Reconcile { tasks })
+                $self.perform(Verb::Reconcile { tasks })
             }
             /// Says that this status is in hand. Only with [`crate::Acknowledgement::Explicit`]; else the driver says it.
             pub fn acknowledge($($receiver)*, status: &TaskStatus) -> $result {
-                self.perform(Verb::Acknowledge { status: Box::new(status.clone()) })
+                $self.perform(Verb::Acknowledge { status: Box::new(status.clone()) })
             }
             /// Sends bytes to an executor, at most once.
             pub fn message($($receiver)*, agent: AgentId, executor: ExecutorId, data: Vec<u8>) -> $result {
-                self.perform(Verb::Message { agent, executor, data })
+                $self.perform(Verb::Message { agent, executor, data })
             }
             /// Ends the framework for good: its tasks are killed, and the driver stops.
             pub fn tear_down($($receiver)*) -> $result {
-                self.perform(Verb::TearDown)
+                $self.perform(Verb::TearDown)
             }
             /// Stops the driver. With `failover` the tasks live on for the framework's failover timeout; without, the framework is torn down.
             pub fn stop($($receiver)*, failover: bool) -> $result {
-                self.perform(Verb::Stop { failover })
+                $self.perform(Verb::Stop { failover })
             }
         }
     };
 }
 
-verbs!(Verbs, (&mut self), ());
-verbs!(DriverRef, (&self), Result<(), TellError>);
+verbs!(Verbs, self, (&mut self), ());
+verbs!(DriverRef, self, (&self), Result<(), TellError>);
