@@ -101,7 +101,7 @@ impl Options {
 }
 
 /// The side that accepts: asks for a certificate and refuses one that is not from the cluster's authority.
-pub(super) fn server(identity: &Identity, options: &Options, clock: &Clock) -> Result<ServerConfig, BindError> {
+pub(crate) fn server(identity: &Identity, options: &Options, clock: &Clock) -> Result<ServerConfig, BindError> {
     let roots = Arc::new(identity.roots().map_err(BindError::identity)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
         .build()
@@ -124,7 +124,7 @@ pub(super) fn server(identity: &Identity, options: &Options, clock: &Clock) -> R
 }
 
 /// The side that dials: shows its certificate, and takes only a server with the wanted role from the same authority.
-pub(super) fn client(identity: &Identity, options: &Options, clock: &Clock) -> Result<ClientConfig, BindError> {
+pub(crate) fn client(identity: &Identity, options: &Options, clock: &Clock) -> Result<ClientConfig, BindError> {
     let roots = identity.roots().map_err(BindError::identity)?;
     let mut tls = rustls::ClientConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
         .with_protocol_versions(&[&TLS13])
@@ -144,7 +144,7 @@ pub(super) fn client(identity: &Identity, options: &Options, clock: &Clock) -> R
 }
 
 /// What the endpoint as a whole is set up with. `seed` is where its connection ids come from.
-pub(super) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
+pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
     let key = identity.key().map_err(BindError::identity)?;
     let secret = ResetKey::new(key.secret_der()).map_err(BindError::identity)?;
     let mut endpoint = EndpointConfig::new(Arc::new(secret));
@@ -167,7 +167,7 @@ impl TimeProvider for NodeTime {
 }
 
 /// Opens the one UDP socket of a node, with buffers that outlast a burst.
-pub(super) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
+pub(crate) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
     let failed = |source| BindError::Socket { address, source };
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).map_err(failed)?;
     if address.is_ipv6() {

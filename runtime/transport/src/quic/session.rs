@@ -1,15 +1,15 @@
 //! A session: the tasks that move bytes between one link and its connection.
 //!
 //! In each direction the first stream carries ordinary frames, the second the ping lane, and every bulk has one of
-//! its own: its token, its length, its bytes. One task writes ordinary frames, in writes as large as what has
-//! gathered; one reads them; a third serves the rest and the end. Hears the link and the connection, remembers the
+//! its own: its token, its length, its bytes. One task per lane writes, in writes as large as what has
+//! gathered; one reads ordinary frames; another serves the rest and the end. Hears the link and the connection, remembers the
 //! reason it ends for. Never looks into a frame: that is the link's business.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
@@ -104,9 +104,10 @@ impl Session {
         let Self { wire, incoming, outgoing } = self;
         let Some(outgoing) = outgoing else { return };
         let reader = tokio::spawn(wire.clone().read_ordinary(incoming));
-        let writer = tokio::spawn(wire.clone().write_ordinary(outgoing));
+        let writers =
+            [tokio::spawn(wire.clone().write_ordinary(outgoing)), tokio::spawn(wire.clone().write_ping())];
         let rest = wire.read_rest();
-        let end = wire.serve_end(writer);
+        let end = wire.serve_end(writers);
         let (lost, ()) = join(end, rest).await;
         let _ = reader.await; // what was received before the end is still delivered
         let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
@@ -138,17 +139,18 @@ impl Wire {
         *verdict = Some(reason);
     }
 
-    /// Waits for the end: the connection's, or that of everything the link had to say, after which the connection is
-    /// closed once the peer has it all.
-    async fn serve_end(&self, ordinary: JoinHandle<()>) -> ConnectionError {
-        let sent = join(ordinary, self.write_ping());
-        match select(std::pin::pin!(self.connection.closed()), std::pin::pin!(sent)).await {
+    /// Waits for the end: the connection's, or the link's, whose last words are then given time to reach the peer.
+    async fn serve_end(&self, writers: [JoinHandle<()>; 2]) -> ConnectionError {
+        let (lost, closed) = (std::pin::pin!(self.connection.closed()), std::pin::pin!(self.link.closed()));
+        match select(lost, closed).await {
             Either::Left((lost, _)) => lost,
-            Either::Right(_) => {
-                let reason = self.link.closed().await;
+            Either::Right((reason, _)) => {
+                let last_words = async {
+                    join_all(writers).await;
+                    let _ = self.sending.acquire_many(BULKS_MAX).await; // never closed
+                };
                 let clock = self.shared.node.clock();
-                let farewell = self.shared.options.farewell_timeout;
-                let _ = clock.timeout(farewell, self.sending.acquire_many(BULKS_MAX)).await; // cut off if late
+                let _ = clock.timeout(self.shared.options.farewell_timeout, last_words).await; // cut off if late
                 self.connection.close(Closing::Farewell.code(), reason.as_bytes());
                 self.connection.closed().await
             }
@@ -190,7 +192,7 @@ impl Wire {
         }
     }
 
-    async fn write_ping(&self) {
+    async fn write_ping(self: Arc<Self>) {
         let Ok(mut stream) = self.connection.open_uni().await else { return };
         let _ = stream.set_priority(PING_PRIORITY); // fails only on a stream that has ended
         let mut buffer = BytesMut::new();

@@ -46,9 +46,9 @@ impl Session {
     /// Serves the link until it or the socket has ended.
     pub(super) async fn run(self) {
         let Self { node, link, chunks, writer } = self;
-        let reading = tokio::spawn(read(link.clone(), chunks));
-        let writing = write(&link, &writer);
-        match select(reading, std::pin::pin!(writing)).await {
+        let mut reading = tokio::spawn(read(link.clone(), chunks));
+        let writing = tokio::spawn(write(link.clone(), writer.clone()));
+        match select(&mut reading, std::pin::pin!(link.closed())).await {
             Either::Left((read, _)) => {
                 let (reason, tell) = match read {
                     Ok(Ok(reason)) => (reason, false),
@@ -65,14 +65,16 @@ impl Session {
                     let _ = node.clock().timeout(FAREWELL_TIMEOUT, farewell).await; // it is closed either way
                 }
             }
-            Either::Right((reason, reading)) => {
-                let farewell = async {
+            Either::Right((reason, _)) => {
+                let last_words = async {
+                    let _ = writing.await; // fails only if the runtime ends
                     let _ = writer.write(Kind::Farewell, &[], cut(&reason)).await; // it is closed either way
                     writer.end().await;
+                    // What the peer still sends is read and dropped until it closes too.
+                    let _ = (&mut reading).await;
                 };
-                // What the peer still sends is read and dropped until it closes too.
-                let parted = join(farewell, reading);
-                let _ = node.clock().timeout(FAREWELL_TIMEOUT, parted).await; // cut off if late
+                let _ = node.clock().timeout(FAREWELL_TIMEOUT, last_words).await; // cut off if late
+                reading.abort();
             }
         }
     }
@@ -83,15 +85,15 @@ fn cut(reason: &str) -> &[u8] {
     &reason.as_bytes()[..reason.len().min(LENGTH_MAX)]
 }
 
-/// Writes what the link says until it has closed, and gives the reason.
-async fn write(link: &Link, writer: &Arc<Writer>) -> String {
+/// Writes what the link says until it has closed.
+async fn write(link: Link, writer: Arc<Writer>) {
     let sending = Arc::new(Semaphore::new(BULKS_MAX as usize));
     let ordinary = async {
         let mut buffer = BytesMut::new();
         loop {
             match link.outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX).await {
                 Outgoing::Batch => {
-                    if write_pieces(writer, Kind::Ordinary, &mut buffer).await.is_err() {
+                    if write_pieces(&writer, Kind::Ordinary, &mut buffer).await.is_err() {
                         break; // the reader finds the same end, and its reason
                     }
                 }
@@ -110,14 +112,13 @@ async fn write(link: &Link, writer: &Arc<Writer>) -> String {
     let ping = async {
         let mut buffer = BytesMut::new();
         while link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
-            if write_pieces(writer, Kind::Ping, &mut buffer).await.is_err() {
+            if write_pieces(&writer, Kind::Ping, &mut buffer).await.is_err() {
                 break; // the reader finds the same end, and its reason
             }
         }
     };
     join(ordinary, ping).await;
     let _ = sending.acquire_many(BULKS_MAX).await; // never closed
-    link.closed().await
 }
 
 async fn write_pieces(writer: &Writer, kind: Kind, buffer: &mut BytesMut) -> std::io::Result<()> {
