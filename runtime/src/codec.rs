@@ -1,14 +1,20 @@
 //! The codec of message bodies: bincode with its standard settings, and the only file that names it.
 //!
-//! Decoding never trusts a length it reads: whatever the bytes claim, no more is allocated than a small
-//! multiple of the bytes that are there, and bytes that are left over are an error.
+//! Decoding never trusts a length it reads (see [`careful`]): whatever the bytes claim, no more is
+//! allocated than a small multiple of the bytes that are there, and bytes that are left over are an error.
+
+mod careful;
 
 use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use careful::{Budget, Carefully};
+
 /// The largest body that can be decoded, in bytes.
 pub const BODY_MAX: usize = 64 << 20;
+/// bincode's own limit, which counts a small number as if it took all its bytes.
+const CLAIM_MAX: usize = 16 * BODY_MAX;
 
 /// The bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,23 +55,17 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Garbled> {
 
 /// The value that exactly these bytes stand for.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
-    match bytes.len() {
-        0..=0x400 => within::<T, 0x400>(bytes),
-        0x401..=0x4000 => within::<T, 0x4000>(bytes),
-        0x4001..=0x4_0000 => within::<T, 0x4_0000>(bytes),
-        0x4_0001..=0x40_0000 => within::<T, 0x40_0000>(bytes),
-        0x40_0001..=BODY_MAX => within::<T, BODY_MAX>(bytes),
-        length => Err(Garbled::new(format!(
-            "body of {length} bytes, expected at most {BODY_MAX}"
-        ))),
+    if bytes.len() > BODY_MAX {
+        return Err(Garbled::new(format!(
+            "body of {} bytes, expected at most {BODY_MAX}",
+            bytes.len()
+        )));
     }
-}
-
-/// Decodes with bincode's limit, which can only be a constant, at the next step above the length.
-fn within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<T, Garbled> {
-    let config = bincode::config::standard().with_limit::<LIMIT>();
-    let (value, used) = bincode::serde::decode_from_slice(bytes, config)
-        .map_err(|error| Garbled::new(format!("cannot be decoded: {error}")))?;
+    let budget = Budget::of(bytes);
+    let config = bincode::config::standard().with_limit::<CLAIM_MAX>();
+    let (value, used) =
+        bincode::serde::seed_decode_from_slice(Carefully::<T>::new(&budget), bytes, config)
+            .map_err(|error| Garbled::new(format!("cannot be decoded: {error}")))?;
     match bytes.len() - used {
         0 => Ok(value),
         left => Err(Garbled::new(format!(
@@ -81,5 +81,100 @@ impl bincode::enc::write::Writer for Appender<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
         self.0.extend_from_slice(bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    enum Shape {
+        Nothing,
+        One(u64),
+        Two(i32, String),
+        Named {
+            list: Vec<Option<bool>>,
+            map: BTreeMap<String, f64>,
+            bytes: (u8, char),
+        },
+        Nested(Box<Shape>),
+    }
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        let leaf = prop_oneof![
+            Just(Shape::Nothing),
+            any::<u64>().prop_map(Shape::One),
+            (any::<i32>(), ".*").prop_map(|(number, text)| Shape::Two(number, text)),
+            (
+                any::<Vec<Option<bool>>>(),
+                prop::collection::btree_map(".*", -1e9..1e9, 0..5),
+                any::<(u8, char)>()
+            )
+                .prop_map(|(list, map, bytes)| Shape::Named { list, map, bytes }),
+        ];
+        leaf.prop_recursive(8, 16, 1, |inner| {
+            inner.prop_map(|shape| Shape::Nested(Box::new(shape)))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_decodes_to_the_same_and_one_more_byte_is_an_error(shape in shapes()) {
+            let mut bytes = encode(&shape).unwrap();
+            prop_assert_eq!(decode::<Shape>(&bytes), Ok(shape));
+            bytes.push(0);
+            prop_assert!(decode::<Shape>(&bytes).is_err());
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_a_value_or_an_error(bytes: Vec<u8>) {
+            let _ = decode::<Vec<Shape>>(&bytes);
+            let _ = decode::<(String, Vec<Vec<()>>, BTreeMap<u8, ()>)>(&bytes);
+        }
+    }
+
+    /// A claim of 2^40 in the codec's own form.
+    const HUGE: [u8; 9] = [253, 0, 0, 0, 0, 0, 1, 0, 0];
+
+    fn reason<T: DeserializeOwned + std::fmt::Debug>(bytes: &[u8]) -> String {
+        decode::<T>(bytes).unwrap_err().reason
+    }
+
+    #[test]
+    fn a_claimed_length_allocates_and_costs_nothing() {
+        assert!(reason::<String>(&HUGE).contains("Limit"));
+        assert!(reason::<Vec<()>>(&HUGE).contains("elements claimed"));
+        assert!(reason::<BTreeMap<(), ()>>(&HUGE).contains("elements claimed"));
+        let within_the_limit = [252, 0, 0, 0, 1]; // 16 MiB of text, of which nothing is there
+        assert!(decode::<String>(&within_the_limit).is_err());
+    }
+
+    #[test]
+    fn many_small_claims_of_nothing_are_no_way_around() {
+        let claims = vec![vec![(); 1000]; 1000];
+        let bytes = encode(&claims).unwrap();
+        assert!(reason::<Vec<Vec<()>>>(&bytes).contains("elements claimed"));
+        assert_eq!(
+            decode::<Vec<()>>(&encode(&[(); 1000].to_vec()).unwrap()),
+            Ok(vec![(); 1000])
+        );
+    }
+
+    #[test]
+    fn a_value_nested_without_end_does_not_overflow_the_stack() {
+        let bytes = vec![4; 200_000]; // Nested(Nested(...
+        assert!(reason::<Shape>(&bytes).contains("nested deeper"));
+    }
+
+    #[test]
+    fn a_frozen_message_keeps_its_bytes() {
+        let shape = Shape::Two(-1, "ab".into());
+        assert_eq!(encode(&shape).unwrap(), [2, 1, 2, b'a', b'b']);
     }
 }

@@ -67,6 +67,8 @@ mod process;
 mod registry;
 pub mod rehearsal;
 mod supervise;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};

@@ -16,7 +16,10 @@ pub type CountersSource = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> +
 
 /// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.
 pub fn flat_json(counters: &Counters) -> String {
-    let finite: BTreeMap<_, _> = counters.iter().filter(|(_, value)| value.is_finite()).collect();
+    let finite: BTreeMap<_, _> = counters
+        .iter()
+        .filter(|(_, value)| value.is_finite())
+        .collect();
     serde_json::to_string(&finite).unwrap_or_else(|_| "{}".to_owned())
 }
 
@@ -40,21 +43,33 @@ mod tests {
     use super::*;
 
     fn sample() -> Counters {
-        Counters::from([("master/slaves_active".to_owned(), 3.0), ("process/rate-limiter(1)/depth".to_owned(), 0.5)])
+        Counters::from([
+            ("master/slaves_active".to_owned(), 3.0),
+            ("process/rate-limiter(1)/depth".to_owned(), 0.5),
+        ])
     }
 
     #[test]
     fn the_snapshot_is_flat_and_keeps_mesos_names() {
-        assert_eq!(flat_json(&sample()), r#"{"master/slaves_active":3.0,"process/rate-limiter(1)/depth":0.5}"#);
+        assert_eq!(
+            flat_json(&sample()),
+            r#"{"master/slaves_active":3.0,"process/rate-limiter(1)/depth":0.5}"#
+        );
     }
 
     #[test]
     fn prometheus_gets_names_it_accepts() {
-        assert_eq!(prometheus_text(&sample()), "meros_master_slaves_active 3\nmeros_process_rate_limiter_1__depth 0.5\n");
+        assert_eq!(
+            prometheus_text(&sample()),
+            "meros_master_slaves_active 3\nmeros_process_rate_limiter_1__depth 0.5\n"
+        );
     }
 
     #[test]
     fn a_counter_that_is_no_number_does_not_spoil_the_snapshot() {
-        assert_eq!(flat_json(&Counters::from([("a".to_owned(), f64::NAN)])), "{}");
+        assert_eq!(
+            flat_json(&Counters::from([("a".to_owned(), f64::NAN)])),
+            "{}"
+        );
     }
 }

@@ -63,13 +63,22 @@ async fn snapshot(State(about): State<About>, Query(query): Query<SnapshotQuery>
 
 async fn prometheus(State(about): State<About>) -> Response {
     let counters = collect(&about, COUNTERS_PATIENCE).await;
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], prometheus_text(&counters)).into_response()
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        prometheus_text(&counters),
+    )
+        .into_response()
 }
 
 /// The runtime's counters, and the service's if they come in time.
 async fn collect(about: &About, patience: Duration) -> Counters {
     let mut counters = about.node.counters();
-    if let Ok(Some(own)) = about.node.clock().timeout(patience, (about.counters)()).await {
+    if let Ok(Some(own)) = about
+        .node
+        .clock()
+        .timeout(patience, (about.counters)())
+        .await
+    {
         counters.extend(own);
     }
     counters
@@ -77,7 +86,9 @@ async fn collect(about: &About, patience: Duration) -> Counters {
 
 /// Reads `5secs`, `100ms`, or a bare number of seconds; at most a minute.
 fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let unit = match &text[digits..] {
         "" | "secs" => 1.0,
         "ms" => 0.001,
@@ -87,13 +98,18 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
     let seconds = text[..digits].parse::<f64>().unwrap_or(f64::NAN) * unit;
     match Duration::try_from_secs_f64(seconds) {
         Ok(timeout) if timeout <= Duration::from_secs(60) => Ok(timeout),
-        _ => Err(format!("timeout `{text}` is invalid: expected at most a minute, as in `5secs` or `100ms`\n")),
+        _ => Err(format!(
+            "timeout `{text}` is invalid: expected at most a minute, as in `5secs` or `100ms`\n"
+        )),
     }
 }
 
 async fn processes(State(about): State<About>, headers: HeaderMap) -> Response {
     let processes = about.node.processes();
-    let wants_page = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains("text/html"));
+    let wants_page = headers
+        .get(ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"));
     if wants_page {
         return Html(page(&about, &processes)).into_response();
     }
@@ -123,16 +139,27 @@ fn page(about: &About, processes: &[ProcessInfo]) -> String {
 
 fn row(process: &ProcessInfo) -> String {
     let handled: u64 = process.handled.values().sum();
-    format!("<tr><td>{}<td>{}<td>{handled}<td>{}</tr>", escape(&process.name), process.depth, process.restarts)
+    format!(
+        "<tr><td>{}<td>{}<td>{handled}<td>{}</tr>",
+        escape(&process.name),
+        process.depth,
+        process.restarts
+    )
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 async fn not_found(uri: Uri) -> Response {
     let known = "/health /version /state /metrics /metrics/snapshot /__processes__";
-    (StatusCode::NOT_FOUND, format!("{} is not here; try one of {known}\n", uri.path())).into_response()
+    (
+        StatusCode::NOT_FOUND,
+        format!("{} is not here; try one of {known}\n", uri.path()),
+    )
+        .into_response()
 }
 
 #[cfg(test)]
@@ -145,7 +172,10 @@ mod tests {
         assert_eq!(parse_timeout("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_timeout("2"), Ok(Duration::from_secs(2)));
         for text in ["", "soon", "-1secs", "2mins", "5weeks", "1e9", "\u{e9}"] {
-            assert!(parse_timeout(text).is_err_and(|problem| problem.contains(text)), "{text}");
+            assert!(
+                parse_timeout(text).is_err_and(|problem| problem.contains(text)),
+                "{text}"
+            );
         }
     }
 

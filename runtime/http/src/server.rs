@@ -24,7 +24,10 @@ pub struct HttpOptions {
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { requests_max: 512, body_max: 16 << 20 }
+        Self {
+            requests_max: 512,
+            body_max: 16 << 20,
+        }
     }
 }
 
@@ -35,9 +38,16 @@ pub async fn serve(
     options: HttpOptions,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let gate = Arc::new(Gate { under_way: AtomicUsize::new(0), requests_max: options.requests_max });
-    let routes = routes.layer(DefaultBodyLimit::max(options.body_max)).layer(from_fn_with_state(gate, admit));
-    axum::serve(listener, routes).with_graceful_shutdown(until).await
+    let gate = Arc::new(Gate {
+        under_way: AtomicUsize::new(0),
+        requests_max: options.requests_max,
+    });
+    let routes = routes
+        .layer(DefaultBodyLimit::max(options.body_max))
+        .layer(from_fn_with_state(gate, admit));
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(until)
+        .await
 }
 
 struct Gate {
@@ -57,7 +67,10 @@ impl Drop for Place {
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let place = Place(gate.clone());
     if gate.under_way.fetch_add(1, Ordering::Relaxed) >= gate.requests_max {
-        let problem = format!("{} requests are under way, which is all that is served at once; try again\n", gate.requests_max);
+        let problem = format!(
+            "{} requests are under way, which is all that is served at once; try again\n",
+            gate.requests_max
+        );
         return (StatusCode::SERVICE_UNAVAILABLE, problem).into_response();
     }
     let response = next.run(request).await;

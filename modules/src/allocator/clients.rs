@@ -1,0 +1,332 @@
+//! Clients: each framework in each of its roles, by a small number (DESIGN 6).
+//!
+//! Pure. Remembers what each holds in each pool, and what the sorter believes about it; the difference is what the next slate tells the
+//! sorter. So the sorter is corrected whatever went wrong, and what waits to be told is bounded by the number of clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use module_api::sorter::{Change, Client, Pool};
+use protocol::FrameworkId;
+use resources::{Quantities, Role};
+
+/// One framework in one of its roles.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Whose.
+    pub framework: FrameworkId,
+    /// The role.
+    pub role: Role,
+    /// Whether the framework is in the role now. If not, the client stays only until all it holds is recovered.
+    pub subscribed: bool,
+    /// Whether the framework wants nothing in this role for the present.
+    pub suppressed: bool,
+    /// Whether it is offered anything, by pool.
+    active: [bool; 2],
+    /// What it holds, offered or launched, by pool.
+    held: [Quantities; 2],
+    /// On how many agents it holds anything.
+    pub places: usize,
+    /// The agents on which it has filters.
+    pub filtered: BTreeSet<u32>,
+    told: Option<Told>,
+    dirty: bool,
+}
+
+/// What the sorter believes of a client.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    active: [bool; 2],
+    held: [Quantities; 2],
+}
+
+impl Member {
+    /// Whether it is offered anything in this pool.
+    pub fn is_active(&self, pool: Pool) -> bool {
+        self.active[index(pool)]
+    }
+
+    /// What it holds in this pool.
+    pub fn held(&self, pool: Pool) -> &Quantities {
+        &self.held[index(pool)]
+    }
+}
+
+/// The place of a pool in an array of both.
+pub fn index(pool: Pool) -> usize {
+    match pool {
+        Pool::Regular => 0,
+        Pool::Revocable => 1,
+    }
+}
+
+/// All clients.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    members: Vec<Option<Member>>,
+    unused: Vec<Client>,
+    by_key: BTreeMap<FrameworkId, BTreeMap<Role, Client>>,
+    dirty: Vec<Client>,
+    /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
+    left: Vec<Client>,
+    active: [usize; 2],
+}
+
+impl Clients {
+    /// The client of this framework in this role.
+    pub fn find(&self, framework: &FrameworkId, role: &Role) -> Option<Client> {
+        self.by_key.get(framework)?.get(role).copied()
+    }
+
+    /// All clients of this framework.
+    pub fn of(&self, framework: &FrameworkId) -> Vec<Client> {
+        let roles = self.by_key.get(framework);
+        roles.map_or_else(Vec::new, |roles| roles.values().copied().collect())
+    }
+
+    /// The client of this number.
+    pub fn get(&self, client: Client) -> Option<&Member> {
+        self.members.get(client as usize)?.as_ref()
+    }
+
+    /// The client of this number, to be changed in what the sorter need not know.
+    pub fn get_mut(&mut self, client: Client) -> Option<&mut Member> {
+        self.members.get_mut(client as usize)?.as_mut()
+    }
+
+    /// All clients with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (Client, &Member)> {
+        (0..).zip(&self.members).filter_map(|(client, member)| Some((client, member.as_ref()?)))
+    }
+
+    /// How many take part in this pool.
+    pub fn active(&self, pool: Pool) -> usize {
+        self.active[index(pool)]
+    }
+
+    /// The client of this framework in this role, made if there is none yet.
+    pub fn admit(&mut self, framework: &FrameworkId, role: &Role) -> Client {
+        if let Some(client) = self.find(framework, role) {
+            return client;
+        }
+        let client = self.unused.pop().unwrap_or_else(|| {
+            self.members.push(None);
+            u32::try_from(self.members.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.members[client as usize] = Some(Member {
+            framework: framework.clone(),
+            role: role.clone(),
+            subscribed: false,
+            suppressed: false,
+            active: [false; 2],
+            held: Default::default(),
+            places: 0,
+            filtered: BTreeSet::new(),
+            told: None,
+            dirty: false,
+        });
+        let roles = self.by_key.entry(framework.clone()).or_default();
+        roles.insert(role.clone(), client);
+        self.touch(client);
+        client
+    }
+
+    /// Lets go of a client that is in its role no more and holds nothing.
+    pub fn release(&mut self, client: Client) {
+        let idle = |member: &Member| !member.subscribed && member.places == 0;
+        if !self.get(client).is_some_and(idle) {
+            return;
+        }
+        self.set_active(client, [false; 2]);
+        let Some(member) = self.members[client as usize].take() else {
+            return;
+        };
+        if let Some(roles) = self.by_key.get_mut(&member.framework) {
+            roles.remove(&member.role);
+            if roles.is_empty() {
+                self.by_key.remove(&member.framework);
+            }
+        }
+        match member.told {
+            Some(_) => self.left.push(client),
+            None => self.unused.push(client),
+        }
+    }
+
+    /// Whether a client is offered anything, by pool.
+    pub fn set_active(&mut self, client: Client, active: [bool; 2]) {
+        let Some(member) = self.get_mut(client) else {
+            return;
+        };
+        let before = std::mem::replace(&mut member.active, active);
+        for pool in 0..2 {
+            self.active[pool] += usize::from(active[pool]);
+            self.active[pool] -= usize::from(before[pool]);
+        }
+        self.touch(client);
+    }
+
+    /// A client holds more.
+    pub fn hold(&mut self, pool: Pool, client: Client, amount: &Quantities) {
+        if let Some(member) = self.get_mut(client) {
+            member.held[index(pool)] += amount;
+            self.touch(client);
+        }
+    }
+
+    /// A client holds less.
+    pub fn free(&mut self, pool: Pool, client: Client, amount: &Quantities) {
+        if let Some(member) = self.get_mut(client) {
+            member.held[index(pool)] -= amount;
+            self.touch(client);
+        }
+    }
+
+    /// The sorter has advised to give this to the client, and believes that it was done.
+    pub fn presume(&mut self, pool: Pool, client: Client, amount: &Quantities) {
+        let told = self.get_mut(client).and_then(|member| member.told.as_mut());
+        if let Some(told) = told {
+            told.held[index(pool)] += amount;
+            self.touch(client);
+        }
+    }
+
+    /// The sorter knows nothing any more.
+    pub fn forget_told(&mut self) {
+        self.unused.append(&mut self.left);
+        for client in 0..self.members.len() {
+            let client = u32::try_from(client).unwrap_or(u32::MAX);
+            if let Some(member) = self.get_mut(client) {
+                member.told = None;
+                self.touch(client);
+            }
+        }
+    }
+
+    /// What the sorter must be told so that it believes what is true; from then on it does.
+    pub fn tell(&mut self, changes: &mut Vec<Change>) {
+        for client in std::mem::take(&mut self.left) {
+            changes.push(Change::Left { client });
+            self.unused.push(client);
+        }
+        for client in std::mem::take(&mut self.dirty) {
+            if let Some(Some(member)) = self.members.get_mut(client as usize) {
+                member.tell(client, changes);
+            }
+        }
+    }
+
+    fn touch(&mut self, client: Client) {
+        if let Some(Some(member)) = self.members.get_mut(client as usize) {
+            if !std::mem::replace(&mut member.dirty, true) {
+                self.dirty.push(client);
+            }
+        }
+    }
+}
+
+impl Member {
+    fn tell(&mut self, client: Client, changes: &mut Vec<Change>) {
+        self.dirty = false;
+        if self.told.is_none() {
+            let (role, framework) = (self.role.clone(), self.framework.clone());
+            changes.push(Change::Joined {
+                client,
+                role,
+                framework,
+            });
+        }
+        let told = self.told.get_or_insert_default();
+        for pool in Pool::ALL {
+            let n = index(pool);
+            let (before, now) = (&told.held[n], &self.held[n]);
+            if before != now {
+                let (more, less) = (now.saturating_sub(before), before.saturating_sub(now));
+                if !less.is_empty() {
+                    changes.push(Change::Freed {
+                        pool,
+                        client,
+                        amount: less,
+                    });
+                }
+                if !more.is_empty() {
+                    changes.push(Change::Held {
+                        pool,
+                        client,
+                        amount: more,
+                    });
+                }
+                told.held[n] = now.clone();
+            }
+            if told.active[n] != self.active[n] {
+                let active = self.active[n];
+                changes.push(Change::Activity {
+                    pool,
+                    client,
+                    active,
+                });
+                told.active[n] = active;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framework(text: &str) -> FrameworkId {
+        FrameworkId::new(text).unwrap()
+    }
+
+    fn cpus(amount: u32) -> Quantities {
+        Quantities::parse(&format!("cpus:{amount}")).unwrap()
+    }
+
+    fn told(clients: &mut Clients) -> Vec<Change> {
+        let mut changes = Vec::new();
+        clients.tell(&mut changes);
+        changes
+    }
+
+    #[test]
+    fn the_sorter_is_told_only_what_it_does_not_believe_already() {
+        let pool = Pool::Regular;
+        let mut clients = Clients::default();
+        let client = clients.admit(&framework("f"), &Role::STAR);
+        clients.set_active(client, [true, false]);
+        assert_eq!(told(&mut clients).len(), 2, "joined, and active in one pool");
+        clients.presume(pool, client, &cpus(4));
+        clients.hold(pool, client, &cpus(4));
+        assert_eq!(told(&mut clients), [], "its advice was followed");
+        clients.presume(pool, client, &cpus(2));
+        let amount = cpus(2);
+        assert_eq!(
+            told(&mut clients),
+            [Change::Freed {
+                pool,
+                client,
+                amount
+            }],
+            "its advice was refused"
+        );
+        clients.hold(pool, client, &cpus(1));
+        clients.free(pool, client, &cpus(1));
+        assert_eq!(told(&mut clients), []);
+        clients.forget_told();
+        assert_eq!(told(&mut clients).len(), 3, "joined, holding 4, active");
+    }
+
+    #[test]
+    fn a_number_is_used_again_only_after_the_sorter_heard_that_its_client_left() {
+        let mut clients = Clients::default();
+        let first = clients.admit(&framework("f"), &Role::STAR);
+        told(&mut clients);
+        clients.release(first);
+        let second = clients.admit(&framework("g"), &Role::STAR);
+        assert_ne!(first, second);
+        let changes = told(&mut clients);
+        assert_eq!(changes[0], Change::Left { client: first });
+        assert_eq!(clients.admit(&framework("h"), &Role::STAR), first);
+        assert_eq!(clients.find(&framework("f"), &Role::STAR), None);
+    }
+}

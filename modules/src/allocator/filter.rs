@@ -1,0 +1,117 @@
+//! Filters: what a client refused on an agent, and until when it is not to be offered that again (SPEC 4.6, S127).
+//!
+//! Pure. Remembers one short list for each client that refused something there. A filter hides an offer that is contained in what was
+//! refused, so a bigger offer passes. Never reads a clock: who asks says what time it is.
+
+use resources::Resources;
+use runtime::Instant;
+use smallvec::SmallVec;
+
+/// How many refusals of one client on one agent are kept; of more, those that end first are let go.
+const FILTERS_MAX: usize = 32;
+
+/// One refusal.
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    refused: Resources,
+    until: Instant,
+}
+
+/// What one client refused on one agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filters(SmallVec<[Filter; 1]>);
+
+impl Filters {
+    /// Hides what is contained in `refused` until then. A filter that hides no more and no longer than another is not kept.
+    pub fn add(&mut self, refused: Resources, until: Instant) {
+        let covered = |by: &Filter| by.until >= until && by.refused.contains(&refused);
+        if self.0.iter().any(covered) {
+            return;
+        }
+        self.0.retain(|old| old.until > until || !refused.contains(&old.refused));
+        self.0.push(Filter { refused, until });
+        if self.0.len() > FILTERS_MAX {
+            let first = self.0.iter().enumerate().min_by_key(|(_, filter)| filter.until);
+            if let Some((first, _)) = first {
+                self.0.remove(first);
+            }
+        }
+    }
+
+    /// Whether this offer is hidden now.
+    pub fn hide(&self, offered: &Resources, now: Instant) -> bool {
+        let hides = |filter: &Filter| filter.until > now && filter.refused.contains(offered);
+        self.0.iter().any(hides)
+    }
+
+    /// Lets go of what has ended; true if anything had.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let before = self.0.len();
+        self.0.retain(|filter| filter.until > now);
+        self.0.len() < before
+    }
+
+    /// Whether nothing is hidden any more.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// When the first of them ends.
+    pub fn first_end(&self) -> Option<Instant> {
+        self.0.iter().map(|filter| filter.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn resources(text: &str) -> Resources {
+        Resources::parse(text).unwrap()
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::default() + Duration::from_secs(seconds)
+    }
+
+    /// SPEC 4.6.
+    #[test]
+    fn a_filter_hides_what_was_refused_or_less_until_its_end_and_never_more() {
+        let mut filters = Filters::default();
+        filters.add(resources("cpus:2;mem:100"), at(5));
+        for (offered, now, hidden) in [
+            ("cpus:2;mem:100", 0, true),
+            ("cpus:1", 4, true),
+            ("cpus:3;mem:100", 0, false),
+            ("cpus:1;ports:[1-2]", 0, false),
+            ("cpus:1", 5, false),
+        ] {
+            assert_eq!(filters.hide(&resources(offered), at(now)), hidden, "{offered} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_another_covers_is_not_kept() {
+        let mut filters = Filters::default();
+        filters.add(resources("cpus:1"), at(5));
+        filters.add(resources("cpus:2"), at(9));
+        filters.add(resources("cpus:1"), at(9));
+        assert_eq!((filters.0.len(), filters.first_end()), (1, Some(at(9))));
+        filters.add(resources("cpus:1"), at(20));
+        assert_eq!((filters.0.len(), filters.first_end()), (2, Some(at(9))));
+        assert!(filters.expire(at(9)) && !filters.expire(at(10)));
+        assert_eq!(filters.first_end(), Some(at(20)));
+        assert!(filters.expire(at(20)) && filters.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_refuses_ever_more_keeps_a_bounded_list() {
+        let mut filters = Filters::default();
+        for n in 1..1000 {
+            filters.add(resources(&format!("cpus:{n};mem:{}", 2000 - n)), at(n));
+        }
+        assert_eq!(filters.0.len(), FILTERS_MAX);
+        assert!(filters.hide(&resources("cpus:999"), at(0)));
+    }
+}

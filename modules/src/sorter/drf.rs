@@ -1,0 +1,269 @@
+//! The dominant-resource-fair sorter: walks the rooms of a slate in order and gives each to whoever has the smallest share (SPEC 4.5, S78, S86).
+//!
+//! Pure: it hears slates and returns advice. Remembers one [`Tree`] for each pool, because revocable resources are worth something else
+//! than regular ones (S46). Never sees an agent's name, a filter or a clock.
+
+use std::collections::BTreeMap;
+
+use module_api::Fault;
+use module_api::sorter::{Advice, Change, Client, Exclusion, Pool, Room, Slate, is_allocatable};
+use resources::{Quantities, Role};
+
+use super::tree::Tree;
+
+/// What the sorter knows.
+#[derive(Clone, Debug, Default)]
+pub struct Drf {
+    /// The epoch and the number of the slate it expects.
+    next: Option<(u64, u64)>,
+    regular: Tree,
+    revocable: Tree,
+    roles: BTreeMap<Client, Role>,
+}
+
+impl Drf {
+    /// Applies the slate's changes and walks its rooms. A slate out of step is refused: the allocator must begin a new epoch.
+    pub fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
+        if slate.number == 0 {
+            *self = Self::default();
+        } else if self.next != Some((slate.epoch, slate.number)) {
+            let reason = format!(
+                "slate {} of epoch {} is out of step with {:?}",
+                slate.number, slate.epoch, self.next
+            );
+            return Err(Fault::Failed { reason });
+        }
+        self.next = Some((slate.epoch, slate.number + 1));
+        slate.changes.into_iter().for_each(|change| self.apply(change));
+        let excluded = Excluded::of(&slate.exclusions);
+        let mut advice = Vec::with_capacity(slate.rooms.len());
+        let tree = match slate.pool {
+            Pool::Regular => &mut self.regular,
+            Pool::Revocable => &mut self.revocable,
+        };
+        for (n, mut room) in slate.rooms.into_iter().enumerate() {
+            let Ok(number) = u32::try_from(n) else { break };
+            while let Some(client) = next(tree, n, &room, &slate.sets_min, &excluded) {
+                let Some(role) = self.roles.get(&client) else { break };
+                tree.hold(client, &room.take(role));
+                advice.push(Advice {
+                    room: number,
+                    client,
+                });
+            }
+        }
+        Ok(advice)
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Weighed { role, weight } => {
+                self.regular.weigh(&role, weight);
+                self.revocable.weigh(&role, weight);
+            }
+            Change::Total { pool, total } => self.tree(pool).set_total(&total),
+            Change::Joined {
+                client,
+                role,
+                framework,
+            } => {
+                for pool in Pool::ALL {
+                    self.tree(pool).join(client, &role, framework.as_str());
+                }
+                self.roles.insert(client, role);
+            }
+            Change::Left { client } => {
+                for pool in Pool::ALL {
+                    self.tree(pool).leave(client);
+                }
+                self.roles.remove(&client);
+            }
+            Change::Activity {
+                pool,
+                client,
+                active,
+            } => self.tree(pool).set_active(client, active),
+            Change::Held {
+                pool,
+                client,
+                amount,
+            } => self.tree(pool).hold(client, &amount),
+            Change::Freed {
+                pool,
+                client,
+                amount,
+            } => self.tree(pool).free(client, &amount),
+        }
+    }
+
+    /// The order of one pool, for tests and for whoever wants to look.
+    pub fn tree(&mut self, pool: Pool) -> &mut Tree {
+        match pool {
+            Pool::Regular => &mut self.regular,
+            Pool::Revocable => &mut self.revocable,
+        }
+    }
+}
+
+/// Who is next for what is left of this room.
+fn next(
+    tree: &mut Tree,
+    n: usize,
+    room: &Room,
+    sets_min: &[Quantities],
+    excluded: &Excluded<'_>,
+) -> Option<Client> {
+    if room.is_empty() {
+        return None;
+    }
+    let plain = room.reserved.is_empty();
+    if plain && !is_allocatable(&room.free, sets_min) {
+        return None;
+    }
+    // Once the unreserved part is gone, only the roles that something is reserved for need be visited.
+    let wanted_branch = |role: &Role| {
+        let on_the_way = |owner: &Role| role.is_within(owner) || owner.is_within(role);
+        !room.free.is_empty() || room.reserved.iter().any(|(owner, _)| on_the_way(owner))
+    };
+    let wanted_role = |role: &Role| plain || is_allocatable(&room.portion(role), sets_min);
+    tree.first(wanted_branch, wanted_role, |client| !excluded.has(client, n))
+}
+
+/// The slate's exclusions by client.
+struct Excluded<'a>(Vec<Option<&'a Exclusion>>);
+
+impl<'a> Excluded<'a> {
+    fn of(all: &'a [Exclusion]) -> Self {
+        // Clients are dense numbers, yet nothing a stranger sends may size a table: unheard-of numbers are left out.
+        const CLIENTS_MAX: usize = 1 << 22;
+        let known = all.iter().filter(|one| (one.client as usize) < CLIENTS_MAX);
+        let length = known.clone().map(|one| one.client as usize + 1).max();
+        let mut table = vec![None; length.unwrap_or(0)];
+        known.for_each(|one| table[one.client as usize] = Some(one));
+        Self(table)
+    }
+
+    fn has(&self, client: Client, room: usize) -> bool {
+        let own = self.0.get(client as usize).copied().flatten();
+        own.is_some_and(|exclusion| exclusion.has(room))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::FrameworkId;
+
+    fn quantities(text: &str) -> Quantities {
+        Quantities::parse(text).unwrap()
+    }
+
+    fn room(free: &str) -> Room {
+        Room {
+            free: quantities(free),
+            reserved: Vec::new(),
+        }
+    }
+
+    fn slate(number: u64, changes: Vec<Change>, rooms: Vec<Room>) -> Slate {
+        Slate {
+            epoch: 3,
+            number,
+            pool: Pool::Regular,
+            changes,
+            sets_min: vec![quantities("cpus:0.01"), quantities("mem:32")],
+            rooms,
+            exclusions: Vec::new(),
+        }
+    }
+
+    fn joined(client: Client, role: &str) -> Vec<Change> {
+        let role = Role::new(role).unwrap();
+        let framework = FrameworkId::new(format!("f{client}")).unwrap();
+        vec![
+            Change::Joined {
+                client,
+                role,
+                framework,
+            },
+            Change::Activity {
+                pool: Pool::Regular,
+                client,
+                active: true,
+            },
+        ]
+    }
+
+    fn clients(advice: &[Advice]) -> Vec<(u32, Client)> {
+        advice.iter().map(|one| (one.room, one.client)).collect()
+    }
+
+    /// SPEC 4.10, UnreservedDRF, in its whole sequence.
+    #[test]
+    fn agents_go_one_by_one_to_the_poorest_role_and_framework() {
+        let mut sorter = Drf::default();
+        let pool = Pool::Regular;
+        let sizes = [(2, 1024), (1, 512), (3, 2048), (4, 4096), (1, 512)];
+        let (mut cpus, mut mem) = (0, 0);
+        let mut given = Vec::new();
+        let joins = [Some((0, "role1")), Some((1, "role2")), None, Some((2, "role1")), None];
+        for ((number, (c, m)), join) in (0..).zip(sizes).zip(joins) {
+            (cpus, mem) = (cpus + c, mem + m);
+            let mut changes = join.map_or(vec![], |(client, role)| joined(client, role));
+            let total = quantities(&format!("cpus:{cpus};mem:{mem}"));
+            changes.push(Change::Total { pool, total });
+            let rooms = vec![room(&format!("cpus:{c};mem:{m}"))];
+            let advice = sorter.advise(slate(number, changes, rooms)).unwrap();
+            given.push(clients(&advice)[0].1);
+        }
+        assert_eq!(given, [0, 1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn a_room_that_somebody_refused_goes_to_the_next() {
+        let mut sorter = Drf::default();
+        let changes = [joined(0, "a"), joined(1, "b")].concat();
+        let mut asked = slate(0, changes, vec![room("cpus:1"), room("cpus:1")]);
+        let mut exclusion = Exclusion {
+            client: 0,
+            rooms: Vec::new(),
+        };
+        exclusion.add(0);
+        exclusion.add(1);
+        asked.exclusions = vec![exclusion];
+        assert_eq!(clients(&sorter.advise(asked).unwrap()), [(0, 1), (1, 1)]);
+    }
+
+    /// SPEC 4.10, ReservedDRF and MinAllocatable.
+    #[test]
+    fn what_is_reserved_goes_to_its_role_and_what_is_too_little_to_nobody() {
+        let mut sorter = Drf::default();
+        let changes = [joined(0, "a"), joined(1, "b/c")].concat();
+        let reserved = |role: &str, free: &str, text: &str| Room {
+            free: quantities(free),
+            reserved: vec![(Role::new(role).unwrap(), quantities(text))],
+        };
+        let rooms = vec![
+            reserved("b", "cpus:1", "cpus:4"),
+            reserved("nobody", "mem:31", "cpus:4"),
+            reserved("a", "", "mem:31"),
+            room("disk:100"),
+        ];
+        assert_eq!(clients(&sorter.advise(slate(0, changes, rooms)).unwrap()), [(0, 0), (0, 1)]);
+    }
+
+    #[test]
+    fn a_slate_out_of_step_is_refused_until_an_epoch_begins() {
+        let mut sorter = Drf::default();
+        assert!(sorter.advise(slate(1, vec![], vec![])).is_err());
+        assert!(sorter.advise(slate(0, joined(0, "a"), vec![])).is_ok());
+        assert!(sorter.advise(slate(2, vec![], vec![])).is_err());
+        let mut other = slate(1, vec![], vec![]);
+        other.epoch = 4;
+        assert!(sorter.advise(other).is_err());
+        let advice = sorter.advise(slate(1, vec![], vec![room("cpus:1")])).unwrap();
+        assert_eq!(clients(&advice), [(0, 0)]);
+        let advice = sorter.advise(slate(0, vec![], vec![room("cpus:1")])).unwrap();
+        assert!(advice.is_empty(), "a new epoch knows no client");
+    }
+}

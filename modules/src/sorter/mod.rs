@@ -1,0 +1,56 @@
+//! Sorter: says who is next, by weighted dominant resource fairness over roles, then frameworks (SPEC 4.8).
+//!
+//! Hears slates from the allocator. Remembers clients, weights and holdings of one epoch; a restarted sorter refuses the next slate,
+//! upon which the allocator tells it everything anew. Never keeps books: the allocator alone decides what is granted.
+
+mod drf;
+mod tree;
+
+pub use drf::Drf;
+pub use tree::Tree;
+
+use module_api::Fault;
+use module_api::sorter::{Advice, Slate};
+use runtime::prelude::*;
+
+/// The decision behind a sorter.
+pub trait SortPolicy: Unpin + 'static {
+    /// Who should be given the slate's rooms. A slate out of step is refused.
+    fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault>;
+}
+
+impl SortPolicy for Drf {
+    fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
+        Drf::advise(self, slate)
+    }
+}
+
+/// The actor around a policy.
+pub struct Sorter<P> {
+    policy: P,
+}
+
+impl<P: SortPolicy> Sorter<P> {
+    /// A sorter that decides by `policy`.
+    pub fn new(policy: P) -> Self {
+        Self { policy }
+    }
+}
+
+impl<P: SortPolicy> Actor for Sorter<P> {
+    type Context = Context<Self>;
+}
+
+impl<P: SortPolicy> Process for Sorter<P> {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Slate>(&[Role::Master]);
+    }
+}
+
+impl<P: SortPolicy> Handler<Slate> for Sorter<P> {
+    type Result = Result<Vec<Advice>, Fault>;
+
+    fn handle(&mut self, slate: Slate, _: &mut Context<Self>) -> Self::Result {
+        self.policy.advise(slate)
+    }
+}

@@ -1,0 +1,428 @@
+//! A peer that means no good, or knows no better: whatever it sends is an error or is refused.
+
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{Frame, From, Letter, Target, write_letter, write_plain};
+use crate::rehearsal::{node as rehearsed, stage};
+use crate::{AttachError, Dialled, Garbled, Hello, Link, NodeId, Outgoing};
+
+fn peer(name: &str, epoch: u64) -> Peer {
+    Peer {
+        node: NodeId::new(name, epoch),
+        role: Role::Agent,
+        address: String::new(),
+    }
+}
+
+fn hello(peer: &Peer) -> Hello {
+    Hello {
+        frames: Hello::FRAMES,
+        node: peer.node.clone(),
+        role: peer.role,
+        hears: Default::default(),
+    }
+}
+
+/// A node with a diarist (incarnation 1), and a link to it that the test holds.
+fn victim() -> (Node, Diary, Link) {
+    let node = rehearsed("victim")
+        .role(Role::Master)
+        .accepts(&[Role::Agent])
+        .build();
+    let diary = Diary::default();
+    node.spawn("diarist", Diarist::new(&diary)).unwrap();
+    let peer = peer("enemy", 5);
+    let link = node
+        .attach(peer.clone(), hello(&peer), Dialled::ByThem)
+        .unwrap();
+    (node, diary, link)
+}
+
+fn framed(inner: &[u8]) -> BytesMut {
+    let mut bytes = BytesMut::from(&(inner.len() as u32).to_be_bytes()[..]);
+    bytes.extend_from_slice(inner);
+    bytes
+}
+
+fn plain(frame: &Frame<'_>) -> BytesMut {
+    let mut inner = BytesMut::new();
+    write_plain(frame, &mut inner);
+    framed(&inner)
+}
+
+/// The frame of a note to the diarist.
+fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
+    let mut inner = BytesMut::new();
+    let to = Target {
+        incarnation: 1,
+        name: "",
+    };
+    let (id, version) = (Note::ID, Note::VERSION);
+    let letter = Letter {
+        lane: Lane::Ordinary,
+        id,
+        version,
+        to,
+        from,
+        correlation: None,
+        body,
+    };
+    write_letter(&letter, &mut inner);
+    inner.extend_from_slice(body);
+    framed(&inner)
+}
+
+fn reason(result: Result<(), Garbled>) -> String {
+    result.unwrap_err().reason
+}
+
+#[test]
+fn frames_are_taken_whole_however_the_bytes_were_cut() {
+    stage(async {
+        let (node, diary, link) = victim();
+        let mut all = note(None, &[1]);
+        all.extend_from_slice(&note(None, &[2]));
+        let mut arrived = BytesMut::new();
+        for byte in all {
+            arrived.extend_from_slice(&[byte]);
+            link.deliver(&mut arrived).unwrap();
+        }
+        node.clock().settle().await;
+        assert_eq!(
+            (read(&diary), arrived.len()),
+            (vec!["1".into(), "2".into()], 0)
+        );
+    });
+}
+
+#[test]
+fn lengths_that_cannot_be_are_garbled_before_the_bytes_come() {
+    stage(async {
+        let (_node, _, link) = victim();
+        let too_long = (16 << 20) + 1_u32;
+        for length in [0, too_long, u32::MAX] {
+            let mut bytes = BytesMut::from(&length.to_be_bytes()[..]);
+            assert!(reason(link.deliver(&mut bytes)).contains("expected 1 to 16777216"));
+        }
+    });
+}
+
+#[test]
+fn truncated_and_overlong_bodies_are_garbled_and_name_the_message() {
+    stage(async {
+        let (node, diary, link) = victim();
+        for body in [&[][..], &[1, 2], &[251], &[253, 0, 0, 0, 0, 0, 1, 0, 0]] {
+            assert!(reason(link.deliver(&mut note(None, body))).starts_with("test/note v1 "));
+        }
+        node.clock().settle().await;
+        assert_eq!(
+            (read(&diary).len(), node.counters()["links/garbled"]),
+            (0, 4.0)
+        );
+    });
+}
+
+#[test]
+fn a_sender_on_another_node_than_the_peer_is_garbled() {
+    stage(async {
+        let (node, diary, link) = victim();
+        let from = |epoch| {
+            Some(From {
+                epoch,
+                actor: Target {
+                    incarnation: 3,
+                    name: "them",
+                },
+            })
+        };
+        link.deliver(&mut note(from(5), &[1])).unwrap();
+        assert!(reason(link.deliver(&mut note(from(6), &[2]))).contains("epoch 0000000000000006"));
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["1"]);
+    });
+}
+
+#[test]
+fn unknown_kinds_statuses_and_left_over_bytes_are_garbled() {
+    stage(async {
+        let (_node, _, link) = victim();
+        let mut left_over = BytesMut::new();
+        write_plain(&Frame::Ping, &mut left_over);
+        left_over.extend_from_slice(b"x");
+        for inner in [
+            &[0][..],
+            &[11],
+            &[255],
+            &[3, 0, 0, 0, 0, 0, 0, 0, 1, 9],
+            &left_over,
+            &[6, 1],
+        ] {
+            assert!(link.deliver(&mut framed(inner)).is_err(), "{inner:?}");
+        }
+    });
+}
+
+#[test]
+fn bulks_must_be_announced_once_and_come_as_announced() {
+    stage(async {
+        let (node, diary, link) = victim();
+        let mut header = BytesMut::new();
+        let to = Target {
+            incarnation: 1,
+            name: "",
+        };
+        let (id, version) = (Load::ID, Load::VERSION);
+        let letter = Letter {
+            lane: Lane::Ordinary,
+            id,
+            version,
+            to,
+            from: None,
+            correlation: None,
+            body: &[],
+        };
+        write_letter(&letter, &mut header);
+        let announce = |token, length| {
+            plain(&Frame::BulkAnnounce {
+                token,
+                length,
+                header: &header,
+            })
+        };
+        // Load is a Vec<u8>: one byte of length, then the bytes. The second comes before the first.
+        link.deliver(&mut announce(1, 3)).unwrap();
+        link.deliver(&mut note(None, &[8])).unwrap();
+        link.deliver_bulk(2, Bytes::from_static(&[1, 0])).unwrap();
+        link.deliver(&mut announce(2, 2)).unwrap();
+        link.deliver(&mut note(None, &[9])).unwrap();
+        node.clock().settle().await;
+        assert_eq!(
+            read(&diary),
+            Vec::<String>::new(),
+            "everything waits for the first bulk"
+        );
+        link.deliver_bulk(1, Bytes::from_static(&[2, 0, 0]))
+            .unwrap();
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["load 2", "8", "load 1", "9"]);
+
+        link.deliver(&mut announce(3, 2)).unwrap();
+        assert!(reason(link.deliver(&mut announce(3, 2))).contains("announced twice"));
+        assert!(
+            reason(link.deliver_bulk(3, Bytes::from_static(&[0]))).contains("announced were 2")
+        );
+        assert!(reason(link.deliver(&mut announce(4, u64::MAX))).contains("expected at most"));
+        let of_a_link = plain(&Frame::BulkAnnounce {
+            token: 5,
+            length: 1,
+            header: &[10],
+        });
+        assert!(reason(link.deliver(&mut of_a_link.clone())).contains("bulk announced for"));
+    });
+}
+
+#[test]
+fn replies_exits_and_links_that_nobody_asked_for_change_nothing() {
+    stage(async {
+        let (node, diary, link) = victim();
+        let nobody = Target {
+            incarnation: 77,
+            name: "nobody",
+        };
+        for frame in [
+            Frame::Reply {
+                correlation: 9,
+                outcome: Ok(b"?"),
+            },
+            Frame::Found {
+                correlation: 9,
+                incarnation: 1,
+            },
+            Frame::Exited {
+                of: nobody,
+                reason: Exit::Stopped,
+            },
+            Frame::Unlink(nobody),
+            Frame::Link(nobody),
+            Frame::Ping,
+        ] {
+            link.deliver(&mut plain(&frame)).unwrap();
+        }
+        node.clock().settle().await;
+        assert_eq!(read(&diary), Vec::<String>::new());
+        let mut answer = BytesMut::new();
+        assert_eq!(
+            link.outgoing(Lane::Ordinary, &mut answer, 1000).await,
+            Outgoing::Batch
+        );
+        assert_eq!(
+            Frame::read(&answer[4..]),
+            Ok(Frame::Exited {
+                of: nobody,
+                reason: Exit::NoProcess
+            })
+        );
+    });
+}
+
+#[test]
+fn a_peer_must_be_who_it_proved_to_be_and_not_ourselves() {
+    stage(async {
+        let (node, _, _link) = victim();
+        let (enemy, other) = (peer("enemy", 6), peer("other", 6));
+        let mismatch = node
+            .attach(enemy.clone(), hello(&other), Dialled::ByThem)
+            .unwrap_err();
+        assert!(
+            matches!(mismatch, AttachError::Mismatch { .. }),
+            "{mismatch}"
+        );
+        let myself = Peer {
+            node: node.id().clone(),
+            ..enemy.clone()
+        };
+        assert_eq!(
+            node.attach(myself.clone(), hello(&myself), Dialled::ByUs)
+                .unwrap_err(),
+            AttachError::Myself
+        );
+        let module = Peer {
+            role: Role::Module,
+            ..enemy
+        };
+        let wrong = node
+            .attach(module.clone(), hello(&module), Dialled::ByUs)
+            .unwrap_err();
+        assert_eq!(wrong, AttachError::WrongRole { role: Role::Module });
+    });
+}
+
+#[test]
+fn of_crossing_dials_one_stays_and_nobody_is_told_of_an_end() {
+    stage(async {
+        let (node, _, first) = victim();
+        let (watcher, diary) = (Diary::default(), Diary::default());
+        let handle = node.spawn("watcher", Diarist::new(&diary)).unwrap();
+        let theirs = Pid::new("theirs", first.peer().node.clone(), 4);
+        handle.tell(Watch(theirs.clone())).unwrap();
+        node.clock().settle().await;
+        let mut taken = BytesMut::new();
+        first.outgoing(Lane::Ordinary, &mut taken, 1000).await;
+        // "enemy" is lower than "victim", so what it dialled stays.
+        let duplicate = node
+            .attach(first.peer().clone(), hello(first.peer()), Dialled::ByUs)
+            .unwrap_err();
+        assert_eq!(
+            duplicate,
+            AttachError::Duplicate {
+                node: first.peer().node.clone()
+            }
+        );
+
+        let low = Peer {
+            node: NodeId::new("zero", 1),
+            ..first.peer().clone()
+        };
+        let ours = node
+            .attach(low.clone(), hello(&low), Dialled::ByUs)
+            .unwrap();
+        let held = node.ask(
+            &Pid::new("x", low.node.clone(), 1),
+            Wait,
+            Patience::WhileLinked,
+        );
+        drop(held);
+        drop(watcher);
+        assert_eq!(
+            node.attach(low.clone(), hello(&low), Dialled::ByThem)
+                .unwrap_err(),
+            AttachError::Duplicate {
+                node: low.node.clone()
+            }
+        );
+        let high = Peer {
+            node: NodeId::new("aaa", 1),
+            ..low
+        };
+        let superseded = node
+            .attach(high.clone(), hello(&high), Dialled::ByUs)
+            .unwrap();
+        let there = Pid::new("there", high.node.clone(), 1);
+        handle.tell(Watch(there.clone())).unwrap();
+        node.clock().settle().await;
+        let waiting = node.ask(&there, Wait, SECOND);
+        let kept = node
+            .attach(high.clone(), hello(&high), Dialled::ByThem)
+            .unwrap();
+        assert_eq!(
+            superseded.closed().await,
+            "superseded by another connection"
+        );
+        node.clock().settle().await;
+        assert_eq!(read(&diary), Vec::<String>::new());
+        // What had not been sent goes over the new one, and the question is still open.
+        let mut carried = BytesMut::new();
+        assert_eq!(
+            kept.outgoing(Lane::Ordinary, &mut carried, 10_000).await,
+            Outgoing::Batch
+        );
+        assert!(carried.windows(5).any(|window| window == b"there"));
+        assert_eq!(waiting.await, Err(AskError::Late { after: SECOND }));
+        kept.close("tested");
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["there node lost: tested"]);
+        drop((first, ours));
+        node.clock().settle().await;
+        assert_eq!(
+            read(&diary)[1..],
+            ["theirs node lost: the transport let go of it"]
+        );
+    });
+}
+
+#[test]
+fn hellos_of_another_form_or_size_are_refused() {
+    let good = hello(&peer("them", 1));
+    let bytes = crate::codec::encode(&good).unwrap();
+    assert_eq!(Hello::decode(&bytes), Ok(good.clone()));
+    let newer = crate::codec::encode(&Hello { frames: 2, ..good }).unwrap();
+    assert!(
+        Hello::decode(&newer)
+            .unwrap_err()
+            .reason
+            .contains("speaks frames 2")
+    );
+    assert!(Hello::decode(&vec![0; Hello::LENGTH_MAX + 1]).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, kind in 0..12_u8, token in 0..3_u64) {
+        stage(async {
+            let (_node, _, link) = victim();
+            let _ = link.deliver(&mut BytesMut::from(&bytes[..]));
+            let _ = link.deliver(&mut framed(&bytes));
+            let _ = link.deliver(&mut framed(&[&[kind], &bytes[..]].concat()));
+            let _ = link.deliver(&mut note(None, &bytes));
+            let _ = link.deliver(&mut plain(&Frame::BulkAnnounce { token, length: bytes.len() as u64, header: &bytes }));
+            let _ = link.deliver_bulk(token, bytes.clone().into());
+            let _ = Hello::decode(&bytes);
+        });
+    }
+
+    #[test]
+    fn a_frame_that_can_be_read_is_written_back_the_same(bytes: Vec<u8>, kind in 1..11_u8) {
+        let bytes = [&[kind], &bytes[..]].concat();
+        if let Ok(frame) = Frame::read(&bytes)
+            && !matches!(frame, Frame::Letter(_) | Frame::Reply { outcome: Ok(_), .. })
+        {
+            let mut written = BytesMut::new();
+            write_plain(&frame, &mut written);
+            prop_assert_eq!(&written[..], &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! One node: order, bounds, patience, promises, timers, names.
+
+use super::*;
+use crate::rehearsal::{node as rehearsed, rehearse, stage};
+use crate::{ProcessInfo, SpawnError};
+
+/// Do something with the actor and its context.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Do(Act);
+
+type Act = Box<dyn FnOnce(&mut Diarist, &mut Context<Diarist>) + Send>;
+
+impl Handler<Do> for Diarist {
+    type Result = ();
+    fn handle(&mut self, Do(act): Do, ctx: &mut Context<Self>) {
+        act(self, ctx);
+    }
+}
+
+fn act(act: impl FnOnce(&mut Diarist, &mut Context<Diarist>) + Send + 'static) -> Do {
+    Do(Box::new(act))
+}
+
+fn numbers(range: std::ops::RangeInclusive<u32>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+#[test]
+fn tells_and_asks_of_one_sender_are_handled_in_the_order_they_were_made() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        let mut asked = Vec::new();
+        for number in (1..=60).step_by(3) {
+            diarist.tell(Note(number)).unwrap();
+            asked.push(diarist.ask(Count(number + 1), Patience::WhileLinked));
+            node.tell(&diarist.pid(), Note(number + 2)).unwrap();
+        }
+        asked.reverse(); // When a reply is awaited has no influence.
+        for reply in asked {
+            reply.await.unwrap();
+        }
+        node.clock().settle().await;
+        assert_eq!(read(&diary), numbers(1..=60));
+    });
+}
+
+#[test]
+fn a_full_mailbox_refuses_and_takes_again_when_it_was_emptied() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        for number in 1..=100 {
+            diarist.tell(Note(number)).unwrap();
+        }
+        assert_eq!(diarist.tell(Note(101)), Err(TellError::Full));
+        assert_eq!(diarist.ask(Count(101), SECOND).await, Err(AskError::Full));
+        assert_eq!(node.tell(&diarist.pid(), Note(101)), Err(TellError::Full));
+        node.clock().settle().await;
+        assert_eq!(diarist.ask(Count(101), SECOND).await, Ok(101));
+    });
+}
+
+#[test]
+fn an_asker_waits_its_patience_and_no_longer() {
+    rehearse(|node| async move {
+        let diarist = node.spawn("diarist", Diarist::default()).unwrap();
+        let asked = node.clock().now();
+        let late = AskError::Late { after: 5 * SECOND };
+        assert_eq!(diarist.ask(Wait, 5 * SECOND).await, Err(late));
+        assert_eq!(node.clock().now() - asked, 5 * SECOND);
+    });
+}
+
+#[test]
+fn a_question_is_handled_even_if_nobody_waits_for_its_reply() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        drop(diarist.ask(Count(1), SECOND));
+        drop(node.ask(&diarist.pid(), Count(2), SECOND));
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["1", "2"]);
+    });
+}
+
+#[test]
+fn a_promise_can_be_kept_later_and_a_dropped_one_says_so_at_once() {
+    rehearse(|node| async move {
+        let diarist = node.spawn("diarist", Diarist::default()).unwrap();
+        let (kept, broken) = (diarist.ask(Wait, 9 * SECOND), diarist.ask(Wait, 9 * SECOND));
+        let answer = act(|this, _| {
+            drop(this.waiting.pop());
+            this.waiting.pop().unwrap().answer(42);
+        });
+        diarist.tell(answer).unwrap();
+        assert_eq!((kept.await, broken.await), (Ok(42), Err(AskError::Gone)));
+    });
+}
+
+#[test]
+fn a_promise_answered_before_the_handler_returns_is_a_plain_reply() {
+    struct Prompt;
+    impl Actor for Prompt {
+        type Context = Context<Self>;
+    }
+    impl Process for Prompt {}
+    impl Handler<Wait> for Prompt {
+        type Result = Reply<u32>;
+        fn handle(&mut self, _: Wait, _: &mut Context<Self>) -> Reply<u32> {
+            let (promise, reply) = promise();
+            promise.answer(7);
+            reply
+        }
+    }
+    rehearse(|node| async move {
+        let prompt = node.spawn("prompt", Prompt).unwrap();
+        assert_eq!(prompt.ask(Wait, SECOND).await, Ok(7));
+    });
+}
+
+#[test]
+fn timers_fire_in_order_once_or_again_and_again_until_cancelled() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        let wind_up = act(|_, ctx| {
+            let write = |line: &'static str| {
+                move |this: &mut Diarist, ctx: &mut Context<Diarist>| {
+                    let now = (ctx.clock().now().since_start()).as_secs();
+                    this.write(format!("{line} {now}"));
+                }
+            };
+            ctx.after(3 * SECOND, write("three"));
+            ctx.after(SECOND, write("one"));
+            let cancelled = ctx.after(2 * SECOND, write("never"));
+            ctx.cancel(cancelled);
+            let ticking = ctx.every(2 * SECOND, write("tick"));
+            ctx.after(7 * SECOND, move |_, ctx| ctx.cancel(ticking));
+            let clock = ctx.clock().clone();
+            ctx.then(
+                async move {
+                    clock
+                        .timeout(5 * SECOND, std::future::pending::<()>())
+                        .await
+                },
+                |this, late, _| {
+                    this.write(late.unwrap_err().to_string());
+                },
+            );
+        });
+        diarist.tell(wind_up).unwrap();
+        node.clock().advance(60 * SECOND).await;
+        let story = [
+            "one 1",
+            "tick 2",
+            "three 3",
+            "tick 4",
+            "nothing came within 5s",
+            "tick 6",
+        ];
+        assert_eq!(read(&diary), story);
+    });
+}
+
+#[test]
+fn wall_time_can_jump_while_monotonic_time_goes_on() {
+    rehearse(|node| async move {
+        let clock = node.clock();
+        let (now, wall) = (clock.now(), clock.wall());
+        clock.advance(10 * SECOND).await;
+        assert_eq!(
+            (clock.now() - now, clock.wall().saturating_since(wall)),
+            (10 * SECOND, 10 * SECOND)
+        );
+        clock.set_wall_offset(-3_600_000_000_000);
+        assert!(clock.wall() < wall && clock.now() > now);
+    });
+}
+
+#[test]
+fn a_name_is_given_once_and_again_when_its_actor_is_gone() {
+    rehearse(|node| async move {
+        let first = node.spawn("it", Diarist::default()).unwrap();
+        let taken = SpawnError::NameTaken { name: "it".into() };
+        assert_eq!(node.spawn("it", Diarist::default()).unwrap_err(), taken);
+        first.stop();
+        assert_eq!(node.ended(&first.pid()).await, Exit::Stopped);
+        let second = node.spawn("it", Diarist::default()).unwrap();
+        assert_eq!(node.whereis("it"), Some(second.pid()));
+        assert_ne!(first.pid(), second.pid());
+        assert_eq!(node.tell(&first.pid(), Note(1)), Err(TellError::Gone));
+    });
+}
+
+#[test]
+fn names_that_cannot_stand_in_a_pid_are_refused() {
+    rehearse(|node| async move {
+        for name in ["", "a b", "a@b", "a#1", "a\n", &"x".repeat(256)] {
+            let refused = SpawnError::BadName { name: name.into() };
+            assert_eq!(node.spawn(name, Diarist::default()).unwrap_err(), refused);
+        }
+        let unnamed = [(); 2].map(|()| {
+            node.spawn_unnamed("child", Diarist::default())
+                .unwrap()
+                .pid()
+        });
+        assert_eq!(
+            unnamed.map(|pid| pid.name().to_owned()),
+            ["child(1)", "child(2)"]
+        );
+    });
+}
+
+#[test]
+fn two_message_names_with_one_id_are_refused() {
+    // Two words with the same 32-bit FNV-1a hash.
+    #[derive(Serialize, Deserialize)]
+    struct Costarring;
+    #[derive(Serialize, Deserialize)]
+    struct Liquid;
+    remote! { Costarring = "costarring" v1; Liquid = "liquid" v1 }
+    struct Hears<const LIQUID: bool>;
+    impl<const LIQUID: bool> Actor for Hears<LIQUID> {
+        type Context = Context<Self>;
+    }
+    impl<const LIQUID: bool> Handler<Costarring> for Hears<LIQUID> {
+        type Result = ();
+        fn handle(&mut self, _: Costarring, _: &mut Context<Self>) {}
+    }
+    impl<const LIQUID: bool> Handler<Liquid> for Hears<LIQUID> {
+        type Result = ();
+        fn handle(&mut self, _: Liquid, _: &mut Context<Self>) {}
+    }
+    impl<const LIQUID: bool> Process for Hears<LIQUID> {
+        fn hears(ears: &mut Ears<Self>) {
+            if LIQUID {
+                ears.hear_local::<Liquid>()
+            } else {
+                ears.hear_local::<Costarring>()
+            }
+        }
+    }
+    rehearse(|node| async move {
+        node.spawn("one", Hears::<false>).unwrap();
+        let refused = node.spawn("other", Hears::<true>).unwrap_err();
+        let (one, other) = ("costarring", "liquid");
+        assert_eq!(
+            refused,
+            SpawnError::MessageIdTaken {
+                id: Liquid::ID,
+                one,
+                other
+            }
+        );
+    });
+}
+
+#[test]
+fn a_message_not_heard_is_refused_by_pid() {
+    rehearse(|node| async move {
+        let diarist = node.spawn("diarist", Diarist::default()).unwrap();
+        let refused = node.tell(&diarist.pid(), Unheard);
+        let reason = "test/unheard v1 is not heard".to_owned();
+        assert_eq!(refused, Err(TellError::Refused { reason }));
+    });
+}
+
+#[test]
+fn a_busy_actor_lets_its_neighbours_have_their_turn() {
+    struct Busy;
+    impl Actor for Busy {
+        type Context = Context<Self>;
+    }
+    impl Process for Busy {}
+    impl Handler<Note> for Busy {
+        type Result = ();
+        fn handle(&mut self, Note(left): Note, ctx: &mut Context<Self>) {
+            if left > 0 {
+                ctx.handle().tell(Note(left - 1)).unwrap();
+            }
+        }
+    }
+    rehearse(|node| async move {
+        let (busy, neighbour) = (
+            node.spawn("busy", Busy).unwrap(),
+            node.spawn("it", Diarist::default()).unwrap(),
+        );
+        busy.tell(Note(1_000_000)).unwrap();
+        neighbour.ask(Count(1), SECOND).await.unwrap();
+        let handled: u64 = node.processes()[0].handled.values().sum();
+        assert!(handled < 10_000, "{handled} messages came first");
+    });
+}
+
+#[test]
+fn actors_are_seen_from_outside() {
+    rehearse(|node| async move {
+        let diarist = node.spawn("diarist", Diarist::default()).unwrap();
+        diarist.ask(Count(1), SECOND).await.unwrap();
+        diarist.ask(Count(2), SECOND).await.unwrap();
+        diarist.tell(Note(3)).unwrap();
+        let infos = node.processes();
+        let [
+            ProcessInfo {
+                name,
+                pid,
+                depth,
+                handled,
+                restarts,
+                ..
+            },
+        ] = &infos[..]
+        else {
+            panic!("{infos:?}")
+        };
+        assert_eq!(
+            (name.as_str(), pid, *depth, *restarts),
+            ("diarist", &diarist.pid(), 1, 0)
+        );
+        assert_eq!(
+            handled
+                .iter()
+                .map(|(name, count)| (name.as_str(), *count))
+                .collect::<Vec<_>>(),
+            [(std::any::type_name::<Count>(), 2)]
+        );
+        let counters = node.counters();
+        assert_eq!(
+            (
+                counters["process/diarist/depth"],
+                counters["process/diarist/handled"]
+            ),
+            (1.0, 2.0)
+        );
+    });
+}
+
+#[test]
+fn blocking_work_comes_back_and_its_panic_is_an_error() {
+    rehearse(|node| async move {
+        assert_eq!(node.blocking(|| 6 * 7).await, Ok(42));
+        let fallen: Result<(), _> = node.blocking(|| panic!("disk")).await;
+        assert_eq!(fallen.unwrap_err().reason, "disk");
+    });
+}
+
+#[test]
+fn one_seed_gives_one_stream_of_chance() {
+    use rand::Rng;
+    let draw = || {
+        stage(async {
+            let node = rehearsed("node").build();
+            let (mut one, mut two) = (node.rng(), node.rng());
+            (
+                node.id().clone(),
+                one.random::<u64>(),
+                two.random::<u64>(),
+                node.fresh_uuid(),
+            )
+        })
+    };
+    let (first, second) = (draw(), draw());
+    assert_eq!(first, second);
+    assert_ne!(first.1, first.2);
+    assert_eq!(
+        (first.3[6] >> 4, first.3[8] >> 6),
+        (4, 2),
+        "a version 4 UUID"
+    );
+}
+
+#[test]
+fn an_actor_on_a_thread_of_its_own_is_spoken_to_in_the_same_way() {
+    let runtime = actix_rt::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let placement = crate::Placement::here().put("far", crate::Place::OwnThread);
+        let node = Node::builder("node").placement(placement).build();
+        let diary = Diary::default();
+        let diarist = node.spawn("far/diarist", Diarist::new(&diary)).unwrap();
+        let thread = Arc::new(Mutex::new(String::new()));
+        let seen = thread.clone();
+        diarist
+            .tell(act(move |_, _| {
+                *crate::lock(&seen) = std::thread::current().name().unwrap().to_owned()
+            }))
+            .unwrap();
+        assert_eq!(diarist.ask(Count(1), 60 * SECOND).await, Ok(1));
+        assert_eq!(*crate::lock(&thread), "far");
+        node.shutdown().await;
+        assert_eq!(diarist.tell(Note(2)), Err(TellError::Gone));
+    });
+}

@@ -1,0 +1,184 @@
+//! Stories about whole actors, told through the public interface.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::prelude::*;
+
+mod hostile;
+mod lives;
+mod local;
+mod remote;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Remember this.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Note(u32);
+
+/// Remember this, and say how many you remember.
+#[derive(Debug, Serialize, Deserialize)]
+struct Count(u32);
+
+/// Remember all these bytes by their number.
+#[derive(Debug, Serialize, Deserialize)]
+struct Load(Vec<u8>);
+
+/// Give the bytes back, this many of them.
+#[derive(Debug, Serialize, Deserialize)]
+struct Echo(usize);
+
+/// Fall.
+#[derive(Debug, Serialize, Deserialize)]
+struct Fall;
+
+/// Answer when told to, or never.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wait;
+
+/// Remembered, but only by masters.
+#[derive(Debug, Serialize, Deserialize)]
+struct MastersOnly;
+
+/// Are you there? In the other lane.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ping;
+
+/// Say whom you believe this comes from.
+#[derive(Debug, Serialize, Deserialize)]
+struct WhoAmI;
+
+/// Nobody hears this.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unheard;
+
+/// Watch this pid.
+#[derive(Debug, Serialize, Deserialize)]
+struct Watch(Pid);
+
+/// Watch this pid no more.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unwatch(Pid);
+
+/// Tell them a note with each of these numbers, and then do something.
+#[derive(Debug, Serialize, Deserialize)]
+struct TellThem(Pid, Vec<u32>);
+
+/// Tell them a load of this many bytes between two notes.
+#[derive(Debug, Serialize, Deserialize)]
+struct LoadThem(Pid, usize);
+
+remote! {
+    Note = "test/note" v1;
+    Count = "test/count" v1 -> usize;
+    Load = "test/load" v1 -> usize;
+    Echo = "test/echo" v1 -> Vec<u8>;
+    Fall = "test/fall" v1;
+    Wait = "test/wait" v1 -> u32;
+    MastersOnly = "test/masters_only" v1 -> u32;
+    Ping = "test/ping" v1 lane Ping -> u32;
+    WhoAmI = "test/who_am_i" v1 -> Option<Pid>;
+    Unheard = "test/unheard" v1;
+    Watch = "test/watch" v1;
+    Unwatch = "test/unwatch" v1;
+    TellThem = "test/tell_them" v1;
+    LoadThem = "test/load_them" v1;
+}
+
+/// What an actor has met, shared with the test.
+type Diary = Arc<Mutex<Vec<String>>>;
+
+fn read(diary: &Diary) -> Vec<String> {
+    crate::lock(diary).clone()
+}
+
+/// Keeps a diary of everything it meets.
+#[derive(Default)]
+struct Diarist {
+    diary: Diary,
+    waiting: Vec<Promise<u32>>,
+}
+
+impl Diarist {
+    fn new(diary: &Diary) -> Self {
+        Self {
+            diary: diary.clone(),
+            waiting: Vec::new(),
+        }
+    }
+
+    fn write(&self, line: impl Into<String>) -> usize {
+        let mut diary = crate::lock(&self.diary);
+        diary.push(line.into());
+        diary.len()
+    }
+}
+
+impl Actor for Diarist {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Context<Self>) {
+        self.waiting.clear();
+    }
+}
+
+impl Process for Diarist {
+    const MAILBOX: u32 = 100;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Note>(&Role::ALL);
+        ears.hear::<Count>(&Role::ALL);
+        ears.hear::<Load>(&Role::ALL);
+        ears.hear::<Echo>(&Role::ALL);
+        ears.hear::<Fall>(&Role::ALL);
+        ears.hear::<Wait>(&Role::ALL);
+        ears.hear::<MastersOnly>(&[Role::Master]);
+        ears.hear::<Ping>(&Role::ALL);
+        ears.hear::<WhoAmI>(&Role::ALL);
+        ears.hear_local::<Watch>();
+        ears.hear_local::<Unwatch>();
+        ears.hear::<TellThem>(&Role::ALL);
+        ears.hear::<LoadThem>(&Role::ALL);
+    }
+}
+
+macro_rules! handle {
+    ($($message:ty => $result:ty, |$this:ident, $it:pat_param, $ctx:pat_param| $body:expr;)*) => {$(
+        impl Handler<$message> for Diarist {
+            type Result = $result;
+            fn handle(&mut self, $it: $message, $ctx: &mut Context<Self>) -> $result {
+                let $this = self;
+                $body
+            }
+        }
+    )*};
+}
+
+handle! {
+    Note => (), |this, Note(number), _| { this.write(number.to_string()); };
+    Count => usize, |this, Count(number), _| this.write(number.to_string());
+    Load => usize, |this, Load(bytes), _| { this.write(format!("load {}", bytes.len())); bytes.len() };
+    Echo => Vec<u8>, |_this, Echo(length), _| vec![7; length];
+    Fall => (), |_this, Fall, _| panic!("told to fall");
+    MastersOnly => u32, |_this, MastersOnly, _| 1;
+    Ping => u32, |_this, Ping, _| 1;
+    WhoAmI => Option<Pid>, |_this, WhoAmI, ctx| ctx.sender().and_then(|sender| sender.pid.clone());
+    Watch => (), |_this, Watch(pid), ctx| ctx.link(&pid);
+    Unwatch => (), |_this, Unwatch(pid), ctx| ctx.unlink(&pid);
+    Exited => (), |this, Exited { pid, reason }, _| { this.write(format!("{} {reason}", pid.name())); };
+    Wait => Reply<u32>, |this, Wait, _| {
+        let (promise, reply) = promise();
+        this.waiting.push(promise);
+        reply
+    };
+    TellThem => (), |_this, TellThem(pid, numbers), ctx| {
+        numbers.into_iter().for_each(|number| ctx.node().tell(&pid, Note(number)).unwrap());
+    };
+    LoadThem => (), |_this, LoadThem(pid, length), ctx| {
+        ctx.node().tell(&pid, Note(1)).unwrap();
+        ctx.node().tell(&pid, Load(vec![1; length])).unwrap();
+        ctx.node().tell(&pid, Note(2)).unwrap();
+    };
+}
