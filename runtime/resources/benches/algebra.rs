@@ -198,17 +198,26 @@ fn plain_cases(cases: &mut Vec<Case>) {
     let slack = part
         .to_revocable(Revocable::Throttleable)
         .unwrap_or_default();
+    {
+        let (a, x) = (total.clone(), wide.clone());
+        cases.push(case(
+            "non_revocable",
+            48,
+            move || black_box(&a).non_revocable(),
+            move || black_box(&x).filter(|key| !key.2),
+        ));
+    }
     let mixed = total + parse("cpus(ads):8;mem(ads):4096") + slack;
     let (a, x) = (mixed.clone(), Naive::of(&mixed));
     cases.push(case(
-        "non_revocable",
-        48,
+        "non_revocable_6_of_10",
+        0,
         move || black_box(&a).non_revocable(),
         move || black_box(&x).filter(|key| !key.2),
     ));
     let (a, x, ads) = (mixed.clone(), Naive::of(&mixed), role("ads"));
     cases.push(case(
-        "reserved",
+        "reserved_2_of_10",
         66,
         move || black_box(&a).reserved(&ads),
         move || black_box(&x).filter(|key| key.1.as_deref() == Some("ads")),

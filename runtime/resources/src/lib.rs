@@ -5,6 +5,17 @@
 //! it is allocated to. [`Resources`] is a canonical collection of them: equal content is an equal
 //! value, whatever the order in which it came together. Pure: no actor, no I/O, no clock.
 //!
+//! ```
+//! use meros_resources::{Resources, Role};
+//!
+//! let agent: Resources = "cpus:4;mem:2048;cpus(ads):8;ports:[31000-32000]".parse()?;
+//! let task: Resources = "cpus:0.1;ports:[31000-31001]".parse()?;
+//! let rest = agent.checked_sub(&task)?;
+//! assert_eq!(rest.to_string(), "cpus:3.9;mem:2048;ports:[31002-32000];cpus(ads):8");
+//! assert_eq!(rest.reserved(&Role::new("ads")?).cpus().as_f64(), 8.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Laws (see `tests/laws.rs`)
 //!
 //! - `(a + b) - b == a`, as long as nothing in `b` is already in `a` as the same port or item;

@@ -32,6 +32,9 @@ type Note = Option<Arc<Rare>>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Rare {
+    /// The beginning of the annotations' order as one number, so that two seldom need a look
+    /// at their roles' texts.
+    order: u128,
     annotations: Annotations,
     name: Option<Symbol>,
 }
@@ -112,11 +115,13 @@ impl Resource {
     }
 
     /// How much of it there is, in one copy.
+    #[inline]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
     /// How many times an indivisible resource is held; 1 for all others.
+    #[inline]
     pub fn copies(&self) -> u32 {
         self.copies
     }
@@ -132,6 +137,7 @@ impl Resource {
     }
 
     /// What is said about it.
+    #[inline]
     pub fn annotations(&self) -> &Annotations {
         self.note.as_ref().map_or(&PLAIN, |rare| &rare.annotations)
     }
@@ -153,11 +159,13 @@ impl Resource {
     }
 
     /// Is it reserved for anyone?
+    #[inline]
     pub fn is_reserved(&self) -> bool {
         self.note.is_some() && !self.reservations().is_empty()
     }
 
     /// Can it be taken back at any time?
+    #[inline]
     pub fn is_revocable(&self) -> bool {
         self.note.is_some() && self.annotations().revocable.is_some()
     }
@@ -178,6 +186,7 @@ impl Resource {
     }
 
     /// Does it never merge or split?
+    #[inline]
     pub fn is_indivisible(&self) -> bool {
         self.note.is_some() && self.annotations().is_indivisible()
     }
@@ -245,6 +254,7 @@ impl Resource {
         true
     }
 
+    #[inline]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -280,6 +290,21 @@ impl Resource {
         }
     }
 
+    /// Can `other` take this note as it is? Not if either's own name is part of it.
+    pub(crate) fn lends_note_to(&self, other: &Resource) -> bool {
+        self.kind != Kind::Other && other.kind != Kind::Other
+    }
+
+    /// Shares the note of `other` if it says the same: one allocation, and faster to compare.
+    pub(crate) fn adopt_note_of(&mut self, other: &Resource) {
+        if let (Some(own), Some(like)) = (&self.note, &other.note)
+            && !Arc::ptr_eq(own, like)
+            && own == like
+        {
+            self.note = other.note.clone();
+        }
+    }
+
     /// This resource with another value.
     pub(crate) fn of(&self, value: Value) -> Self {
         Self {
@@ -299,14 +324,24 @@ impl Resource {
     }
 
     /// The order of slots in a collection: equal means that the two can be added.
+    #[inline]
     pub(crate) fn cmp_slot(&self, other: &Self) -> Ordering {
-        match (&self.note, &other.note) {
-            (None, None) => return self.kind.cmp(&other.kind),
-            (Some(a), Some(b)) if Arc::ptr_eq(a, b) => return self.cmp_named(other, a),
-            _ => {}
+        if self.note.is_none() && other.note.is_none() {
+            return self.kind.cmp(&other.kind);
         }
-        self.annotations()
-            .cmp(other.annotations())
+        self.cmp_noted(other)
+    }
+
+    fn cmp_noted(&self, other: &Self) -> Ordering {
+        if let (Some(a), Some(b)) = (&self.note, &other.note)
+            && Arc::ptr_eq(a, b)
+        {
+            return self.cmp_named(other, a);
+        }
+        let order = |note: &Note| note.as_ref().map_or(0, |rare| rare.order);
+        order(&self.note)
+            .cmp(&order(&other.note))
+            .then_with(|| self.annotations().cmp(other.annotations()))
             .then_with(|| self.kind.cmp(&other.kind))
             .then_with(|| self.symbol_ref().cmp(&other.symbol_ref()))
             .then_with(|| self.cmp_valued(other, self.is_indivisible()))
@@ -329,6 +364,7 @@ impl Resource {
     }
 
     /// Is `other`, of the same slot, contained?
+    #[inline]
     pub(crate) fn slot_contains(&self, other: &Self) -> bool {
         if self.note.is_some() && self.is_indivisible() {
             self.copies >= other.copies
@@ -338,6 +374,7 @@ impl Resource {
     }
 
     /// Adds `other`, of the same slot.
+    #[inline]
     pub(crate) fn slot_add(&mut self, other: &Self) {
         if self.note.is_some() && self.is_indivisible() {
             self.copies = self.copies.saturating_add(other.copies);
@@ -356,6 +393,7 @@ impl Resource {
     }
 
     /// Takes `other`, of the same slot, out as far as it is there.
+    #[inline]
     pub(crate) fn slot_subtract(&mut self, other: &Self) {
         if self.note.is_some() && self.is_indivisible() {
             self.copies = self.copies.saturating_sub(other.copies);
@@ -365,6 +403,7 @@ impl Resource {
     }
 
     /// Is nothing left of it?
+    #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.copies == 0 || self.value.is_empty()
     }
@@ -372,7 +411,39 @@ impl Resource {
 
 /// Puts the rare part behind a pointer, if there is one.
 fn seal(annotations: Annotations, name: Option<Symbol>) -> Note {
-    (name.is_some() || !annotations.is_none()).then(|| Arc::new(Rare { annotations, name }))
+    (name.is_some() || !annotations.is_none()).then(|| {
+        let order = order_of(&annotations);
+        Arc::new(Rare {
+            order,
+            annotations,
+            name,
+        })
+    })
+}
+
+/// The first sixteen bytes of what orders annotations: which of revocable, lender, allocation and
+/// reservations is set, and the beginning of the first role.
+fn order_of(notes: &Annotations) -> u128 {
+    let mut key = [0; 16];
+    key[0] = match notes.revocable {
+        None => 0,
+        Some(Revocable::NonThrottleable) => 1,
+        Some(Revocable::Throttleable) => 2,
+    };
+    let (role, mark, at) = match (&notes.lender, &notes.allocation, notes.reservations.first()) {
+        (Some(lender), _, _) => (lender, 1, 1),
+        (None, Some(allocation), _) => (allocation, 1, 2),
+        (None, None, Some(bottom)) => (&bottom.role, 1 + bottom.kind as u8, 3),
+        (None, None, None) => return u128::from_be_bytes(key),
+    };
+    key[at] = mark;
+    if !role.is_star() {
+        key[at + 1..]
+            .iter_mut()
+            .zip(role.as_str().bytes())
+            .for_each(|(to, byte)| *to = byte);
+    }
+    u128::from_be_bytes(key)
 }
 
 /// Well-known names have one type each; graphics processors come whole.

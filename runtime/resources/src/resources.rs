@@ -16,8 +16,11 @@ use crate::resource::Resource;
 use crate::scalar::Scalar;
 use crate::set::Set;
 
-/// Up to so many new slots are put in one by one; more are sorted in together.
+/// Up to so many runs of new slots are put in one by one; more are sorted in together.
 const INSERTS_MAX: usize = 16;
+
+/// The stride at which a search stops feeling its way and halves what is left.
+const NEAR: usize = 4;
 
 pub(crate) type Items = SmallVec<[Resource; 5]>;
 
@@ -66,17 +69,15 @@ impl Resources {
 
     /// The first entry of `other` that is not all here.
     pub fn lacking<'a>(&self, other: &'a Self) -> Option<&'a Resource> {
+        let own = self.items.as_slice();
         let mut at = 0;
-        other
-            .items
-            .iter()
-            .find(|wanted| match seek(&self.items, at, wanted) {
-                Ok(found) => {
-                    at = found + 1;
-                    !self.items[found].slot_contains(wanted)
-                }
-                Err(_) => true,
-            })
+        for wanted in other.items.as_slice() {
+            match seek(own, at, wanted) {
+                Ok(found) if own[found].slot_contains(wanted) => at = found + 1,
+                _ => return Some(wanted),
+            }
+        }
+        None
     }
 
     /// Adds `other`, or refuses and changes nothing if an amount would overflow or a number or
@@ -117,25 +118,22 @@ impl Resources {
 
     /// Takes away as much of `other` as is here. What is indivisible goes as a whole or stays.
     pub fn subtract_what_is_there(&mut self, other: &Self) {
-        let (mut at, mut gone, mut last) = (0, 0, 0);
-        for less in &other.items {
-            match seek(&self.items, at, less) {
+        let items = self.items.as_mut_slice();
+        let (mut at, mut gone) = (0, Gone::default());
+        for less in other.items.as_slice() {
+            match seek(items, at, less) {
                 Ok(found) => {
-                    let own = &mut self.items[found];
+                    let own = &mut items[found];
                     own.slot_subtract(less);
                     if own.is_gone() {
-                        (gone, last) = (gone + 1, found);
+                        gone.note(found);
                     }
                     at = found + 1;
                 }
                 Err(gap) => at = gap,
             }
         }
-        match gone {
-            0 => {}
-            1 => drop(self.items.remove(last)),
-            _ => self.items.retain(|own| !own.is_gone()),
-        }
+        gone.sweep(&mut self.items);
     }
 
     /// What is left when as much of `other` as is here is taken away.
@@ -147,14 +145,23 @@ impl Resources {
 
     /// Adds one resource.
     pub fn push(&mut self, new: Resource) {
-        self.merge(std::slice::from_ref(&new));
+        if !new.is_gone() {
+            self.merge(std::slice::from_ref(&new));
+        }
     }
 
     /// The entries for which `keep` holds.
     pub fn filter(&self, mut keep: impl FnMut(&Resource) -> bool) -> Self {
-        Self {
-            items: self.items.iter().filter(|own| keep(own)).cloned().collect(),
+        let all = self.items.as_slice();
+        // Often all of them: what comes first is copied in one go.
+        let head = all.iter().take_while(|own| keep(own)).count();
+        let mut items: Items = all[..head].iter().cloned().collect();
+        for own in all.iter().skip(head + 1) {
+            if keep(own) {
+                items.push(own.clone());
+            }
         }
+        Self { items }
     }
 
     /// The sum of all amounts called `name`; a shared one counts once.
@@ -237,43 +244,93 @@ impl Resources {
 
     /// Adds sorted entries.
     fn merge(&mut self, new: &[Resource]) {
-        let mut at = 0;
-        for (n, entry) in new.iter().enumerate() {
+        let (mut at, mut next, mut runs) = (0, 0, 0);
+        while let Some(entry) = new.get(next) {
             match seek(&self.items, at, entry) {
                 Ok(found) => {
                     self.items[found].slot_add(entry);
-                    at = found + 1;
+                    (at, next) = (found + 1, next + 1);
                 }
-                Err(gap) if gap < self.items.len() && new.len() - n > INSERTS_MAX => {
+                Err(gap) if runs == INSERTS_MAX && gap < self.items.len() => {
                     let mut all = std::mem::take(&mut self.items);
-                    all.extend(new[n..].iter().cloned());
+                    all.extend(new[next..].iter().cloned());
                     *self = Self::canonical(all);
                     return;
                 }
-                Err(_) if entry.is_gone() => {}
                 Err(gap) => {
-                    self.items.insert(gap, entry.clone());
-                    at = gap + 1;
+                    // All new slots that go in here, at once.
+                    let fits = |entry: &Resource| {
+                        self.items
+                            .get(gap)
+                            .is_none_or(|own| entry.cmp_slot(own) == Ordering::Less)
+                    };
+                    let run = new[next..].iter().take_while(|entry| fits(entry)).count();
+                    self.items
+                        .insert_many(gap, new[next..next + run].iter().cloned());
+                    (at, next, runs) = (gap + run, next + run, runs + 1);
                 }
             }
         }
     }
+
+    /// Lets neighbours that say the same share one note. For what comes from outside.
+    pub(crate) fn share_notes(mut self) -> Self {
+        for at in 1..self.items.len() {
+            let (before, rest) = self.items.split_at_mut(at);
+            if let (Some(like), Some(own)) = (before.last(), rest.first_mut()) {
+                own.adopt_note_of(like);
+            }
+        }
+        self
+    }
 }
 
-/// Where in `items`, from `from` on, the slot of `wanted` is, or where it would go: near first.
+/// Which entries a subtraction has emptied.
+#[derive(Default)]
+struct Gone {
+    count: usize,
+    first: usize,
+    last: usize,
+}
+
+impl Gone {
+    fn note(&mut self, at: usize) {
+        self.first = if self.count == 0 { at } else { self.first };
+        self.last = at;
+        self.count += 1;
+    }
+
+    fn sweep(self, items: &mut Items) {
+        if self.count == 0 {
+            return;
+        }
+        if self.last - self.first + 1 == self.count {
+            items.drain(self.first..=self.last);
+        } else {
+            items.retain(|own| !own.is_gone());
+        }
+    }
+}
+
+/// Where in `items`, from `from` on, the slot of `wanted` is, or where it would go. What lies near
+/// is found at once, the rest by binary search.
+#[inline]
 fn seek(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usize> {
     let (mut low, mut step) = (from, 1);
     let high = loop {
-        let probe = low + step - 1;
-        let Some(own) = items.get(probe) else {
+        let Some(own) = items.get(low + step - 1) else {
             break items.len();
         };
         match own.cmp_slot(wanted) {
-            Ordering::Equal => return Ok(probe),
-            Ordering::Greater => break probe,
-            Ordering::Less => (low, step) = (probe + 1, step * 2),
+            Ordering::Equal => return Ok(low + step - 1),
+            Ordering::Greater => break low + step - 1,
+            Ordering::Less if step == NEAR => break items.len(),
+            Ordering::Less => (low, step) = (low + step, step * 2),
         }
     };
+    if low == high {
+        return Err(low);
+    }
     let found = items[low..high].binary_search_by(|own| own.cmp_slot(wanted));
     found.map(|at| low + at).map_err(|gap| low + gap)
 }

@@ -47,10 +47,10 @@ impl Resources {
         }
         let mut items = Items::new();
         for (at, token) in tokens(text) {
-            let parsed = parse_resource(at, token, default_role);
+            let parsed = parse_resource(at, token, default_role, items.last());
             items.push(parsed.map_err(|(at, cause)| ParseError::at(text, at, cause))?);
         }
-        Ok(Self::canonical(items))
+        Ok(Self::canonical(items).share_notes())
     }
 
     fn reserve_unreserved_for(self, role: &Role) -> Self {
@@ -210,22 +210,23 @@ pub(crate) fn parse_quantities(text: &str) -> Result<Quantities, ParseError> {
     Ok(all)
 }
 
-fn parse_resource(at: usize, token: &str, default_role: &Role) -> Result<Resource, At> {
+/// One item; the one before it lends its note if it names the same role.
+fn parse_resource(
+    at: usize,
+    token: &str,
+    default_role: &Role,
+    before: Option<&Resource>,
+) -> Result<Resource, At> {
     let (label, value_at, value) = split_pair(at, token, "name:value or name(role):value")?;
     let (name, role) = match label.split_once('(') {
-        None => (label, default_role.clone()),
+        None => (label, None),
         Some((name, rest)) => {
             let role_at = at + name.len() + 1;
             let Some(role) = rest.strip_suffix(')') else {
-                return Err((
-                    role_at,
-                    Invalid::new("role", rest, "a role and a closing parenthesis"),
-                ));
+                let expected = "a role and a closing parenthesis";
+                return Err((role_at, Invalid::new("role", rest, expected)));
             };
-            (
-                name.trim_end(),
-                Role::new(role.trim()).map_err(|bad| (role_at, bad))?,
-            )
+            (name.trim_end(), Some((role_at, role.trim())))
         }
     };
     let name = Name::new(name).map_err(|bad| (at, bad))?;
@@ -248,11 +249,22 @@ fn parse_resource(at: usize, token: &str, default_role: &Role) -> Result<Resourc
             return Err((value_at, Invalid::new(name.as_str(), text, expected)));
         }
     };
-    let mut annotations = Annotations::NONE;
-    if !role.is_star() {
-        annotations.reservations.push(Reservation::fixed(role));
+    let own = Resource::new(name, value).map_err(|bad| (value_at, bad))?;
+    let text = role.map_or(default_role.as_str(), |(_, text)| text);
+    if let Some(like) =
+        before.filter(|like| like.role().as_str() == text && like.lends_note_to(&own))
+    {
+        return Ok(own.with_note_of(like));
     }
-    Resource::annotated(name, value, annotations).map_err(|bad| (value_at, bad))
+    let role = match role {
+        Some((role_at, text)) => Role::new(text).map_err(|bad| (role_at, bad))?,
+        None => default_role.clone(),
+    };
+    if role.is_star() {
+        return Ok(own);
+    }
+    own.push_reservation(Reservation::fixed(role))
+        .map_err(|bad| (at, bad))
 }
 
 /// The parts between semicolons that are not blank, with the byte offset of each.

@@ -25,6 +25,7 @@ pub enum Value {
 
 impl Value {
     /// Is it an amount of nothing, or an empty collection? Such a value is never kept.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Scalar(amount) => amount.is_zero(),
@@ -34,6 +35,7 @@ impl Value {
     }
 
     /// The amount, if it is one.
+    #[inline]
     pub fn as_scalar(&self) -> Option<Scalar> {
         match self {
             Self::Scalar(amount) => Some(*amount),
@@ -66,6 +68,7 @@ impl Value {
         }
     }
 
+    #[inline]
     pub(crate) fn type_rank(&self) -> u8 {
         match self {
             Self::Scalar(_) => 0,
@@ -75,6 +78,7 @@ impl Value {
     }
 
     /// Is all of `other` in it? Values of two types contain nothing of each other.
+    #[inline]
     pub fn contains(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Scalar(own), Self::Scalar(wanted)) => own >= wanted,
@@ -87,6 +91,7 @@ impl Value {
     }
 
     /// Puts `other` in. Of another type it is passed over: slots hold one type.
+    #[inline]
     pub(crate) fn add(&mut self, other: &Self) {
         match (self, other) {
             (Self::Scalar(own), Self::Scalar(new)) => *own += *new,
@@ -107,6 +112,7 @@ impl Value {
     }
 
     /// Takes `other` out, as far as it is there.
+    #[inline]
     pub(crate) fn subtract(&mut self, other: &Self) {
         match (self, other) {
             (Self::Scalar(own), Self::Scalar(less)) => *own = own.saturating_sub(*less),

@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for Resources {
                 while let Some(entry) = entries.next_element()? {
                     items.push(entry);
                 }
-                Ok(Resources::canonical(items))
+                Ok(Resources::canonical(items).share_notes())
             }
         }
 

@@ -46,7 +46,10 @@ pub fn parse_resources(text: &str) -> Result<crate::Resources, ParseError> {
 /// Reads resource objects out of a JSON value.
 pub fn resources_from(value: &serde_json::Value) -> Result<crate::Resources, Invalid> {
     let all = read::At::top(value).many().into_iter();
-    all.map(|one| read::resource(&one)).collect()
+    let all: crate::Resources = all
+        .map(|one| read::resource(&one))
+        .collect::<Result<_, _>>()?;
+    Ok(all.share_notes())
 }
 
 /// Reads a JSON array of attribute objects, or one object alone.
