@@ -217,7 +217,7 @@ impl Tree {
             return;
         };
         // No more than it holds, so that the sums above it stay true.
-        let amount = self.nodes[node].held.min(amount);
+        let amount = self.nodes[node].held.lesser(amount);
         self.change(client, |node| node.held -= &amount);
     }
 
