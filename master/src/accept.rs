@@ -10,7 +10,8 @@ use std::sync::Arc;
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
-    AgentId, FrameworkId, Offer, OfferId, Operation, Reason, TaskId, TaskInfo, TaskState,
+    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, Reason, TaskId, TaskInfo,
+    TaskState,
 };
 use resources::{Invalid, Resources, Role};
 use runtime::Timestamp;
@@ -57,8 +58,7 @@ impl Books {
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
-        let (remaining, launched) =
-            self.launch_all(&call.framework_id, &taken, tasks, now, out);
+        let (remaining, launched) = self.launch_all(&call.framework_id, &taken, tasks, now, out);
         let freed = Freed {
             framework_id: call.framework_id.clone(),
             agent_id: taken.agent_id.clone(),
@@ -89,7 +89,9 @@ impl Books {
                     ))
                 })?;
             if !seen.insert(id) {
-                return Err(void(format!("offer_id is `{id}`: expected each offer once")));
+                return Err(void(format!(
+                    "offer_id is `{id}`: expected each offer once"
+                )));
             }
             let first = *first.get_or_insert(offer);
             if offer.agent_id != first.agent_id {
@@ -106,8 +108,8 @@ impl Books {
             }
             parts.push(&offer.resources);
         }
-        let first =
-            first.ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
+        let first = first
+            .ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
         if self.agents.connected(&first.agent_id).is_none() {
             return Err(Void {
                 reason: Reason::AgentDisconnected,
@@ -235,55 +237,73 @@ impl Books {
     }
 
     /// The message with these tasks did not go out to their agent: they never ran, and what they held is free.
-    pub fn not_launched(&mut self, message: &RunTasks, now: Timestamp, out: &mut Effects) {
-        let Some(framework) = message.framework.id.clone() else {
-            return;
-        };
-        for task in &message.tasks {
+    pub fn not_launched(&mut self, unsent: Unsent, now: Timestamp, out: &mut Effects) {
+        let framework = unsent.framework_id;
+        let mut executors = BTreeSet::new();
+        for (id, agent, executor) in unsent.tasks {
             let status = master_status(
                 self.frameworks.get(&framework),
-                &task.task_id,
+                &id,
                 TaskState::Dropped,
                 Reason::AgentDisconnected,
-                format!("agent `{}` could not be reached", task.agent_id),
+                format!("agent `{agent}` could not be reached"),
                 now,
             )
-            .on(&task.agent_id);
-            let observed = status.clone();
-            let freed = self.tasks.update(&framework, &task.task_id, |task| {
-                task.observe(&observed, observed.state);
+            .on(&agent);
+            let freed = self.tasks.update(&framework, &id, |task| {
+                task.observe(&status, status.state);
             });
             if let Some(freed) = freed {
                 self.recovered(freed, None, out);
                 self.counters.task_ended(&status);
-                self.tasks.complete(&framework, &task.task_id);
+                self.tasks.complete(&framework, &id);
                 self.tell_status(&framework, status, out);
             }
-            if let Some(executor) = &task.executor {
-                self.drop_unused_executor(&task.agent_id, &framework, &executor.executor_id, out);
-            }
+            executors.extend(executor.map(|executor| (agent, executor)));
+        }
+        for (agent, executor) in executors {
+            self.drop_unused_executor(&agent, &framework, &executor, out);
         }
     }
 
-    /// Forgets an executor that was never started because its only task never arrived.
+    /// Forgets an executor that was never started because its only tasks never arrived.
     fn drop_unused_executor(
         &mut self,
         agent: &AgentId,
         framework: &FrameworkId,
-        executor: &protocol::ExecutorId,
+        executor: &ExecutorId,
         out: &mut Effects,
     ) {
-        let used = self.tasks.on_agent(agent).is_some_and(|on| {
-            on.tasks().any(|(owner, task)| {
-                owner == framework
-                    && self
-                        .tasks
-                        .get(owner, task)
-                        .is_some_and(|task| task.executor_id == *executor)
-            })
-        });
+        let runs_there = |owner: &FrameworkId, task: &TaskId| {
+            let task = self.tasks.get(owner, task);
+            owner == framework && task.is_some_and(|task| task.executor_id == *executor)
+        };
+        let on = self.tasks.on_agent(agent);
+        let used = on.is_some_and(|on| on.tasks().any(|(owner, task)| runs_there(owner, task)));
         if !used && let Some(freed) = self.tasks.remove_executor(agent, framework, executor) {
             self.recovered(freed, None, out);
         }
+    }
+}
+
+/// What must be undone if a [`RunTasks`] does not go out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsent {
+    framework_id: FrameworkId,
+    tasks: Vec<(TaskId, AgentId, Option<ExecutorId>)>,
+}
+
+impl Unsent {
+    /// What must be undone if this does not go out.
+    pub fn of(message: &RunTasks) -> Option<Self> {
+        let task = |task: &TaskInfo| {
+            let executor = task.executor.as_ref();
+            let executor = executor.map(|executor| executor.executor_id.clone());
+            (task.task_id.clone(), task.agent_id.clone(), executor)
+        };
+        Some(Self {
+            framework_id: message.framework.id.clone()?,
+            tasks: message.tasks.iter().map(task).collect(),
+        })
     }
 }

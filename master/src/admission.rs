@@ -205,10 +205,7 @@ impl Books {
             }
             return true;
         }
-        if let Some(mut task) = self
-            .tasks
-            .take_unreachable(&framework_id, &info.task_id)
-        {
+        if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
                 .because(Reason::AgentReregistered, "the agent is back")
                 .on(agent_id);
@@ -262,8 +259,7 @@ impl Books {
                 let message = "the agent came back without this task";
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
-                let status =
-                    master_status(known, &id, state, reason, message, now).on(agent_id);
+                let status = master_status(known, &id, state, reason, message, now).on(agent_id);
                 self.counters.task_ended(&status);
                 let observed = status.clone();
                 self.tasks.update(&framework, &id, |task| {
@@ -302,7 +298,8 @@ impl Books {
             return;
         };
         let agent_id = agent.id.clone();
-        self.agents.update(&agent_id, |agent| agent.connected = false);
+        self.agents
+            .update(&agent_id, |agent| agent.connected = false);
         out.allocator(ToAllocator::AgentActivity(AgentActivity {
             agent_id: agent_id.clone(),
             active: false,

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use module_api::allocator::Recovered;
 use protocol::message::scheduler::{OfferRescinded, StatusChanged};
-use protocol::{AgentId, FrameworkId, MasterInfo, OfferId, Reason, Source, TaskId, TaskState, TaskStatus};
+use protocol::{
+    AgentId, FrameworkId, MasterInfo, OfferId, Reason, Source, TaskId, TaskState, TaskStatus,
+};
 use resources::Resources;
 use runtime::Timestamp;
 

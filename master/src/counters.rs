@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{TaskStatus, TaskState};
+use protocol::{TaskState, TaskStatus};
 
 /// Names that are there from the start, so that a reader sees a zero and not a gap.
 const NAMES: [&str; 30] = [

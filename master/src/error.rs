@@ -10,6 +10,9 @@ pub enum StartError {
     /// A choice of the operator cannot be: correct the flag it names.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// Its id is not one.
+    #[error(transparent)]
+    Id(#[from] protocol::InvalidId),
     /// Its actor cannot run on this node.
     #[error("the master's actor cannot be started")]
     Spawn(#[from] SpawnError),

@@ -134,8 +134,7 @@ impl Frameworks {
             self.by_scheduler
                 .insert(scheduler.clone(), framework.id.clone());
         }
-        self.known
-            .insert(framework.id.clone(), Arc::new(framework));
+        self.known.insert(framework.id.clone(), Arc::new(framework));
         self.sessions
     }
 

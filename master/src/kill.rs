@@ -18,16 +18,14 @@ impl Books {
         self.counters.count("master/messages_kill_task");
         let (framework, id) = (&call.framework_id, &call.task_id);
         match self.tasks.get(framework, id) {
-            Some(task) if !task.told.is_terminal() => {
-                match self.agents.connected(&task.agent_id) {
-                    Some(agent) => out.agent(&agent.pid, ToAgent::Kill(call)),
-                    None => {
-                        let policy = call.kill_policy;
-                        self.tasks
-                            .update(framework, id, |task| task.kill = Some(policy));
-                    }
+            Some(task) if !task.told.is_terminal() => match self.agents.connected(&task.agent_id) {
+                Some(agent) => out.agent(&agent.pid, ToAgent::Kill(call)),
+                None => {
+                    let policy = call.kill_policy;
+                    self.tasks
+                        .update(framework, id, |task| task.kill = Some(policy));
                 }
-            }
+            },
             _ => {
                 if let Some(status) = self.how_is(framework, id, None, now) {
                     self.tell_status(framework, status, out);

@@ -13,8 +13,10 @@ pub mod effects;
 mod error;
 pub mod frameworks;
 pub mod health;
+pub mod http;
 pub mod ids;
 mod kill;
+mod master;
 mod offering;
 pub mod offers;
 mod reconcile;
@@ -28,4 +30,6 @@ pub mod view;
 
 pub use config::{Config, InvalidConfig};
 pub use error::StartError;
+pub use http::{counters as counters_source, routes};
+pub use master::{Master, Started, TakeSnapshot, start};
 pub use registry::{LocalRegistry, MemoryRegistry, Registry};

@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use module_api::allocator::{AgentOversubscribed, Granted, Revived, Suppressed, Withdrawn};
+use module_api::allocator::{
+    AgentActivity, AgentAdded, AgentOversubscribed, FrameworkAdded, Granted, Revived, Suppressed,
+    Withdrawn,
+};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, SuppressOffers};
 use protocol::{Capability, FrameworkId, Offer, OfferId};
@@ -100,6 +103,48 @@ impl Books {
         self.rescind(rescinded, out);
     }
 
+    /// These offers did not go out to their framework: they are free again.
+    pub fn not_offered(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
+        for id in ids {
+            if let Some(offer) = self.offers.remove(&id) {
+                self.recovered(freed_offer(&offer), None, out);
+            }
+        }
+    }
+
+    /// The allocator has forgotten what it granted: all offers are rescinded.
+    pub fn rescind_all(&mut self, out: &mut Effects) {
+        let ids = self.offers.iter().map(|offer| offer.id.clone()).collect();
+        self.rescind(ids, out);
+    }
+
+    /// Tells the allocator all frameworks and agents, as if they had just come.
+    pub fn retell_allocator(&self, out: &mut Effects) {
+        for framework in self.frameworks.iter() {
+            out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
+                framework_id: framework.id.clone(),
+                info: framework.info.clone(),
+                suppressed_roles: framework.suppressed.clone(),
+                active: framework.is_connected(),
+            })));
+        }
+        for agent in self.agents.iter() {
+            let held = self.tasks.on_agent(&agent.id).map(|on| on.held().clone());
+            out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+                agent_id: agent.id.clone(),
+                info: agent.info.clone(),
+                oversubscribed: agent.oversubscribed.clone(),
+                used: held.unwrap_or_default().into_iter().collect(),
+            })));
+            if !agent.connected {
+                out.allocator(ToAllocator::AgentActivity(AgentActivity {
+                    agent_id: agent.id.clone(),
+                    active: false,
+                }));
+            }
+        }
+    }
+
     /// These offers have been unanswered for too long.
     pub fn offers_expired(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
         self.rescind(ids, out);
@@ -175,7 +220,8 @@ impl Books {
             return Err(format!("agent_id is `{id}`: expected a registered agent"));
         }
         let total = changed.total.clone();
-        self.agents.update(&id, |agent| agent.oversubscribed = total);
+        self.agents
+            .update(&id, |agent| agent.oversubscribed = total);
         out.allocator(ToAllocator::AgentOversubscribed(AgentOversubscribed {
             agent_id: id.clone(),
             total: changed.total,

@@ -50,7 +50,9 @@ impl Offers {
         &'a self,
         ids: Option<&'a BTreeSet<OfferId>>,
     ) -> impl Iterator<Item = &'a Arc<Offer>> {
-        ids.into_iter().flatten().filter_map(|id| self.by_id.get(id))
+        ids.into_iter()
+            .flatten()
+            .filter_map(|id| self.by_id.get(id))
     }
 
     /// This one is out.

@@ -4,9 +4,7 @@
 //! until the framework has acknowledged it; resources are freed by the newest state that the agent knows, which may be
 //! ahead of the update. It never lets a task that has ended live again.
 
-use protocol::message::scheduler::{
-    AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged,
-};
+use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
 use protocol::message::task::{ExecutorExited, ShutDownFramework, TaskUpdated};
 use protocol::{AgentId, FrameworkId, TaskState};
 
@@ -41,11 +39,9 @@ impl Books {
             if new_end && status.state.is_terminal() {
                 self.counters.task_ended(&status);
             }
-            let freed = self
-                .tasks
-                .update(&framework_id, &status.task_id, |task| {
-                    task.observe(&status, latest);
-                });
+            let freed = self.tasks.update(&framework_id, &status.task_id, |task| {
+                task.observe(&status, latest);
+            });
             if let Some(freed) = freed {
                 self.recovered(freed, None, out);
             }
@@ -149,8 +145,7 @@ impl Books {
 
     /// Bytes from a scheduler for an executor; at most once.
     pub fn message_to_executor(&mut self, message: FrameworkMessage, out: &mut Effects) {
-        self.counters
-            .count("master/messages_framework_to_executor");
+        self.counters.count("master/messages_framework_to_executor");
         match self.agents.connected(&message.agent_id) {
             Some(agent) => {
                 self.counters
@@ -165,8 +160,7 @@ impl Books {
 
     /// Bytes from an executor for its scheduler; at most once.
     pub fn message_to_scheduler(&mut self, message: FrameworkMessage, out: &mut Effects) {
-        self.counters
-            .count("master/messages_executor_to_framework");
+        self.counters.count("master/messages_executor_to_framework");
         match self.frameworks.scheduler(&message.framework_id) {
             Some(scheduler) => {
                 self.counters

@@ -6,9 +6,7 @@
 use std::time::Duration;
 
 use module_api::allocator::{FrameworkActivity, FrameworkAdded, FrameworkRemoved};
-use protocol::message::scheduler::{
-    FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused,
-};
+use protocol::message::scheduler::{FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused};
 use protocol::message::task::ShutDownFramework;
 use protocol::{FrameworkId, FrameworkInfo, Reason, TaskState};
 use resources::Invalid;
@@ -159,9 +157,8 @@ impl Books {
 
     /// The failover timeout of that session has passed: without a scheduler since then, the framework is over.
     pub fn failover_expired(&mut self, id: FrameworkId, session: u64, out: &mut Effects) {
-        let late = |framework: &Framework| {
-            framework.session == session && !framework.is_connected()
-        };
+        let late =
+            |framework: &Framework| framework.session == session && !framework.is_connected();
         if self.frameworks.get(&id).is_some_and(late) {
             out.push(Effect::RemoveFramework(id));
         }

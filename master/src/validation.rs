@@ -58,9 +58,8 @@ pub fn agent(info: &AgentInfo, oversubscribed: &Resources) -> Result<(), Invalid
         let expected = "a host name or address without blanks";
         return Err(Invalid::new("agent.hostname", &info.hostname, expected));
     }
-    let wrong = |resource: &&Resource| {
-        resource.is_revocable() || resource.allocation_role().is_some()
-    };
+    let wrong =
+        |resource: &&Resource| resource.is_revocable() || resource.allocation_role().is_some();
     if let Some(resource) = info.resources.iter().find(wrong) {
         let expected = "resources that are neither revocable nor allocated";
         return Err(Invalid::new("agent.resources", resource, expected));
@@ -114,7 +113,11 @@ impl TaskRules<'_> {
             (None, Some(executor)) => self.check_executor(executor)?,
             (Some(_), Some(_)) => {
                 let expected = "exactly one of command and executor";
-                return Err(Invalid::new("task.command", "set beside executor", expected));
+                return Err(Invalid::new(
+                    "task.command",
+                    "set beside executor",
+                    expected,
+                ));
             }
             (None, None) => {
                 let expected = "exactly one of command and executor";
@@ -142,7 +145,11 @@ impl TaskRules<'_> {
             return Err(Invalid::new("task.task_id", &task.task_id, expected));
         }
         let own = ExecutorId::from(&task.task_id);
-        if task.command.is_some() && self.tasks.executor(self.agent_id, framework, &own).is_some()
+        if task.command.is_some()
+            && self
+                .tasks
+                .executor(self.agent_id, framework, &own)
+                .is_some()
         {
             let expected = "an id that no executor of this framework on this agent has";
             return Err(Invalid::new("task.task_id", &task.task_id, expected));
@@ -196,9 +203,7 @@ impl TaskRules<'_> {
         let (id, framework) = (&executor.executor_id, &self.framework.id);
         let field = "task.executor.executor_id";
         match self.tasks.executor(self.agent_id, framework, id) {
-            Some(known)
-                if !same_executor(known, executor, self.role) =>
-            {
+            Some(known) if !same_executor(known, executor, self.role) => {
                 let expected = "an executor described as when it was first launched on this agent";
                 Err(Invalid::new(field, id, expected))
             }
@@ -295,8 +300,7 @@ fn allocated(field: &str, resources: &Resources, role: &Role) -> Result<Resource
 fn check_mix(field: &str, resources: &Resources) -> Result<(), Invalid> {
     for revocable in resources.iter().filter(|resource| resource.is_revocable()) {
         let name = revocable.name_str();
-        let mixed =
-            |resource: &Resource| !resource.is_revocable() && resource.name_str() == name;
+        let mixed = |resource: &Resource| !resource.is_revocable() && resource.name_str() == name;
         if resources.iter().any(mixed) {
             let expected = format!("`{name}` either revocable or not, but not both");
             return Err(Invalid::new(field, resources, expected));

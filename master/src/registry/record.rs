@@ -77,8 +77,9 @@ impl Kind {
 /// Refuses an operation whose record would be too large for a store.
 pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> {
     match operation {
-        RegistryOperation::AdmitAgent { info }
-        | RegistryOperation::MarkAgentReachable { info } => AGENT.encode(info).map(drop),
+        RegistryOperation::AdmitAgent { info } | RegistryOperation::MarkAgentReachable { info } => {
+            AGENT.encode(info).map(drop)
+        }
         RegistryOperation::AdmitFramework { info, deadline } => FRAMEWORK
             .encode(&FrameworkEntry {
                 info: info.clone(),

@@ -2,10 +2,10 @@
 //!
 //! Plain data. What a status changes is decided in [`Task::observe`]; a task that has ended never lives again.
 
+use protocol::task::Labels;
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
-use protocol::task::Labels;
 use resources::Resources;
 
 /// How many statuses of one task are remembered: its first one and the newest.

@@ -1,0 +1,269 @@
+//! What the runtime adds to actix, and what a message costs on its way through a link.
+//!
+//! Each case runs in criterion, and once more in rounds of its own in which ours and the limit take
+//! turns. Those figures are printed as one line of JSON each: `figure` is ours and `limit` what it is
+//! held against, both in nanoseconds per message (the median round), and `ratio` the first by the second.
+#![allow(missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a benchmark measures real time
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::{Actor, Addr, Handler, Message};
+use bytes::BytesMut;
+use criterion::Criterion;
+use runtime::prelude::{Ears, Handle, Node, Patience, Pid, Process, Role, remote};
+use runtime::{Dialled, Hello, Lane, Link, Outgoing, Peer};
+use serde::{Deserialize, Serialize};
+use tokio::task::LocalSet;
+
+/// Messages told before the actor gets its turn.
+const BURST: u64 = 1000;
+const BURSTS: u64 = 300;
+const ASKS: u64 = 100_000;
+const ROUNDS: usize = 9;
+
+#[derive(Message)]
+#[rtype(result = "u64")]
+struct Add(u64);
+
+/// A hundred bytes for an actor elsewhere.
+#[derive(Serialize, Deserialize)]
+struct Parcel {
+    number: u64,
+    text: String,
+}
+remote! { Parcel = "bench/parcel" v1 -> u64 }
+
+struct Raw(u64);
+impl Actor for Raw {
+    type Context = actix::Context<Self>;
+}
+impl Handler<Add> for Raw {
+    type Result = u64;
+    fn handle(&mut self, Add(more): Add, _: &mut Self::Context) -> u64 {
+        self.0 = self.0.wrapping_add(more);
+        self.0
+    }
+}
+
+struct Ours(Rc<Cell<u64>>);
+impl Actor for Ours {
+    type Context = runtime::Context<Self>;
+}
+impl Process for Ours {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Parcel>(&[Role::Agent]);
+    }
+}
+impl Handler<Add> for Ours {
+    type Result = u64;
+    fn handle(&mut self, Add(more): Add, _: &mut Self::Context) -> u64 {
+        self.0.set(self.0.get().wrapping_add(more));
+        self.0.get()
+    }
+}
+impl Handler<Parcel> for Ours {
+    type Result = u64;
+    fn handle(&mut self, parcel: Parcel, _: &mut Self::Context) -> u64 {
+        self.0
+            .set(self.0.get() + black_box(parcel.text.len()) as u64 / 90);
+        parcel.number
+    }
+}
+
+fn node(name: &str, role: Role) -> Node {
+    Node::builder(name)
+        .role(role)
+        .accepts(&Role::ALL)
+        .seed(7)
+        .build()
+}
+
+/// One of ours on a node of its own.
+fn ours() -> (Node, Handle<Ours>) {
+    let node = node("node", Role::Master);
+    let handle = node.supervise("ours", runtime::Supervision::Stop, || Ours(Rc::default()));
+    (node, handle.unwrap())
+}
+
+async fn tell_raw(actor: &Addr<Raw>, bursts: u64) {
+    for _ in 0..bursts {
+        (0..BURST).for_each(|number| actor.do_send(Add(number)));
+        tokio::task::yield_now().await;
+    }
+    actor.send(Add(0)).await.unwrap();
+}
+
+async fn tell_ours(actor: &Handle<Ours>, bursts: u64) {
+    for _ in 0..bursts {
+        (0..BURST).for_each(|number| actor.tell(Add(number)).unwrap());
+        tokio::task::yield_now().await;
+    }
+    actor.ask(Add(0), Patience::WhileLinked).await.unwrap();
+}
+
+async fn ask_raw(actor: &Addr<Raw>, asks: u64) {
+    for number in 0..asks {
+        black_box(actor.send(Add(number)).await.unwrap());
+    }
+}
+
+async fn ask_ours(actor: &Handle<Ours>, asks: u64, patience: Patience) {
+    for number in 0..asks {
+        black_box(actor.ask(Add(number), patience).await.unwrap());
+    }
+}
+
+/// Two nodes on this thread, and both ends of a link whose bytes the bench moves itself.
+struct Across {
+    sender: Node,
+    ends: [Link; 2],
+    actor: Pid,
+    handle: Handle<Ours>,
+    buffers: [BytesMut; 2],
+}
+
+impl Across {
+    fn new() -> Self {
+        let (sender, (receiver, handle)) = (node("sender", Role::Agent), ours());
+        let attach = |here: &Node, there: &Node, dialled| {
+            let (id, role) = (there.id().clone(), there.role());
+            let peer = Peer {
+                node: id,
+                role,
+                address: String::new(),
+            };
+            here.attach(peer, Hello::decode(&there.hello()).unwrap(), dialled)
+                .unwrap()
+        };
+        let ends = [
+            attach(&sender, &receiver, Dialled::ByUs),
+            attach(&receiver, &sender, Dialled::ByThem),
+        ];
+        Self {
+            actor: handle.pid(),
+            sender,
+            ends,
+            handle,
+            buffers: Default::default(),
+        }
+    }
+
+    /// From `tell` through the sender's buffer and the receiver's frames into the actor.
+    async fn tell(&mut self, bursts: u64) {
+        let [from, to] = &self.ends;
+        let [taken, arrived] = &mut self.buffers;
+        for _ in 0..bursts {
+            for number in 0..BURST {
+                let text = black_box("x").repeat(90);
+                self.sender
+                    .tell(&self.actor, Parcel { number, text })
+                    .unwrap();
+            }
+            assert_eq!(
+                from.outgoing(Lane::Ordinary, taken, 1 << 20).await,
+                Outgoing::Batch
+            );
+            std::mem::swap(taken, arrived); // What a transport's writer and reader do is not ours.
+            to.deliver(arrived).unwrap();
+            tokio::task::yield_now().await;
+        }
+        self.handle
+            .ask(Add(0), Patience::WhileLinked)
+            .await
+            .unwrap();
+    }
+}
+
+/// Nanoseconds per message.
+async fn timed(messages: u64, work: impl Future<Output = ()>) -> f64 {
+    let start = Instant::now();
+    work.await;
+    start.elapsed().as_nanos() as f64 / messages as f64
+}
+
+fn median(mut rounds: Vec<f64>) -> f64 {
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
+
+fn print(figure_name: &str, figure: f64, limit: f64, parameters: &str) {
+    let ratio = figure / limit;
+    println!(
+        r#"{{"bench":"runtime/{figure_name}","figure":{figure:.1},"unit":"ns/message","limit":{limit:.1},"ratio":{ratio:.3},"parameters":{parameters:?}}}"#
+    );
+}
+
+async fn side_by_side() {
+    let (raw, (_node, actor)) = (Raw(0).start(), ours());
+    let second = Patience::For(Duration::from_secs(1));
+    let mut across = Across::new();
+    let (mut tells, mut asks) = ([vec![], vec![]], [vec![], vec![], vec![]]);
+    let mut parcels = vec![];
+    for _ in 0..ROUNDS {
+        tells[0].push(timed(BURST * BURSTS, tell_ours(&actor, BURSTS)).await);
+        tells[1].push(timed(BURST * BURSTS, tell_raw(&raw, BURSTS)).await);
+        asks[0].push(timed(ASKS, ask_ours(&actor, ASKS, Patience::WhileLinked)).await);
+        asks[1].push(timed(ASKS, ask_raw(&raw, ASKS)).await);
+        asks[2].push(timed(ASKS, ask_ours(&actor, ASKS, second)).await);
+        parcels.push(timed(BURST * BURSTS, across.tell(BURSTS)).await);
+    }
+    let [ours, raw] = tells.map(median);
+    print(
+        "local_tell",
+        ours,
+        raw,
+        "Handle::tell by actix do_send, one thread, bursts of 1000",
+    );
+    let [ours, raw, patient] = asks.map(median);
+    print(
+        "local_ask",
+        ours,
+        raw,
+        "Handle::ask while linked by actix send, one thread, one at a time",
+    );
+    print(
+        "local_ask_patient",
+        patient,
+        raw,
+        "Handle::ask with one second by actix send, one thread",
+    );
+    let parameters =
+        "100 bytes: making, tell, encode, buffer, decode, dispatch, handle; limit is the design's";
+    print("link_tell", median(parcels), 200.0, parameters);
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    LocalSet::new().block_on(&runtime, side_by_side());
+
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(1))
+        .warm_up_time(Duration::from_millis(200))
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("local");
+    let local = LocalSet::new();
+    let (raw, (_node, actor)) = local.block_on(&runtime, async { (Raw(0).start(), ours()) });
+    group.bench_function("tell 1000", |b| {
+        b.iter(|| local.block_on(&runtime, tell_ours(&actor, 1)))
+    });
+    group.bench_function("actix do_send 1000", |b| {
+        b.iter(|| local.block_on(&runtime, tell_raw(&raw, 1)))
+    });
+    let linked = Patience::WhileLinked;
+    group.bench_function("ask", |b| {
+        b.iter(|| local.block_on(&runtime, ask_ours(&actor, 1, linked)))
+    });
+    group.bench_function("actix send", |b| {
+        b.iter(|| local.block_on(&runtime, ask_raw(&raw, 1)))
+    });
+    group.finish();
+    criterion.final_summary();
+}
