@@ -4,7 +4,15 @@
 //! turns. Those figures are printed as one line of JSON each: `figure` is ours and `limit` what it is
 //! held against, both in nanoseconds per message (the median round), and `ratio` the first by the second.
 #![allow(missing_docs)]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a benchmark measures real time
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it measures real time"
+)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a bench that cannot go on has nothing to measure"
+)]
 
 use std::cell::Cell;
 use std::hint::black_box;

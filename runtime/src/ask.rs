@@ -14,7 +14,7 @@ use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Message};
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, Instant, Sleep};
+use crate::clock::{Clock, Deadline, Sleep};
 use crate::lock;
 
 /// How long an asker waits.
@@ -92,9 +92,8 @@ impl From<TellError> for AskError {
 #[must_use = "the question is sent, but its reply is lost unless awaited"]
 pub struct Asking<R> {
     source: Source<R>,
-    clock: Clock,
-    patience: Patience,
-    asked: Instant,
+    /// The patience and when it ends.
+    patience: Option<(Duration, Deadline)>,
     sleep: Option<Sleep>,
     /// Runs when the wait is over, to forget a question that crossed a link.
     forget: Option<Forget>,
@@ -109,8 +108,13 @@ enum Source<R> {
 }
 
 impl<R> Asking<R> {
-    pub(crate) fn failed(clock: &Clock, error: AskError) -> Self {
-        Self::with(clock, Patience::WhileLinked, Source::Failed(error), None)
+    pub(crate) fn failed(error: AskError) -> Self {
+        Self {
+            source: Source::Failed(error),
+            patience: None,
+            sleep: None,
+            forget: None,
+        }
     }
 
     pub(crate) fn local(clock: &Clock, patience: Patience, reply: oneshot::Receiver<R>) -> Self {
@@ -127,15 +131,13 @@ impl<R> Asking<R> {
     }
 
     fn with(clock: &Clock, patience: Patience, source: Source<R>, forget: Option<Forget>) -> Self {
-        let asked = match patience {
-            Patience::For(_) => clock.now(),
-            Patience::WhileLinked => Instant::default(),
+        let patience = match patience {
+            Patience::For(after) => Some((after, clock.deadline(after))),
+            Patience::WhileLinked => None,
         };
         Self {
             source,
-            clock: clock.clone(),
             patience,
-            asked,
             sleep: None,
             forget,
         }
@@ -159,12 +161,10 @@ impl<R> Future for Asking<R> {
         if answer.is_ready() {
             return answer;
         }
-        let Patience::For(after) = this.patience else {
+        let Some((after, deadline)) = this.patience else {
             return Poll::Pending;
         };
-        let sleep = this
-            .sleep
-            .get_or_insert_with(|| this.clock.sleep_until(this.asked + after));
+        let sleep = this.sleep.get_or_insert_with(|| deadline.sleep());
         match Pin::new(sleep).poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(AskError::Late { after })),
             Poll::Pending => Poll::Pending,

@@ -23,6 +23,8 @@ const REHEARSAL_START: i64 = 1_767_225_600_000_000_000;
 const QUIET_TURNS: u32 = 64;
 /// Turns after which `settle` gives up on a system that never becomes quiet.
 const SETTLE_TURNS_MAX: u32 = 1_000_000;
+/// A deadline further away than the machine can count is this far away: thirty years.
+const DEADLINE_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 thread_local! {
     /// How often anything moved on this thread: an actor ran or a link carried something.
@@ -121,6 +123,16 @@ impl Clock {
     /// Ready at this time; at once if it has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         self.sleep(at - self.now())
+    }
+
+    /// The machine's own name for the time this far from now; reading the clock is dear, and this does it once.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clocks"
+    )]
+    pub(crate) fn deadline(&self, after: Duration) -> Deadline {
+        let now = tokio::time::Instant::now();
+        Deadline(now.checked_add(after).unwrap_or(now + DEADLINE_MAX))
     }
 
     /// What the future gives, or [`Late`] if it gives nothing within this long.
@@ -250,6 +262,18 @@ impl Add<Duration> for Timestamp {
             self.0
                 .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
         )
+    }
+}
+
+/// A time at which patience ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(tokio::time::Instant);
+
+impl Deadline {
+    /// Ready then.
+    #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
+    pub(crate) fn sleep(self) -> Sleep {
+        Sleep(Box::pin(tokio::time::sleep_until(self.0)))
     }
 }
 

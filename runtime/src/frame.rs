@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a letter up to its body.
+/// Writes a letter up to its body. Its fixed parts go in as one piece each: this runs for every message.
 #[inline]
 pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
     let kind = if letter.correlation.is_some() {
@@ -288,18 +288,22 @@ pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
     } else {
         0
     };
-    buffer.put_u8(kind | lane);
-    buffer.put_u32(letter.id);
-    buffer.put_u16(letter.version);
-    buffer.put_u64(letter.to.incarnation);
+    let mut head = [0; 15];
+    head[0] = kind | lane;
+    head[1..5].copy_from_slice(&letter.id.to_be_bytes());
+    head[5..7].copy_from_slice(&letter.version.to_be_bytes());
+    head[7..].copy_from_slice(&letter.to.incarnation.to_be_bytes());
+    buffer.put_slice(&head);
     if letter.to.incarnation == 0 {
         write_text(letter.to.name, buffer);
     }
     match letter.from {
         None => buffer.put_u64(0),
         Some(from) => {
-            buffer.put_u64(from.actor.incarnation);
-            buffer.put_u64(from.epoch);
+            let mut head = [0; 16];
+            head[..8].copy_from_slice(&from.actor.incarnation.to_be_bytes());
+            head[8..].copy_from_slice(&from.epoch.to_be_bytes());
+            buffer.put_slice(&head);
             write_text(from.actor.name, buffer);
         }
     }

@@ -42,18 +42,18 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<(), (M, TellError)>
+    ) -> Result<(), (M, Unwanted)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
         if let Err(unwanted) = self.meter.reserve() {
-            return Err((message, unwanted.into()));
+            return Err((message, unwanted));
         }
         postmarked(origin, || self.address.do_send(message)).map_err(|error| {
             self.meter.unreserve();
-            (error.into_inner(), TellError::Gone)
+            (error.into_inner(), Unwanted::Gone)
         })
     }
 
@@ -76,18 +76,18 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, TellError)>
+    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
         if let Err(unwanted) = self.meter.reserve() {
-            return Err((message, unwanted.into()));
+            return Err((message, unwanted));
         }
         postmarked(origin, || self.address.send(message)).map_err(|error| {
             self.meter.unreserve();
-            (error.into_inner(), TellError::Gone)
+            (error.into_inner(), Unwanted::Gone)
         })
     }
 }
@@ -178,8 +178,8 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
     {
         match self.seat.first.tell(message, None) {
             Ok(()) => Ok(()),
-            Err((message, TellError::Gone)) => self.tell_later(message),
-            Err((_, error)) => Err(error),
+            Err((message, Unwanted::Gone)) => self.tell_later(message),
+            Err((_, Unwanted::Full)) => Err(TellError::Full),
         }
     }
 
@@ -192,7 +192,9 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
     {
         let later = self.seat.later.load();
         let later = later.as_ref().ok_or(TellError::Gone)?;
-        later.tell(message, None).map_err(|(_, error)| error)
+        later
+            .tell(message, None)
+            .map_err(|(_, unwanted)| unwanted.into())
     }
 
     /// Asks a question. It is sent now, in order with everything told before, and dropping the returned
@@ -205,15 +207,15 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         M::Result: Send,
     {
         let asked = match self.seat.first.ask(message, None) {
-            Err((message, TellError::Gone)) => match &*self.seat.later.load() {
-                Some(later) => later.ask(message, None).map_err(|(_, error)| error),
-                None => Err(TellError::Gone),
+            Err((message, Unwanted::Gone)) => match &*self.seat.later.load() {
+                Some(later) => later.ask(message, None).map_err(|(_, unwanted)| unwanted),
+                None => Err(Unwanted::Gone),
             },
-            asked => asked.map_err(|(_, error)| error),
+            asked => asked.map_err(|(_, unwanted)| unwanted),
         };
         match asked {
             Ok(reply) => Asking::local(self.seat.node.clock(), patience.into(), reply),
-            Err(error) => Asking::failed(self.seat.node.clock(), error.into()),
+            Err(unwanted) => Asking::failed(TellError::from(unwanted).into()),
         }
     }
 

@@ -333,7 +333,7 @@ impl Connection {
             ),
             Err(error) => {
                 self.forget(correlation);
-                Asking::failed(node.clock(), error)
+                Asking::failed(error)
             }
         }
     }
@@ -355,7 +355,7 @@ impl Connection {
         });
         let correlation = node.next_correlation();
         if let Err(error) = self.expect(correlation, on_reply) {
-            return Asking::failed(node.clock(), error);
+            return Asking::failed(error);
         }
         self.write_plain(&Frame::Find { correlation, name });
         Asking::remote(

@@ -62,12 +62,12 @@ impl Node {
             };
             return match asked {
                 Ok(reply) => Asking::local(self.clock(), patience, reply),
-                Err(error) => Asking::failed(self.clock(), error.into()),
+                Err(error) => Asking::failed(error.into()),
             };
         }
         match self.connection(to.node()) {
             Some(connection) => connection.ask(self, to, &message, patience),
-            None => Asking::failed(self.clock(), AskError::Gone),
+            None => Asking::failed(AskError::Gone),
         }
     }
 

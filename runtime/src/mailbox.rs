@@ -250,7 +250,10 @@ thread_local! {
 
 /// Runs `send`, whose message will carry that it took a place, and where it came from.
 #[inline]
-pub(crate) fn postmarked<T>(origin: Option<Arc<Sender>>, send: impl FnOnce() -> T) -> T {
+pub(crate) fn postmarked<T, E>(
+    origin: Option<Arc<Sender>>,
+    send: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     match origin {
         None => POSTMARK.set(Postmark::Counted),
         Some(origin) => {
@@ -258,17 +261,31 @@ pub(crate) fn postmarked<T>(origin: Option<Arc<Sender>>, send: impl FnOnce() -> 
             POSTMARK.set(Postmark::FromLink);
         }
     }
-    let result = send();
-    if POSTMARK.replace(Postmark::None) == Postmark::FromLink {
-        ORIGIN.set(None); // The queue was closed and nothing was packed.
-    }
-    result
+    send().inspect_err(|_| wipe()) // The queue was closed and nothing was packed.
 }
 
+#[cold]
+fn wipe() {
+    POSTMARK.set(Postmark::None);
+    ORIGIN.set(None);
+}
+
+/// The message of a letter, and whether it took a place.
+enum Content<M> {
+    Counted(M),
+    Uncounted(M),
+    Taken,
+}
+
+/// A message from this node.
 struct Letter<M: Message> {
-    message: Option<M>,
+    content: Content<M>,
     asker: Option<OneshotSender<M::Result>>,
-    counted: bool,
+}
+
+/// A message that came from a link.
+struct Parcel<M: Message> {
+    letter: Letter<M>,
     origin: Option<Arc<Sender>>,
 }
 
@@ -280,18 +297,21 @@ where
 {
     #[inline]
     fn pack(message: M, asker: Option<OneshotSender<M::Result>>) -> Envelope<A> {
-        let postmark = POSTMARK.replace(Postmark::None);
-        let origin = match postmark {
-            Postmark::FromLink => ORIGIN.take(),
-            Postmark::None | Postmark::Counted => None,
+        let content = match POSTMARK.replace(Postmark::None) {
+            Postmark::Counted => Content::Counted(message),
+            Postmark::None => Content::Uncounted(message),
+            Postmark::FromLink => {
+                let letter = Letter {
+                    content: Content::Counted(message),
+                    asker,
+                };
+                return Envelope::with_proxy(Box::new(Parcel {
+                    letter,
+                    origin: ORIGIN.take(),
+                }));
+            }
         };
-        let counted = postmark != Postmark::None;
-        Envelope::with_proxy(Box::new(Letter {
-            message: Some(message),
-            asker,
-            counted,
-            origin,
-        }))
+        Envelope::with_proxy(Box::new(Letter { content, asker }))
     }
 }
 
@@ -301,21 +321,36 @@ where
     M: Message + Send + 'static,
     M::Result: Send,
 {
+    #[inline]
     fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
-        let Some(message) = self.message.take() else {
-            return;
+        let message = match std::mem::replace(&mut self.content, Content::Taken) {
+            Content::Counted(message) => {
+                ctx.meter.taken();
+                message
+            }
+            Content::Uncounted(message) => message,
+            Content::Taken => return,
         };
-        if self.counted {
-            ctx.meter.taken();
-        }
         ctx.spend();
-        let timed = ctx.counts.count::<M>(&ctx.meter).then(|| ctx.clock().now());
-        ctx.sender = self.origin.take();
+        let timed = ctx.counts.count::<M>(&ctx.meter);
+        let start = timed.then(|| ctx.clock().now());
         actor.handle(message, ctx).handle(ctx, self.asker.take());
-        ctx.sender = None;
-        if let Some(start) = timed {
+        if let Some(start) = start {
             ctx.meter.record(ctx.clock().now() - start);
         }
+    }
+}
+
+impl<A, M> EnvelopeProxy<A> for Parcel<M>
+where
+    A: Actor<Context = Context<A>> + Handler<M>,
+    M: Message + Send + 'static,
+    M::Result: Send,
+{
+    fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
+        ctx.sender = self.origin.take();
+        self.letter.handle(actor, ctx);
+        ctx.sender = None;
     }
 }
 

@@ -210,7 +210,7 @@ where
 {
     incarnation::<A>(to)?
         .tell(message, None)
-        .map_err(|(_, error)| error)
+        .map_err(|(_, unwanted)| unwanted.into())
 }
 
 fn ask_inside<A, M>(
@@ -223,7 +223,7 @@ where
 {
     incarnation::<A>(to)?
         .ask(message, None)
-        .map_err(|(_, error)| error)
+        .map_err(|(_, unwanted)| unwanted.into())
 }
 
 fn hear<A, M>(
@@ -271,11 +271,11 @@ where
     match answer {
         None => to
             .tell(message, Some(origin))
-            .map_err(|(_, error)| Unheard::Told(error)),
+            .map_err(|(_, unwanted)| Unheard::Told(unwanted.into())),
         Some(answer) => {
             let reply = to
                 .ask(message, Some(origin))
-                .map_err(|(_, error)| Unheard::Told(error))?;
+                .map_err(|(_, unwanted)| Unheard::Told(unwanted.into()))?;
             answer.when_ready::<M::Result, R>(reply);
             Ok(())
         }

@@ -42,7 +42,9 @@ impl Server {
         let accepting = endpoint.clone();
         tokio::spawn(async move {
             while let Some(incoming) = accepting.accept().await {
-                let Ok(connection) = incoming.await else { continue };
+                let Ok(connection) = incoming.await else {
+                    continue;
+                };
                 tokio::spawn(async move {
                     while let Ok((send, receive)) = connection.accept_bi().await {
                         tokio::spawn(serve(send, receive));
@@ -119,8 +121,13 @@ impl Client {
         let socket = config::socket((address.ip(), 0).into(), options.socket_buffer)?;
         let setup = config::endpoint(identity, [1; 32])?;
         let endpoint = quinn::Endpoint::new(setup, None, socket, Arc::new(TokioRuntime))?;
-        let connection = endpoint.connect_with(client, address, &server_name(role))?.await?;
-        Ok(Self { connection, _endpoint: endpoint })
+        let connection = endpoint
+            .connect_with(client, address, &server_name(role))?
+            .await?;
+        Ok(Self {
+            connection,
+            _endpoint: endpoint,
+        })
     }
 
     /// Sends `frame` `count` times, in writes of up to [`BATCH_MAX`] bytes, and returns when the server has seen all.

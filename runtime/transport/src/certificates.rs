@@ -42,7 +42,7 @@ impl Authority {
     /// Makes a new authority, in memory only: [`Authority::save`] keeps it.
     pub fn create() -> Result<Self, CertificateError> {
         let key = KeyPair::generate().map_err(CertificateError::crypto)?;
-        let certificate = authority_params()
+        let certificate = authority_params(&key)
             .self_signed(&key)
             .map_err(CertificateError::crypto)?;
         Ok(Self {
@@ -107,7 +107,7 @@ impl Authority {
         let subject =
             Subject::new(role, name).map_err(|reason| CertificateError::Name { reason })?;
         let key = KeyPair::generate().map_err(CertificateError::crypto)?;
-        let issuer = Issuer::new(authority_params(), &self.key);
+        let issuer = Issuer::new(authority_params(&self.key), &self.key);
         let certificate = node_params(&subject)?
             .signed_by(&key, &issuer)
             .map_err(CertificateError::crypto)?;
@@ -253,13 +253,21 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The same for every authority this program makes, so that a kept one can be used again from its key alone.
-fn authority_params() -> CertificateParams {
+/// What an authority's certificate says. It follows from the key alone, so that a kept authority can be used again; and
+/// no two have the same name, so that a certificate of another one is recognised as that and not as a forgery.
+fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
+    let number: String = params
+        .key_identifier(key)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "meros cluster authority");
+    params.distinguished_name.push(
+        DnType::CommonName,
+        format!("meros cluster authority {number}"),
+    );
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = rcgen::date_time_ymd(1975, 1, 1);

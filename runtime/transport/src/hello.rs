@@ -16,7 +16,10 @@ pub(crate) fn framed(node: &Node) -> Vec<u8> {
 pub(crate) fn length(prefix: [u8; 4]) -> Result<usize, String> {
     let length = u32::from_be_bytes(prefix) as usize;
     if length > Hello::LENGTH_MAX {
-        return Err(format!("hello of {length} bytes, expected at most {}", Hello::LENGTH_MAX));
+        return Err(format!(
+            "hello of {length} bytes, expected at most {}",
+            Hello::LENGTH_MAX
+        ));
     }
     Ok(length)
 }

@@ -12,6 +12,8 @@ pub mod certificates;
 mod hello;
 mod lanes;
 mod quic;
+#[cfg(test)]
+mod testing;
 pub mod unix;
 
 pub use backoff::Backoff;

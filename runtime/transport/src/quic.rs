@@ -12,6 +12,7 @@ mod dial;
 mod handshake;
 mod reset;
 mod session;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,9 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use quinn::{ClientConfig, Connection, TokioRuntime, VarInt};
+use quinn::{ClientConfig, Connection, VarInt};
 use rand::RngCore;
 use runtime::{ConnectError, Dialer, Node, NodeId, Peer};
+use tasks::Tasks;
 use tokio::sync::Notify;
 
 use crate::certificates::Identity;
@@ -62,6 +64,7 @@ pub(crate) struct Shared {
     endpoint: quinn::Endpoint,
     client: ClientConfig,
     home: tokio::runtime::Handle,
+    tasks: Arc<Tasks>,
     state: Mutex<State>,
     /// A connection was removed from the state.
     parted: Notify,
@@ -91,12 +94,16 @@ impl Endpoint {
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
-        let home = tokio::runtime::Handle::try_current()
-            .map_err(|error| BindError::Socket { address, source: io::Error::other(error) })?;
+        let home = tokio::runtime::Handle::try_current().map_err(|error| BindError::Socket {
+            address,
+            source: io::Error::other(error),
+        })?;
         let subject = identity.subject();
         if subject.name != node.id().name() || subject.role != node.role() {
             let (role, name) = (node.role(), node.id().name());
-            return Err(BindError::identity(format!("{subject} is not the node's: expected meros://{role}/{name}")));
+            return Err(BindError::identity(format!(
+                "{subject} is not the node's: expected meros://{role}/{name}"
+            )));
         }
         let options = options.checked();
         let server = config::server(identity, &options, node.clock())?;
@@ -105,7 +112,8 @@ impl Endpoint {
         node.rng().fill_bytes(&mut seed);
         let setup = config::endpoint(identity, seed)?;
         let socket = config::socket(address, options.socket_buffer)?;
-        let endpoint = quinn::Endpoint::new(setup, Some(server), socket, Arc::new(TokioRuntime))
+        let tasks = Arc::new(Tasks::on(home.clone()));
+        let endpoint = quinn::Endpoint::new(setup, Some(server), socket, tasks.clone())
             .map_err(|source| BindError::Socket { address, source })?;
         let shared = Arc::new(Shared {
             node: node.clone(),
@@ -113,6 +121,7 @@ impl Endpoint {
             endpoint,
             client,
             home,
+            tasks,
             state: Mutex::default(),
             parted: Notify::new(),
         });
@@ -124,7 +133,10 @@ impl Endpoint {
     /// Where the node can be reached: the address bound, with the port the system chose.
     pub fn address(&self) -> Result<SocketAddr, BindError> {
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.shared.endpoint.local_addr().map_err(|source| BindError::Socket { address, source })
+        self.shared
+            .endpoint
+            .local_addr()
+            .map_err(|source| BindError::Socket { address, source })
     }
 
     /// How many links stand.
@@ -134,21 +146,31 @@ impl Endpoint {
     }
 
     /// Waits until the links that the node has closed have handed over what was written before, at most the
-    /// options' `farewell_timeout`; then ends whatever is left. To be called after the node's shutdown.
+    /// options' `farewell_timeout`; then ends whatever is left, and gives the port back. To be called after the node's
+    /// shutdown.
     pub async fn close(self) {
         let shared = &self.shared;
         shared.endpoint.set_server_config(None);
-        let clock = shared.node.clock();
+        let clock = shared.node.clock().clone();
         let farewell = shared.options.farewell_timeout;
         let _ = clock.timeout(farewell, shared.all_parted()).await; // late ones are cut off
-        shared.endpoint.close(Closing::Farewell.code(), b"the node shut down");
+        shared
+            .endpoint
+            .close(Closing::Farewell.code(), b"the node shut down");
         let _ = clock.timeout(farewell, shared.endpoint.wait_idle()).await; // peers time out instead
+        let driver = shared.tasks.driver();
+        drop(self);
+        if let Some(driver) = driver {
+            let _ = clock.timeout(farewell, driver).await; // the port is given back later
+        }
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.shared.endpoint.close(Closing::Farewell.code(), b"the node shut down");
+        self.shared
+            .endpoint
+            .close(Closing::Farewell.code(), b"the node shut down");
     }
 }
 
@@ -161,31 +183,50 @@ impl Shared {
     fn linked_at(&self, address: SocketAddr) -> Option<Peer> {
         let state = self.state();
         let linked = state.linked.get(&address)?;
-        linked.connection.close_reason().is_none().then(|| linked.peer.clone())
+        linked
+            .connection
+            .close_reason()
+            .is_none()
+            .then(|| linked.peer.clone())
     }
 
     /// Who is linked under this name and role, wherever; the peer's certificate has shown both.
     fn linked_as(&self, wanted: impl Fn(&Peer) -> bool) -> Option<Peer> {
         let state = self.state();
-        let mut open = state.linked.values().filter(|linked| linked.connection.close_reason().is_none());
-        open.find(|linked| wanted(&linked.peer)).map(|linked| linked.peer.clone())
+        let mut open = state
+            .linked
+            .values()
+            .filter(|linked| linked.connection.close_reason().is_none());
+        open.find(|linked| wanted(&linked.peer))
+            .map(|linked| linked.peer.clone())
     }
 
     /// A connection became a link. If an earlier start of that node was linked at the same address, that one is dead:
     /// two nodes cannot have the same socket.
     fn joined(&self, address: SocketAddr, peer: &Peer, connection: &Connection) {
-        let linked = Linked { peer: peer.clone(), connection: connection.clone() };
+        let linked = Linked {
+            peer: peer.clone(),
+            connection: connection.clone(),
+        };
         let before = self.state().linked.insert(address, linked);
-        if let Some(before) = before.filter(|before| before.connection.stable_id() != connection.stable_id()) {
+        if let Some(before) =
+            before.filter(|before| before.connection.stable_id() != connection.stable_id())
+        {
             let reason = format!("{} has taken its place", peer.node);
-            before.connection.close(Closing::Superseded.code(), reason.as_bytes());
+            before
+                .connection
+                .close(Closing::Superseded.code(), reason.as_bytes());
         }
     }
 
     /// A connection has ended.
     fn parted(&self, address: SocketAddr, connection: &Connection) {
         let mut state = self.state();
-        if state.linked.get(&address).is_some_and(|linked| linked.connection.stable_id() == connection.stable_id()) {
+        if state
+            .linked
+            .get(&address)
+            .is_some_and(|linked| linked.connection.stable_id() == connection.stable_id())
+        {
             state.linked.remove(&address);
         }
         drop(state);
@@ -211,7 +252,11 @@ impl Shared {
     fn turn_over(&self, address: SocketAddr, turn: Arc<tokio::sync::Mutex<()>>) {
         let mut state = self.state();
         drop(turn);
-        if state.turns.get(&address).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+        if state
+            .turns
+            .get(&address)
+            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+        {
             state.turns.remove(&address);
         }
     }
@@ -270,7 +315,9 @@ pub enum BindError {
 
 impl BindError {
     fn identity(reason: impl Into<String>) -> Self {
-        Self::Identity { reason: reason.into() }
+        Self::Identity {
+            reason: reason.into(),
+        }
     }
 }
 

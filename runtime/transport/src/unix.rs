@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use runtime::{AttachError, ConnectError, Dialled, Dialer, Hello, Link, Node, Peer, Role};
+use runtime::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Node, Peer, Role};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -49,7 +49,10 @@ impl Listener {
         let path = path.into();
         check_length(&path)?;
         clear_the_way(&path)?;
-        let failed = |source| UnixError::Io { path: path.clone(), source };
+        let failed = |source| UnixError::Io {
+            path: path.clone(),
+            source,
+        };
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let accepting = tokio::spawn(accept(node, listener, roles.to_vec()));
@@ -84,7 +87,10 @@ impl Dialling {
     /// Installs itself as the node's dialer. Call it on the thread where the node's links shall be served.
     #[must_use = "dropping it ends the dialling"]
     pub fn install(node: &Node) -> Self {
-        let inner = Arc::new(Inner { node: node.clone(), home: tokio::runtime::Handle::current() });
+        let inner = Arc::new(Inner {
+            node: node.clone(),
+            home: tokio::runtime::Handle::current(),
+        });
         node.set_dialer(Arc::new(UnixDialer(Arc::downgrade(&inner))));
         Self { _inner: inner }
     }
@@ -109,10 +115,18 @@ impl Dialer for UnixDialer {
 /// Connects to the node that listens at `path`.
 pub(crate) async fn dial(node: Node, path: PathBuf) -> Result<Peer, ConnectError> {
     let address = format!("{SCHEME}{}", path.display());
-    let refused = |reason: String| ConnectError::Refused { address: address.clone(), reason };
-    let unreachable = |reason: String| ConnectError::Unreachable { address: address.clone(), reason };
+    let refused = |reason: String| ConnectError::Refused {
+        address: address.clone(),
+        reason,
+    };
+    let unreachable = |reason: String| ConnectError::Unreachable {
+        address: address.clone(),
+        reason,
+    };
     check_length(&path).map_err(|error| refused(error.to_string()))?;
-    let stream = UnixStream::connect(&path).await.map_err(|error| unreachable(error.to_string()))?;
+    let stream = UnixStream::connect(&path)
+        .await
+        .map_err(|error| unreachable(error.to_string()))?;
     let greeting = greet_listener(&node, stream, &address);
     match node.clock().timeout(HELLO_TIMEOUT, greeting).await {
         Err(late) => Err(unreachable(late.to_string())),
@@ -138,12 +152,20 @@ impl From<io::Error> for Unlinked {
     }
 }
 
-async fn greet_listener(node: &Node, stream: UnixStream, address: &str) -> Result<Session, Unlinked> {
+async fn greet_listener(
+    node: &Node,
+    stream: UnixStream,
+    address: &str,
+) -> Result<Session, Unlinked> {
     check_user(&stream).map_err(Unlinked::Refused)?;
     let (mut chunks, writer) = chunk::split(stream);
     writer.write(Kind::Hello, &[], &node.hello()).await?;
     let hello = hear_hello(&mut chunks).await?;
-    let peer = Peer { node: hello.node.clone(), role: hello.role, address: address.to_owned() };
+    let peer = Peer {
+        node: hello.node.clone(),
+        role: hello.role,
+        address: address.to_owned(),
+    };
     match node.attach(peer, hello, Dialled::ByUs) {
         Ok(link) => Ok(Session::new(node.clone(), link, chunks, writer)),
         Err(error) => refuse(&writer, error.to_string()).await,
@@ -151,9 +173,14 @@ async fn greet_listener(node: &Node, stream: UnixStream, address: &str) -> Resul
 }
 
 async fn accept(node: Node, listener: UnixListener, roles: Vec<Role>) {
-    let (roles, greeting) = (Arc::<[Role]>::from(roles), Arc::new(Semaphore::new(HELLOS_MAX)));
+    let (roles, greeting) = (
+        Arc::<[Role]>::from(roles),
+        Arc::new(Semaphore::new(HELLOS_MAX)),
+    );
     loop {
-        let Ok(permit) = greeting.clone().acquire_owned().await else { return };
+        let Ok(permit) = greeting.clone().acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -168,8 +195,12 @@ async fn accept(node: Node, listener: UnixListener, roles: Vec<Role>) {
             let greeted = greet_dialler(&node, stream, &roles);
             match node.clock().timeout(HELLO_TIMEOUT, greeted).await {
                 Ok(Ok(session)) => drop(tokio::spawn(session.run())),
-                Ok(Err(Unlinked::Lost(reason))) => tracing::debug!(reason, "a Unix connection ended unfinished"),
-                Ok(Err(Unlinked::Refused(reason))) => tracing::warn!(reason, "refused a Unix connection"),
+                Ok(Err(Unlinked::Lost(reason))) => {
+                    tracing::debug!(reason, "a Unix connection ended unfinished")
+                }
+                Ok(Err(Unlinked::Refused(reason))) => {
+                    tracing::warn!(reason, "refused a Unix connection")
+                }
                 Err(late) => tracing::debug!(%late, "gave up on a Unix connection"),
             }
             drop(permit);
@@ -177,7 +208,11 @@ async fn accept(node: Node, listener: UnixListener, roles: Vec<Role>) {
     }
 }
 
-async fn greet_dialler(node: &Node, stream: UnixStream, roles: &[Role]) -> Result<Session, Unlinked> {
+async fn greet_dialler(
+    node: &Node,
+    stream: UnixStream,
+    roles: &[Role],
+) -> Result<Session, Unlinked> {
     let known = check_user(&stream);
     let (mut chunks, writer) = chunk::split(stream);
     if let Err(reason) = known {
@@ -189,9 +224,17 @@ async fn greet_dialler(node: &Node, stream: UnixStream, roles: &[Role]) -> Resul
         Err(lost) => return Err(lost),
     };
     if !roles.contains(&hello.role) {
-        return refuse(&writer, AttachError::WrongRole { role: hello.role }.to_string()).await;
+        return refuse(
+            &writer,
+            AttachError::WrongRole { role: hello.role }.to_string(),
+        )
+        .await;
     }
-    let peer = Peer { node: hello.node.clone(), role: hello.role, address: String::new() };
+    let peer = Peer {
+        node: hello.node.clone(),
+        role: hello.role,
+        address: String::new(),
+    };
     let link: Link = match node.attach(peer, hello, Dialled::ByThem) {
         Ok(link) => link,
         Err(error) => return refuse(&writer, error.to_string()).await,
@@ -207,9 +250,15 @@ async fn greet_dialler(node: &Node, stream: UnixStream, roles: &[Role]) -> Resul
 async fn hear_hello(chunks: &mut Chunks) -> Result<Hello, Unlinked> {
     let garbled = |reason: String| Unlinked::Refused(format!("hello cannot be read: {reason}"));
     match chunks.next().await {
-        Ok(Some((Kind::Hello, hello))) => Hello::decode(&hello).map_err(|error| garbled(error.reason)),
-        Ok(Some((Kind::Farewell, reason))) => Err(Unlinked::Refused(String::from_utf8_lossy(&reason).into_owned())),
-        Ok(Some((kind, _))) => Err(garbled(format!("the first chunk is {kind:?}, expected a hello"))),
+        Ok(Some((Kind::Hello, hello))) => {
+            Hello::decode(&hello).map_err(|error| garbled(error.reason))
+        }
+        Ok(Some((Kind::Farewell, reason))) => Err(Unlinked::Refused(
+            String::from_utf8_lossy(&reason).into_owned(),
+        )),
+        Ok(Some((kind, _))) => Err(garbled(format!(
+            "the first chunk is {kind:?}, expected a hello"
+        ))),
         Ok(None) => Err(Unlinked::Lost("closed before the hello".into())),
         Err(chunk::Unread::Garbled(reason)) => Err(garbled(reason)),
         Err(chunk::Unread::Lost(error)) => Err(error.into()),
@@ -223,25 +272,37 @@ async fn refuse(writer: &Writer, reason: String) -> Result<Session, Unlinked> {
 
 /// Is the other end run by our own user, or by root?
 fn check_user(stream: &UnixStream) -> Result<(), String> {
-    let theirs = stream.peer_cred().map_err(|error| format!("the peer's user is unknown: {error}"))?.uid();
+    let theirs = stream
+        .peer_cred()
+        .map_err(|error| format!("the peer's user is unknown: {error}"))?
+        .uid();
     let ours = nix::unistd::geteuid().as_raw();
     if theirs == ours || theirs == 0 {
         return Ok(());
     }
-    Err(format!("the peer is run by user {theirs}, expected {ours} or root"))
+    Err(format!(
+        "the peer is run by user {theirs}, expected {ours} or root"
+    ))
 }
 
 fn check_length(path: &Path) -> Result<(), UnixError> {
     match path.as_os_str().len() {
         0..=PATH_MAX => Ok(()),
-        _ => Err(UnixError::PathTooLong { path: path.to_owned() }),
+        _ => Err(UnixError::PathTooLong {
+            path: path.to_owned(),
+        }),
     }
 }
 
 /// Removes a socket file that nobody listens on any more.
 fn clear_the_way(path: &Path) -> Result<(), UnixError> {
-    let failed = |source| UnixError::Io { path: path.to_owned(), source };
-    let taken = || UnixError::Taken { path: path.to_owned() };
+    let failed = |source| UnixError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let taken = || UnixError::Taken {
+        path: path.to_owned(),
+    };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
@@ -249,7 +310,9 @@ fn clear_the_way(path: &Path) -> Result<(), UnixError> {
         Ok(_) => {}
     }
     match BlockingStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path).map_err(failed),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(failed)
+        }
         Err(error) => Err(failed(error)),
         Ok(_) => Err(taken()),
     }

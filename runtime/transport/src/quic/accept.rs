@@ -27,11 +27,20 @@ pub(super) async fn accept(shared: Arc<Shared>) {
             let address = incoming.remote_address();
             let clock = shared.node.clock().clone();
             let admitted = admit(&shared, incoming);
-            match clock.timeout(shared.options.handshake_timeout, admitted).await {
+            match clock
+                .timeout(shared.options.handshake_timeout, admitted)
+                .await
+            {
                 Ok(Ok(session)) => drop(tokio::spawn(session.run())),
-                Ok(Err(Failure::Lost(error))) => tracing::debug!(%address, %error, "a connection ended unfinished"),
-                Ok(Err(Failure::Close(Closing::Duplicate, reason))) => tracing::debug!(%address, reason, "not linked"),
-                Ok(Err(Failure::Close(_, reason))) => tracing::warn!(%address, reason, "refused a connection"),
+                Ok(Err(Failure::Lost(error))) => {
+                    tracing::debug!(%address, %error, "a connection ended unfinished")
+                }
+                Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
+                    tracing::debug!(%address, reason, "not linked")
+                }
+                Ok(Err(Failure::Close(_, reason))) => {
+                    tracing::warn!(%address, reason, "refused a connection")
+                }
                 Err(late) => tracing::debug!(%address, %late, "gave up on a handshake"),
             }
             drop(permit);
@@ -68,8 +77,12 @@ async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session,
     }
     let link = match node.attach(peer.clone(), hello, Dialled::ByThem) {
         Ok(link) => link,
-        Err(error @ AttachError::Duplicate { .. }) => return Err(Failure::Close(Closing::Duplicate, error.to_string())),
-        Err(error @ AttachError::ShuttingDown) => return Err(Failure::Close(Closing::Farewell, error.to_string())),
+        Err(error @ AttachError::Duplicate { .. }) => {
+            return Err(Failure::Close(Closing::Duplicate, error.to_string()));
+        }
+        Err(error @ AttachError::ShuttingDown) => {
+            return Err(Failure::Close(Closing::Farewell, error.to_string()));
+        }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
     shared.joined(address, &peer, connection);

@@ -20,13 +20,19 @@ impl Address {
         let wrong = |why: &str| format!("address {text:?} {why}: expected [ROLE@]HOST:PORT");
         let (role, host) = match text.split_once('@') {
             None => (Role::Master, text),
-            Some((role, host)) => (role.parse().map_err(|_| wrong("names no known role"))?, host),
+            Some((role, host)) => (
+                role.parse().map_err(|_| wrong("names no known role"))?,
+                host,
+            ),
         };
         match host.rsplit_once(':') {
             None | Some(("", _)) => Err(wrong("lacks host or port")),
             Some((_, port)) => match port.parse::<u16>() {
                 Ok(0) | Err(_) => Err(wrong("has no port from 1 to 65535")),
-                Ok(_) => Ok(Self { role, host: host.to_owned() }),
+                Ok(_) => Ok(Self {
+                    role,
+                    host: host.to_owned(),
+                }),
             },
         }
     }
@@ -38,17 +44,39 @@ mod tests {
 
     #[test]
     fn without_a_role_a_master_is_meant() {
-        let address = Address { role: Role::Master, host: "node-1:5050".into() };
+        let address = Address {
+            role: Role::Master,
+            host: "node-1:5050".into(),
+        };
         assert_eq!(Address::parse("node-1:5050"), Ok(address.clone()));
         assert_eq!(Address::parse("master@node-1:5050"), Ok(address));
-        assert_eq!(Address::parse("agent@[::1]:5051"), Ok(Address { role: Role::Agent, host: "[::1]:5051".into() }));
+        assert_eq!(
+            Address::parse("agent@[::1]:5051"),
+            Ok(Address {
+                role: Role::Agent,
+                host: "[::1]:5051".into()
+            })
+        );
     }
 
     #[test]
     fn what_cannot_be_dialled_is_told_with_the_form_expected() {
-        for text in ["", "host", ":5050", "host:", "host:0", "host:65536", "host:x", "boss@host:1", "@host:1"] {
+        for text in [
+            "",
+            "host",
+            ":5050",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:x",
+            "boss@host:1",
+            "@host:1",
+        ] {
             let error = Address::parse(text).unwrap_err();
-            assert!(error.contains(&format!("{text:?}")) && error.contains("expected [ROLE@]HOST:PORT"), "{error}");
+            assert!(
+                error.contains(&format!("{text:?}")) && error.contains("expected [ROLE@]HOST:PORT"),
+                "{error}"
+            );
         }
     }
 }

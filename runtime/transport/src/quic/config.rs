@@ -76,17 +76,22 @@ impl Options {
     pub(super) fn checked(mut self) -> Self {
         let idle = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
         self.idle_timeout = self.idle_timeout.clamp(*idle.start(), *idle.end());
-        self.keep_alive = self.keep_alive.clamp(Duration::from_millis(10), self.idle_timeout / 3);
+        self.keep_alive = self
+            .keep_alive
+            .clamp(Duration::from_millis(10), self.idle_timeout / 3);
         self.handshakes_max = self.handshakes_max.clamp(1, 65_536);
         self.receive_window = self.receive_window.max(64 << 10);
         self.send_window = self.send_window.max(64 << 10);
-        self.stream_receive_window = self.stream_receive_window.clamp(64 << 10, self.receive_window);
+        self.stream_receive_window = self
+            .stream_receive_window
+            .clamp(64 << 10, self.receive_window);
         self
     }
 
     fn transport(&self, dialling: bool) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        let idle = VarInt::from_u32(u32::try_from(self.idle_timeout.as_millis()).unwrap_or(u32::MAX));
+        let idle =
+            VarInt::from_u32(u32::try_from(self.idle_timeout.as_millis()).unwrap_or(u32::MAX));
         transport
             .max_idle_timeout(Some(IdleTimeout::from(idle)))
             .keep_alive_interval(dialling.then_some(self.keep_alive))
@@ -101,43 +106,57 @@ impl Options {
 }
 
 /// The side that accepts: asks for a certificate and refuses one that is not from the cluster's authority.
-pub(crate) fn server(identity: &Identity, options: &Options, clock: &Clock) -> Result<ServerConfig, BindError> {
+pub(crate) fn server(
+    identity: &Identity,
+    options: &Options,
+    clock: &Clock,
+) -> Result<ServerConfig, BindError> {
     let roots = Arc::new(identity.roots().map_err(BindError::identity)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
         .build()
         .map_err(|error| BindError::identity(error.to_string()))?;
-    let mut tls = rustls::ServerConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
-        .with_protocol_versions(&[&TLS13])
-        .map_err(|error| BindError::identity(error.to_string()))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(
-            identity.chain().map_err(BindError::identity)?,
-            identity.key().map_err(BindError::identity)?,
-        )
-        .map_err(|error| BindError::identity(error.to_string()))?;
+    let mut tls =
+        rustls::ServerConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| BindError::identity(error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(
+                identity.chain().map_err(BindError::identity)?,
+                identity.key().map_err(BindError::identity)?,
+            )
+            .map_err(|error| BindError::identity(error.to_string()))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.send_tls13_tickets = 0; // resuming would save a sixth of a handshake, and is one more state to be wrong about
-    let crypto = QuicServerConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
+    let crypto =
+        QuicServerConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
-    server.transport_config(Arc::new(options.transport(false))).migration(false);
+    server
+        .transport_config(Arc::new(options.transport(false)))
+        .migration(false);
     Ok(server)
 }
 
 /// The side that dials: shows its certificate, and takes only a server with the wanted role from the same authority.
-pub(crate) fn client(identity: &Identity, options: &Options, clock: &Clock) -> Result<ClientConfig, BindError> {
+pub(crate) fn client(
+    identity: &Identity,
+    options: &Options,
+    clock: &Clock,
+) -> Result<ClientConfig, BindError> {
     let roots = identity.roots().map_err(BindError::identity)?;
-    let mut tls = rustls::ClientConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
-        .with_protocol_versions(&[&TLS13])
-        .map_err(|error| BindError::identity(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            identity.chain().map_err(BindError::identity)?,
-            identity.key().map_err(BindError::identity)?,
-        )
-        .map_err(|error| BindError::identity(error.to_string()))?;
+    let mut tls =
+        rustls::ClientConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| BindError::identity(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                identity.chain().map_err(BindError::identity)?,
+                identity.key().map_err(BindError::identity)?,
+            )
+            .map_err(|error| BindError::identity(error.to_string()))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.resumption = rustls::client::Resumption::disabled();
-    let crypto = QuicClientConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
+    let crypto =
+        QuicClientConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
     let mut client = ClientConfig::new(Arc::new(crypto));
     client.transport_config(Arc::new(options.transport(true)));
     Ok(client)
@@ -162,14 +181,21 @@ struct NodeTime(Clock);
 
 impl TimeProvider for NodeTime {
     fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_nanos(self.0.wall().as_nanos())))
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(
+            self.0.wall().as_nanos(),
+        )))
     }
 }
 
 /// Opens the one UDP socket of a node, with buffers that outlast a burst.
 pub(crate) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
     let failed = |source| BindError::Socket { address, source };
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).map_err(failed)?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )
+    .map_err(failed)?;
     if address.is_ipv6() {
         let _ = socket.set_only_v6(false); // a system without IPv4 mapping serves IPv6 only
     }

@@ -17,10 +17,17 @@ use crate::certificates::{Subject, server_name};
 
 /// Connects to the first of the address's hosts that can be reached.
 pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, ConnectError> {
-    let wanted = Address::parse(&text)
-        .map_err(|reason| ConnectError::Refused { address: text.clone(), reason })?;
-    let unreachable = |reason: String| ConnectError::Unreachable { address: text.clone(), reason };
-    let hosts = tokio::net::lookup_host(&wanted.host).await.map_err(|error| unreachable(error.to_string()))?;
+    let wanted = Address::parse(&text).map_err(|reason| ConnectError::Refused {
+        address: text.clone(),
+        reason,
+    })?;
+    let unreachable = |reason: String| ConnectError::Unreachable {
+        address: text.clone(),
+        reason,
+    };
+    let hosts = tokio::net::lookup_host(&wanted.host)
+        .await
+        .map_err(|error| unreachable(error.to_string()))?;
     let mut last = unreachable("the host has no address that this node's socket can reach".into());
     for host in hosts.filter(|host| shared.can_reach(*host)) {
         match dial_one(&shared, &text, canonical(host), wanted.role).await {
@@ -38,16 +45,29 @@ impl Shared {
     }
 }
 
-async fn dial_one(shared: &Arc<Shared>, text: &str, host: SocketAddr, role: Role) -> Result<Peer, ConnectError> {
+async fn dial_one(
+    shared: &Arc<Shared>,
+    text: &str,
+    host: SocketAddr,
+    role: Role,
+) -> Result<Peer, ConnectError> {
     let turn = shared.turn(host);
     let held = turn.lock().await;
     let answer = match shared.linked_at(host).filter(|peer| peer.role == role) {
         Some(peer) => Ok(peer),
         None => {
             let patience = shared.options.handshake_timeout;
-            match shared.node.clock().timeout(patience, introduce(shared, host, role)).await {
+            match shared
+                .node
+                .clock()
+                .timeout(patience, introduce(shared, host, role))
+                .await
+            {
                 Ok(answer) => answer.map_err(|failure| handshake::connect_error(text, failure)),
-                Err(late) => Err(ConnectError::Unreachable { address: text.to_owned(), reason: late.to_string() }),
+                Err(late) => Err(ConnectError::Unreachable {
+                    address: text.to_owned(),
+                    reason: late.to_string(),
+                }),
             }
         }
     };
@@ -76,7 +96,8 @@ async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result
     }
     // Two connections have crossed, and the other one stays.
     connection.close(Closing::Duplicate.code(), b"already linked");
-    let linked = shared.linked_as(|peer| peer.node.name() == subject.name && peer.role == subject.role);
+    let linked =
+        shared.linked_as(|peer| peer.node.name() == subject.name && peer.role == subject.role);
     linked.map_or(answer, Ok)
 }
 
@@ -94,7 +115,9 @@ async fn greet(
     let peer = handshake::proven(&hello, subject, host)?;
     let link = match node.attach(peer.clone(), hello, Dialled::ByUs) {
         Ok(link) => link,
-        Err(error @ AttachError::Duplicate { .. }) => return Err(Failure::Close(Closing::Duplicate, error.to_string())),
+        Err(error @ AttachError::Duplicate { .. }) => {
+            return Err(Failure::Close(Closing::Duplicate, error.to_string()));
+        }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
     shared.joined(host, &peer, connection);

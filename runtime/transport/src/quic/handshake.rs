@@ -5,7 +5,9 @@
 
 use std::net::SocketAddr;
 
-use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
+use quinn::{
+    Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError,
+};
 use runtime::{ConnectError, Hello, Node, Peer, Role};
 use rustls_pki_types::CertificateDer;
 
@@ -56,12 +58,18 @@ impl Failure {
 
 /// The subject of the peer's certificate, which TLS has verified.
 pub(super) fn subject(connection: &Connection) -> Result<Subject, Failure> {
-    let chain = connection.peer_identity().and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let chain = connection
+        .peer_identity()
+        .and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
     let certificate = chain.as_ref().and_then(|chain| chain.first());
     let Some(certificate) = certificate else {
-        return Err(Failure::Close(Closing::Refused, "no certificate was shown".into()));
+        return Err(Failure::Close(
+            Closing::Refused,
+            "no certificate was shown".into(),
+        ));
     };
-    Subject::of(certificate).map_err(|reason| Failure::Close(Closing::Refused, format!("your certificate {reason}")))
+    Subject::of(certificate)
+        .map_err(|reason| Failure::Close(Closing::Refused, format!("your certificate {reason}")))
 }
 
 /// Sends our hello as the first words of a stream.
@@ -74,19 +82,32 @@ pub(super) async fn say_hello(node: &Node, stream: &mut SendStream) -> Result<()
 pub(super) async fn hear_hello(stream: &mut RecvStream) -> Result<Hello, Failure> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
-    let length = crate::hello::length(length).map_err(|reason| Failure::Close(Closing::Garbled, reason))?;
+    let length =
+        crate::hello::length(length).map_err(|reason| Failure::Close(Closing::Garbled, reason))?;
     let mut hello = vec![0; length];
     stream.read_exact(&mut hello).await?;
     Hello::decode(&hello).map_err(|garbled| Failure::Close(Closing::Garbled, garbled.to_string()))
 }
 
 /// The peer, if its hello says what its certificate says.
-pub(super) fn proven(hello: &Hello, subject: &Subject, address: SocketAddr) -> Result<Peer, Failure> {
+pub(super) fn proven(
+    hello: &Hello,
+    subject: &Subject,
+    address: SocketAddr,
+) -> Result<Peer, Failure> {
     if hello.node.name() != subject.name || hello.role != subject.role {
-        let reason = format!("hello says {} {}, the certificate says {subject}", hello.role, hello.node.name());
+        let reason = format!(
+            "hello says {} {}, the certificate says {subject}",
+            hello.role,
+            hello.node.name()
+        );
         return Err(Failure::Close(Closing::Refused, reason));
     }
-    Ok(Peer { node: hello.node.clone(), role: subject.role, address: written(subject.role, address) })
+    Ok(Peer {
+        node: hello.node.clone(),
+        role: subject.role,
+        address: written(subject.role, address),
+    })
 }
 
 /// An address that can be dialled again.
@@ -99,13 +120,23 @@ fn written(role: Role, address: SocketAddr) -> String {
 
 /// What the caller of `connect` learns.
 pub(super) fn connect_error(address: &str, failure: Failure) -> ConnectError {
-    let refused = |reason: String| ConnectError::Refused { address: address.to_owned(), reason };
-    let unreachable = |reason: String| ConnectError::Unreachable { address: address.to_owned(), reason };
+    let refused = |reason: String| ConnectError::Refused {
+        address: address.to_owned(),
+        reason,
+    };
+    let unreachable = |reason: String| ConnectError::Unreachable {
+        address: address.to_owned(),
+        reason,
+    };
     match failure {
         Failure::Close(_, reason) => refused(reason),
         Failure::Lost(ConnectionError::ApplicationClosed(close)) => {
             let reason = String::from_utf8_lossy(&close.reason).into_owned();
-            if close.error_code == Closing::Farewell.code() { unreachable(reason) } else { refused(reason) }
+            if close.error_code == Closing::Farewell.code() {
+                unreachable(reason)
+            } else {
+                refused(reason)
+            }
         }
         Failure::Lost(ConnectionError::LocallyClosed) => ConnectError::ShuttingDown,
         Failure::Lost(ConnectionError::ConnectionClosed(close)) if is_refusal(&close) => {

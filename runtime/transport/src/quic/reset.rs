@@ -23,8 +23,13 @@ pub(super) struct ResetKey(Box<dyn HkdfExpander>);
 
 impl ResetKey {
     pub(super) fn new(secret: &[u8]) -> Result<Self, String> {
-        let suite = TLS13_CHACHA20_POLY1305_SHA256.tls13().ok_or("the cipher suite has no TLS 1.3 part")?;
-        Ok(Self(suite.hkdf_provider.extract_from_secret(Some(b"meros stateless reset"), secret)))
+        let suite = TLS13_CHACHA20_POLY1305_SHA256
+            .tls13()
+            .ok_or("the cipher suite has no TLS 1.3 part")?;
+        Ok(Self(suite.hkdf_provider.extract_from_secret(
+            Some(b"meros stateless reset"),
+            secret,
+        )))
     }
 }
 
@@ -42,7 +47,11 @@ impl HmacKey for ResetKey {
     fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
         let mut expected = [0; SIGNATURE];
         self.sign(data, &mut expected);
-        if expected == signature { Ok(()) } else { Err(CryptoError) }
+        if expected == signature {
+            Ok(())
+        } else {
+            Err(CryptoError)
+        }
     }
 }
 

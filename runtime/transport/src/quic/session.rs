@@ -12,7 +12,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, join, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
-use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
+use quinn::{
+    Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError,
+};
 use runtime::codec::BODY_MAX;
 use runtime::{Lane, Link, Outgoing};
 use tokio::sync::Semaphore;
@@ -72,7 +74,11 @@ impl Session {
             reading: Semaphore::new(READING_MAX as usize),
             verdict: Mutex::default(),
         };
-        Self { wire: Arc::new(wire), incoming, outgoing: None }
+        Self {
+            wire: Arc::new(wire),
+            incoming,
+            outgoing: None,
+        }
     }
 
     /// Our hello was sent on `outgoing` already.
@@ -101,11 +107,17 @@ impl Session {
 
     /// Serves the link until it or the connection has ended.
     pub(super) async fn run(self) {
-        let Self { wire, incoming, outgoing } = self;
+        let Self {
+            wire,
+            incoming,
+            outgoing,
+        } = self;
         let Some(outgoing) = outgoing else { return };
         let reader = tokio::spawn(wire.clone().read_ordinary(incoming));
-        let writers =
-            [tokio::spawn(wire.clone().write_ordinary(outgoing)), tokio::spawn(wire.clone().write_ping())];
+        let writers = [
+            tokio::spawn(wire.clone().write_ordinary(outgoing)),
+            tokio::spawn(wire.clone().write_ping()),
+        ];
         let rest = wire.read_rest();
         let end = wire.serve_end(writers);
         let (lost, ()) = join(end, rest).await;
@@ -135,13 +147,17 @@ impl Wire {
         if !logged {
             tracing::warn!(peer = %self.link.peer().node, address = %self.address, reason, "closing the connection");
         }
-        self.connection.close(Closing::Garbled.code(), reason.as_bytes());
+        self.connection
+            .close(Closing::Garbled.code(), reason.as_bytes());
         *verdict = Some(reason);
     }
 
     /// Waits for the end: the connection's, or the link's, whose last words are then given time to reach the peer.
     async fn serve_end(&self, writers: [JoinHandle<()>; 2]) -> ConnectionError {
-        let (lost, closed) = (std::pin::pin!(self.connection.closed()), std::pin::pin!(self.link.closed()));
+        let (lost, closed) = (
+            std::pin::pin!(self.connection.closed()),
+            std::pin::pin!(self.link.closed()),
+        );
         match select(lost, closed).await {
             Either::Left((lost, _)) => lost,
             Either::Right((reason, _)) => {
@@ -150,8 +166,11 @@ impl Wire {
                     let _ = self.sending.acquire_many(BULKS_MAX).await; // never closed
                 };
                 let clock = self.shared.node.clock();
-                let _ = clock.timeout(self.shared.options.farewell_timeout, last_words).await; // cut off if late
-                self.connection.close(Closing::Farewell.code(), reason.as_bytes());
+                let _ = clock
+                    .timeout(self.shared.options.farewell_timeout, last_words)
+                    .await; // cut off if late
+                self.connection
+                    .close(Closing::Farewell.code(), reason.as_bytes());
                 self.connection.closed().await
             }
         }
@@ -161,7 +180,9 @@ impl Wire {
     async fn finish(&self, mut stream: SendStream) {
         if stream.finish().is_ok() {
             let clock = self.shared.node.clock();
-            let _ = clock.timeout(self.shared.options.farewell_timeout, stream.stopped()).await; // cut off if late
+            let _ = clock
+                .timeout(self.shared.options.farewell_timeout, stream.stopped())
+                .await; // cut off if late
         }
     }
 
@@ -169,7 +190,11 @@ impl Wire {
         let _ = stream.set_priority(ORDINARY_PRIORITY); // fails only on a stream that has ended
         let mut buffer = BytesMut::new();
         loop {
-            match self.link.outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX).await {
+            match self
+                .link
+                .outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX)
+                .await
+            {
                 Outgoing::Batch => {
                     if let Err(error) = stream.write_all(&buffer).await {
                         return self.judge(Err(error.into()));
@@ -179,7 +204,9 @@ impl Wire {
                     shrink(&mut buffer, used);
                 }
                 Outgoing::Bulk { token, bytes } => {
-                    let Ok(permit) = self.sending.clone().acquire_owned().await else { return };
+                    let Ok(permit) = self.sending.clone().acquire_owned().await else {
+                        return;
+                    };
                     let wire = self.clone();
                     tokio::spawn(async move {
                         let sent = wire.write_bulk(token, bytes).await;
@@ -193,7 +220,9 @@ impl Wire {
     }
 
     async fn write_ping(self: Arc<Self>) {
-        let Ok(mut stream) = self.connection.open_uni().await else { return };
+        let Ok(mut stream) = self.connection.open_uni().await else {
+            return;
+        };
         let _ = stream.set_priority(PING_PRIORITY); // fails only on a stream that has ended
         let mut buffer = BytesMut::new();
         while self.link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
@@ -208,11 +237,17 @@ impl Wire {
     }
 
     async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
-        let mut stream = self.connection.open_uni().await.map_err(|_| Trouble::Lost)?;
+        let mut stream = self
+            .connection
+            .open_uni()
+            .await
+            .map_err(|_| Trouble::Lost)?;
         let mut header = BytesMut::with_capacity(BULK_HEADER);
         header.extend_from_slice(&token.to_be_bytes());
         header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
-        stream.write_all_chunks(&mut [header.freeze(), bytes]).await?;
+        stream
+            .write_all_chunks(&mut [header.freeze(), bytes])
+            .await?;
         self.finish(stream).await;
         Ok(())
     }
@@ -224,9 +259,15 @@ impl Wire {
         if farewell {
             // The peer has said all it will say, and closes when it has our acknowledgement; should it not, we do.
             let clock = self.shared.node.clock();
-            let closed = clock.timeout(self.shared.options.farewell_timeout * 2, self.connection.closed()).await;
+            let closed = clock
+                .timeout(
+                    self.shared.options.farewell_timeout * 2,
+                    self.connection.closed(),
+                )
+                .await;
             if closed.is_err() {
-                self.connection.close(Closing::Farewell.code(), b"the peer ended its stream");
+                self.connection
+                    .close(Closing::Farewell.code(), b"the peer ended its stream");
             }
         }
     }
@@ -245,7 +286,10 @@ impl Wire {
         if buffer.is_empty() {
             return Ok(());
         }
-        Err(Trouble::Garbled(format!("a frame was cut off: the stream ended after {} bytes of it", buffer.len())))
+        Err(Trouble::Garbled(format!(
+            "a frame was cut off: the stream ended after {} bytes of it",
+            buffer.len()
+        )))
     }
 
     /// Takes every stream after the first: one ping lane, then bulks.
@@ -271,30 +315,52 @@ impl Wire {
     }
 
     async fn read_other(&self, stream: RecvStream, ping: bool) -> Result<(), Trouble> {
-        if ping { self.read_lane(stream).await } else { self.read_bulk(stream).await }
+        if ping {
+            self.read_lane(stream).await
+        } else {
+            self.read_bulk(stream).await
+        }
     }
 
     async fn read_bulk(&self, mut stream: RecvStream) -> Result<(), Trouble> {
         let mut header = [0; BULK_HEADER];
         stream.read_exact(&mut header).await?;
         let (token, length) = header.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |number, byte| (number << 8) | u64::from(*byte))
+        };
         let (token, length) = (number(token), number(length));
-        let length = usize::try_from(length).ok().filter(|length| *length <= BODY_MAX).ok_or_else(|| {
-            Trouble::Garbled(format!("bulk {token} of {length} bytes, expected at most {BODY_MAX}"))
-        })?;
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= BODY_MAX)
+            .ok_or_else(|| {
+                Trouble::Garbled(format!(
+                    "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
+                ))
+            })?;
         // What is announced is not believed with memory: room is counted here, and taken as bytes come.
         let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(READING_MAX);
-        let _room = self.reading.acquire_many(room).await.map_err(|_| Trouble::Lost)?;
+        let _room = self
+            .reading
+            .acquire_many(room)
+            .await
+            .map_err(|_| Trouble::Lost)?;
         let mut body = BytesMut::new();
         while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
             if body.len() + chunk.bytes.len() > length {
-                return Err(Trouble::Garbled(format!("bulk {token} is longer than the {length} bytes announced")));
+                return Err(Trouble::Garbled(format!(
+                    "bulk {token} is longer than the {length} bytes announced"
+                )));
             }
             body.extend_from_slice(&chunk.bytes);
         }
         if body.len() < length {
-            let reason = format!("bulk {token} was cut off after {} bytes of {length}", body.len());
+            let reason = format!(
+                "bulk {token} was cut off after {} bytes of {length}",
+                body.len()
+            );
             return Err(Trouble::Garbled(reason));
         }
         Ok(self.link.deliver_bulk(token, body.freeze())?)
@@ -305,9 +371,14 @@ impl Wire {
 fn ended(lost: ConnectionError, wire: &Wire) -> String {
     match lost {
         ConnectionError::ApplicationClosed(close) => {
-            format!("closed by the peer: {}", String::from_utf8_lossy(&close.reason))
+            format!(
+                "closed by the peer: {}",
+                String::from_utf8_lossy(&close.reason)
+            )
         }
-        ConnectionError::TimedOut => format!("no sign of life for {:?}", wire.shared.options.idle_timeout),
+        ConnectionError::TimedOut => {
+            format!("no sign of life for {:?}", wire.shared.options.idle_timeout)
+        }
         ConnectionError::Reset => "the peer has restarted".to_owned(),
         ConnectionError::LocallyClosed => "the connection was closed here".to_owned(),
         lost => lost.to_string(),
@@ -317,7 +388,9 @@ fn ended(lost: ConnectionError, wire: &Wire) -> String {
 impl From<WriteError> for Trouble {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Stopped(code) => Self::Garbled(format!("the peer stopped a stream with code {code}")),
+            WriteError::Stopped(code) => {
+                Self::Garbled(format!("the peer stopped a stream with code {code}"))
+            }
             _ => Self::Lost,
         }
     }
@@ -326,7 +399,9 @@ impl From<WriteError> for Trouble {
 impl From<ReadError> for Trouble {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Reset(code) => Self::Garbled(format!("the peer reset a stream with code {code}")),
+            ReadError::Reset(code) => {
+                Self::Garbled(format!("the peer reset a stream with code {code}"))
+            }
             _ => Self::Lost,
         }
     }
@@ -335,9 +410,9 @@ impl From<ReadError> for Trouble {
 impl From<ReadExactError> for Trouble {
     fn from(error: ReadExactError) -> Self {
         match error {
-            ReadExactError::FinishedEarly(bytes) => {
-                Self::Garbled(format!("a bulk's header was cut off after {bytes} bytes of {BULK_HEADER}"))
-            }
+            ReadExactError::FinishedEarly(bytes) => Self::Garbled(format!(
+                "a bulk's header was cut off after {bytes} bytes of {BULK_HEADER}"
+            )),
             ReadExactError::ReadError(error) => error.into(),
         }
     }

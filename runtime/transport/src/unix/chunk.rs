@@ -37,8 +37,14 @@ pub(super) enum Kind {
 
 impl Kind {
     fn read(byte: u8) -> Option<Self> {
-        const KINDS: [Kind; 6] =
-            [Kind::Hello, Kind::Ordinary, Kind::Ping, Kind::BulkBegin, Kind::BulkPiece, Kind::Farewell];
+        const KINDS: [Kind; 6] = [
+            Kind::Hello,
+            Kind::Ordinary,
+            Kind::Ping,
+            Kind::BulkBegin,
+            Kind::BulkPiece,
+            Kind::Farewell,
+        ];
         KINDS.into_iter().find(|kind| *kind as u8 == byte)
     }
 
@@ -60,7 +66,13 @@ pub(super) enum Unread {
 /// Both directions of a connection.
 pub(super) fn split(stream: UnixStream) -> (Chunks, Writer) {
     let (read, write) = stream.into_split();
-    (Chunks { read, buffer: BytesMut::new() }, Writer(Mutex::new(write)))
+    (
+        Chunks {
+            read,
+            buffer: BytesMut::new(),
+        },
+        Writer(Mutex::new(write)),
+    )
 }
 
 /// The chunks that come in.
@@ -81,7 +93,9 @@ impl Chunks {
                 Ok(0) if self.buffer.is_empty() => return Ok(None),
                 Ok(0) => {
                     let held = self.buffer.len();
-                    return Err(Unread::Garbled(format!("the stream ended after {held} bytes of a chunk")));
+                    return Err(Unread::Garbled(format!(
+                        "the stream ended after {held} bytes of a chunk"
+                    )));
                 }
                 Ok(_) => {}
                 Err(error) => return Err(Unread::Lost(error)),
@@ -92,12 +106,19 @@ impl Chunks {
 
 /// Takes the first chunk off the buffer if it is there whole.
 fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
-    let Some((&kind, rest)) = buffer.split_first() else { return Ok(None) };
+    let Some((&kind, rest)) = buffer.split_first() else {
+        return Ok(None);
+    };
     let kind = Kind::read(kind).ok_or_else(|| format!("chunk of kind {kind}, expected 1 to 6"))?;
-    let Some(length) = rest.first_chunk::<4>() else { return Ok(None) };
+    let Some(length) = rest.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let length = u32::from_be_bytes(*length) as usize;
     if length > kind.length_max() {
-        return Err(format!("{kind:?} chunk of {length} bytes, expected at most {}", kind.length_max()));
+        return Err(format!(
+            "{kind:?} chunk of {length} bytes, expected at most {}",
+            kind.length_max()
+        ));
     }
     if buffer.len() < HEADER + length {
         return Ok(None);
@@ -146,6 +167,9 @@ mod tests {
     #[test]
     fn a_length_above_the_bound_is_refused_before_the_bytes_come() {
         let error = take(&mut BytesMut::from(&[2, 0xff, 0xff, 0xff, 0xff][..])).unwrap_err();
-        assert_eq!(error, "Ordinary chunk of 4294967295 bytes, expected at most 65536");
+        assert_eq!(
+            error,
+            "Ordinary chunk of 4294967295 bytes, expected at most 65536"
+        );
     }
 }

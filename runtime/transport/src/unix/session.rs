@@ -35,7 +35,12 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(node: Node, link: Link, chunks: Chunks, writer: Writer) -> Self {
-        Self { node, link, chunks, writer: Arc::new(writer) }
+        Self {
+            node,
+            link,
+            chunks,
+            writer: Arc::new(writer),
+        }
     }
 
     /// Who is on the other end.
@@ -45,14 +50,21 @@ impl Session {
 
     /// Serves the link until it or the socket has ended.
     pub(super) async fn run(self) {
-        let Self { node, link, chunks, writer } = self;
+        let Self {
+            node,
+            link,
+            chunks,
+            writer,
+        } = self;
         let mut reading = tokio::spawn(read(link.clone(), chunks));
         let writing = tokio::spawn(write(link.clone(), writer.clone()));
         match select(&mut reading, std::pin::pin!(link.closed())).await {
             Either::Left((read, _)) => {
                 let (reason, tell) = match read {
                     Ok(Ok(reason)) => (reason, false),
-                    Ok(Err(Trouble::Lost)) | Err(_) => ("the connection was lost".to_owned(), false),
+                    Ok(Err(Trouble::Lost)) | Err(_) => {
+                        ("the connection was lost".to_owned(), false)
+                    }
                     Ok(Err(Trouble::Unread(reason))) => (reason, true),
                     Ok(Err(Trouble::Garbled(reason))) => {
                         tracing::warn!(peer = %link.peer().node, reason, "closing the Unix connection");
@@ -93,12 +105,17 @@ async fn write(link: Link, writer: Arc<Writer>) {
         loop {
             match link.outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX).await {
                 Outgoing::Batch => {
-                    if write_pieces(&writer, Kind::Ordinary, &mut buffer).await.is_err() {
+                    if write_pieces(&writer, Kind::Ordinary, &mut buffer)
+                        .await
+                        .is_err()
+                    {
                         break; // the reader finds the same end, and its reason
                     }
                 }
                 Outgoing::Bulk { token, bytes } => {
-                    let Ok(permit) = sending.clone().acquire_owned().await else { break };
+                    let Ok(permit) = sending.clone().acquire_owned().await else {
+                        break;
+                    };
                     let writer = writer.clone();
                     tokio::spawn(async move {
                         let _ = write_bulk(&writer, token, &bytes).await; // the reader finds the same end
@@ -112,7 +129,10 @@ async fn write(link: Link, writer: Arc<Writer>) {
     let ping = async {
         let mut buffer = BytesMut::new();
         while link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
-            if write_pieces(&writer, Kind::Ping, &mut buffer).await.is_err() {
+            if write_pieces(&writer, Kind::Ping, &mut buffer)
+                .await
+                .is_err()
+            {
                 break; // the reader finds the same end, and its reason
             }
         }
@@ -133,7 +153,9 @@ async fn write_pieces(writer: &Writer, kind: Kind, buffer: &mut BytesMut) -> std
 
 async fn write_bulk(writer: &Writer, token: u64, bytes: &Bytes) -> std::io::Result<()> {
     let token = token.to_be_bytes();
-    writer.write(Kind::BulkBegin, &token, &(bytes.len() as u64).to_be_bytes()).await?;
+    writer
+        .write(Kind::BulkBegin, &token, &(bytes.len() as u64).to_be_bytes())
+        .await?;
     for piece in bytes.chunks(LENGTH_MAX - TOKEN) {
         writer.write(Kind::BulkPiece, &token, piece).await?;
     }
@@ -154,7 +176,12 @@ async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
                     link.deliver_bulk(token, bytes)?;
                 }
             }
-            Kind::Farewell => return Ok(format!("closed by the peer: {}", String::from_utf8_lossy(&body))),
+            Kind::Farewell => {
+                return Ok(format!(
+                    "closed by the peer: {}",
+                    String::from_utf8_lossy(&body)
+                ));
+            }
             Kind::Hello => return Err(Trouble::Garbled("a second hello".into())),
         }
     }
@@ -186,16 +213,31 @@ struct Bulks {
 impl Bulks {
     fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
         if body.len() != TOKEN + 8 {
-            return Err(format!("beginning of a bulk has {} bytes, expected {}", body.len(), TOKEN + 8));
+            return Err(format!(
+                "beginning of a bulk has {} bytes, expected {}",
+                body.len(),
+                TOKEN + 8
+            ));
         }
         let (token, length) = (body.get_u64(), body.get_u64());
         let announced: usize = self.coming.values().map(|(length, _)| length).sum();
-        let length = usize::try_from(length).ok().filter(|length| announced.saturating_add(*length) <= BULK_BYTES_MAX);
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| announced.saturating_add(*length) <= BULK_BYTES_MAX);
         let Some(length) = length.filter(|length| *length > 0) else {
-            return Err(format!("bulk {token} is empty, or one too many: {announced} bytes are to come already"));
+            return Err(format!(
+                "bulk {token} is empty, or one too many: {announced} bytes are to come already"
+            ));
         };
-        if self.coming.len() >= BULKS_MAX as usize || self.coming.insert(token, (length, BytesMut::new())).is_some() {
-            return Err(format!("bulk {token} began twice, or is one of more than {BULKS_MAX} at once"));
+        if self.coming.len() >= BULKS_MAX as usize
+            || self
+                .coming
+                .insert(token, (length, BytesMut::new()))
+                .is_some()
+        {
+            return Err(format!(
+                "bulk {token} began twice, or is one of more than {BULKS_MAX} at once"
+            ));
         }
         Ok(())
     }
@@ -203,7 +245,10 @@ impl Bulks {
     /// The bulk, once its last piece has come.
     fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
         if body.len() <= TOKEN {
-            return Err(format!("piece of a bulk has {} bytes, expected more than {TOKEN}", body.len()));
+            return Err(format!(
+                "piece of a bulk has {} bytes, expected more than {TOKEN}",
+                body.len()
+            ));
         }
         let token = body.get_u64();
         let Some((length, bytes)) = self.coming.get_mut(&token) else {
@@ -215,7 +260,9 @@ impl Bulks {
         }
         let (length, bytes) = self.coming.remove(&token).unwrap_or_default();
         if bytes.len() > length {
-            return Err(format!("bulk {token} is longer than the {length} bytes announced"));
+            return Err(format!(
+                "bulk {token} is longer than the {length} bytes announced"
+            ));
         }
         Ok(Some((token, bytes.freeze())))
     }
