@@ -26,6 +26,28 @@ const SETTLE_TURNS_MAX: u32 = 1_000_000;
 /// A deadline further away than the machine can count is this far away: thirty years.
 const DEADLINE_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
+/// The machine's monotonic time, or what tokio says it is while it is paused.
+#[allow(clippy::disallowed_types, reason = "what the machine's clock gives")]
+type Machine = std::time::Instant;
+
+/// Asking tokio costs more, and this runs for timed messages and every patient question.
+#[allow(clippy::disallowed_methods, reason = "one of two readers of clocks")]
+fn machine_now(paused: bool) -> Machine {
+    match paused {
+        true => tokio::time::Instant::now().into_std(),
+        false => Machine::now(),
+    }
+}
+
+/// The machine's date and time of day, in nanoseconds since 1970.
+#[allow(clippy::disallowed_methods, reason = "the other reader of clocks")]
+fn machine_wall() -> i64 {
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}
+
 thread_local! {
     /// How often anything moved on this thread: an actor ran or a link carried something.
     static MOVED: Cell<u64> = const { Cell::new(0) };
@@ -41,44 +63,28 @@ pub(crate) fn moved() {
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
-    start: tokio::time::Instant,
-    wall_at_start: i64,
+    start: Machine,
     wall_offset: AtomicI64,
     paused: bool,
 }
 
 impl Clock {
     /// The machine's time, from now on.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
     pub fn real() -> Self {
-        let since_epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        Self::starting_at(
-            i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX),
-            false,
-        )
+        Self::starting_now(false)
     }
 
     /// Virtual time, which moves only when all is quiet. Needs a runtime whose time is paused, as
     /// [`rehearse`](crate::rehearsal::rehearse) builds it. Every such clock starts at the same wall time.
     pub fn paused() -> Self {
-        Self::starting_at(REHEARSAL_START, true)
+        Self::starting_now(true)
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
-    fn starting_at(wall_at_start: i64, paused: bool) -> Self {
-        let start = tokio::time::Instant::now();
+    fn starting_now(paused: bool) -> Self {
+        let (start, wall_offset) = (machine_now(paused), AtomicI64::new(0));
         Self(Arc::new(Inner {
             start,
-            wall_at_start,
-            wall_offset: AtomicI64::new(0),
+            wall_offset,
             paused,
         }))
     }
@@ -89,23 +95,18 @@ impl Clock {
     }
 
     /// Monotonic time since this clock was made.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
     pub fn now(&self) -> Instant {
-        Instant(tokio::time::Instant::now().saturating_duration_since(self.0.start))
+        Instant(machine_now(self.0.paused).saturating_duration_since(self.0.start))
     }
 
     /// The date and time of day, with this node's offset.
     pub fn wall(&self) -> Timestamp {
-        let run = i64::try_from(self.now().0.as_nanos()).unwrap_or(i64::MAX);
-        let offset = self.0.wall_offset.load(Ordering::Relaxed);
-        let nanos = self
-            .0
-            .wall_at_start
-            .saturating_add(run)
-            .saturating_add(offset);
+        let true_wall = match self.0.paused {
+            true => REHEARSAL_START
+                .saturating_add(i64::try_from(self.now().0.as_nanos()).unwrap_or(i64::MAX)),
+            false => machine_wall(),
+        };
+        let nanos = true_wall.saturating_add(self.0.wall_offset.load(Ordering::Relaxed));
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
@@ -125,14 +126,10 @@ impl Clock {
         self.sleep(at - self.now())
     }
 
-    /// The machine's own name for the time this far from now; reading the clock is dear, and this does it once.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
+    /// The time this far from now, as timers take it.
     pub(crate) fn deadline(&self, after: Duration) -> Deadline {
-        let now = tokio::time::Instant::now();
-        Deadline(now.checked_add(after).unwrap_or(now + DEADLINE_MAX))
+        let now = machine_now(self.0.paused);
+        Deadline(now.checked_add(after).unwrap_or(now + DEADLINE_MAX).into())
     }
 
     /// What the future gives, or [`Late`] if it gives nothing within this long.

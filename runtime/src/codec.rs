@@ -1,6 +1,6 @@
 //! The codec of message bodies: bincode with its standard settings, and the only file that names it.
 //!
-//! Decoding never trusts a length it reads (see [`careful`]): whatever the bytes claim, no more is
+//! Decoding never trusts a length it reads (see `codec/careful.rs`): whatever the bytes claim, no more is
 //! allocated than a small multiple of the bytes that are there, and bytes that are left over are an error.
 
 mod careful;

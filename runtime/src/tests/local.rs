@@ -290,7 +290,7 @@ fn a_busy_actor_lets_its_neighbours_have_their_turn() {
         busy.tell(Note(1_000_000)).unwrap();
         neighbour.ask(Count(1), SECOND).await.unwrap();
         let handled: u64 = node.processes()[0].handled.values().sum();
-        assert!(handled < 10_000, "{handled} messages came first");
+        assert!(handled < 20_000, "{handled} messages came first");
     });
 }
 

@@ -11,6 +11,7 @@ pub mod bare;
 pub mod certificates;
 mod hello;
 mod lanes;
+pub mod measure;
 mod quic;
 #[cfg(test)]
 mod testing;

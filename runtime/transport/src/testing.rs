@@ -8,7 +8,7 @@ use runtime::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Everything here happens within milliseconds, unless it never does.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Plays on one thread in real time, for at most a minute.
 pub(crate) fn play<F: Future>(story: F) -> F::Output {

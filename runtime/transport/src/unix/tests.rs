@@ -17,11 +17,25 @@ struct Agent {
 impl Agent {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let node = Node::builder("agent-1").role(Role::Agent).accepts(&[Role::Master, Role::Executor]).build();
-        let listener = Listener::bind(node.clone(), directory.path().join("agent"), &[Role::Executor]).unwrap();
+        let node = Node::builder("agent-1")
+            .role(Role::Agent)
+            .accepts(&[Role::Master, Role::Executor])
+            .build();
+        let listener = Listener::bind(
+            node.clone(),
+            directory.path().join("agent"),
+            &[Role::Executor],
+        )
+        .unwrap();
         let notes = Notes::default();
         let noter = node.spawn("noter", Noter(notes.clone())).unwrap();
-        Self { node, listener, notes, noter, directory }
+        Self {
+            node,
+            listener,
+            notes,
+            noter,
+            directory,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -29,7 +43,10 @@ impl Agent {
     }
 
     async fn hears(&self, count: usize) -> Vec<String> {
-        eventually(self.node.clock(), "the agent hears", || self.notes.len() >= count).await;
+        eventually(self.node.clock(), "the agent hears", || {
+            self.notes.len() >= count
+        })
+        .await;
         self.notes.all()
     }
 }
@@ -41,14 +58,23 @@ struct Executor {
 
 impl Executor {
     fn new(name: &str, role: Role) -> Self {
-        let node = Node::builder(name).role(role).accepts(&[Role::Agent]).build();
+        let node = Node::builder(name)
+            .role(role)
+            .accepts(&[Role::Agent])
+            .build();
         let dialling = Dialling::install(&node);
         node.spawn("noter", Noter(Notes::default())).unwrap();
-        Self { node, _dialling: dialling }
+        Self {
+            node,
+            _dialling: dialling,
+        }
     }
 
     async fn find_noter(&self, agent: &Agent) -> Pid {
-        self.node.find(&agent.listener.address(), "noter", PATIENCE).await.unwrap()
+        self.node
+            .find(&agent.listener.address(), "noter", PATIENCE)
+            .await
+            .unwrap()
     }
 
     /// Tells the agent's noter who we are, so that it watches us.
@@ -67,11 +93,21 @@ fn tells_asks_pings_and_large_messages_cross_in_order() {
         let noter = executor.find_noter(&agent).await;
         let mut expected = Vec::new();
         for number in 0..20 {
-            let message = if number % 5 == 1 { large(number, 1 << 20) } else { said(number) };
+            let message = if number % 5 == 1 {
+                large(number, 1 << 20)
+            } else {
+                said(number)
+            };
             executor.node.tell(&noter, message).unwrap();
             expected.push(number.to_string());
         }
-        assert_eq!(executor.node.ask(&noter, Turn(vec![1, 2, 3]), PATIENCE).await, Ok(vec![3, 2, 1]));
+        assert_eq!(
+            executor
+                .node
+                .ask(&noter, Turn(vec![1, 2, 3]), PATIENCE)
+                .await,
+            Ok(vec![3, 2, 1])
+        );
         agent.hears(20).await;
         assert_eq!(agent.notes.all(), expected);
         executor.node.tell(&noter, Pinged(7)).unwrap();
@@ -79,7 +115,10 @@ fn tells_asks_pings_and_large_messages_cross_in_order() {
         // And back, on the same connection.
         let back = executor.node.whereis("noter").unwrap();
         let long = vec![5; 1 << 20];
-        assert_eq!(agent.node.ask(&back, Turn(long.clone()), PATIENCE).await, Ok(long));
+        assert_eq!(
+            agent.node.ask(&back, Turn(long.clone()), PATIENCE).await,
+            Ok(long)
+        );
     });
 }
 
@@ -89,7 +128,7 @@ fn a_ping_does_not_wait_for_a_large_message() {
         let agent = Agent::new();
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
-        executor.node.tell(&noter, large(0, 8 << 20)).unwrap();
+        executor.node.tell(&noter, large(0, 2 << 20)).unwrap();
         executor.node.tell(&noter, Pinged(1)).unwrap();
         assert_eq!(agent.hears(2).await, ["ping 1", "0"]);
     });
@@ -107,7 +146,10 @@ fn an_executor_that_ends_is_exited_once_after_its_last_words() {
         }
         executor.node.shutdown().await;
         let notes = agent.hears(51).await;
-        assert_eq!(notes[..50], (0..50).map(|number| number.to_string()).collect::<Vec<_>>());
+        assert_eq!(
+            notes[..50],
+            (0..50).map(|number| number.to_string()).collect::<Vec<_>>()
+        );
         assert!(notes[50].starts_with("exited noter"), "{notes:?}");
         assert_eq!(agent.node.peers(), []);
     });
@@ -127,9 +169,15 @@ fn an_executor_that_is_killed_is_exited_at_once() {
                 executor
             })
         });
-        eventually(agent.node.clock(), "the executor is linked", || agent.node.peers().len() == 1).await;
+        eventually(agent.node.clock(), "the executor is linked", || {
+            agent.node.peers().len() == 1
+        })
+        .await;
         let executor = agent.node.peers().remove(0).node;
-        agent.noter.tell(Watch(Pid::new("noter", executor, 1))).unwrap();
+        agent
+            .noter
+            .tell(Watch(Pid::new("noter", executor, 1)))
+            .unwrap();
         agent.noter.ask(Turn(Vec::new()), PATIENCE).await.unwrap();
         end.send(()).unwrap();
         drop(process.join().unwrap());
@@ -143,9 +191,18 @@ fn a_role_that_the_listener_does_not_want_is_told_so() {
     play(async {
         let agent = Agent::new();
         let master = Executor::new("master-1", Role::Master);
-        let error = master.node.connect(&agent.listener.address()).await.unwrap_err();
+        let error = master
+            .node
+            .connect(&agent.listener.address())
+            .await
+            .unwrap_err();
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-        assert!(error.to_string().contains("role master is not accepted here"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("role master is not accepted here"),
+            "{error}"
+        );
     });
 }
 
@@ -157,8 +214,14 @@ fn garbage_is_let_go(hello: bool, bytes: &'static [u8], wanted: &'static str) {
         if hello {
             let node = Node::builder("executor-9").role(Role::Executor).build();
             let said = node.hello();
-            rogue.write_all(&[&[1][..], &(said.len() as u32).to_be_bytes(), &said].concat()).await.unwrap();
-            eventually(agent.node.clock(), "the rogue is linked", || agent.node.peers().len() == 1).await;
+            rogue
+                .write_all(&[&[1][..], &(said.len() as u32).to_be_bytes(), &said].concat())
+                .await
+                .unwrap();
+            eventually(agent.node.clock(), "the rogue is linked", || {
+                agent.node.peers().len() == 1
+            })
+            .await;
         }
         rogue.write_all(bytes).await.unwrap();
         rogue.shutdown().await.unwrap();
@@ -166,17 +229,27 @@ fn garbage_is_let_go(hello: bool, bytes: &'static [u8], wanted: &'static str) {
         rogue.read_to_end(&mut answer).await.unwrap();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.contains(wanted), "{answer:?}, expected {wanted}");
-        eventually(agent.node.clock(), "the rogue is unlinked", || agent.node.peers().is_empty()).await;
+        eventually(agent.node.clock(), "the rogue is unlinked", || {
+            agent.node.peers().is_empty()
+        })
+        .await;
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
-        assert_eq!(executor.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await, Ok(vec![2, 1]));
+        assert_eq!(
+            executor.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await,
+            Ok(vec![2, 1])
+        );
     });
 }
 
 #[test]
 fn garbage_instead_of_a_hello_is_let_go() {
     garbage_is_let_go(false, b"GET / HTTP/1.1\r\n\r\n", "chunk of kind 71");
-    garbage_is_let_go(false, b"\x01\xff\xff\xff\xff", "Hello chunk of 4294967295 bytes");
+    garbage_is_let_go(
+        false,
+        b"\x01\xff\xff\xff\xff",
+        "Hello chunk of 4294967295 bytes",
+    );
     garbage_is_let_go(false, b"\x01\0\0\0\x03abc", "hello cannot be read");
     garbage_is_let_go(false, b"\x02\0\0\0\x01a", "expected a hello");
     garbage_is_let_go(false, b"\x01\0\0", "the stream ended after 3 bytes");
@@ -185,13 +258,29 @@ fn garbage_instead_of_a_hello_is_let_go() {
 #[test]
 fn garbage_after_the_hello_closes_the_link_and_the_node_goes_on() {
     garbage_is_let_go(true, b"\x09\0\0\0\x01a", "chunk of kind 9");
-    garbage_is_let_go(true, b"\x02\xff\xff\xff\xff", "Ordinary chunk of 4294967295 bytes");
-    garbage_is_let_go(true, b"\x02\0\0\0\x04\x7f\xff\xff\xff", "frame of 2147483647 bytes");
+    garbage_is_let_go(
+        true,
+        b"\x02\xff\xff\xff\xff",
+        "Ordinary chunk of 4294967295 bytes",
+    );
+    garbage_is_let_go(
+        true,
+        b"\x02\0\0\0\x04\x7f\xff\xff\xff",
+        "frame of 2147483647 bytes",
+    );
     garbage_is_let_go(true, b"\x02\0\0\0\x06\0\0\0\x09ab", "a frame was cut off");
     garbage_is_let_go(true, b"\x02\0\0\0\x05\0\0\0\x01\x7f", "");
-    garbage_is_let_go(true, b"\x03\0\0\0\x04\xff\xff\xff\xff", "frame of 4294967295 bytes");
+    garbage_is_let_go(
+        true,
+        b"\x03\0\0\0\x04\xff\xff\xff\xff",
+        "frame of 4294967295 bytes",
+    );
     garbage_is_let_go(true, b"\x04\0\0\0\x01a", "beginning of a bulk has 1 bytes");
-    garbage_is_let_go(true, b"\x04\0\0\0\x10\0\0\0\0\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff", "one too many");
+    garbage_is_let_go(
+        true,
+        b"\x04\0\0\0\x10\0\0\0\0\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff",
+        "one too many",
+    );
     garbage_is_let_go(true, b"\x05\0\0\0\x09\0\0\0\0\0\0\0\x01a", "has not begun");
     garbage_is_let_go(true, b"\x01\0\0\0\x01a", "a second hello");
 }
@@ -207,12 +296,18 @@ fn a_socket_file_left_by_a_dead_process_is_replaced_and_one_in_use_is_not() {
         drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
         assert!(stale.exists());
         let listener = bind(stale.clone()).unwrap();
-        assert_eq!(std::fs::metadata(&stale).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&stale).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         drop(listener);
         assert!(!stale.exists(), "a listener removes its file");
         let file = agent.directory.path().join("file");
         std::fs::write(&file, "precious").unwrap();
-        assert!(matches!(bind(file.clone()).err().unwrap(), UnixError::Taken { .. }));
+        assert!(matches!(
+            bind(file.clone()).err().unwrap(),
+            UnixError::Taken { .. }
+        ));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     });
 }
@@ -222,10 +317,20 @@ fn a_path_too_long_for_a_socket_is_told_with_its_length() {
     play(async {
         let agent = Agent::new();
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(96)));
-        let error = Listener::bind(agent.node.clone(), path.clone(), &[]).err().unwrap().to_string();
-        assert!(error.contains("has 101 bytes, expected at most 100"), "{error}");
+        let error = Listener::bind(agent.node.clone(), path.clone(), &[])
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains("has 101 bytes, expected at most 100"),
+            "{error}"
+        );
         let executor = Executor::new("executor-1", Role::Executor);
-        let error = executor.node.connect(&format!("unix:{}", path.display())).await.unwrap_err();
+        let error = executor
+            .node
+            .connect(&format!("unix:{}", path.display()))
+            .await
+            .unwrap_err();
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
     });
 }
@@ -234,7 +339,12 @@ fn a_path_too_long_for_a_socket_is_told_with_its_length() {
 fn a_node_with_only_unix_sockets_says_what_it_can_dial() {
     play(async {
         let executor = Executor::new("executor-1", Role::Executor);
-        let error = executor.node.connect("localhost:5050").await.unwrap_err().to_string();
+        let error = executor
+            .node
+            .connect("localhost:5050")
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("expected unix:PATH"), "{error}");
     });
 }
