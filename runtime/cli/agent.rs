@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::agent::config::Settings;
 use ::agent::launcher::ZygoteLauncher;
-use ::agent::config::{Config, Settings};
 use clap::Args;
 use module_api::{Manifest, Registry};
 use runtime::{Node, Role};
@@ -28,6 +28,7 @@ const ZYGOTE: &str = "executor-zygote";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct AgentArgs {
     /// The masters
     #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
@@ -55,6 +56,7 @@ pub struct AgentArgs {
 
 /// The flags that `meros agent` and `meros local` share.
 #[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
 pub struct AgentFlags {
     /// Resources of the agent, as in `cpus:4;mem:2048;ports:[31000-32000]`; what is not named is detected
     #[arg(long, env = "MESOS_RESOURCES", value_name = "TEXT|JSON")]
@@ -142,3 +144,4 @@ pub fn own_program() -> Outcome<PathBuf> {
 pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
 }
+

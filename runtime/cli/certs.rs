@@ -32,6 +32,7 @@ pub fn local_directory(work_dir: &Path) -> PathBuf {
 
 /// Which certificates a verb uses.
 #[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
 pub struct CertsFlag {
     /// Directory with this machine's certificates [default: those of `meros local`]
     #[arg(long, env = "MEROS_CERTS", value_name = "DIR")]
@@ -77,6 +78,7 @@ fn unusable(directory: &Path, error: &dyn std::error::Error) -> Failure {
 
 /// Make the certificates of a cluster
 #[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct CertsArgs {
     /// Where the authority is kept; made there if there is none
     #[arg(long, value_name = "DIR")]

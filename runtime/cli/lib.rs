@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod bench;
+
 pub mod certs;
 pub mod failure;
 pub mod flags;

@@ -28,6 +28,7 @@ const READY_LOOK: Duration = Duration::from_millis(10);
 
 /// Run a whole cluster on this machine
 #[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct LocalArgs {
     /// Masters; several come later
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
@@ -236,16 +237,10 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         modules: args.modules,
     };
     on_this_thread(async move {
-        let starting = std::pin::pin!(LocalCluster::start(options));
-        let stopped = std::pin::pin!(signals.stop());
-        let cluster = match futures_util::future::select(starting, stopped).await {
-            futures_util::future::Either::Left((started, _)) => started?,
-            futures_util::future::Either::Right(_) => return Ok(()),
-        };
+        let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else { return Ok(()) };
+        let cluster = started?;
         out!("ready http://127.0.0.1:{}", cluster.master.port());
-        let fallen = std::pin::pin!(cluster.fallen());
-        let stopped = std::pin::pin!(signals.stop());
-        futures_util::future::select(fallen, stopped).await;
+        let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
         cluster.stop()
     })?
 }

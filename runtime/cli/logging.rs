@@ -21,9 +21,15 @@ pub fn start(filter: &str) -> Outcome {
     let _ = subscriber.try_init();
     // A panic is contained by the runtime and told as `Exited`; people need its place, not its backtrace.
     std::panic::set_hook(Box::new(|panic| {
-        let words = panic.payload_as_str().unwrap_or("no words");
+        let words = words(panic.payload());
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(%place, "a part of this process failed, which is a defect worth reporting: {words}");
     }));
     Ok(())
+}
+
+/// What a panic says, where it says anything.
+fn words(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words")
 }

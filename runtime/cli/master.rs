@@ -26,6 +26,7 @@ const ACCEPTS: [Role; 3] = [Role::Agent, Role::Framework, Role::Operator];
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct MasterArgs {
     /// Where the registry is kept; made if missing
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
@@ -50,6 +51,7 @@ pub struct MasterArgs {
 
 /// The flags that `meros master` and `meros local` share.
 #[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
 pub struct MasterFlags {
     /// Weights of roles, as in `dev=2,qa=1`; others have 1
     #[arg(long, env = "MESOS_WEIGHTS", value_name = "ROLE=WEIGHT,...")]
@@ -156,9 +158,15 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let allocator = modules
         .allocator(&node, &allocator, &parameters)
         .map_err(|error| Failure::because("--allocator", &error))?;
-    let started = ::master::start(&node, config, allocator, Box::new(registry))
+    let started = ::master::start(&node, config.clone(), allocator, Box::new(registry))
         .map_err(|error| Failure::because("cannot start the master", &error))?;
-    let routes = ::master::routes(&node, &started);
+    let about = http::About {
+        node: node.clone(),
+        service: "master",
+        version: env!("CARGO_PKG_VERSION"),
+        counters: ::master::http::counters(&started.master, &node),
+    };
+    let routes = ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
     let pages = member::serve(listener, routes);
     tracing::info!(%address, id = %started.info.id, "the master listens");
     let ended = {

@@ -154,7 +154,7 @@ pub struct Pages {
 const PAGES_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves pages on this thread.
-pub fn serve(listener: TcpListener, routes: http::Router) -> Pages {
+pub fn serve(listener: TcpListener, routes: axum::Router) -> Pages {
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::task::spawn_local(async move {
         let until = async {

@@ -23,12 +23,15 @@ use crate::flags;
 
 /// How long a master or agent may take to answer an operator.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a master or agent may take to answer the first packet: a person waits.
+const DIAL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Which cluster a verb speaks to.
 #[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
 pub struct ClusterFlags {
     /// The master [default: the one of `meros local`]
-    #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT", value_parser = flags::master_address)]
+    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = flags::master_address)]
     pub master: Option<String>,
     #[command(flatten)]
     pub certs: CertsFlag,
@@ -36,6 +39,7 @@ pub struct ClusterFlags {
 
 /// Show what the cluster has
 #[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct ListArgs {
     #[command(flatten)]
     pub cluster: ClusterFlags,
@@ -64,7 +68,8 @@ impl Operator {
         let roles = [Role::Master, Role::Agent];
         let node = Node::builder(identity.subject().name.as_str()).role(Role::Operator).accepts(&roles).build();
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let endpoint = Endpoint::bind(node.clone(), identity, any, Options::default())
+        let options = Options { handshake_timeout: DIAL_PATIENCE, ..Options::default() };
+        let endpoint = Endpoint::bind(node.clone(), identity, any, options)
             .map_err(|error| Failure::because("cannot open a socket", &error))?;
         node.connect(address).await.map_err(|error| {
             Failure::because("no master", &error).next("is it running? start one with `meros local`, or name it with --master")

@@ -42,6 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Run a command on the cluster, or on one of its own
 #[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct RunArgs {
     /// The master; without it a cluster is started for this command alone
     #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = master_address)]
@@ -180,12 +181,8 @@ async fn on(
     };
     progress.borrow().stage("waiting for offers");
     let outcome = {
-        let watched = std::pin::pin!(watch.all_ended(&driver, events));
-        let stopped = std::pin::pin!(signals.stop());
-        match futures_util::future::select(watched, stopped).await {
-            futures_util::future::Either::Left((outcome, _)) => outcome,
-            futures_util::future::Either::Right((code, _)) => Err(Failure::code(code)),
-        }
+        let watched = signals.unless_stopped(watch.all_ended(&driver, events)).await;
+        watched.unwrap_or_else(|code| Err(Failure::code(code)))
     };
     let _ = driver.tear_down(); // If it has stopped already, so much the better.
     driver.ended().await;

@@ -3,6 +3,7 @@
 //! They are blocked in every thread and taken by one that waits for nothing else, so that no handler ever runs. Children get a clean
 //! mask from the agent. Must begin before any other thread.
 
+use futures_util::future::Either;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::watch;
 
@@ -40,6 +41,15 @@ impl Signals {
         match signal {
             Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::failure::FAILED),
             None => std::future::pending().await,
+        }
+    }
+
+    /// What `work` gives, or the signal's code if a signal comes first; then the work is dropped.
+    pub async fn unless_stopped<F: Future>(&self, work: F) -> Result<F::Output, u8> {
+        let (work, stop) = (std::pin::pin!(work), std::pin::pin!(self.stop()));
+        match futures_util::future::select(work, stop).await {
+            Either::Left((output, _)) => Ok(output),
+            Either::Right((code, _)) => Err(code),
         }
     }
 }

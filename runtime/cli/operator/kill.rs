@@ -10,6 +10,7 @@ use crate::out;
 
 /// Kill a task
 #[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct KillArgs {
     /// The task's id, as `meros tasks` shows it
     task: TaskId,

@@ -20,6 +20,7 @@ const VIEW_EVERY: u32 = 8;
 
 /// Print what a task wrote to its standard output and error
 #[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
 pub struct LogsArgs {
     /// The task's id, as `meros tasks` shows it
     task: TaskId,
@@ -57,12 +58,7 @@ fn find<'a>(view: &'a ClusterView, task: &TaskId, framework: Option<&FrameworkId
 /// Prints the task's output, and with `--follow` whatever comes until it has ended.
 pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
-    let reading = std::pin::pin!(read(&operator, &args));
-    let stopped = std::pin::pin!(signals.stop());
-    let outcome = match futures_util::future::select(reading, stopped).await {
-        futures_util::future::Either::Left((outcome, _)) => outcome,
-        futures_util::future::Either::Right(_) => Ok(()),
-    };
+    let outcome = signals.unless_stopped(read(&operator, &args)).await.unwrap_or(Ok(()));
     operator.close().await;
     outcome
 }
