@@ -11,6 +11,7 @@ pub use load::{Load, LoadPolicy, LoadSource, proc_loadavg};
 pub use noop::Noop;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use module_api::qos_controller::{Corrections, InitializeQos};
@@ -53,7 +54,13 @@ impl Advised {
     pub fn fresh(&mut self, corrections: Vec<QosCorrection>, now: Instant) -> Vec<QosCorrection> {
         self.0.retain(|_, at| now - *at < REPEAT_AFTER);
         let mut fresh = corrections;
-        fresh.retain(|correction| self.0.insert(format!("{correction:?}"), now).is_none());
+        fresh.retain(|correction| match self.0.entry(format!("{correction:?}")) {
+            Entry::Vacant(unsaid) => {
+                unsaid.insert(now);
+                true
+            }
+            Entry::Occupied(_) => false,
+        });
         fresh
     }
 }
