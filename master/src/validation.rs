@@ -251,10 +251,11 @@ impl TaskRules<'_> {
             let left = self
                 .remaining
                 .filter(|resource| resource.name_str() == lacking.name_str());
-            let left = match left.to_string() {
+            let left = match plain(&left) {
                 none if none.is_empty() => "nothing".to_owned(),
                 left => brief(&left),
             };
+            let lacking = plain(&Resources::from(lacking.clone()));
             let expected = format!("no more than what is left of the offers, which is {left}");
             return Err(Invalid::new("task.resources", lacking, expected));
         }
@@ -303,7 +304,7 @@ fn check_mix(field: &str, resources: &Resources) -> Result<(), Invalid> {
         let mixed = |resource: &Resource| !resource.is_revocable() && resource.name_str() == name;
         if resources.iter().any(mixed) {
             let expected = format!("`{name}` either revocable or not, but not both");
-            return Err(Invalid::new(field, resources, expected));
+            return Err(Invalid::new(field, plain(resources), expected));
         }
     }
     let mut volumes = BTreeSet::new();
@@ -336,6 +337,11 @@ fn user(field: &str, name: &str, policy: &Policy) -> Result<(), Invalid> {
         return Err(Invalid::new(field, name, expected));
     }
     Ok(())
+}
+
+/// Resources as people write them: without the role that all of an offer is allocated to.
+fn plain(resources: &Resources) -> String {
+    resources.unallocate().brief().to_string()
 }
 
 /// At most 200 characters of a text.

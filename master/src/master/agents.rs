@@ -11,6 +11,7 @@ use protocol::message::task::{ExecutorExited, TaskUpdated};
 use runtime::prelude::*;
 
 use super::Master;
+use crate::agents::Agent;
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::registry::RegistryError;
 
@@ -158,23 +159,20 @@ impl Master {
         let Some(sender) = ctx.sender().cloned() else {
             return self.books.agents.get(id).is_some();
         };
-        match self.books.agents.get(id) {
-            Some(agent) if *agent.pid.node() == sender.peer.node => {
-                if agent.connected {
-                    return true;
-                }
-            }
-            Some(_) => {
-                tracing::warn!(agent = %id, node = %sender.peer.node, "a message for an agent of another node is ignored");
-                return false;
-            }
-            None => {}
+        let agent = self.books.agents.get(id);
+        let own = |agent: &&Agent| *agent.pid.node() == sender.peer.node;
+        if agent.filter(own).is_some_and(|agent| agent.connected) {
+            return true;
         }
-        if let Some(pid) = sender.pid {
-            let mut effects = Effects::new();
-            effects.agent(&pid, ToAgent::RegisterAgain);
-            self.perform(effects, ctx);
+        if agent.is_some_and(|agent| !own(&agent)) {
+            tracing::warn!(agent = %id, node = %sender.peer.node, "a message for an agent of another node is ignored");
+            return false;
         }
+        // Whichever actor of the agent spoke, the one that registers has this name.
+        let registrant = Pid::new("agent", sender.peer.node, 0);
+        let mut effects = Effects::new();
+        effects.agent(&registrant, ToAgent::RegisterAgain);
+        self.perform(effects, ctx);
         false
     }
 }
