@@ -67,7 +67,8 @@ impl Settings {
 
     /// Checks everything, detects what is missing, and makes the work directory.
     pub fn check(self) -> Result<Config, ConfigError> {
-        self.check_on(&Host::of(&self.work_dir))
+        let host = Host::of(&self.work_dir);
+        self.check_on(&host)
     }
 
     /// The same on a host that is described.
@@ -78,25 +79,48 @@ impl Settings {
             problem,
         };
         if self.masters.is_empty() || self.masters.iter().any(String::is_empty) {
-            return Err(wrong("master", &self.masters.join(","), "expected one or more HOST:PORT".into()));
+            return Err(wrong(
+                "master",
+                &self.masters.join(","),
+                "expected one or more HOST:PORT".into(),
+            ));
         }
         if !self.work_dir.is_absolute() || self.work_dir.to_str().is_none() {
             let given = self.work_dir.display().to_string();
-            return Err(wrong("work_dir", &given, "expected an absolute path in UTF-8".into()));
+            return Err(wrong(
+                "work_dir",
+                &given,
+                "expected an absolute path in UTF-8".into(),
+            ));
         }
         let socket = self.executor_socket.to_str().unwrap_or_default();
         if socket.is_empty() || socket.len() > SOCKET_PATH_MAX {
             let given = self.executor_socket.display().to_string();
-            let problem = format!("expected a path of at most {SOCKET_PATH_MAX} bytes for the executors' socket");
+            let problem = format!(
+                "expected a path of at most {SOCKET_PATH_MAX} bytes for the executors' socket"
+            );
             return Err(wrong("runtime_dir", &given, problem));
         }
         for (flag, value) in [
-            ("registration_backoff_factor", self.registration_backoff_factor),
-            ("executor_registration_timeout", self.executor_registration_timeout),
-            ("oversubscribed_resources_interval", self.oversubscribed_resources_interval),
+            (
+                "registration_backoff_factor",
+                self.registration_backoff_factor,
+            ),
+            (
+                "executor_registration_timeout",
+                self.executor_registration_timeout,
+            ),
+            (
+                "oversubscribed_resources_interval",
+                self.oversubscribed_resources_interval,
+            ),
         ] {
             if value.is_zero() {
-                return Err(wrong(flag, "0ns", "expected more than zero, for example 1secs".into()));
+                return Err(wrong(
+                    flag,
+                    "0ns",
+                    "expected more than zero, for example 1secs".into(),
+                ));
             }
         }
         let role = Role::new(&self.default_role)
@@ -104,20 +128,26 @@ impl Settings {
         let given = self.resources.as_deref().unwrap_or_default();
         let parsed = Resources::parse_for(given, &role);
         let parsed = parsed.map_err(|error| wrong("resources", given, error.to_string()))?;
-        if parsed.iter().any(|resource| resource.is_revocable() || resource.allocation_role().is_some()) {
+        if parsed
+            .iter()
+            .any(|resource| resource.is_revocable() || resource.allocation_role().is_some())
+        {
             let problem = "expected neither revocable nor allocated resources: the estimator decides what is lent";
             return Err(wrong("resources", given, problem.into()));
         }
         let resources = detect::complete(parsed, given, host, &role);
         let text = self.attributes.as_deref().unwrap_or_default();
-        let attributes = match text.trim_start().starts_with(['[', '{']) {
-            true => resources::json::parse_attributes(text),
-            false => Attributes::parse(text),
-        };
-        let attributes = attributes.map_err(|error| wrong("attributes", text, error.to_string()))?;
+        let attributes = Attributes::parse(text)
+            .map_err(|error| wrong("attributes", text, error.to_string()))?;
         let hostname = self.hostname.clone().unwrap_or_else(|| host.name.clone());
         Ok(Config {
-            info: AgentInfo { hostname, port: self.port, resources, attributes, id: None },
+            info: AgentInfo {
+                hostname,
+                port: self.port,
+                resources,
+                attributes,
+                id: None,
+            },
             settings: self,
         })
     }
@@ -180,7 +210,12 @@ mod tests {
     }
 
     fn host() -> Host {
-        Host { name: "h".into(), cores: 8, memory: 16 << 30, disk: 100 << 30 }
+        Host {
+            name: "h".into(),
+            cores: 8,
+            memory: 16 << 30,
+            disk: 100 << 30,
+        }
     }
 
     fn error(change: impl FnOnce(&mut Settings)) -> String {
@@ -196,7 +231,9 @@ mod tests {
         settings.resources = Some("cpus:2;cpus(ads):1".into());
         settings.attributes = Some("rack:abc;zone:west".into());
         let config = settings.check_on(&host()).unwrap();
-        let expected = Resources::parse("cpus:2;cpus(ads):1;mem:15360;disk:97280;ports:[31000-32000]").unwrap();
+        let expected =
+            Resources::parse("cpus:2;cpus(ads):1;mem:15360;disk:97280;ports:[31000-32000]")
+                .unwrap();
         assert_eq!(config.info().resources, expected);
         assert_eq!(config.info().attributes.len(), 2);
         assert_eq!(config.info().hostname, "h");
@@ -206,10 +243,16 @@ mod tests {
     fn what_cannot_work_is_refused_with_its_flag_and_value() {
         assert!(error(|s| s.masters.clear()).starts_with("--master is ``"));
         assert!(error(|s| s.work_dir = "relative".into()).starts_with("--work_dir is `relative`"));
-        assert!(error(|s| s.resources = Some("cpus:x:y".into())).starts_with("--resources is `cpus:x:y`"));
+        assert!(
+            error(|s| s.resources = Some("cpus:x:y".into()))
+                .starts_with("--resources is `cpus:x:y`")
+        );
         assert!(error(|s| s.default_role = "a b".into()).starts_with("--default_role is `a b`"));
         assert!(error(|s| s.executor_socket = "/x".repeat(80).into()).contains("107 bytes"));
         let zero = error(|s| s.oversubscribed_resources_interval = Duration::ZERO);
-        assert!(zero.starts_with("--oversubscribed_resources_interval is `0ns`"), "{zero}");
+        assert!(
+            zero.starts_with("--oversubscribed_resources_interval is `0ns`"),
+            "{zero}"
+        );
     }
 }

@@ -29,12 +29,18 @@ impl Host {
     pub fn of(work_dir: &Path) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
         let existing = work_dir.ancestors().find(|path| path.exists());
-        let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+        let name = nix::unistd::gethostname()
+            .ok()
+            .and_then(|name| name.into_string().ok());
         Self {
-            name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".into()),
+            name: name
+                .filter(|name| !name.is_empty())
+                .unwrap_or_else(|| "localhost".into()),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: procfs::memory().total,
-            disk: existing.and_then(|path| procfs::disk_size(path).ok()).unwrap_or(0),
+            disk: existing
+                .and_then(|path| procfs::disk_size(path).ok())
+                .unwrap_or(0),
         }
     }
 
@@ -68,7 +74,11 @@ pub fn complete(given: Resources, text: &str, host: &Host, role: &Role) -> Resou
         // A kind given as nothing leaves no trace in the sum.
         resources.iter().any(|resource| resource.is(name)) || mentions(text, name.as_str())
     };
-    for (name, units) in [(Name::Cpus, host.cpus()), (Name::Mem, host.mem()), (Name::Disk, host.disk_space())] {
+    for (name, units) in [
+        (Name::Cpus, host.cpus()),
+        (Name::Mem, host.mem()),
+        (Name::Disk, host.disk_space()),
+    ] {
         if !named(&all, &name) {
             let units = Scalar::whole(u32::try_from(units).unwrap_or(u32::MAX));
             add(&mut all, Resource::new(name, units), role);
@@ -77,7 +87,11 @@ pub fn complete(given: Resources, text: &str, host: &Host, role: &Role) -> Resou
     if !named(&all, &Name::Ports)
         && let Ok(range) = Range::new(31_000, 32_000)
     {
-        add(&mut all, Resource::new(Name::Ports, Ranges::new([range])), role);
+        add(
+            &mut all,
+            Resource::new(Name::Ports, Ranges::new([range])),
+            role,
+        );
     }
     all
 }
@@ -92,7 +106,12 @@ fn add(all: &mut Resources, detected: Result<Resource, resources::Invalid>, role
 
 /// Whether a text of resources names this kind, with whatever value.
 fn mentions(text: &str, name: &str) -> bool {
-    let names = text.split([';', ',', '{', '"']).map(|part| part.trim().split([':', '(', '"']).next().unwrap_or_default());
+    let names = text.split([';', ',', '{', '"']).map(|part| {
+        part.trim()
+            .split([':', '(', '"'])
+            .next()
+            .unwrap_or_default()
+    });
     names.into_iter().any(|found| found.trim() == name)
 }
 
@@ -101,7 +120,12 @@ mod tests {
     use super::*;
 
     fn host(memory: u64, disk: u64) -> Host {
-        Host { name: "h".into(), cores: 2, memory, disk }
+        Host {
+            name: "h".into(),
+            cores: 2,
+            memory,
+            disk,
+        }
     }
 
     fn complete(text: &str, host: &Host) -> Resources {
@@ -112,23 +136,38 @@ mod tests {
     #[test]
     fn a_large_host_keeps_a_little_for_itself_and_a_small_one_half() {
         let large = complete("", &host(16 * GIB, 100 * GIB));
-        assert_eq!(large, Resources::parse("cpus:2;mem:15360;disk:97280;ports:[31000-32000]").unwrap());
+        assert_eq!(
+            large,
+            Resources::parse("cpus:2;mem:15360;disk:97280;ports:[31000-32000]").unwrap()
+        );
         let small = complete("", &host(GIB, 8 * GIB));
-        assert_eq!(small, Resources::parse("cpus:2;mem:512;disk:4096;ports:[31000-32000]").unwrap());
+        assert_eq!(
+            small,
+            Resources::parse("cpus:2;mem:512;disk:4096;ports:[31000-32000]").unwrap()
+        );
         let unknown = complete("", &host(0, 0));
-        assert_eq!(unknown, Resources::parse("cpus:2;mem:1024;disk:10240;ports:[31000-32000]").unwrap());
+        assert_eq!(
+            unknown,
+            Resources::parse("cpus:2;mem:1024;disk:10240;ports:[31000-32000]").unwrap()
+        );
     }
 
     #[test]
     fn what_is_given_is_not_detected_even_when_it_is_nothing() {
         let given = complete("cpus:0;mem(ads):64;disk:1", &host(16 * GIB, 100 * GIB));
-        assert_eq!(given, Resources::parse("mem(ads):64;disk:1;ports:[31000-32000]").unwrap());
+        assert_eq!(
+            given,
+            Resources::parse("mem(ads):64;disk:1;ports:[31000-32000]").unwrap()
+        );
     }
 
     #[test]
     fn what_is_detected_belongs_to_the_default_role() {
         let role = Role::new("ads").unwrap();
         let detected = super::complete(Resources::new(), "", &host(GIB, GIB), &role);
-        assert!(detected.iter().all(|resource| *resource.role() == role), "{detected}");
+        assert!(
+            detected.iter().all(|resource| *resource.role() == role),
+            "{detected}"
+        );
     }
 }

@@ -17,8 +17,8 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest};
 use crate::zygote::wire::{self, Report, Request};
+pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest};
 
 /// Requests that may wait for the zygote; one more fails its launch.
 const REQUESTS_MAX: usize = 65_536;
@@ -125,33 +125,52 @@ impl ZygoteLauncher {
     pub fn start(program: &Path, arguments: &[&str], work_dir: &Path) -> Result<Self, ZygoteError> {
         let recipe = Recipe {
             program: program.to_owned(),
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
             work_dir: work_dir.to_owned(),
         };
         let fresh = recipe.start()?;
-        Ok(Self { recipe, fresh: Some(fresh), door: Arc::default() })
+        Ok(Self {
+            recipe,
+            fresh: Some(fresh),
+            door: Arc::default(),
+        })
     }
 
     fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
         let failed = |reason: String| LaunchError { reason };
         let bytes = wire::encode(request).map_err(|error| failed(error.to_string()))?;
         let requests = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        let requests = requests.as_ref().ok_or_else(|| failed("the executor launcher is not running".into()))?;
-        requests.try_send(bytes).map_err(|_| failed("the executor launcher is overloaded or gone".into()))
+        let requests = requests
+            .as_ref()
+            .ok_or_else(|| failed("the executor launcher is not running".into()))?;
+        requests
+            .try_send(bytes)
+            .map_err(|_| failed("the executor launcher is overloaded or gone".into()))
     }
 }
 
 impl Recipe {
     fn start(&self) -> Result<Zygote, ZygoteError> {
-        let start = |source| ZygoteError::Start { program: self.program.display().to_string(), source };
+        let start = |source| ZygoteError::Start {
+            program: self.program.display().to_string(),
+            source,
+        };
         let (ours, theirs) = UnixStream::pair().map_err(start)?;
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::from(OwnedFd::from(theirs)));
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)));
         let mut child = command.spawn().map_err(start)?;
         // The command holds the zygote's end; without it the zygote's death shows.
         drop(command);
         match greet(&ours, &self.work_dir) {
-            Ok(()) => Ok(Zygote { child, socket: ours }),
+            Ok(()) => Ok(Zygote {
+                child,
+                socket: ours,
+            }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -163,9 +182,14 @@ impl Recipe {
 
 /// Tells the zygote where it works, and waits until it is ready.
 fn greet(mut socket: &UnixStream, work_dir: &Path) -> Result<(), ZygoteError> {
-    let serve = Request::Serve { work_dir: work_dir.to_owned() };
-    let bytes = wire::encode(&serve).map_err(|error| ZygoteError::Silent(io::Error::other(error)))?;
-    socket.set_read_timeout(Some(READY_PATIENCE)).map_err(ZygoteError::Silent)?;
+    let serve = Request::Serve {
+        work_dir: work_dir.to_owned(),
+    };
+    let bytes =
+        wire::encode(&serve).map_err(|error| ZygoteError::Silent(io::Error::other(error)))?;
+    socket
+        .set_read_timeout(Some(READY_PATIENCE))
+        .map_err(ZygoteError::Silent)?;
     socket.write_all(&bytes).map_err(ZygoteError::Silent)?;
     let mut arrived = Vec::new();
     loop {
@@ -180,7 +204,9 @@ fn greet(mut socket: &UnixStream, work_dir: &Path) -> Result<(), ZygoteError> {
             Some(Report::Ready) => return Ok(()),
             Some(Report::Unable { reason }) => return Err(ZygoteError::Unable(reason)),
             Some(other) => {
-                return Err(ZygoteError::Silent(io::Error::other(format!("unexpected first report {other:?}"))));
+                return Err(ZygoteError::Silent(io::Error::other(format!(
+                    "unexpected first report {other:?}"
+                ))));
             }
         }
     }
@@ -188,9 +214,17 @@ fn greet(mut socket: &UnixStream, work_dir: &Path) -> Result<(), ZygoteError> {
 
 impl Launcher for ZygoteLauncher {
     fn attach(&mut self, events: Events) {
-        let Some(zygote) = self.fresh.take() else { return };
+        let Some(zygote) = self.fresh.take() else {
+            return;
+        };
         let door = Arc::downgrade(&self.door);
-        tokio::task::spawn_local(keep_alive(self.recipe.clone(), zygote, open(&self.door), door, events));
+        tokio::task::spawn_local(keep_alive(
+            self.recipe.clone(),
+            zygote,
+            open(&self.door),
+            door,
+            events,
+        ));
     }
 
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError> {
@@ -198,7 +232,9 @@ impl Launcher for ZygoteLauncher {
     }
 
     fn kill(&mut self, container_id: &ContainerId) {
-        if let Err(error) = self.send(&Request::Kill { container_id: container_id.clone() }) {
+        if let Err(error) = self.send(&Request::Kill {
+            container_id: container_id.clone(),
+        }) {
             // Without a zygote there is nothing left to kill.
             tracing::warn!(%container_id, %error, "kill not sent");
         }
@@ -229,7 +265,10 @@ async fn keep_alive(
             Some(failure) => failure.to_string(),
             None => "the executor launcher ended".to_owned(),
         };
-        tracing::error!(reason, "the executor launcher is lost, and all executors with it");
+        tracing::error!(
+            reason,
+            "the executor launcher is lost, and all executors with it"
+        );
         let recipe = recipe.clone();
         let restarted = tokio::task::spawn_blocking(move || {
             // Whatever state it is in, it must not live beside its successor.
@@ -263,11 +302,21 @@ struct Carried {
 }
 
 async fn carry(socket: UnixStream, requests: mpsc::Receiver<Vec<u8>>, events: &Events) -> Carried {
-    let mut carried = Carried { reports: 0, failure: None };
-    let connected = socket.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(socket));
+    let mut carried = Carried {
+        reports: 0,
+        failure: None,
+    };
+    let connected = socket
+        .set_nonblocking(true)
+        .and_then(|()| tokio::net::UnixStream::from_std(socket));
     let (mut reports, commands) = match connected {
         Ok(connected) => connected.into_split(),
-        Err(error) => return Carried { failure: Some(error), ..carried },
+        Err(error) => {
+            return Carried {
+                failure: Some(error),
+                ..carried
+            };
+        }
     };
     let writer = tokio::task::spawn_local(write(commands, requests));
     let mut arrived = Vec::new();
@@ -288,7 +337,10 @@ async fn carry(socket: UnixStream, requests: mpsc::Receiver<Vec<u8>>, events: &E
 }
 
 /// Writes requests, several at a time, until nobody can make any more. Then the zygote sees the end of its input.
-async fn write(mut commands: tokio::net::unix::OwnedWriteHalf, mut requests: mpsc::Receiver<Vec<u8>>) {
+async fn write(
+    mut commands: tokio::net::unix::OwnedWriteHalf,
+    mut requests: mpsc::Receiver<Vec<u8>>,
+) {
     while let Some(mut bytes) = requests.recv().await {
         while bytes.len() < 64 * 1024
             && let Ok(more) = requests.try_recv()
@@ -308,8 +360,20 @@ fn hand_over(arrived: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
         count += 1;
         events(match report {
             Report::Started { container_id, pid } => LauncherEvent::Started { container_id, pid },
-            Report::Failed { container_id, reason } => LauncherEvent::Failed { container_id, reason },
-            Report::Exited { container_id, termination } => LauncherEvent::Exited { container_id, termination },
+            Report::Failed {
+                container_id,
+                reason,
+            } => LauncherEvent::Failed {
+                container_id,
+                reason,
+            },
+            Report::Exited {
+                container_id,
+                termination,
+            } => LauncherEvent::Exited {
+                container_id,
+                termination,
+            },
             Report::Ready | Report::Unable { .. } => continue,
         });
     }

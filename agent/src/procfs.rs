@@ -59,7 +59,10 @@ pub fn processes() -> io::Result<Vec<Process>> {
     let mut path = String::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) else {
+        let Some(pid) = name
+            .to_str()
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
             continue;
         };
         path.clear();
@@ -67,7 +70,9 @@ pub fn processes() -> io::Result<Vec<Process>> {
         path.push_str(pid);
         path.push_str("/stat");
         // Names of programs need not be UTF-8.
-        let Ok(line) = std::fs::read(&path) else { continue };
+        let Ok(line) = std::fs::read(&path) else {
+            continue;
+        };
         processes.extend(parse_stat(&String::from_utf8_lossy(&line)));
     }
     Ok(processes)
@@ -77,7 +82,10 @@ pub fn processes() -> io::Result<Vec<Process>> {
 pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
     let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
     for process in processes {
-        children.entry(process.parent).or_default().push(process.pid);
+        children
+            .entry(process.parent)
+            .or_default()
+            .push(process.pid);
     }
     let mut found = BTreeSet::new();
     let mut open: Vec<i32> = roots.to_vec();
@@ -94,9 +102,13 @@ pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
 
 /// The processes of each session leader: its session and all its descendants, itself included, zombies left out.
 pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Process>> {
-    let known: FxHashMap<i32, &Process> = processes.iter().map(|process| (process.pid, process)).collect();
+    let known: FxHashMap<i32, &Process> = processes
+        .iter()
+        .map(|process| (process.pid, process))
+        .collect();
     let wanted: BTreeSet<i32> = leaders.iter().copied().collect();
-    let mut sorted: BTreeMap<i32, Vec<Process>> = leaders.iter().map(|&leader| (leader, Vec::new())).collect();
+    let mut sorted: BTreeMap<i32, Vec<Process>> =
+        leaders.iter().map(|&leader| (leader, Vec::new())).collect();
     for process in processes.iter().filter(|process| !process.zombie) {
         // The nearest leader up the tree; the session only where the parents are gone.
         let mut at = process.pid;
@@ -122,10 +134,17 @@ pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Pr
 /// The children of the calling thread, zombies included. Cheap where the kernel lists them, else all of /proc is read.
 pub fn own_children() -> io::Result<Vec<i32>> {
     match std::fs::read_to_string("/proc/thread-self/children") {
-        Ok(list) => Ok(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()),
+        Ok(list) => Ok(list
+            .split_ascii_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()),
         Err(_) => {
             let own = std::process::id() as i32;
-            Ok(processes()?.iter().filter(|process| process.parent == own).map(|process| process.pid).collect())
+            Ok(processes()?
+                .iter()
+                .filter(|process| process.parent == own)
+                .map(|process| process.pid)
+                .collect())
         }
     }
 }
@@ -136,7 +155,12 @@ pub fn variable(pid: i32, name: &str) -> Option<String> {
     environment
         .split(|&byte| byte == 0)
         .filter_map(|entry| std::str::from_utf8(entry).ok())
-        .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+        .find_map(|entry| {
+            entry
+                .strip_prefix(name)?
+                .strip_prefix('=')
+                .map(str::to_owned)
+        })
 }
 
 /// Memory of the host in bytes: all and free for use.
@@ -152,21 +176,35 @@ pub struct Memory {
 pub fn parse_memory(text: &str) -> Memory {
     let field = |name: &str| {
         text.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .strip_prefix(':')?
+                    .trim()
+                    .strip_suffix("kB")?
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+            })
             .map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
     };
-    Memory { total: field("MemTotal"), available: field("MemAvailable") }
+    Memory {
+        total: field("MemTotal"),
+        available: field("MemAvailable"),
+    }
 }
 
 /// The host's memory now; zero where it cannot be read.
 pub fn memory() -> Memory {
-    std::fs::read_to_string("/proc/meminfo").map_or_else(|_| Memory::default(), |text| parse_memory(&text))
+    std::fs::read_to_string("/proc/meminfo")
+        .map_or_else(|_| Memory::default(), |text| parse_memory(&text))
 }
 
 /// The load averages of 1, 5 and 15 minutes, from `/proc/loadavg`.
 pub fn load() -> Option<[f64; 3]> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let mut fields = text.split_ascii_whitespace().map(|field| field.parse::<f64>().ok());
+    let mut fields = text
+        .split_ascii_whitespace()
+        .map(|field| field.parse::<f64>().ok());
     Some([fields.next()??, fields.next()??, fields.next()??])
 }
 
@@ -208,11 +246,18 @@ mod tests {
 
     #[test]
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
-        let line = "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 11 5 6 7 20 0 3 0 100 1000000 250 184 0";
+        let line =
+            "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 11 5 6 7 20 0 3 0 100 1000000 250 184 0";
         let found = parse_stat(line).unwrap();
-        assert_eq!((found.pid, found.parent, found.group, found.session), (42, 7, 42, 40));
+        assert_eq!(
+            (found.pid, found.parent, found.group, found.session),
+            (42, 7, 42, 40)
+        );
         assert_eq!((found.user_ticks, found.system_ticks), (17, 12));
-        assert_eq!((found.threads, found.resident_pages, found.zombie), (3, 250, false));
+        assert_eq!(
+            (found.threads, found.resident_pages, found.zombie),
+            (3, 250, false)
+        );
         for broken in ["", "42", "42 (x) S", "x (y) S 1 2 3"] {
             assert_eq!(parse_stat(broken), None, "{broken}");
         }
@@ -238,7 +283,12 @@ mod tests {
             process(21, 1, 20),
         ];
         let sorted = by_leader(&all, &[10, 20]);
-        let pids = |leader| sorted[&leader].iter().map(|process| process.pid).collect::<Vec<_>>();
+        let pids = |leader| {
+            sorted[&leader]
+                .iter()
+                .map(|process| process.pid)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(pids(10), [10, 11, 12]);
         assert_eq!(pids(20), [20, 21]);
         assert_eq!(descendants(&all, &[10]), BTreeSet::from([11, 12]));
@@ -247,7 +297,13 @@ mod tests {
     #[test]
     fn memory_is_read_in_bytes() {
         let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(parse_memory(text), Memory { total: 16 << 20, available: 8 << 20 });
+        assert_eq!(
+            parse_memory(text),
+            Memory {
+                total: 16 << 20,
+                available: 8 << 20
+            }
+        );
         assert_eq!(parse_memory("nonsense"), Memory::default());
     }
 }

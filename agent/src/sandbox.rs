@@ -15,16 +15,32 @@ use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 pub const PIECE_MAX: u32 = 1024 * 1024;
 
 /// The directory of all runs of an executor.
-pub fn runs(work_dir: &Path, agent: &AgentId, framework: &FrameworkId, executor: &ExecutorId) -> PathBuf {
+pub fn runs(
+    work_dir: &Path,
+    agent: &AgentId,
+    framework: &FrameworkId,
+    executor: &ExecutorId,
+) -> PathBuf {
     let mut path = work_dir.join("slaves");
-    for part in [agent.as_str(), "frameworks", framework.as_str(), "executors", executor.as_str(), "runs"] {
+    for part in [
+        agent.as_str(),
+        "frameworks",
+        framework.as_str(),
+        "executors",
+        executor.as_str(),
+        "runs",
+    ] {
         path.push(part);
     }
     path
 }
 
 /// Makes the sandbox of a container, with empty `stdout` and `stderr`, and lets `latest` point to it.
-pub fn create(runs: &Path, container: &ContainerId, owner: Option<(u32, u32)>) -> io::Result<PathBuf> {
+pub fn create(
+    runs: &Path,
+    container: &ContainerId,
+    owner: Option<(u32, u32)>,
+) -> io::Result<PathBuf> {
     let sandbox = runs.join(container.as_str());
     fs::create_dir_all(&sandbox)?;
     // A full disk often still has room for a directory, but for nothing in it.
@@ -34,7 +50,11 @@ pub fn create(runs: &Path, container: &ContainerId, owner: Option<(u32, u32)>) -
     }
     for name in ["stdout", "stderr"] {
         let path = sandbox.join(name);
-        fs::OpenOptions::new().create(true).append(true).mode(0o644).open(&path)?;
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o644)
+            .open(&path)?;
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
         }
@@ -80,16 +100,22 @@ pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<File
     let relative = Path::new(path);
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if path.is_empty() || !relative.components().all(inside) {
-        return Err(ReadError::Outside { path: path.chars().take(200).collect() });
+        return Err(ReadError::Outside {
+            path: path.chars().take(200).collect(),
+        });
     }
     // A pipe must not make us wait for its writer.
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     let directory = File::open(sandbox).map_err(not_found)?;
     let file = match openat2(&directory, relative, how) {
         Ok(file) => File::from(file),
         Err(nix::errno::Errno::EXDEV | nix::errno::Errno::ELOOP) => {
-            return Err(ReadError::Outside { path: path.chars().take(200).collect() });
+            return Err(ReadError::Outside {
+                path: path.chars().take(200).collect(),
+            });
         }
         Err(error) => return Err(not_found(error.into())),
     };
@@ -108,7 +134,10 @@ pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<File
         }
     }
     data.truncate(filled);
-    Ok(FilePiece { data, size: metadata.size() })
+    Ok(FilePiece {
+        data,
+        size: metadata.size(),
+    })
 }
 
 fn not_found(error: io::Error) -> ReadError {
@@ -163,14 +192,33 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", sandbox.join("absolute")).unwrap();
         std::os::unix::fs::symlink("../../../secret", sandbox.join("relative")).unwrap();
         std::os::unix::fs::symlink("stdout", sandbox.join("inside")).unwrap();
-        for path in ["../c1/stdout", "/etc/passwd", "absolute", "relative", "", "a/../../stdout"] {
+        for path in [
+            "../c1/stdout",
+            "/etc/passwd",
+            "absolute",
+            "relative",
+            "",
+            "a/../../stdout",
+        ] {
             let refused = read(&sandbox, path, 0, 10);
-            assert!(matches!(refused, Err(ReadError::Outside { .. })), "{path}: {refused:?}");
+            assert!(
+                matches!(refused, Err(ReadError::Outside { .. })),
+                "{path}: {refused:?}"
+            );
         }
         assert!(read(&sandbox, "inside", 0, 10).is_ok());
-        assert!(matches!(read(&sandbox, "missing", 0, 1), Err(ReadError::NotFound)));
-        assert!(matches!(read(&sandbox, ".", 0, 1), Err(ReadError::NotAFile)));
+        assert!(matches!(
+            read(&sandbox, "missing", 0, 1),
+            Err(ReadError::NotFound)
+        ));
+        assert!(matches!(
+            read(&sandbox, ".", 0, 1),
+            Err(ReadError::NotAFile)
+        ));
         nix::unistd::mkfifo(&sandbox.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(matches!(read(&sandbox, "pipe", 0, 1), Err(ReadError::NotAFile)));
+        assert!(matches!(
+            read(&sandbox, "pipe", 0, 1),
+            Err(ReadError::NotAFile)
+        ));
     }
 }

@@ -10,7 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
+use tokio::io::unix::AsyncFd;
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,11 @@ pub struct SpawnError {
 
 impl SpawnError {
     fn new(step: &'static str, what: impl Into<String>, source: io::Error) -> Self {
-        Self { step, what: what.into(), source }
+        Self {
+            step,
+            what: what.into(),
+            source,
+        }
     }
 }
 
@@ -134,10 +140,17 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
     };
     let text = |text: &str| CString::new(text).map_err(|_| invalid(text));
     let path = program.environment.iter().find(|(name, _)| name == "PATH");
-    let file = look_up(&program.file, path.map_or("/usr/bin:/bin", |(_, path)| path))
-        .map_err(|source| SpawnError::new("execute", &program.file, source))?;
+    let file = look_up(
+        &program.file,
+        path.map_or("/usr/bin:/bin", |(_, path)| path),
+    )
+    .map_err(|source| SpawnError::new("execute", &program.file, source))?;
     let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| invalid(&program.file))?;
-    let arguments = program.arguments.iter().map(|argument| text(argument)).collect::<Result<Vec<_>, _>>()?;
+    let arguments = program
+        .arguments
+        .iter()
+        .map(|argument| text(argument))
+        .collect::<Result<Vec<_>, _>>()?;
     let environment = program
         .environment
         .iter()
@@ -151,7 +164,11 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         None => None,
     };
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
-        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        texts
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
     };
     let mut plan = Plan {
         file,
@@ -164,18 +181,29 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
-    let child = run(&mut plan).map_err(|source| SpawnError::new("fork for", &program.file, source))?;
+    let child =
+        run(&mut plan).map_err(|source| SpawnError::new("fork for", &program.file, source))?;
     let Some((step, code)) = plan.failure else {
         return Ok(child);
     };
     // The child is already over; whoever reaps children here must not wait for it.
     let _ = nix::sys::wait::waitpid(child, None);
     let what = match step {
-        "change to" => program.directory.as_ref().map_or(String::new(), |d| d.display().to_string()),
-        "become user" => program.credentials.as_ref().map_or(String::new(), |c| c.uid.to_string()),
+        "change to" => program
+            .directory
+            .as_ref()
+            .map_or(String::new(), |d| d.display().to_string()),
+        "become user" => program
+            .credentials
+            .as_ref()
+            .map_or(String::new(), |c| c.uid.to_string()),
         _ => program.file.clone(),
     };
-    Err(SpawnError::new(step, what, io::Error::from_raw_os_error(code)))
+    Err(SpawnError::new(
+        step,
+        what,
+        io::Error::from_raw_os_error(code),
+    ))
 }
 
 /// Stack for the child between clone and exec. It calls a dozen system calls and nothing else.
@@ -185,7 +213,11 @@ fn run(plan: &mut Plan) -> io::Result<Pid> {
     let mut stack: Vec<u64> = Vec::with_capacity(STACK / 8);
     let mut old = nix::sys::signal::SigSet::empty();
     let all = nix::sys::signal::SigSet::all();
-    nix::sys::signal::pthread_sigmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&all), Some(&mut old))?;
+    nix::sys::signal::pthread_sigmask(
+        nix::sys::signal::SigmaskHow::SIG_SETMASK,
+        Some(&all),
+        Some(&mut old),
+    )?;
     // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so the stack and the plan outlive
     // its use of them and nobody else touches them meanwhile. The stack is 8-byte aligned memory of the stated length, and its
     // top is rounded down to 16 bytes. Signals are blocked, so no handler of ours runs in the child.
@@ -194,9 +226,18 @@ fn run(plan: &mut Plan) -> io::Result<Pid> {
         let top = stack.as_mut_ptr().cast::<u8>().add(STACK);
         let top = top.sub(top as usize % 16);
         let plan: *mut Plan = plan;
-        libc::clone(child, top.cast(), libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, plan.cast())
+        libc::clone(
+            child,
+            top.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            plan.cast(),
+        )
     };
-    let cloned = if child < 0 { Err(io::Error::last_os_error()) } else { Ok(Pid::from_raw(child)) };
+    let cloned = if child < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(Pid::from_raw(child))
+    };
     nix::sys::signal::pthread_sigmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&old), None)?;
     cloned
 }
@@ -268,13 +309,24 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        libc::execve(plan.file.as_ptr(), plan.arguments.as_ptr(), plan.environment.as_ptr());
+        libc::execve(
+            plan.file.as_ptr(),
+            plan.arguments.as_ptr(),
+            plan.environment.as_ptr(),
+        );
     }
     ("execute", errno())
 }
 
 fn errno() -> i32 {
     nix::errno::Errno::last_raw()
+}
+
+/// Ended children as something to wait for in an event loop.
+pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
+    // SAFETY: the `SignalFd` owns a valid descriptor, and nobody replaces or closes it while the `AsyncFd` owns it.
+    #[allow(unsafe_code)]
+    unsafe { AsyncFd::register(signals) }.map_err(io::Error::from)
 }
 
 /// Whom a user's name means on this host.
@@ -284,7 +336,11 @@ pub fn credentials(user: &str) -> io::Result<Option<Credentials>> {
     };
     let name = CString::new(user).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let groups = groups(&name, known.gid)?;
-    Ok(Some(Credentials { uid: known.uid.as_raw(), gid: known.gid.as_raw(), groups }))
+    Ok(Some(Credentials {
+        uid: known.uid.as_raw(),
+        gid: known.gid.as_raw(),
+        groups,
+    }))
 }
 
 fn groups(user: &CStr, main: nix::unistd::Gid) -> io::Result<Vec<u32>> {
@@ -300,7 +356,10 @@ mod tests {
     fn program(file: &str, arguments: &[&str]) -> Program {
         Program {
             file: file.into(),
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: None,
             output: None,
@@ -318,13 +377,22 @@ mod tests {
     #[test]
     fn what_cannot_be_executed_is_named_with_the_systems_answer() {
         let error = spawn(&program("no-such-program", &["x"])).unwrap_err();
-        assert_eq!(error.to_string(), "execute `no-such-program`: No such file or directory (os error 2)");
+        assert_eq!(
+            error.to_string(),
+            "execute `no-such-program`: No such file or directory (os error 2)"
+        );
         let error = spawn(&program("/etc/passwd", &["x"])).unwrap_err();
-        assert_eq!(error.to_string(), "execute `/etc/passwd`: Permission denied (os error 13)");
+        assert_eq!(
+            error.to_string(),
+            "execute `/etc/passwd`: Permission denied (os error 13)"
+        );
         let mut elsewhere = program("/bin/true", &["true"]);
         elsewhere.directory = Some("/no/such/place".into());
         let error = spawn(&elsewhere).unwrap_err();
-        assert_eq!(error.to_string(), "change to `/no/such/place`: No such file or directory (os error 2)");
+        assert_eq!(
+            error.to_string(),
+            "change to `/no/such/place`: No such file or directory (os error 2)"
+        );
         assert!(spawn(&program("/bin/true", &["a\0b"])).is_err());
     }
 

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use protocol::message::executor::{
-    EndTask, ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, LaunchTask, ShutDownExecutor, SubscribeExecutor,
-    UpdateStored,
+    EndTask, ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, LaunchTask, ShutDownExecutor,
+    SubscribeExecutor, UpdateStored,
 };
 use protocol::message::scheduler::FrameworkMessage;
 use protocol::{KillPolicy, Source, TaskId, TaskInfo, TaskState, TaskStatus, Uuid};
@@ -142,7 +142,7 @@ pub(crate) struct Driver {
 }
 
 enum Early {
-    Launch(TaskInfo),
+    Launch(Box<TaskInfo>),
     Kill(EndTask),
     Message(Vec<u8>),
     Shutdown(Duration),
@@ -160,7 +160,9 @@ impl Actor for Driver {
             token: self.environment.token.clone(),
             pid: ctx.pid().clone(),
         };
-        let asked = ctx.node().ask(&self.agent, subscribe, SUBSCRIPTION_PATIENCE);
+        let asked = ctx
+            .node()
+            .ask(&self.agent, subscribe, SUBSCRIPTION_PATIENCE);
         ctx.then(asked, |driver, answer, ctx| match answer {
             Ok(Ok(subscribed)) => driver.on_subscribed(&subscribed, ctx),
             Ok(Err(refused)) => driver.finish(DriverEnd::Refused(refused), ctx),
@@ -181,7 +183,10 @@ impl Process for Driver {
 
 impl Driver {
     fn reference(ctx: &Context<Self>) -> ExecutorDriverRef {
-        ExecutorDriverRef { handle: ctx.handle(), node: ctx.node().clone() }
+        ExecutorDriverRef {
+            handle: ctx.handle(),
+            node: ctx.node().clone(),
+        }
     }
 
     fn on_subscribed(&mut self, subscribed: &ExecutorSubscribed, ctx: &mut Context<Self>) {
@@ -203,7 +208,7 @@ impl Driver {
 
     fn pass_on(&mut self, heard: Early, driver: &ExecutorDriverRef) {
         match heard {
-            Early::Launch(task) => self.executor.launch(task, driver),
+            Early::Launch(task) => self.executor.launch(*task, driver),
             Early::Kill(end) => self.executor.kill(end.task_id, end.kill_policy, driver),
             Early::Message(data) => self.executor.message(data, driver),
             Early::Shutdown(grace) => self.executor.shutdown(grace, driver),
@@ -234,7 +239,7 @@ impl Driver {
 impl Handler<LaunchTask> for Driver {
     type Result = ();
     fn handle(&mut self, LaunchTask { task }: LaunchTask, ctx: &mut Context<Self>) {
-        self.hear(Early::Launch(task), ctx);
+        self.hear(Early::Launch(Box::new(task)), ctx);
     }
 }
 
@@ -247,7 +252,11 @@ impl Handler<EndTask> for Driver {
 
 impl Handler<ShutDownExecutor> for Driver {
     type Result = ();
-    fn handle(&mut self, ShutDownExecutor { grace_period }: ShutDownExecutor, ctx: &mut Context<Self>) {
+    fn handle(
+        &mut self,
+        ShutDownExecutor { grace_period }: ShutDownExecutor,
+        ctx: &mut Context<Self>,
+    ) {
         self.hear(Early::Shutdown(grace_period), ctx);
     }
 }
@@ -351,8 +360,11 @@ impl ExecutorDriverRef {
         environment: Environment,
         executor: impl Executor,
     ) -> Result<Self, ExecutorConnectError> {
-        node.connect(&environment.socket).await?;
-        let agent = node.find(&environment.socket, AGENT_ACTOR, SUBSCRIPTION_PATIENCE).await?;
+        let address = environment.address();
+        node.connect(&address).await?;
+        let agent = node
+            .find(&address, AGENT_ACTOR, SUBSCRIPTION_PATIENCE)
+            .await?;
         let driver = Driver {
             environment,
             agent,
@@ -365,7 +377,10 @@ impl ExecutorDriverRef {
             waiting: Vec::new(),
         };
         let handle = node.spawn("executor", driver)?;
-        Ok(Self { handle, node: node.clone() })
+        Ok(Self {
+            handle,
+            node: node.clone(),
+        })
     }
 
     /// Reports a state of a task. Its source, ids and uuid are filled in here.
@@ -375,7 +390,12 @@ impl ExecutorDriverRef {
 
     /// Reports a state of a task that has no more to say than the state.
     pub fn report(&self, task_id: &TaskId, state: TaskState) {
-        self.update(TaskStatus::new(task_id.clone(), state, Source::Executor, self.node.clock().wall()));
+        self.update(TaskStatus::new(
+            task_id.clone(),
+            state,
+            Source::Executor,
+            self.node.clock().wall(),
+        ));
     }
 
     /// Sends bytes to the framework's scheduler, at most once.
@@ -390,7 +410,10 @@ impl ExecutorDriverRef {
 
     /// Waits for the driver's end.
     pub async fn ended(&self) -> DriverEnd {
-        self.handle.ask(Ended, Patience::WhileLinked).await.unwrap_or(DriverEnd::Disconnected)
+        self.handle
+            .ask(Ended, Patience::WhileLinked)
+            .await
+            .unwrap_or(DriverEnd::Disconnected)
     }
 
     /// The node it lives on, for its clock and its actors.

@@ -53,7 +53,9 @@ pub struct Environment {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     /// A variable is not there: this program was not started by an agent.
-    #[error("environment variable {name} is not set: an executor is started by an agent, which sets it")]
+    #[error(
+        "environment variable {name} is not set: an executor is started by an agent, which sets it"
+    )]
     Missing {
         /// Which.
         name: &'static str,
@@ -69,6 +71,11 @@ pub enum EnvironmentError {
 }
 
 impl Environment {
+    /// The agent's address, as a node dials it.
+    pub fn address(&self) -> String {
+        format!("{}{}", transport::unix::SCHEME, self.socket)
+    }
+
     /// Reads it from this process's environment.
     pub fn read() -> Result<Self, EnvironmentError> {
         Self::from(|name| std::env::var(name).ok())
@@ -81,14 +88,20 @@ impl Environment {
             name: &'static str,
             text: String,
         ) -> Result<T, EnvironmentError> {
-            text.parse().map_err(|error: protocol::InvalidId| EnvironmentError::Invalid { name, problem: error.to_string() })
+            text.parse()
+                .map_err(|error: protocol::InvalidId| EnvironmentError::Invalid {
+                    name,
+                    problem: error.to_string(),
+                })
         }
         let grace = match value(SHUTDOWN_GRACE_PERIOD) {
             None => Duration::from_secs(5),
-            Some(text) => protocol::duration::parse(&text).map_err(|error| EnvironmentError::Invalid {
-                name: SHUTDOWN_GRACE_PERIOD,
-                problem: error.to_string(),
-            })?,
+            Some(text) => {
+                protocol::duration::parse(&text).map_err(|error| EnvironmentError::Invalid {
+                    name: SHUTDOWN_GRACE_PERIOD,
+                    problem: error.to_string(),
+                })?
+            }
         };
         Ok(Self {
             framework_id: id(FRAMEWORK_ID, text(FRAMEWORK_ID)?)?,
@@ -133,9 +146,25 @@ mod tests {
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let without = Environment::from(|name| value(name).filter(|_| name != TOKEN)).unwrap_err();
-        assert!(without.to_string().contains("MEROS_EXECUTOR_TOKEN is not set"), "{without}");
-        let wrong = |name: &str| if name == AGENT_ID { Some("a/b".to_owned()) } else { value(name) };
+        assert!(
+            without
+                .to_string()
+                .contains("MEROS_EXECUTOR_TOKEN is not set"),
+            "{without}"
+        );
+        let wrong = |name: &str| {
+            if name == AGENT_ID {
+                Some("a/b".to_owned())
+            } else {
+                value(name)
+            }
+        };
         let wrong = Environment::from(wrong).unwrap_err();
-        assert!(wrong.to_string().starts_with("environment variable MESOS_SLAVE_ID: agent_id `a/b`"), "{wrong}");
+        assert!(
+            wrong
+                .to_string()
+                .starts_with("environment variable MESOS_SLAVE_ID: agent_id `a/b`"),
+            "{wrong}"
+        );
     }
 }

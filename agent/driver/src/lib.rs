@@ -7,10 +7,9 @@
 mod driver;
 pub mod environment;
 
-use std::sync::Arc;
-
 pub use driver::{
-    AGENT_ACTOR, DriverEnd, Executor, ExecutorConnectError, ExecutorDriverRef, UPDATES_MAX, Unconfirmed,
+    AGENT_ACTOR, DriverEnd, Executor, ExecutorConnectError, ExecutorDriverRef, UPDATES_MAX,
+    Unconfirmed,
 };
 pub use environment::{Environment, EnvironmentError};
 use runtime::{Node, Role};
@@ -43,17 +42,16 @@ pub fn run_with<F: Future>(
     environment: Environment,
     story: impl FnOnce(Node, Environment) -> F,
 ) -> Result<F::Output, RunError> {
-    let system = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let system = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let local = tokio::task::LocalSet::new();
-    Ok(local.block_on(&system, async move { story(node(&environment), environment).await }))
-}
-
-/// A node for an executor, which dials its agent over the agent's Unix socket.
-pub fn node(environment: &Environment) -> Node {
-    let node = Node::builder(format!("executor-{}", environment.container_id))
-        .role(Role::Executor)
-        .accepts(&[Role::Agent])
-        .build();
-    node.set_dialer(Arc::new(transport::unix::UnixDialer::new(&node)));
-    node
+    Ok(local.block_on(&system, async move {
+        let node = Node::builder(format!("executor-{}", environment.container_id))
+            .role(Role::Executor)
+            .accepts(&[Role::Agent])
+            .build();
+        let _dialling = transport::unix::Dialling::install(&node);
+        story(node, environment).await
+    }))
 }

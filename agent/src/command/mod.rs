@@ -18,15 +18,16 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid as ProcessId;
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{
-    Capability, CommandInfo, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus, Termination,
+    Capability, CommandInfo, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus,
+    Termination,
 };
 use runtime::prelude::*;
 use tokio::io::unix::AsyncFd;
 
 use self::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
+use crate::procfs;
 use crate::sys::{self, Program};
 use crate::zygote::{child_signals, ended_child, forget_signals, kill_all, wire::LaunchRequest};
-use crate::procfs;
 
 /// The exit status of an executor that may have left something behind.
 pub const UNCLEAN: i32 = 1;
@@ -50,9 +51,11 @@ fn serve(request: &LaunchRequest) -> Result<bool, Box<dyn std::error::Error>> {
     let environment = Environment::from(|name| request.environment.get(name).cloned())?;
     let (variables, user) = (request.environment.clone(), request.user.clone());
     executor_driver::run_with(environment, |node, environment| async move {
-        let signals = Arc::new(AsyncFd::new(child_signals()?)?);
+        let signals = Arc::new(sys::watch(child_signals()?)?);
         let runner = node.spawn("runner", Runner::new(variables, user, signals))?;
-        let executor = CommandExecutor { runner: runner.clone() };
+        let executor = CommandExecutor {
+            runner: runner.clone(),
+        };
         let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
         let clean = runner.ask(Finished, Patience::WhileLinked).await?;
         driver.stop();
@@ -80,19 +83,30 @@ impl CommandExecutor {
 
 impl Executor for CommandExecutor {
     fn subscribed(&mut self, subscribed: &ExecutorSubscribed, _: &ExecutorDriverRef) {
-        self.tell(Subscribed { tells_killing: subscribed.framework.can(Capability::TaskKillingState) });
+        self.tell(Subscribed {
+            tells_killing: subscribed.framework.can(Capability::TaskKillingState),
+        });
     }
 
     fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {
-        self.tell(Launch { task: Box::new(task), driver: driver.clone() });
+        self.tell(Launch {
+            task: Box::new(task),
+            driver: driver.clone(),
+        });
     }
 
     fn kill(&mut self, task_id: TaskId, policy: Option<KillPolicy>, _: &ExecutorDriverRef) {
-        self.tell(End { task_id: Some(task_id), grace: policy.map(|policy| policy.grace_period) });
+        self.tell(End {
+            task_id: Some(task_id),
+            grace: policy.map(|policy| policy.grace_period),
+        });
     }
 
     fn shutdown(&mut self, grace: Duration, _: &ExecutorDriverRef) {
-        self.tell(End { task_id: None, grace: Some(grace) });
+        self.tell(End {
+            task_id: None,
+            grace: Some(grace),
+        });
     }
 
     fn disconnected(&mut self, _: &ExecutorDriverRef) {
@@ -194,16 +208,22 @@ impl Runner {
 
     /// Takes ended children away; with the main process gone, ends what it left behind.
     fn reap(&mut self, ctx: &mut Context<Self>) {
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            return;
+        };
         let childless = loop {
             match ended_child() {
-                Ok(Some((pid, termination))) if pid == running.main => running.ended = Some(termination),
+                Ok(Some((pid, termination))) if pid == running.main => {
+                    running.ended = Some(termination)
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => break false,
                 Err(_) => break true,
             }
         };
-        let Some(termination) = running.ended else { return };
+        let Some(termination) = running.ended else {
+            return;
+        };
         if childless {
             return self.finish(termination, true, ctx);
         }
@@ -217,7 +237,9 @@ impl Runner {
     }
 
     fn finish(&mut self, termination: Termination, clean: bool, ctx: &mut Context<Self>) {
-        let Some(running) = self.running.take() else { return };
+        let Some(running) = self.running.take() else {
+            return;
+        };
         if !self.abandoned {
             let outcome = outcome(termination, running.kill.is_wanted());
             let mut status = status(&running.task.task_id, outcome.state, ctx);
@@ -239,12 +261,16 @@ impl Runner {
     /// Asks the task to end, and makes sure of it after `grace`.
     fn begin_kill(&mut self, grace: Duration, ctx: &mut Context<Self>) {
         let tells_killing = self.tells_killing && !self.abandoned;
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            return;
+        };
         let now = ctx.clock().now();
         let step = running.kill.wish(now, grace);
         if let KillStep::Begin(_) = step {
             if tells_killing {
-                running.driver.update(status(&running.task.task_id, TaskState::Killing, ctx));
+                running
+                    .driver
+                    .update(status(&running.task.task_id, TaskState::Killing, ctx));
             }
             let _ = killpg(ProcessId::from_raw(running.main), Signal::SIGTERM);
         }
@@ -265,7 +291,10 @@ impl Runner {
 fn kill_descendants(main: i32) {
     let _ = killpg(ProcessId::from_raw(main), Signal::SIGKILL);
     if let Ok(processes) = procfs::processes() {
-        kill_all(&procfs::descendants(&processes, &[ProcessId::this().as_raw()]));
+        kill_all(&procfs::descendants(
+            &processes,
+            &[ProcessId::this().as_raw()],
+        ));
     }
 }
 
@@ -293,7 +322,8 @@ impl Handler<Launch> for Runner {
     type Result = ();
     fn handle(&mut self, Launch { task, driver }: Launch, ctx: &mut Context<Self>) {
         let failed = |message: String, ctx: &mut Context<Self>| {
-            status(&task.task_id, TaskState::Failed, ctx).because(Reason::CommandExecutorFailed, message)
+            status(&task.task_id, TaskState::Failed, ctx)
+                .because(Reason::CommandExecutorFailed, message)
         };
         if self.running.is_some() || self.finished.is_some() {
             return driver.update(failed("a command executor runs one task only".into(), ctx));
@@ -301,15 +331,33 @@ impl Handler<Launch> for Runner {
         driver.update(status(&task.task_id, TaskState::Starting, ctx));
         let mut variables = self.variables.clone();
         variables.insert("MESOS_TASK_ID".into(), task.task_id.to_string());
-        let started = task.command.as_ref().ok_or_else(|| "the task has no command".to_owned()).and_then(|command| {
-            let program = program(command, &variables, self.user.as_deref(), None, None, sys::Leads::Group)?;
-            sys::spawn(&program).map_err(|error| error.to_string())
-        });
+        let started = task
+            .command
+            .as_ref()
+            .ok_or_else(|| "the task has no command".to_owned())
+            .and_then(|command| {
+                let program = program(
+                    command,
+                    &variables,
+                    self.user.as_deref(),
+                    None,
+                    None,
+                    sys::Leads::Group,
+                )?;
+                sys::spawn(&program).map_err(|error| error.to_string())
+            });
         match started {
             Ok(main) => {
                 driver.update(status(&task.task_id, TaskState::Running, ctx));
                 let kill = Kill::default();
-                self.running = Some(Running { task, driver, main: main.as_raw(), kill, ended: None, sweeps: 0 });
+                self.running = Some(Running {
+                    task,
+                    driver,
+                    main: main.as_raw(),
+                    kill,
+                    ended: None,
+                    sweeps: 0,
+                });
                 // It may have ended before this line, with its signal already taken.
                 self.reap(ctx);
             }
@@ -331,10 +379,16 @@ impl Handler<End> for Runner {
             }
             return;
         };
-        if task_id.as_ref().is_some_and(|task_id| *task_id != running.task.task_id) {
+        if task_id
+            .as_ref()
+            .is_some_and(|task_id| *task_id != running.task.task_id)
+        {
             return;
         }
-        let own = running.task.kill_policy.map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+        let own = running
+            .task
+            .kill_policy
+            .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
         let grace = match (task_id, grace) {
             // A shutdown leaves less time than the agent will wait.
             (None, Some(grace)) => own.min(grace.mul_f64(0.8)),
@@ -380,19 +434,35 @@ pub fn program(
     output: Option<(RawFd, RawFd)>,
     leads: sys::Leads,
 ) -> Result<Program, String> {
-    let own = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let own = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = environment_of(own, variables, &command.environment);
     let (file, arguments) = match command.shell {
-        true => ("/bin/sh".to_owned(), vec!["sh".to_owned(), "-c".to_owned(), command.value.clone()]),
-        false if command.arguments.is_empty() => (command.value.clone(), vec![command.value.clone()]),
+        true => (
+            "/bin/sh".to_owned(),
+            vec!["sh".to_owned(), "-c".to_owned(), command.value.clone()],
+        ),
+        false if command.arguments.is_empty() => {
+            (command.value.clone(), vec![command.value.clone()])
+        }
         false => (command.value.clone(), command.arguments.clone()),
     };
-    Ok(Program { file, arguments, environment, directory, output, leads, credentials: switch_to(user)? })
+    Ok(Program {
+        file,
+        arguments,
+        environment,
+        directory,
+        output,
+        leads,
+        credentials: switch_to(user)?,
+    })
 }
 
 /// Whom to become: nobody else unless we are root and another user is asked for.
 fn switch_to(user: Option<&str>) -> Result<Option<sys::Credentials>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else { return Ok(None) };
+    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
+        return Ok(None);
+    };
     if !nix::unistd::geteuid().is_root() {
         return Ok(None);
     }
@@ -408,7 +478,11 @@ fn environment_of(
     agents: &BTreeMap<String, String>,
     commands: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
-    let foreign = |name: &str| ["MESOS_", "MEROS_", "LIBPROCESS_"].iter().any(|prefix| name.starts_with(prefix));
+    let foreign = |name: &str| {
+        ["MESOS_", "MEROS_", "LIBPROCESS_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
     let mut all: BTreeMap<String, String> = own.filter(|(name, _)| !foreign(name)).collect();
     all.extend(agents.clone());
     all.extend(commands.clone());
@@ -422,24 +496,60 @@ mod tests {
     #[test]
     fn a_shell_command_and_a_program_become_their_argv() {
         let check = |command: CommandInfo, file: &str, arguments: &[&str]| {
-            let program = program(&command, &BTreeMap::new(), None, None, None, sys::Leads::Group).unwrap();
-            assert_eq!((program.file.as_str(), program.arguments), (file, arguments.iter().map(|&a| a.into()).collect()));
+            let program = program(
+                &command,
+                &BTreeMap::new(),
+                None,
+                None,
+                None,
+                sys::Leads::Group,
+            )
+            .unwrap();
+            assert_eq!(
+                (program.file.as_str(), program.arguments),
+                (file, arguments.iter().map(|&a| a.into()).collect())
+            );
         };
-        check(CommandInfo::shell("exit 3"), "/bin/sh", &["sh", "-c", "exit 3"]);
-        check(CommandInfo::program("echo", ["a b".to_owned()]), "echo", &["echo", "a b"]);
-        let bare = CommandInfo { arguments: Vec::new(), ..CommandInfo::program("true", []) };
+        check(
+            CommandInfo::shell("exit 3"),
+            "/bin/sh",
+            &["sh", "-c", "exit 3"],
+        );
+        check(
+            CommandInfo::program("echo", ["a b".to_owned()]),
+            "echo",
+            &["echo", "a b"],
+        );
+        let bare = CommandInfo {
+            arguments: Vec::new(),
+            ..CommandInfo::program("true", [])
+        };
         check(bare, "true", &["true"]);
     }
 
     #[test]
     fn the_commands_variables_win_and_those_of_an_outer_agent_are_left_out() {
         let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+            pairs
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect()
         };
-        let own = pairs(&[("PATH", "/bin"), ("MESOS_WORK_DIR", "/outer"), ("HOME", "/root")]);
+        let own = pairs(&[
+            ("PATH", "/bin"),
+            ("MESOS_WORK_DIR", "/outer"),
+            ("HOME", "/root"),
+        ]);
         let agents = pairs(&[("MESOS_SANDBOX", "/s")]);
         let commands = pairs(&[("HOME", "/home/x")]);
-        let expected = pairs(&[("HOME", "/home/x"), ("MESOS_SANDBOX", "/s"), ("PATH", "/bin")]);
-        assert_eq!(environment_of(own.into_iter(), &agents, &commands), Vec::from_iter(expected));
+        let expected = pairs(&[
+            ("HOME", "/home/x"),
+            ("MESOS_SANDBOX", "/s"),
+            ("PATH", "/bin"),
+        ]);
+        assert_eq!(
+            environment_of(own.into_iter(), &agents, &commands),
+            Vec::from_iter(expected)
+        );
     }
 }

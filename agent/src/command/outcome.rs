@@ -23,14 +23,20 @@ pub struct Outcome {
 pub fn outcome(termination: Termination, kill_wanted: bool) -> Outcome {
     let message = match termination {
         Termination::Exited(code) => format!("Command exited with status {code}"),
-        Termination::Signaled(signal) => format!("Command terminated by signal {}", signal_name(signal)),
+        Termination::Signaled(signal) => {
+            format!("Command terminated by signal {}", signal_name(signal))
+        }
     };
     let (state, reason) = match termination {
         _ if kill_wanted => (TaskState::Killed, None),
         Termination::Exited(0) => (TaskState::Finished, None),
         _ => (TaskState::Failed, Some(Reason::CommandExecutorFailed)),
     };
-    Outcome { state, reason, message }
+    Outcome {
+        state,
+        reason,
+        message,
+    }
 }
 
 /// A signal as shells name it.
@@ -115,12 +121,42 @@ mod tests {
             let outcome = outcome(termination, wanted);
             assert_eq!((outcome.state, outcome.message.as_str()), (state, message));
         };
-        check(Termination::Exited(0), false, TaskState::Finished, "Command exited with status 0");
-        check(Termination::Exited(3), false, TaskState::Failed, "Command exited with status 3");
-        check(Termination::Signaled(9), false, TaskState::Failed, "Command terminated by signal Killed");
-        check(Termination::Signaled(15), true, TaskState::Killed, "Command terminated by signal Terminated");
-        check(Termination::Exited(0), true, TaskState::Killed, "Command exited with status 0");
-        check(Termination::Signaled(40), false, TaskState::Failed, "Command terminated by signal 40");
+        check(
+            Termination::Exited(0),
+            false,
+            TaskState::Finished,
+            "Command exited with status 0",
+        );
+        check(
+            Termination::Exited(3),
+            false,
+            TaskState::Failed,
+            "Command exited with status 3",
+        );
+        check(
+            Termination::Signaled(9),
+            false,
+            TaskState::Failed,
+            "Command terminated by signal Killed",
+        );
+        check(
+            Termination::Signaled(15),
+            true,
+            TaskState::Killed,
+            "Command terminated by signal Terminated",
+        );
+        check(
+            Termination::Exited(0),
+            true,
+            TaskState::Killed,
+            "Command exited with status 0",
+        );
+        check(
+            Termination::Signaled(40),
+            false,
+            TaskState::Failed,
+            "Command terminated by signal 40",
+        );
     }
 
     /// SPEC 5.4.

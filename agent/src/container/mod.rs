@@ -18,8 +18,8 @@ use executor_driver::environment as variable;
 use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
 use protocol::message::task::ExecutorExited;
 use protocol::{
-    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate, TaskId, TaskInfo,
-    TaskState, TaskStatus, Uuid,
+    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
+    TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use runtime::NodeId;
 use runtime::prelude::*;
@@ -30,7 +30,7 @@ use self::table::Table;
 use crate::config::Config;
 use crate::launcher::{ExecutorProgram, LaunchRequest, Launcher};
 use crate::metrics::Counts;
-use crate::status::{Forward, ForgetFramework, ForgetTask, StatusUpdates, TellClosed};
+use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates, TellClosed};
 use crate::{sandbox, sys};
 
 /// Sandboxes made in one go.
@@ -75,44 +75,83 @@ impl Containerizer {
     }
 
     /// Puts tasks into containers, and starts what is new.
-    pub(crate) fn run(&mut self, framework: &FrameworkInfo, tasks: Vec<TaskInfo>, ctx: &mut Context<Self>) {
+    pub(crate) fn run(
+        &mut self,
+        framework: &FrameworkInfo,
+        tasks: Vec<TaskInfo>,
+        ctx: &mut Context<Self>,
+    ) {
         let Some(framework_id) = framework.id.clone() else {
-            tracing::warn!(framework = framework.name, "tasks of a framework without an id are not run");
+            tracing::warn!(
+                framework = framework.name,
+                "tasks of a framework without an id are not run"
+            );
             return;
         };
         let known = self.frameworks.entry(framework_id.clone());
-        let known = known.or_insert_with(|| Framework { info: framework.clone(), ending: false });
+        let known = known.or_insert_with(|| Framework {
+            info: framework.clone(),
+            ending: false,
+        });
         known.info = framework.clone();
         known.ending = false;
         let mut fresh = Vec::new();
         for task in tasks {
-            if self.containers.of_task(&framework_id, &task.task_id).is_some() {
+            if self
+                .containers
+                .of_task(&framework_id, &task.task_id)
+                .is_some()
+            {
                 tracing::warn!(task = %task.task_id, "a task of this id is here already: not run again");
                 continue;
             }
             let order = match Order::of(&task, framework) {
                 Ok(order) => order,
                 Err(problem) => {
-                    self.report_unplaced(&framework_id, &task.task_id, TaskState::Error, Reason::TaskInvalid, problem, ctx);
+                    self.report_unplaced(
+                        &framework_id,
+                        &task.task_id,
+                        TaskState::Error,
+                        Reason::TaskInvalid,
+                        problem,
+                        ctx,
+                    );
                     continue;
                 }
             };
-            match self.containers.current(&framework_id, &order.executor.executor_id) {
+            match self
+                .containers
+                .current(&framework_id, &order.executor.executor_id)
+            {
                 Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
                     self.containers.place(&framework_id, &task.task_id, &id);
                     self.with(&id, ctx, |container| container.add(task));
                 }
                 Some(_) => {
-                    let state = TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
-                    let problem = format!("executor `{}` is being ended", order.executor.executor_id);
-                    self.report_unplaced(&framework_id, &task.task_id, state, Reason::ExecutorTerminated, problem, ctx);
+                    let state =
+                        TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
+                    let problem =
+                        format!("executor `{}` is being ended", order.executor.executor_id);
+                    self.report_unplaced(
+                        &framework_id,
+                        &task.task_id,
+                        state,
+                        Reason::ExecutorTerminated,
+                        problem,
+                        ctx,
+                    );
                 }
                 None => {
                     let id = ContainerId::from(Uuid(ctx.node().fresh_uuid()));
                     let token = Uuid(ctx.node().fresh_uuid()).to_string();
                     let executor = order.executor.clone();
-                    let mut container =
-                        Container::new(id.clone(), framework.clone(), executor, order.is_command, token);
+                    let mut container = Container::new(
+                        id.clone(),
+                        framework.clone(),
+                        executor,
+                        order.is_command,
+                        token,
+                    );
                     container.add(task.clone());
                     self.containers.insert(&framework_id, container);
                     self.containers.place(&framework_id, &task.task_id, &id);
@@ -124,7 +163,12 @@ impl Containerizer {
     }
 
     /// Makes the sandboxes beside the mailbox, some at a time so that the first tasks do not wait for the last.
-    fn make_sandboxes(&mut self, framework: &FrameworkId, fresh: Vec<(ContainerId, Order)>, ctx: &mut Context<Self>) {
+    fn make_sandboxes(
+        &mut self,
+        framework: &FrameworkId,
+        fresh: Vec<(ContainerId, Order)>,
+        ctx: &mut Context<Self>,
+    ) {
         let switch_user = self.config.settings.switch_user;
         for some in fresh.chunks(SANDBOXES_AT_ONCE) {
             let wanted: Vec<(ContainerId, PathBuf, Option<String>)> = some
@@ -134,11 +178,15 @@ impl Containerizer {
                     (id.clone(), runs, order.user.clone().filter(|_| switch_user))
                 })
                 .collect();
-            let made = ctx.node().blocking(move || wanted.into_iter().map(make_sandbox).collect::<Vec<_>>());
+            let made = ctx
+                .node()
+                .blocking(move || wanted.into_iter().map(make_sandbox).collect::<Vec<_>>());
             let ids: Vec<ContainerId> = some.iter().map(|(id, _)| id.clone()).collect();
             ctx.then(made, move |this, made, ctx| {
                 let made = made.unwrap_or_else(|interrupted| {
-                    ids.into_iter().map(|id| (id, Err(interrupted.to_string()))).collect()
+                    ids.into_iter()
+                        .map(|id| (id, Err(interrupted.to_string())))
+                        .collect()
                 });
                 for (id, result) in made {
                     if let Err(problem) = &result {
@@ -166,7 +214,9 @@ impl Containerizer {
         ctx: &mut Context<Self>,
         event: impl FnOnce(&mut Container) -> Vec<Effect>,
     ) {
-        let Some(container) = self.containers.get_mut(id) else { return };
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
         let mut effects = std::collections::VecDeque::from(event(container));
         // Ends: a launch that fails at once adds the container's end, which adds nothing.
         while let Some(effect) = effects.pop_front() {
@@ -179,18 +229,34 @@ impl Containerizer {
         let settings = &self.config.settings;
         match effect {
             Effect::Launch => {
-                let Some(request) = self.launch_request(id) else { return Vec::new() };
+                let Some(request) = self.launch_request(id) else {
+                    return Vec::new();
+                };
                 if let Err(error) = self.launcher.launch(request) {
                     self.counts.container_launch_errors += 1;
-                    let Some(container) = self.containers.get_mut(id) else { return Vec::new() };
+                    let Some(container) = self.containers.get_mut(id) else {
+                        return Vec::new();
+                    };
                     return container.launch_failed(&error.reason);
                 }
             }
             Effect::AwaitSubscription => {
-                self.later(id, settings.executor_registration_timeout, Container::subscription_overdue, ctx);
+                self.later(
+                    id,
+                    settings.executor_registration_timeout,
+                    Container::subscription_overdue,
+                    ctx,
+                );
             }
             Effect::Run(task) => self.tell_executor(id, LaunchTask { task: *task }, ctx),
-            Effect::End(task_id, kill_policy) => self.tell_executor(id, EndTask { task_id, kill_policy }, ctx),
+            Effect::End(task_id, kill_policy) => self.tell_executor(
+                id,
+                EndTask {
+                    task_id,
+                    kill_policy,
+                },
+                ctx,
+            ),
             Effect::ShutDown(grace_period) => {
                 self.tell_executor(id, ShutDownExecutor { grace_period }, ctx);
                 self.later(id, grace_period, Container::destroy, ctx);
@@ -198,9 +264,16 @@ impl Containerizer {
             Effect::DestroyAfter(grace) => self.later(id, grace, Container::destroy, ctx),
             Effect::Destroy => self.launcher.kill(id),
             Effect::Report(verdict) => {
-                let Some(container) = self.containers.get(id) else { return Vec::new() };
-                let mut status = TaskStatus::new(verdict.task_id, verdict.state, Source::Agent, ctx.clock().wall())
-                    .because(verdict.reason, verdict.message);
+                let Some(container) = self.containers.get(id) else {
+                    return Vec::new();
+                };
+                let mut status = TaskStatus::new(
+                    verdict.task_id,
+                    verdict.state,
+                    Source::Agent,
+                    ctx.clock().wall(),
+                )
+                .because(verdict.reason, verdict.message);
                 status.executor_id = Some(container.executor.executor_id.clone());
                 status.container_id = Some(id.clone());
                 self.counts.note(verdict.state);
@@ -223,18 +296,33 @@ impl Containerizer {
     }
 
     fn tell_executor<M: Remote>(&self, id: &ContainerId, message: M, ctx: &Context<Self>) {
-        let Some(actor) = self.containers.get(id).and_then(|container| container.actor.as_ref()) else { return };
+        let Some(actor) = self
+            .containers
+            .get(id)
+            .and_then(|container| container.actor.as_ref())
+        else {
+            return;
+        };
         if let Err(error) = ctx.node().tell(actor, message) {
             // Its end will be told, and then its tasks have failed.
             tracing::warn!(container = %id, message = M::NAME, %error, "the executor does not hear");
         }
     }
 
-    fn ended(&mut self, id: &ContainerId, termination: Option<protocol::Termination>, ctx: &Context<Self>) {
-        let Some(framework_id) = self.containers.executor_ended(id) else { return };
+    fn ended(
+        &mut self,
+        id: &ContainerId,
+        termination: Option<protocol::Termination>,
+        ctx: &Context<Self>,
+    ) {
+        let Some(framework_id) = self.containers.executor_ended(id) else {
+            return;
+        };
         self.counts.executors_terminated += 1;
         self.speakers.retain(|_, container| container != id);
-        let Some(container) = self.containers.get(id) else { return };
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
         let of_interest = !container.is_command && !self.is_ending(&framework_id);
         if let (Some(master), Some(agent_id), true) = (&self.master, &self.agent.id, of_interest) {
             let exited = ExecutorExited {
@@ -250,12 +338,16 @@ impl Containerizer {
     }
 
     fn is_ending(&self, framework: &FrameworkId) -> bool {
-        self.frameworks.get(framework).is_none_or(|framework| framework.ending)
+        self.frameworks
+            .get(framework)
+            .is_none_or(|framework| framework.ending)
     }
 
     /// Forgets a container with nothing left to do, and its framework with its last container.
     fn forget_if_over(&mut self, id: &ContainerId) {
-        let Some((framework, container)) = self.containers.entry(id) else { return };
+        let Some((framework, container)) = self.containers.entry(id) else {
+            return;
+        };
         let framework = framework.clone();
         let unheard = container.phase == machine::Phase::Terminated && self.is_ending(&framework);
         if !container.is_over() && !unheard {
@@ -271,18 +363,40 @@ impl Containerizer {
     }
 
     /// Gives a status to the updates' care, unless nobody wants to hear of it.
-    fn forward(&mut self, id: &ContainerId, mut status: TaskStatus, executor: Option<Pid>, ctx: &Context<Self>) {
-        let Some((framework_id, container)) = self.containers.entry(id) else { return };
-        let disowned = container.task(&status.task_id).is_some_and(|task| task.disowned);
+    fn forward(
+        &mut self,
+        id: &ContainerId,
+        mut status: TaskStatus,
+        executor: Option<Pid>,
+        ctx: &Context<Self>,
+    ) {
+        let Some((framework_id, container)) = self.containers.entry(id) else {
+            return;
+        };
+        let disowned = container
+            .task(&status.task_id)
+            .is_some_and(|task| task.disowned);
         status.agent_id = self.agent.id.clone();
-        let uuid = *status.uuid.get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
+        let uuid = *status
+            .uuid
+            .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
         if disowned || self.is_ending(framework_id) {
             if let Some(executor) = executor {
-                let _ = ctx.node().tell(&executor, UpdateStored { task_id: status.task_id, uuid });
+                let _ = ctx.node().tell(
+                    &executor,
+                    UpdateStored {
+                        task_id: status.task_id,
+                        uuid,
+                    },
+                );
             }
             return;
         }
-        let update = StatusUpdate { framework_id: framework_id.clone(), latest_state: status.state, status };
+        let update = StatusUpdate {
+            framework_id: framework_id.clone(),
+            latest_state: status.state,
+            status,
+        };
         self.give(Forward { update, executor });
     }
 
@@ -296,13 +410,20 @@ impl Containerizer {
         problem: String,
         ctx: &Context<Self>,
     ) {
-        let mut status =
-            TaskStatus::new(task_id.clone(), state, Source::Agent, ctx.clock().wall()).because(reason, problem);
+        let mut status = TaskStatus::new(task_id.clone(), state, Source::Agent, ctx.clock().wall())
+            .because(reason, problem);
         status.agent_id = self.agent.id.clone();
         status.uuid = Some(Uuid(ctx.node().fresh_uuid()));
         self.counts.note(state);
-        let update = StatusUpdate { framework_id: framework_id.clone(), latest_state: state, status };
-        self.give(Forward { update, executor: None });
+        let update = StatusUpdate {
+            framework_id: framework_id.clone(),
+            latest_state: state,
+            status,
+        };
+        self.give(Forward {
+            update,
+            executor: None,
+        });
     }
 
     fn give(&self, forward: Forward) {
@@ -314,13 +435,20 @@ impl Containerizer {
     fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
         let (framework_id, container) = self.containers.entry(id)?;
         let executor = &container.executor;
-        let sandbox = self.runs(framework_id, &executor.executor_id).join(id.as_str());
-        let order = container.tasks().next().and_then(|task| Order::of(&task.info, &container.framework).ok())?;
+        let sandbox = self
+            .runs(framework_id, &executor.executor_id)
+            .join(id.as_str());
+        let order = container
+            .tasks()
+            .next()
+            .and_then(|task| Order::of(&task.info, &container.framework).ok())?;
         let program = match container.is_command {
             true => ExecutorProgram::Command,
             false => ExecutorProgram::Custom(executor.command.clone()),
         };
-        let grace = executor.shutdown_grace_period.unwrap_or(self.config.settings.executor_shutdown_grace_period);
+        let grace = executor
+            .shutdown_grace_period
+            .unwrap_or(self.config.settings.executor_shutdown_grace_period);
         let directory = sandbox.to_string_lossy().into_owned();
         let environment = [
             (variable::FRAMEWORK_ID, framework_id.to_string()),
@@ -328,9 +456,18 @@ impl Containerizer {
             (variable::AGENT_ID, self.agent.id.as_ref()?.to_string()),
             (variable::DIRECTORY, directory.clone()),
             (variable::SANDBOX, directory),
-            (variable::AGENT_ENDPOINT, format!("{}:{}", self.agent.hostname, self.agent.port)),
-            (variable::SHUTDOWN_GRACE_PERIOD, protocol::duration::format(grace)),
-            (variable::SOCKET, self.config.executor_socket().to_string_lossy().into_owned()),
+            (
+                variable::AGENT_ENDPOINT,
+                format!("{}:{}", self.agent.hostname, self.agent.port),
+            ),
+            (
+                variable::SHUTDOWN_GRACE_PERIOD,
+                protocol::duration::format(grace),
+            ),
+            (
+                variable::SOCKET,
+                self.config.executor_socket().to_string_lossy().into_owned(),
+            ),
             (variable::TOKEN, container.token.clone()),
             (variable::CONTAINER_ID, id.to_string()),
         ];
@@ -338,25 +475,36 @@ impl Containerizer {
             container_id: id.clone(),
             program,
             sandbox,
-            environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+            environment: environment
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
             user: order.user.filter(|_| self.config.settings.switch_user),
         })
     }
 }
 
-fn make_sandbox((id, runs, user): (ContainerId, PathBuf, Option<String>)) -> (ContainerId, Result<(), String>) {
+fn make_sandbox(
+    (id, runs, user): (ContainerId, PathBuf, Option<String>),
+) -> (ContainerId, Result<(), String>) {
     let owner = match owner(user.as_deref()) {
         Ok(owner) => owner,
         Err(problem) => return (id, Err(problem)),
     };
     let made = sandbox::create(&runs, &id, owner);
-    let made = made.map(|_| ()).map_err(|error| format!("the sandbox cannot be made in `{}`: {error}", runs.display()));
+    let made = made.map(|_| ()).map_err(|error| {
+        format!(
+            "the sandbox cannot be made in `{}`: {error}",
+            runs.display()
+        )
+    });
     (id, made)
 }
 
 /// Whom the sandbox belongs to, if to somebody else than us.
 fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else { return Ok(None) };
+    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
+        return Ok(None);
+    };
     if !nix::unistd::geteuid().is_root() {
         return Ok(None);
     }
@@ -379,7 +527,10 @@ impl Actor for Containerizer {
         }));
         let closed = ctx.handle();
         let tell_closed = Box::new(move |(framework_id, task_id)| {
-            let _ = closed.tell(events::TaskClosed { framework_id, task_id });
+            let _ = closed.tell(events::TaskClosed {
+                framework_id,
+                task_id,
+            });
         });
         let _ = self.status.tell(TellClosed(tell_closed));
     }

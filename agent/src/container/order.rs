@@ -32,8 +32,16 @@ impl Order {
             (None, Some(executor)) => (executor.clone(), false),
             _ => return Err("task: expected exactly one of `command` and `executor`".into()),
         };
-        let user = executor.command.user.clone().unwrap_or_else(|| framework.user.clone());
-        Ok(Self { executor, is_command, user: Some(user).filter(|user| !user.is_empty()) })
+        let user = executor
+            .command
+            .user
+            .clone()
+            .unwrap_or_else(|| framework.user.clone());
+        Ok(Self {
+            executor,
+            is_command,
+            user: Some(user).filter(|user| !user.is_empty()),
+        })
     }
 }
 
@@ -64,15 +72,26 @@ mod tests {
         assert!(order.is_command && order.executor.executor_id.as_str() == "t");
         assert_eq!(order.user.as_deref(), Some("alice"));
         task.command.as_mut().unwrap().user = Some("bob".into());
-        assert_eq!(Order::of(&task, &framework).unwrap().user.as_deref(), Some("bob"));
+        assert_eq!(
+            Order::of(&task, &framework).unwrap().user.as_deref(),
+            Some("bob")
+        );
     }
 
     #[test]
     fn a_task_with_both_or_neither_is_refused() {
-        let neither = TaskInfo { command: None, ..task() };
+        let neither = TaskInfo {
+            command: None,
+            ..task()
+        };
         assert!(Order::of(&neither, &FrameworkInfo::new("", "f")).is_err());
-        let executor = Order::of(&task(), &FrameworkInfo::new("", "f")).unwrap().executor;
-        let both = TaskInfo { executor: Some(executor), ..task() };
+        let executor = Order::of(&task(), &FrameworkInfo::new("", "f"))
+            .unwrap()
+            .executor;
+        let both = TaskInfo {
+            executor: Some(executor),
+            ..task()
+        };
         assert!(Order::of(&both, &FrameworkInfo::new("", "f")).is_err());
     }
 }

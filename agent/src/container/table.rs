@@ -20,12 +20,14 @@ impl Table {
     pub fn insert(&mut self, framework: &FrameworkId, container: Container) {
         let executor = (framework.clone(), container.executor.executor_id.clone());
         self.executors.insert(executor, container.id.clone());
-        self.containers.insert(container.id.clone(), (framework.clone(), container));
+        self.containers
+            .insert(container.id.clone(), (framework.clone(), container));
     }
 
     /// A task is in this container.
     pub fn place(&mut self, framework: &FrameworkId, task: &TaskId, container: &ContainerId) {
-        self.tasks.insert((framework.clone(), task.clone()), container.clone());
+        self.tasks
+            .insert((framework.clone(), task.clone()), container.clone());
     }
 
     /// A task has been acknowledged to its end.
@@ -45,7 +47,9 @@ impl Table {
 
     /// The container with its framework.
     pub fn entry(&self, id: &ContainerId) -> Option<(&FrameworkId, &Container)> {
-        self.containers.get(id).map(|(framework, container)| (framework, container))
+        self.containers
+            .get(id)
+            .map(|(framework, container)| (framework, container))
     }
 
     /// Which container a task is in.
@@ -55,7 +59,9 @@ impl Table {
 
     /// Which container an executor runs in at present.
     pub fn current(&self, framework: &FrameworkId, executor: &ExecutorId) -> Option<ContainerId> {
-        self.executors.get(&(framework.clone(), executor.clone())).cloned()
+        self.executors
+            .get(&(framework.clone(), executor.clone()))
+            .cloned()
     }
 
     /// The executor has ended: its name may be used again. Gives its framework.
@@ -73,24 +79,24 @@ impl Table {
         self.executor_ended(id);
         if let Some((framework, container)) = self.containers.remove(id) {
             for task in container.tasks() {
-                self.tasks.remove(&(framework.clone(), task.info.task_id.clone()));
+                self.tasks
+                    .remove(&(framework.clone(), task.info.task_id.clone()));
             }
         }
     }
 
     /// Whether some container belongs to this framework.
     pub fn has_framework(&self, framework: &FrameworkId) -> bool {
-        // Executors' names and tasks are in the order of frameworks, so neither look-up walks the table.
-        let of = |found: Option<&FrameworkId>| found == Some(framework);
-        let lowest = "\u{1}".repeat(0);
-        let _ = lowest;
-        of(self.executors.keys().map(|(owner, _)| owner).find(|owner| *owner >= framework))
-            || of(self.tasks.keys().map(|(owner, _)| owner).find(|owner| *owner >= framework))
+        self.containers
+            .values()
+            .any(|(owner, _)| owner == framework)
     }
 
     /// All containers with their frameworks.
     pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Container)> {
-        self.containers.values().map(|(framework, container)| (framework, container))
+        self.containers
+            .values()
+            .map(|(framework, container)| (framework, container))
     }
 
     /// The containers of a framework.

@@ -69,8 +69,13 @@ pub struct StatusUpdates {
 impl StatusUpdates {
     fn send(&self, update: StatusUpdate, ctx: &Context<Self>) {
         // Without a master it stays in flight: the next master gets it at once.
-        let Some((agent_id, master)) = &self.master else { return };
-        let updated = TaskUpdated { agent_id: agent_id.clone(), update };
+        let Some((agent_id, master)) = &self.master else {
+            return;
+        };
+        let updated = TaskUpdated {
+            agent_id: agent_id.clone(),
+            update,
+        };
         if let Err(error) = ctx.node().tell(master, updated) {
             tracing::debug!(%error, "status update not sent; it will be again");
         }
@@ -81,7 +86,9 @@ impl StatusUpdates {
         if self.timer.is_some() {
             return;
         }
-        let Some(due) = self.streams.next_due() else { return };
+        let Some(due) = self.streams.next_due() else {
+            return;
+        };
         let delay = due - ctx.clock().now();
         self.timer = Some(ctx.after(delay, |this, ctx| {
             this.timer = None;
@@ -103,7 +110,10 @@ impl Process for StatusUpdates {}
 impl Handler<Forward> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, Forward { update, executor }: Forward, ctx: &mut Context<Self>) {
-        let stored = update.status.uuid.map(|uuid| UpdateStored { task_id: update.status.task_id.clone(), uuid });
+        let stored = update.status.uuid.map(|uuid| UpdateStored {
+            task_id: update.status.task_id.clone(),
+            uuid,
+        });
         match self.streams.accept(update, ctx.clock().now()) {
             Accepted::Send(update) => {
                 self.send(update, ctx);
@@ -131,7 +141,9 @@ impl Handler<Acknowledge> for StatusUpdates {
                 }
             }
             Acknowledged::Quiet => {}
-            Acknowledged::Stale => tracing::debug!(task = %key.1, %uuid, "an acknowledgement that nothing waits for"),
+            Acknowledged::Stale => {
+                tracing::debug!(task = %key.1, %uuid, "an acknowledgement that nothing waits for")
+            }
         }
     }
 }

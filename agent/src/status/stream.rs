@@ -20,6 +20,10 @@ pub type Key = (FrameworkId, TaskId);
 
 /// What became of an update that was given to its stream.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for one match, and a box would cost more"
+)]
 pub enum Accepted {
     /// Send it now.
     Send(StatusUpdate),
@@ -35,6 +39,10 @@ pub enum Accepted {
 
 /// What an acknowledgement changes.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for one match, and a box would cost more"
+)]
 pub enum Acknowledged {
     /// Nothing: it is not for the update in flight.
     Stale,
@@ -71,7 +79,11 @@ impl Streams {
             wait: RESEND_MIN,
             due: now,
         });
-        if stream.waiting.iter().any(|waiting| waiting.status.uuid == update.status.uuid) {
+        if stream
+            .waiting
+            .iter()
+            .any(|waiting| waiting.status.uuid == update.status.uuid)
+        {
             return Accepted::Duplicate;
         }
         if stream.latest.is_terminal() && !stream.waiting.is_empty() {
@@ -90,22 +102,32 @@ impl Streams {
 
     /// The framework has this update.
     pub fn acknowledge(&mut self, key: &Key, uuid: Uuid, now: Instant) -> Acknowledged {
-        let Some(stream) = self.open.get_mut(key) else { return Acknowledged::Stale };
+        let Some(stream) = self.open.get_mut(key) else {
+            return Acknowledged::Stale;
+        };
         match stream.waiting.front() {
             Some(front) if front.status.uuid == Some(uuid) => {}
             _ => return Acknowledged::Stale,
         }
-        let ended = stream.waiting.pop_front().is_some_and(|update| update.status.state.is_terminal());
+        let ended = stream
+            .waiting
+            .pop_front()
+            .is_some_and(|update| update.status.state.is_terminal());
         if ended {
             self.open.remove(key);
             return Acknowledged::Closed;
         }
-        stream.start(now).map_or(Acknowledged::Quiet, Acknowledged::Next)
+        stream
+            .start(now)
+            .map_or(Acknowledged::Quiet, Acknowledged::Next)
     }
 
     /// The updates whose acknowledgement is overdue, to be sent again; each waits twice as long next time.
     pub fn overdue(&mut self, now: Instant) -> Vec<StatusUpdate> {
-        let late = self.open.values_mut().filter(|stream| !stream.waiting.is_empty() && stream.due <= now);
+        let late = self
+            .open
+            .values_mut()
+            .filter(|stream| !stream.waiting.is_empty() && stream.due <= now);
         late.filter_map(|stream| {
             stream.wait = (stream.wait * 2).min(RESEND_MAX);
             stream.due = now + stream.wait;
@@ -116,12 +138,19 @@ impl Streams {
 
     /// A new master: everything in flight is sent again at once, and the waits begin anew.
     pub fn all_in_flight(&mut self, now: Instant) -> Vec<StatusUpdate> {
-        self.open.values_mut().filter_map(|stream| stream.start(now)).collect()
+        self.open
+            .values_mut()
+            .filter_map(|stream| stream.start(now))
+            .collect()
     }
 
     /// When something is next overdue.
     pub fn next_due(&self) -> Option<Instant> {
-        self.open.values().filter(|stream| !stream.waiting.is_empty()).map(|stream| stream.due).min()
+        self.open
+            .values()
+            .filter(|stream| !stream.waiting.is_empty())
+            .map(|stream| stream.due)
+            .min()
     }
 
     /// The framework is gone: nobody will acknowledge.
@@ -174,11 +203,18 @@ mod tests {
         let (framework_id, task_id) = key();
         let mut status = TaskStatus::new(task_id, state, Source::Executor, Timestamp::default());
         status.uuid = Some(Uuid([number; 16]));
-        StatusUpdate { framework_id, status, latest_state: state }
+        StatusUpdate {
+            framework_id,
+            status,
+            latest_state: state,
+        }
     }
 
     fn states(updates: &[StatusUpdate]) -> Vec<(TaskState, TaskState)> {
-        updates.iter().map(|update| (update.status.state, update.latest_state)).collect()
+        updates
+            .iter()
+            .map(|update| (update.status.state, update.latest_state))
+            .collect()
     }
 
     /// SPEC 5.3.
@@ -186,16 +222,45 @@ mod tests {
     fn one_update_is_in_flight_and_bears_the_newest_state() {
         let mut streams = Streams::default();
         let now = at(0);
-        assert!(matches!(streams.accept(update(TaskState::Starting, 1), now), Accepted::Send(_)));
-        assert_eq!(streams.accept(update(TaskState::Running, 2), now), Accepted::Queued);
-        assert_eq!(streams.accept(update(TaskState::Finished, 3), now), Accepted::Queued);
-        assert_eq!(streams.accept(update(TaskState::Running, 2), now), Accepted::Duplicate);
-        assert_eq!(streams.accept(update(TaskState::Failed, 4), now), Accepted::AfterEnd);
-        let Acknowledged::Next(next) = streams.acknowledge(&key(), Uuid([1; 16]), now) else { panic!() };
-        assert_eq!((next.status.state, next.latest_state), (TaskState::Running, TaskState::Finished));
-        assert_eq!(streams.acknowledge(&key(), Uuid([1; 16]), now), Acknowledged::Stale);
-        assert!(matches!(streams.acknowledge(&key(), Uuid([2; 16]), now), Acknowledged::Next(_)));
-        assert_eq!(streams.acknowledge(&key(), Uuid([3; 16]), now), Acknowledged::Closed);
+        assert!(matches!(
+            streams.accept(update(TaskState::Starting, 1), now),
+            Accepted::Send(_)
+        ));
+        assert_eq!(
+            streams.accept(update(TaskState::Running, 2), now),
+            Accepted::Queued
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Finished, 3), now),
+            Accepted::Queued
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Running, 2), now),
+            Accepted::Duplicate
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Failed, 4), now),
+            Accepted::AfterEnd
+        );
+        let Acknowledged::Next(next) = streams.acknowledge(&key(), Uuid([1; 16]), now) else {
+            panic!()
+        };
+        assert_eq!(
+            (next.status.state, next.latest_state),
+            (TaskState::Running, TaskState::Finished)
+        );
+        assert_eq!(
+            streams.acknowledge(&key(), Uuid([1; 16]), now),
+            Acknowledged::Stale
+        );
+        assert!(matches!(
+            streams.acknowledge(&key(), Uuid([2; 16]), now),
+            Acknowledged::Next(_)
+        ));
+        assert_eq!(
+            streams.acknowledge(&key(), Uuid([3; 16]), now),
+            Acknowledged::Closed
+        );
         assert_eq!(streams.waiting(), 0);
         assert_eq!(streams.next_due(), None);
     }

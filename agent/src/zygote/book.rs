@@ -34,13 +34,21 @@ impl Book {
     /// An executor has been started. `cleans_up`: its status 0 means that it has left nothing behind.
     pub fn started(&mut self, pid: i32, container_id: ContainerId, cleans_up: bool) {
         self.ended_leaders.remove(&pid);
-        self.children.insert(pid, Child { container_id, cleans_up });
+        self.children.insert(
+            pid,
+            Child {
+                container_id,
+                cleans_up,
+            },
+        );
     }
 
     /// The first process of a container.
     pub fn leader(&self, container_id: &ContainerId) -> Option<i32> {
         let mut children = self.children.iter();
-        children.find(|(_, child)| child.container_id == *container_id).map(|(&pid, _)| pid)
+        children
+            .find(|(_, child)| child.container_id == *container_id)
+            .map(|(&pid, _)| pid)
     }
 
     /// A child has been reaped. What is returned can be told at once.
@@ -50,7 +58,10 @@ impl Book {
             self.sweep_wanted = true;
             return None;
         };
-        let report = Report::Exited { container_id: child.container_id, termination };
+        let report = Report::Exited {
+            container_id: child.container_id,
+            termination,
+        };
         if child.cleans_up && termination == Termination::Exited(0) {
             return Some(report);
         }
@@ -75,7 +86,11 @@ impl Book {
             .collect();
         let mut strays = procfs::descendants(processes, &unknown);
         strays.extend(unknown);
-        strays.extend(alive().filter(|process| self.ended_leaders.contains(&process.session)).map(|process| process.pid));
+        strays.extend(
+            alive()
+                .filter(|process| self.ended_leaders.contains(&process.session))
+                .map(|process| process.pid),
+        );
         strays.remove(&own);
         strays
     }
@@ -123,7 +138,13 @@ mod tests {
         let mut book = Book::default();
         book.started(200, container("c"), true);
         let report = book.reaped(200, Termination::Exited(0));
-        assert_eq!(report, Some(Report::Exited { container_id: container("c"), termination: Termination::Exited(0) }));
+        assert_eq!(
+            report,
+            Some(Report::Exited {
+                container_id: container("c"),
+                termination: Termination::Exited(0)
+            })
+        );
         assert!(!book.must_sweep());
     }
 

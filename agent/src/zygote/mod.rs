@@ -49,9 +49,17 @@ fn serve() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
     // A signal for the agent's group, for example from a terminal, must not end the zygote before its agent.
-    nix::unistd::setsid().or_else(|_| nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map(|()| Pid::this()))?;
+    nix::unistd::setsid().or_else(|_| {
+        nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map(|()| Pid::this())
+    })?;
     nix::sys::prctl::set_child_subreaper(true)?;
-    let mut zygote = Zygote { socket, signals: child_signals()?, book: Book::default(), arrived: Vec::new(), lock: None };
+    let mut zygote = Zygote {
+        socket,
+        signals: child_signals()?,
+        book: Book::default(),
+        arrived: Vec::new(),
+        lock: None,
+    };
     let served = zygote.run();
     zygote.kill_everything();
     served
@@ -62,7 +70,10 @@ pub(crate) fn child_signals() -> io::Result<SignalFd> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    Ok(SignalFd::with_flags(
+        &signals,
+        SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC,
+    )?)
 }
 
 /// Reads away the signals that have arrived; they are counted by waiting for children.
@@ -75,7 +86,9 @@ pub(crate) fn forget_signals(signals: &SignalFd) {
 pub(crate) fn ended_child() -> Result<Option<(i32, Termination)>, nix::errno::Errno> {
     match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
         WaitStatus::Exited(pid, code) => Ok(Some((pid.as_raw(), Termination::Exited(code)))),
-        WaitStatus::Signaled(pid, signal, _) => Ok(Some((pid.as_raw(), Termination::Signaled(signal as i32)))),
+        WaitStatus::Signaled(pid, signal, _) => {
+            Ok(Some((pid.as_raw(), Termination::Signaled(signal as i32))))
+        }
         _ => Ok(None),
     }
 }
@@ -160,7 +173,9 @@ impl Zygote {
                         self.lock = Some(lock);
                         Report::Ready
                     }
-                    Err(error) => Report::Unable { reason: format!("{}: {error}", work_dir.display()) },
+                    Err(error) => Report::Unable {
+                        reason: format!("{}: {error}", work_dir.display()),
+                    },
                 };
                 self.tell(&report)
             }
@@ -188,10 +203,17 @@ impl Zygote {
         };
         match started {
             Ok(pid) => {
-                self.book.started(pid.as_raw(), container_id.clone(), cleans_up);
-                Report::Started { container_id, pid: pid.as_raw() }
+                self.book
+                    .started(pid.as_raw(), container_id.clone(), cleans_up);
+                Report::Started {
+                    container_id,
+                    pid: pid.as_raw(),
+                }
             }
-            Err(reason) => Report::Failed { container_id, reason },
+            Err(reason) => Report::Failed {
+                container_id,
+                reason,
+            },
         }
     }
 
@@ -215,7 +237,13 @@ impl Zygote {
     }
 
     /// Turns the forked child into the first process of a container: nothing of the zygote's is left in it.
-    fn become_executor(&mut self, zygote: Pid, sandbox: &Path, out: File, error: File) -> io::Result<()> {
+    fn become_executor(
+        &mut self,
+        zygote: Pid,
+        sandbox: &Path,
+        out: File,
+        error: File,
+    ) -> io::Result<()> {
         nix::unistd::setsid()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -247,7 +275,9 @@ impl Zygote {
     }
 
     fn sweep(&mut self) -> io::Result<()> {
-        let strays = self.book.strays(&procfs::processes()?, nix::unistd::getpid().as_raw());
+        let strays = self
+            .book
+            .strays(&procfs::processes()?, nix::unistd::getpid().as_raw());
         kill_all(&strays);
         for report in self.book.swept(strays.len()) {
             self.tell(&report)?;
@@ -264,7 +294,9 @@ impl Zygote {
     fn kill_everything(&mut self) {
         let own = nix::unistd::getpid().as_raw();
         for _ in 0..FAREWELL_MAX {
-            let Ok(processes) = procfs::processes() else { return };
+            let Ok(processes) = procfs::processes() else {
+                return;
+            };
             kill_all(&procfs::descendants(&processes, &[own]));
             loop {
                 match ended_child() {
@@ -282,14 +314,20 @@ impl Zygote {
 
 /// Waits for an earlier agent's zygote to finish, and ends what was left behind if that was killed.
 fn take_over(work_dir: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(work_dir.join("launcher.lock"))?;
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(work_dir.join("launcher.lock"))?;
     let mut attempts = 0;
     while let Err(error) = lock.try_lock() {
         attempts += 1;
         match error {
             std::fs::TryLockError::WouldBlock if attempts < FAREWELL_MAX => pause(),
             std::fs::TryLockError::WouldBlock => {
-                return Err(io::Error::other("an earlier agent's launcher still holds launcher.lock"));
+                return Err(io::Error::other(
+                    "an earlier agent's launcher still holds launcher.lock",
+                ));
             }
             std::fs::TryLockError::Error(error) => return Err(error),
         }
@@ -302,7 +340,10 @@ fn take_over(work_dir: &Path) -> io::Result<File> {
         kill_all(&leftovers);
         pause();
     }
-    Err(io::Error::other(format!("processes of an earlier agent do not die: {:?}", leftovers(work_dir)?)))
+    Err(io::Error::other(format!(
+        "processes of an earlier agent do not die: {:?}",
+        leftovers(work_dir)?
+    )))
 }
 
 /// Processes whose environment says that they belong to a container in this work directory, with their descendants.
@@ -313,7 +354,10 @@ fn leftovers(work_dir: &Path) -> io::Result<BTreeSet<i32>> {
         sandbox.is_some_and(|sandbox| Path::new(&sandbox).starts_with(work_dir))
             && procfs::variable(pid, "MEROS_CONTAINER_ID").is_some()
     };
-    let alive = processes.iter().filter(|process| !process.zombie).map(|process| process.pid);
+    let alive = processes
+        .iter()
+        .filter(|process| !process.zombie)
+        .map(|process| process.pid);
     let roots: Vec<i32> = alive.filter(|&pid| of_this_agent(pid)).collect();
     let mut all = procfs::descendants(&processes, &roots);
     all.extend(roots);

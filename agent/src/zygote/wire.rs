@@ -114,12 +114,16 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
 
 /// Takes the first whole message off the front of `bytes`; `None` while it is not whole.
 pub fn decode<M: for<'de> Deserialize<'de>>(bytes: &mut Vec<u8>) -> Result<Option<M>, WireError> {
-    let Some(prefix) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let Some(prefix) = bytes.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let length = u32::from_le_bytes(*prefix) as usize;
     if length > LENGTH_MAX {
         return Err(WireError::TooLong { length });
     }
-    let Some(body) = bytes.get(4..4 + length) else { return Ok(None) };
+    let Some(body) = bytes.get(4..4 + length) else {
+        return Ok(None);
+    };
     let message = serde_json::from_slice(body)?;
     bytes.drain(..4 + length);
     Ok(Some(message))
@@ -131,8 +135,12 @@ mod tests {
 
     #[test]
     fn messages_cross_in_pieces_and_in_order() {
-        let first = Request::Serve { work_dir: "/w".into() };
-        let second = Request::Kill { container_id: ContainerId::new("c1").unwrap() };
+        let first = Request::Serve {
+            work_dir: "/w".into(),
+        };
+        let second = Request::Kill {
+            container_id: ContainerId::new("c1").unwrap(),
+        };
         let mut bytes = encode(&first).unwrap();
         bytes.extend(encode(&second).unwrap());
         let mut arrived = Vec::new();
@@ -146,7 +154,13 @@ mod tests {
 
     #[test]
     fn garbage_and_overlong_messages_are_errors() {
-        assert!(matches!(decode::<Request>(&mut vec![255; 8]), Err(WireError::TooLong { .. })));
-        assert!(matches!(decode::<Request>(&mut vec![1, 0, 0, 0, b'!']), Err(WireError::Garbled(_))));
+        assert!(matches!(
+            decode::<Request>(&mut vec![255; 8]),
+            Err(WireError::TooLong { .. })
+        ));
+        assert!(matches!(
+            decode::<Request>(&mut vec![1, 0, 0, 0, b'!']),
+            Err(WireError::Garbled(_))
+        ));
     }
 }
