@@ -6,12 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::agent::config::Settings;
-use ::agent::launcher::ZygoteLauncher;
+use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::Args;
 use module_api::{Manifest, Registry};
 use runtime::{Node, Role};
-use transport::Identity;
+use transport::{Identity, unix};
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
@@ -145,3 +144,72 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
 }
 
+/// How long an agent may take to end its tasks and say farewell when it is stopped.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Starts an agent on this thread, and says where it listens.
+pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
+    let Plan { mut settings, modules: (registry, manifest), resource_estimator, qos_controller, identity, listen, program } = plan;
+    let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
+    let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
+    let node = Node::builder(identity.subject().name.as_str()).role(Role::Agent).accepts(&ACCEPTS).build();
+    let Sockets { endpoint, listener, address } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
+    settings.port = address.port();
+    let config = settings.check().map_err(wrong)?;
+    let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
+    let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
+        .map_err(|error| cannot(&error))?;
+    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir()).map_err(|error| cannot(&error))?;
+    let advisers = Modules {
+        resource_estimator: registry
+            .resource_estimator(&node, &resource_estimator, &registry.parameters(&manifest, &resource_estimator))
+            .map_err(|error| Failure::because("--resource_estimator", &error))?,
+        qos_controller: registry
+            .qos_controller(&node, &qos_controller, &registry.parameters(&manifest, &qos_controller))
+            .map_err(|error| Failure::because("--qos_controller", &error))?,
+    };
+    let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers).map_err(|error| cannot(&error))?;
+    let about = http::About {
+        node: node.clone(),
+        service: "agent",
+        version: env!("CARGO_PKG_VERSION"),
+        counters: ::agent::counters(&started),
+    };
+    let pages = member::serve(listener, ::agent::routes(&started).merge(http::common_routes(about)));
+    tracing::info!(%address, "the agent listens");
+    let ended = {
+        let started = started.clone();
+        async move { format!("the agent has ended: {}", started.ended().await) }
+    };
+    let stop = async move {
+        // Its executors would not outlive it, so its master and frameworks are told at once.
+        started.leave();
+        let _ = node.clock().timeout(LEAVE_PATIENCE, started.ended()).await; // The launcher kills what is left.
+        pages.stop(node.clock()).await;
+        node.shutdown().await;
+        drop(executors);
+        endpoint.close().await;
+    };
+    Ok((address, Running { ended: Box::pin(ended), stop: Box::pin(stop) }))
+}
+
+/// `meros agent`: runs until a signal stops it.
+pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
+    let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
+    let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
+    settings.hostname = args.hostname;
+    let plan = Plan {
+        settings,
+        modules: modules(args.modules.as_ref())?,
+        resource_estimator: args.flags.resource_estimator.clone(),
+        qos_controller: args.flags.qos_controller.clone(),
+        identity: args.certs.identity(Role::Agent, &name)?,
+        listen: SocketAddr::new(args.ip, args.port),
+        program: own_program()?,
+    };
+    on_this_thread(async move {
+        let (_, running) = start(plan).await?;
+        running.until(signals.stop()).await
+    })?
+}

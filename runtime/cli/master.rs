@@ -169,13 +169,16 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let routes = ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
     let pages = member::serve(listener, routes);
     tracing::info!(%address, id = %started.info.id, "the master listens");
+    let master = started.master.pid();
     let ended = {
-        let node = node.clone();
-        let pid = started.master.pid();
-        async move { format!("the master has ended: {}; its log says why, start it again", node.ended(&pid).await) }
+        let (node, master) = (node.clone(), master.clone());
+        async move { format!("the master has ended: {}; its log says why, start it again", node.ended(&master).await) }
     };
     let stop = async move {
         pages.stop(node.clock()).await;
+        // Before its allocator, whose end would alarm it.
+        node.stop(&master);
+        node.ended(&master).await;
         node.shutdown().await;
         endpoint.close().await;
     };

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use actix::prelude::{Actor, Addr, Handler, Message};
 use clap::Args;
-use runtime::{Clock, Context, Handle, Node, Patience, Process};
+use runtime::{Clock, Context, Handle, Instant, Node, Patience, Process};
 use serde_json::json;
 use transport::measure::{self, Load};
 
@@ -87,7 +87,7 @@ async fn local(args: &MessagesArgs) -> Outcome<Local> {
     let raw = Raw(0).start();
     let clock = Clock::real();
     let lost = |error: &dyn std::error::Error| Failure::because("a message was lost", error);
-    let rate = |count: u64, since| count as f64 / (clock.now() - since).as_secs_f64().max(f64::EPSILON);
+    let rate = |count: u64, since: Instant| count as f64 / (clock.now() - since).as_secs_f64().max(f64::EPSILON);
     let mut best = Local::default();
     for _ in 0..args.rounds {
         let since = clock.now();
