@@ -32,7 +32,12 @@ use crate::signals::Signals;
 
 /// Share one cluster among many frameworks
 #[derive(Parser, Debug)]
-#[command(name = "meros", version, max_term_width = 110, after_help = "Try it: meros run -- echo hello")]
+#[command(
+    name = "meros",
+    version,
+    max_term_width = 110,
+    after_help = "Try it: meros run -- echo hello"
+)]
 struct Cli {
     /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, warn for other verbs]
     #[arg(long, global = true, env = "MEROS_LOG", value_name = "FILTER")]
@@ -78,7 +83,11 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print(); // Nobody is there to read it.
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     if let Verb::ExecutorZygote = cli.verb {
@@ -96,7 +105,10 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn perform(cli: Cli) -> Outcome {
-    let filter = cli.log.as_deref().unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
+    let filter = cli
+        .log
+        .as_deref()
+        .unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
     logging::start(filter)?;
     let signals = Signals::take()?;
     match cli.verb {
@@ -146,9 +158,20 @@ mod tests {
 
     #[test]
     fn a_tasks_own_flags_are_not_ours() {
-        let given = ["meros", "run", "--instances=2", "--", "sh", "-c", "--work-dir"].map(OsString::from);
+        let given = [
+            "meros",
+            "run",
+            "--instances=2",
+            "--",
+            "sh",
+            "-c",
+            "--work-dir",
+        ]
+        .map(OsString::from);
         let cli = Cli::try_parse_from(flags::underscored(given)).unwrap();
-        let Verb::Run(args) = cli.verb else { panic!("expected run") };
+        let Verb::Run(args) = cli.verb else {
+            panic!("expected run")
+        };
         assert_eq!(args.command, ["sh", "-c", "--work-dir"]);
     }
 }

@@ -65,7 +65,13 @@ impl Output {
     /// Reads by this operator's connection.
     pub fn new(operator: Operator, progress: Rc<RefCell<Progress>>, named: bool) -> Self {
         let readers = Semaphore::new(READERS_MAX);
-        Self(Rc::new(Inner { operator, progress, agents: RefCell::default(), readers, named }))
+        Self(Rc::new(Inner {
+            operator,
+            progress,
+            agents: RefCell::default(),
+            readers,
+            named,
+        }))
     }
 
     /// The connection it reads by.
@@ -85,12 +91,20 @@ impl Output {
         let (ended, is_ended) = watch::channel(false);
         let this = self.clone();
         let reading = async move {
-            let Ok(_turn) = this.0.readers.acquire().await else { return };
+            let Ok(_turn) = this.0.readers.acquire().await else {
+                return;
+            };
             if let Err(failure) = this.follow(framework, &task, &agent, is_ended).await {
-                this.0.progress.borrow().say(&format!("the output of {task} is not shown: {failure}"));
+                this.0
+                    .progress
+                    .borrow()
+                    .say(&format!("the output of {task} is not shown: {failure}"));
             }
         };
-        Reading { ended, task: tokio::task::spawn_local(reading) }
+        Reading {
+            ended,
+            task: tokio::task::spawn_local(reading),
+        }
     }
 
     async fn follow(
@@ -101,15 +115,33 @@ impl Output {
         ended: watch::Receiver<bool>,
     ) -> Outcome {
         let agent = self.agent(agent).await?;
-        let tail = |path| Tail::new(agent.clone(), framework.clone(), ExecutorId::from(task), path);
+        let tail = |path| {
+            Tail::new(
+                agent.clone(),
+                framework.clone(),
+                ExecutorId::from(task),
+                path,
+            )
+        };
         let (mut stdout, mut stderr) = (tail("stdout"), tail("stderr"));
         let (mut out, mut err) = (self.lines(task), self.lines(task));
         let mut failures = 0;
         loop {
             // Looked at before reading: what was written before the end is read after it.
             let last = *ended.borrow();
-            let read = match stdout.read(self.operator(), |bytes| out.print(self, bytes, print::bytes)).await {
-                Ok(()) => stderr.read(self.operator(), |bytes| err.print(self, bytes, print::error_bytes)).await,
+            let read = match stdout
+                .read(self.operator(), |bytes| {
+                    out.print(self, bytes, print::bytes)
+                })
+                .await
+            {
+                Ok(()) => {
+                    stderr
+                        .read(self.operator(), |bytes| {
+                            err.print(self, bytes, print::error_bytes)
+                        })
+                        .await
+                }
                 failed => failed,
             };
             match read {
@@ -126,13 +158,19 @@ impl Output {
             let clock = self.operator().node().clock();
             let _ = match last {
                 true => clock.timeout(LOOK_EVERY, std::future::pending()).await,
-                false => clock.timeout(LOOK_EVERY, ended.wait_for(|ended| *ended)).await.map(drop),
+                false => clock
+                    .timeout(LOOK_EVERY, ended.wait_for(|ended| *ended))
+                    .await
+                    .map(drop),
             }; // Late means: look again.
         }
     }
 
     fn lines(&self, task: &TaskId) -> Lines {
-        Lines { name: self.0.named.then(|| format!("{task}: ")), rest: Vec::new() }
+        Lines {
+            name: self.0.named.then(|| format!("{task}: ")),
+            rest: Vec::new(),
+        }
     }
 
     async fn agent(&self, id: &AgentId) -> Outcome<Pid> {
@@ -164,9 +202,13 @@ impl Lines {
         };
         self.rest.extend_from_slice(bytes);
         let mut whole = Vec::new();
-        while let Some(at) = self.rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1).or_else(|| {
-            (self.rest.len() > LINE_MAX).then_some(LINE_MAX)
-        }) {
+        while let Some(at) = self
+            .rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| at + 1)
+            .or_else(|| (self.rest.len() > LINE_MAX).then_some(LINE_MAX))
+        {
             whole.extend_from_slice(name.as_bytes());
             whole.extend(self.rest.drain(..at));
             if !whole.ends_with(b"\n") {
