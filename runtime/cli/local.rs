@@ -34,7 +34,7 @@ pub struct LocalArgs {
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     masters: u16,
     /// Agents
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
     agents: u16,
     /// The master's port; agent i has this port and i
     #[arg(long, default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]

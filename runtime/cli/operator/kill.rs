@@ -36,7 +36,9 @@ pub async fn run(args: KillArgs) -> Outcome {
             args.task
         ),
         Err(error) => {
-            return Err(Failure::because("not killed", &error).next("`meros tasks` shows all tasks"));
+            return Err(
+                Failure::because("not killed", &error).next("`meros tasks` shows all tasks")
+            );
         }
     }
     Ok(())
