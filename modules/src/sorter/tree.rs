@@ -262,6 +262,11 @@ impl Tree {
         self.nodes[ROOT].active > 0
     }
 
+    /// Whether this client has joined and not left.
+    pub fn knows(&self, client: Client) -> bool {
+        self.clients.contains_key(&client)
+    }
+
     /// A client's dominant share, from 0 to 1.
     pub fn share_of(&self, client: Client) -> f64 {
         let node = self.clients.get(&client).map(|node| &self.nodes[*node]);
