@@ -47,9 +47,13 @@ enum Verb {
     Agent(Box<agent::AgentArgs>),
     Local(local::LocalArgs),
     Run(run::RunArgs),
+    /// List the agents
     Agents(operator::ListArgs),
+    /// List the tasks, ended ones too
     Tasks(operator::ListArgs),
+    /// List the frameworks, ended ones too
     Frameworks(operator::ListArgs),
+    /// Show the whole cluster at a glance
     State(operator::ListArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),

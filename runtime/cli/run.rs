@@ -9,7 +9,7 @@ mod progress;
 mod scheduler;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -295,12 +295,8 @@ impl Watch {
         }
         self.living -= 1;
         let had_run = task.running;
-        if let Some(task) = self.tasks.remove(&status.task_id)
-            && let Some(reading) = task.reading
-        {
-            reading.task_ended();
-            self.printing.push(reading);
-        }
+        let reading = self.tasks.remove(&status.task_id).and_then(|task| task.reading);
+        let mut last_words = None;
         match verdict {
             Verdict::Lives => {}
             Verdict::Again => self.waiting += 1,
@@ -310,8 +306,16 @@ impl Watch {
                 self.progress.borrow_mut().ended(had_run, false);
                 let reason = status.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
                 let message = if status.message.is_empty() { String::new() } else { format!(": {}", status.message) };
-                self.progress.borrow().say(&format!("{} {}{reason}{message}", status.task_id, status.state));
+                last_words = Some(format!("{} {}{reason}{message}", status.task_id, status.state));
             }
+        }
+        match (reading, last_words) {
+            (Some(reading), last_words) => {
+                reading.task_ended(last_words);
+                self.printing.push(reading);
+            }
+            (None, Some(words)) => self.progress.borrow().say(&words),
+            (None, None) => {}
         }
     }
 
@@ -328,10 +332,10 @@ impl Watch {
             self.progress.borrow().stage("waiting for room: what is free is too small");
             return Ok(());
         }
-        let offered: Vec<_> = self.too_small.values().take(3).cloned().collect();
-        let offered = match offered.is_empty() {
+        let offers: BTreeSet<_> = self.too_small.values().map(String::as_str).collect();
+        let offered = match offers.is_empty() {
             true => "nothing was offered".to_owned(),
-            false => format!("offered were {}", offered.join("; ")),
+            false => format!("offered were {}", offers.into_iter().take(3).collect::<Vec<_>>().join("; ")),
         };
         Err(Failure::new(format!("{} fits no agent; {offered}", needs.brief())).next("ask for less with --resources"))
     }
