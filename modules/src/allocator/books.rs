@@ -40,7 +40,8 @@ impl Side {
     /// What may be granted.
     pub fn available(&mut self) -> &Resources {
         let (total, held) = (&self.total, &self.held);
-        self.available.get_or_insert_with(|| total.saturating_sub(held))
+        self.available
+            .get_or_insert_with(|| total.saturating_sub(held))
     }
 
     /// What is granted is no longer available. It must have been.
@@ -148,7 +149,11 @@ impl Books {
                 Ok(role) if weight.is_finite() && *weight > 0.0 => {
                     self.weights.insert(role, *weight);
                 }
-                Ok(_) => tracing::warn!(role = text, weight, "a weight must be above zero: it counts as 1"),
+                Ok(_) => tracing::warn!(
+                    role = text,
+                    weight,
+                    "a weight must be above zero: it counts as 1"
+                ),
                 Err(error) => tracing::warn!(%error, "a weight for no role is passed over"),
             }
         }
@@ -219,7 +224,8 @@ impl Books {
         }
         for (client, held) in agent.holders {
             for pool in Pool::ALL {
-                self.clients.free(pool, client, &held[index(pool)].quantities());
+                self.clients
+                    .free(pool, client, &held[index(pool)].quantities());
             }
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
@@ -280,7 +286,14 @@ impl Books {
         }
         // Refused for no time at all: if that began a run, who refuses everything at once would be asked without end.
         let refused_for_no_time = refuse.is_some_and(|refuse| refuse.is_zero());
-        self.mark(slot, if refused_for_no_time { Mark::Batch } else { Mark::Run });
+        self.mark(
+            slot,
+            if refused_for_no_time {
+                Mark::Batch
+            } else {
+                Mark::Run
+            },
+        );
     }
 
     /// What a grant gave is taken back, as if it had never been.
@@ -353,9 +366,15 @@ impl Books {
     /// The parts of what a framework holds, each with its role and without it: by their allocation, or else by the framework's only role.
     fn by_role(&self, framework: &FrameworkId, resources: &Resources) -> Vec<(Role, Resources)> {
         let mut parts: BTreeMap<Role, Resources> = BTreeMap::new();
-        let first = resources.iter().next().and_then(|resource| resource.allocation_role());
+        let first = resources
+            .iter()
+            .next()
+            .and_then(|resource| resource.allocation_role());
         if let Some(role) = first {
-            if resources.iter().all(|resource| resource.allocation_role() == Some(role)) {
+            if resources
+                .iter()
+                .all(|resource| resource.allocation_role() == Some(role))
+            {
                 return vec![(role.clone(), resources.unallocate())];
             }
         }
@@ -366,12 +385,17 @@ impl Books {
             };
             *parts.entry(role).or_default() += resource.clone();
         }
-        parts.into_iter().map(|(role, part)| (role, part.unallocate())).collect()
+        parts
+            .into_iter()
+            .map(|(role, part)| (role, part.unallocate()))
+            .collect()
     }
 
     fn only_role(&self, framework: &FrameworkId) -> Role {
         let first = self.clients.of(framework).first().copied();
-        first.and_then(|client| self.clients.get(client)).map_or(Role::STAR, |member| member.role.clone())
+        first
+            .and_then(|client| self.clients.get(client))
+            .map_or(Role::STAR, |member| member.role.clone())
     }
 
     fn count_totals(&mut self, slot: u32, add: bool) {

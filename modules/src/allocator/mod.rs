@@ -111,7 +111,9 @@ impl Allocator {
         let rest = self.rest_until - ctx.clock().now();
         if rest.is_zero() {
             // After whatever is in the mailbox already, so that it is served together.
-            ctx.then(std::future::ready(()), move |this, (), ctx| begin(this, ctx));
+            ctx.then(std::future::ready(()), move |this, (), ctx| {
+                begin(this, ctx)
+            });
         } else {
             ctx.after(rest, begin);
         }
@@ -156,7 +158,9 @@ impl Allocator {
             if let Some((slate, asked)) = self.books.slate(*pool, slots, barred, now) {
                 let sorter = self.sorter.clone();
                 let advice = async move { sorter.advice(slate).await };
-                ctx.then(advice, move |this, advice, ctx| this.hear(asked, advice, ctx));
+                ctx.then(advice, move |this, advice, ctx| {
+                    this.hear(asked, advice, ctx)
+                });
                 return;
             }
             self.next_stage(ctx);
@@ -233,12 +237,20 @@ impl Allocator {
         if booked.grants.is_empty() {
             return;
         }
-        let grants = booked.grants.iter().map(|(_, grant)| grant.clone()).collect();
-        let told = self.master.as_ref().map(|master| master.tell(Granted { grants }));
+        let grants = booked
+            .grants
+            .iter()
+            .map(|(_, grant)| grant.clone())
+            .collect();
+        let told = self
+            .master
+            .as_ref()
+            .map(|master| master.tell(Granted { grants }));
         if let Some(Err(error)) = told {
             tracing::warn!(%error, "the master cannot be told of grants: they are taken back");
             for (client, grant) in &booked.grants {
-                self.books.take_back(&grant.agent_id, *client, &grant.resources);
+                self.books
+                    .take_back(&grant.agent_id, *client, &grant.resources);
             }
         }
     }

@@ -21,7 +21,13 @@ pub(super) enum Mark {
 }
 
 impl Books {
-    pub(super) fn add_filter(&mut self, slot: u32, client: Client, refused: Resources, until: Instant) {
+    pub(super) fn add_filter(
+        &mut self,
+        slot: u32,
+        client: Client,
+        refused: Resources,
+        until: Instant,
+    ) {
         let Some(member) = self.clients.get_mut(client) else {
             return;
         };

@@ -27,7 +27,11 @@ impl Books {
             capabilities: info.capabilities,
         };
         self.frameworks.insert(id.clone(), framework);
-        let sound = |text: &String| Role::new(text).inspect_err(|error| tracing::warn!(%error, "passed over")).ok();
+        let sound = |text: &String| {
+            Role::new(text)
+                .inspect_err(|error| tracing::warn!(%error, "passed over"))
+                .ok()
+        };
         let roles: BTreeSet<Role> = info.roles.iter().filter_map(sound).collect();
         for role in &roles {
             self.clients.admit(&id, role);
@@ -112,9 +116,12 @@ impl Books {
             && framework.is_some_and(|framework| framework.active);
         // S11: whoever has not asked for revocable resources never sees one.
         let revocable = framework.is_some_and(|framework| {
-            framework.capabilities.contains(&Capability::RevocableResources)
+            framework
+                .capabilities
+                .contains(&Capability::RevocableResources)
         });
-        self.clients.set_active(client, [takes_part, takes_part && revocable]);
+        self.clients
+            .set_active(client, [takes_part, takes_part && revocable]);
     }
 
     /// Whether the framework of this client has the capability.

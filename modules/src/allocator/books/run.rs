@@ -116,7 +116,9 @@ impl Books {
             }
             exclude_filtered(&mut exclusions, rooms.len(), agent, clients, pool, now);
             if agent.gpus {
-                blind.iter().for_each(|client| exclusions.add(*client, rooms.len()));
+                blind
+                    .iter()
+                    .for_each(|client| exclusions.add(*client, rooms.len()));
             }
             for (_, client) in barred.range((slot, 0)..=(slot, Client::MAX)) {
                 exclusions.add(*client, rooms.len());
@@ -177,9 +179,14 @@ impl Books {
         if self.with_gpus == 0 {
             return Vec::new();
         }
-        let active = self.clients.iter().filter(|(_, member)| member.is_active(pool));
+        let active = self
+            .clients
+            .iter()
+            .filter(|(_, member)| member.is_active(pool));
         let clients = active.map(|(client, _)| client);
-        clients.filter(|client| !self.can(*client, Capability::GpuResources)).collect()
+        clients
+            .filter(|client| !self.can(*client, Capability::GpuResources))
+            .collect()
     }
 
     /// Follows the advice in its order, as far as the books allow.
@@ -226,7 +233,8 @@ impl Books {
             gpus: self.can(advice.client, Capability::GpuResources),
         };
         let (framework_id, active) = (member.framework.clone(), member.is_active(pool));
-        self.clients.presume(pool, taker.client, &room.take(&taker.role));
+        self.clients
+            .presume(pool, taker.client, &room.take(&taker.role));
         if !active {
             return Err(Refusal::Inactive);
         }
@@ -279,7 +287,11 @@ impl Books {
 
 impl Booked {
     fn refuse(&mut self, refusal: Refusal) {
-        match self.refusals.iter_mut().find(|(known, _)| *known == refusal) {
+        match self
+            .refusals
+            .iter_mut()
+            .find(|(known, _)| *known == refusal)
+        {
             Some((_, count)) => *count += 1,
             None => self.refusals.push((refusal, 1)),
         }
@@ -359,7 +371,9 @@ fn exclude_filtered(
         return;
     }
     let available = agent.sides[index(pool)].available();
-    let plain = available.iter().all(|resource| !resource.is_reserved() && !resource.is_shared());
+    let plain = available
+        .iter()
+        .all(|resource| !resource.is_reserved() && !resource.is_shared());
     for (client, filters) in &agent.filters {
         let Some(member) = clients.get(*client).filter(|member| member.is_active(pool)) else {
             continue;
