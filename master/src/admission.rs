@@ -57,6 +57,11 @@ impl Books {
                 operation,
             });
         };
+        if let Some(own) = same_process().filter(|own| *own != agent_id) {
+            let reason =
+                format!("agent.id is `{agent_id}`: expected the one this agent has, `{own}`");
+            return Err(RegistrationRefused::Never { reason });
+        }
         let info = named(&message.agent, &agent_id);
         let unchanged = |known: &AgentInfo| *known == info;
         let operation = match self.agents.standing(&agent_id) {

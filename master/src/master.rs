@@ -69,12 +69,14 @@ pub struct Master {
     phase: Phase,
     /// The answers of agents to pings, each with the session that is pinged.
     health: BTreeMap<AgentId, (u64, Health)>,
-    /// Agents of which the registry is asked whether they may come.
+    /// Agents and schedulers of which the registry is asked whether they may come.
     admitting: BTreeSet<Pid>,
     /// Agents of which the registry is told that they are unreachable or have left.
     leaving: BTreeSet<AgentId>,
     /// Frameworks of which the registry is told that they are over.
     removing: BTreeSet<FrameworkId>,
+    /// The timers of frameworks without a scheduler, at most one each.
+    failovers: BTreeMap<FrameworkId, SpawnHandle>,
 }
 
 /// A master that runs.
@@ -112,6 +114,7 @@ pub fn start(
         admitting: BTreeSet::new(),
         leaving: BTreeSet::new(),
         removing: BTreeSet::new(),
+        failovers: BTreeMap::new(),
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })

@@ -1,6 +1,6 @@
 //! Reconcile: what a framework is told when it asks how its tasks are (SPEC 2.2 RECONCILE).
 //!
-//! Pure. The table of [`unknown_state`] is the whole policy for tasks that nobody knows; known ones are told as they were
+//! Pure. The table of `unknown_state` is the whole policy for tasks that nobody knows; known ones are told as they were
 //! told last. Answers bear no uuid, no data and no labels. It never asks an agent.
 
 use protocol::message::scheduler::ReconcileTasks;

@@ -1,7 +1,7 @@
 //! Registry: what a master must not forget, behind an interface that may take its time, refuse, or lose leadership.
 //!
 //! The order is always: the registry first, then the master's own books, then anyone is told. [`RegistryState`] is the
-//! whole content as plain data with one pure transition, [`RegistryState::apply`]; the implementations decide where it
+//! whole content as plain data with one pure transition, `apply`; the implementations decide where it
 //! lives: [`MemoryRegistry`], [`LocalRegistry`] (synced to this machine's disk before it answers) and, for rehearsals,
 //! [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
 

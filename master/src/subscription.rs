@@ -52,6 +52,14 @@ impl Books {
         if self.frameworks.is_removed(&framework_id) {
             return Err(never(removed(&framework_id)));
         }
+        let speaks_for = self.frameworks.at(&message.scheduler);
+        if let Some(other) = speaks_for.filter(|other| other.id != framework_id) {
+            let expected = format!(
+                "the framework that this scheduler speaks for, `{}`",
+                other.id
+            );
+            return Err(never(Invalid::new("framework.id", &framework_id, expected)));
+        }
         let mut info = message.framework.clone();
         info.id = Some(framework_id.clone());
         if let Some(before) = self.frameworks.get(&framework_id) {

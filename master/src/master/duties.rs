@@ -139,6 +139,9 @@ impl Master {
         ctx.then(applied, move |master, applied, ctx| match applied {
             Ok(_) => {
                 master.removing.remove(&framework_id);
+                if let Some(timer) = master.failovers.remove(&framework_id) {
+                    ctx.cancel(timer);
+                }
                 tracing::info!(framework = %framework_id, "a framework is over");
                 master.change(ctx, |books, now, out| {
                     books.remove_framework(&framework_id, now, out);

@@ -4,6 +4,7 @@
 //! offers that did not go out are free again. For all others somebody asks or sends again.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use protocol::message::registration::PingAgent;
 use protocol::{FrameworkId, OfferId};
@@ -27,9 +28,7 @@ impl Master {
                 Effect::Link(pid) => ctx.link(&pid),
                 Effect::Unlink(pid) => ctx.unlink(&pid),
                 Effect::Watch(agent, session) => self.watch(agent, session, ctx),
-                Effect::Later(after, due) => {
-                    ctx.after(after, move |master, ctx| master.due(due, ctx));
-                }
+                Effect::Later(after, due) => self.later(after, due, ctx),
                 Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
                 Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
             }
@@ -124,12 +123,26 @@ impl Master {
         std::sync::Arc::make_mut(&mut self.books)
     }
 
+    fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
+        let framework = match &due {
+            Due::FailoverExpired(id, _) => Some(id.clone()),
+            Due::OffersExpired(_) | Due::RecoveryOver => None,
+        };
+        let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
+        if let Some(framework) = framework
+            && let Some(older) = self.failovers.insert(framework, timer)
+        {
+            ctx.cancel(older);
+        }
+    }
+
     fn due(&mut self, due: Due, ctx: &mut Context<Self>) {
         match due {
             Due::OffersExpired(ids) => {
                 self.change(ctx, |books, _, out| books.offers_expired(ids, out));
             }
             Due::FailoverExpired(id, session) => {
+                self.failovers.remove(&id);
                 self.change(ctx, |books, _, out| {
                     books.failover_expired(id, session, out);
                 });

@@ -23,8 +23,11 @@ impl Handler<Subscribe> for Master {
         match self.prepare_subscription(&message, ctx) {
             Err(refused) => promise.answer(Err(refused)),
             Ok(prepared) => {
+                let scheduler = message.scheduler.clone();
+                self.admitting.insert(scheduler.clone());
                 let applied = self.registry.apply(prepared.operation.clone());
                 ctx.then(applied, move |master, applied, ctx| {
+                    master.admitting.remove(&scheduler);
                     promise.answer(match applied {
                         Ok(_) => master.subscribed(prepared, message, ctx),
                         Err(error) => Err(master.subscription_refused(error, ctx)),
@@ -53,6 +56,10 @@ impl Master {
                 message.scheduler, sender.peer.node
             );
             return Err(SubscriptionRefused::Never { reason });
+        }
+        if self.admitting.contains(&message.scheduler) {
+            let reason = "the registry is being asked about this scheduler already".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
         }
         let removing = |id: &FrameworkId| self.removing.contains(id);
         if message.framework.id.as_ref().is_some_and(removing) {

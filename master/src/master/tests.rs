@@ -126,6 +126,20 @@ impl Handler<PingAgent> for Recorder {
     }
 }
 
+/// Tell the master this, as the actor that you are.
+struct Say(Box<dyn FnOnce(&Node) + Send>);
+
+impl Message for Say {
+    type Result = ();
+}
+
+impl Handler<Say> for Recorder {
+    type Result = ();
+    fn handle(&mut self, Say(say): Say, ctx: &mut Context<Self>) {
+        say(ctx.node());
+    }
+}
+
 impl Handler<OffersMade> for Recorder {
     type Result = ();
     fn handle(&mut self, message: OffersMade, _: &mut Context<Self>) {
@@ -153,6 +167,7 @@ fn short(id: &impl std::fmt::Display) -> String {
 /// One actor of the story, on a node of its own.
 struct Member {
     node: Node,
+    handle: Handle<Recorder>,
     pid: Pid,
     master: Pid,
     log: Log,
@@ -168,6 +183,13 @@ impl Member {
 
     fn tell<M: Remote>(&self, message: M) {
         self.node.tell(&self.master, message).unwrap();
+    }
+
+    /// As [`Member::tell`], but by the actor itself.
+    fn say<M: Remote>(&self, message: M) {
+        let master = self.master.clone();
+        let say = Say(Box::new(move |node| node.tell(&master, message).unwrap()));
+        self.handle.tell(say).unwrap();
     }
 
     fn offers(&self) -> Vec<Offer> {
@@ -197,8 +219,10 @@ fn recorder(node: &Node, name: &str) -> (Pid, Log, Member) {
         statuses: Arc::clone(&statuses),
         answers: answers.clone(),
     };
-    let pid = node.spawn(name, actor).unwrap().pid();
+    let handle = node.spawn(name, actor).unwrap();
+    let pid = handle.pid();
     let member = Member {
+        handle,
         node: node.clone(),
         pid: pid.clone(),
         master: pid.clone(),

@@ -143,7 +143,8 @@ fn a_good_task_takes_what_it_says_and_its_new_executors_share() {
 /// SPEC 3.3: each field is refused by its name, in the order given there.
 #[test]
 fn each_wrong_field_of_a_task_is_refused_by_name() {
-    let changes: [(&str, fn(&mut TaskInfo)); 17] = [
+    type Change = fn(&mut TaskInfo);
+    let changes: [(&str, Change); 17] = [
         ("task.agent_id", |t| t.agent_id = AgentId::new("b").unwrap()),
         ("task.task_id", |t| {
             t.task_id = TaskId::new("taken").unwrap()

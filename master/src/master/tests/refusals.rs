@@ -247,6 +247,54 @@ fn nobody_speaks_for_another_or_in_a_role_that_is_not_its_own() {
             matches!(refused, Err(RegistrationRefused::Never { .. })),
             "{refused:?}"
         );
+        let mut other = registration(&agent, None, vec![]);
+        other.agent.id = Some(AgentId::new("another").unwrap());
+        let refused = agent
+            .node
+            .ask(&agent.master, other, PATIENCE)
+            .await
+            .unwrap();
+        assert!(
+            matches!(refused, Err(RegistrationRefused::Never { .. })),
+            "{refused:?}"
+        );
+        let mut other = FrameworkInfo::new("nobody", "web");
+        other.id = Some(FrameworkId::new("another").unwrap());
+        let refused = subscribe(&scheduler, other).await;
+        assert!(
+            matches!(refused, Err(SubscriptionRefused::Never { .. })),
+            "{refused:?}"
+        );
+    });
+}
+
+/// Only the node is proved, but a node does not lie about its own actors to replace one by another.
+#[test]
+fn of_two_schedulers_on_one_node_only_the_newer_speaks_for_the_framework() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (old, f) = world.framework("web", |_| ()).await;
+        let mut new = world.member_on(old.node.clone(), "scheduler-2").await;
+        new.master = old.master.clone();
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        subscribe(&new, info).await.unwrap();
+        let offer = world.offer(&new, &f, &a, "cpus:1").await;
+        new.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        agent.heard();
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            kill_policy: None,
+        };
+        old.say(kill.clone());
+        world.settle().await;
+        assert_eq!(agent.heard(), Vec::<String>::new());
+        new.say(kill);
+        world.settle().await;
+        assert_eq!(agent.heard(), ["kill t"]);
     });
 }
 
@@ -258,7 +306,8 @@ fn an_agent_that_describes_itself_badly_is_refused_by_name() {
         let revocable = resources("cpus:1")
             .to_revocable(resources::Revocable::Throttleable)
             .unwrap();
-        let changes: [(&str, fn(&mut RegisterAgent, Resources)); 3] = [
+        type Change = fn(&mut RegisterAgent, Resources);
+        let changes: [(&str, Change); 3] = [
             ("agent.hostname", |m, _| m.agent.hostname.clear()),
             ("agent.resources", |m, revocable| {
                 m.agent.resources = revocable

@@ -54,6 +54,30 @@ fn nobody_is_told_before_the_registry_has_answered() {
 }
 
 #[test]
+fn a_scheduler_that_asks_twice_while_the_registry_thinks_is_one_framework() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        world.whims.delay(Duration::from_secs(3));
+        let message = Subscribe {
+            framework: FrameworkInfo::new("nobody", "web"),
+            scheduler: scheduler.pid.clone(),
+            suppressed_roles: BTreeSet::new(),
+        };
+        let asked = scheduler
+            .node
+            .ask(&scheduler.master, message.clone(), PATIENCE);
+        world.settle().await;
+        let twice = subscribe(&scheduler, message.framework.clone()).await;
+        assert!(matches!(twice, Err(SubscriptionRefused::NotNow { .. })));
+        let f = asked.await.unwrap().unwrap().framework_id;
+        let again = subscribe(&scheduler, message.framework).await.unwrap();
+        assert_eq!(again.framework_id, f);
+        assert_eq!(world.books().await.frameworks.iter().count(), 1);
+    });
+}
+
+#[test]
 fn what_the_registry_refuses_for_now_is_not_done_and_asked_again() {
     rehearse_network(|network| async move {
         let world = World::new(network, Config::default()).await;
