@@ -64,13 +64,28 @@ pub struct AgentFlags {
     #[arg(long, env = "MESOS_ATTRIBUTES", value_name = "TEXT")]
     pub attributes: Option<Text>,
     /// The role of resources that name none
-    #[arg(long, env = "MESOS_DEFAULT_ROLE", default_value = "*", value_name = "ROLE")]
+    #[arg(
+        long,
+        env = "MESOS_DEFAULT_ROLE",
+        default_value = "*",
+        value_name = "ROLE"
+    )]
     pub default_role: String,
     /// Who estimates what can be lent: `noop`, `fixed`, or a module
-    #[arg(long, env = "MESOS_RESOURCE_ESTIMATOR", default_value = "noop", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "MESOS_RESOURCE_ESTIMATOR",
+        default_value = "noop",
+        value_name = "NAME"
+    )]
     pub resource_estimator: String,
     /// Who says which executors must yield: `noop`, `load`, or a module
-    #[arg(long, env = "MESOS_QOS_CONTROLLER", default_value = "noop", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "MESOS_QOS_CONTROLLER",
+        default_value = "noop",
+        value_name = "NAME"
+    )]
     pub qos_controller: String,
     /// How often the estimator is asked [default: 15secs]
     #[arg(long, env = "MESOS_OVERSUBSCRIBED_RESOURCES_INTERVAL", value_parser = duration, value_name = "DURATION")]
@@ -101,11 +116,26 @@ impl AgentFlags {
         settings.default_role.clone_from(&self.default_role);
         settings.switch_user = !self.no_switch_user;
         let durations = [
-            (&mut settings.oversubscribed_resources_interval, self.oversubscribed_resources_interval),
-            (&mut settings.qos_correction_interval_min, self.qos_correction_interval_min),
-            (&mut settings.executor_registration_timeout, self.executor_registration_timeout),
-            (&mut settings.executor_shutdown_grace_period, self.executor_shutdown_grace_period),
-            (&mut settings.registration_backoff_factor, self.registration_backoff_factor),
+            (
+                &mut settings.oversubscribed_resources_interval,
+                self.oversubscribed_resources_interval,
+            ),
+            (
+                &mut settings.qos_correction_interval_min,
+                self.qos_correction_interval_min,
+            ),
+            (
+                &mut settings.executor_registration_timeout,
+                self.executor_registration_timeout,
+            ),
+            (
+                &mut settings.executor_shutdown_grace_period,
+                self.executor_shutdown_grace_period,
+            ),
+            (
+                &mut settings.registration_backoff_factor,
+                self.registration_backoff_factor,
+            ),
         ];
         for (field, given) in durations {
             if let Some(value) = given {
@@ -141,7 +171,8 @@ pub fn own_program() -> Outcome<PathBuf> {
 
 /// The work directory as an absolute path.
 pub fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::path::absolute(path).map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
+    std::path::absolute(path)
+        .map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
 }
 
 /// How long an agent may take to end its tasks and say farewell when it is stopped.
@@ -149,34 +180,62 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Starts an agent on this thread, and says where it listens.
 pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
-    let Plan { mut settings, modules: (registry, manifest), resource_estimator, qos_controller, identity, listen, program } = plan;
+    let Plan {
+        mut settings,
+        modules: (registry, manifest),
+        resource_estimator,
+        qos_controller,
+        identity,
+        listen,
+        program,
+    } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
-    let node = Node::builder(identity.subject().name.as_str()).role(Role::Agent).accepts(&ACCEPTS).build();
-    let Sockets { endpoint, listener, address } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&ACCEPTS)
+        .build();
+    let Sockets {
+        endpoint,
+        listener,
+        address,
+    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
     settings.port = address.port();
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
-    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir()).map_err(|error| cannot(&error))?;
+    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir())
+        .map_err(|error| cannot(&error))?;
     let advisers = Modules {
         resource_estimator: registry
-            .resource_estimator(&node, &resource_estimator, &registry.parameters(&manifest, &resource_estimator))
+            .resource_estimator(
+                &node,
+                &resource_estimator,
+                &registry.parameters(&manifest, &resource_estimator),
+            )
             .map_err(|error| Failure::because("--resource_estimator", &error))?,
         qos_controller: registry
-            .qos_controller(&node, &qos_controller, &registry.parameters(&manifest, &qos_controller))
+            .qos_controller(
+                &node,
+                &qos_controller,
+                &registry.parameters(&manifest, &qos_controller),
+            )
             .map_err(|error| Failure::because("--qos_controller", &error))?,
     };
-    let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers).map_err(|error| cannot(&error))?;
+    let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
+        .map_err(|error| cannot(&error))?;
     let about = http::About {
         node: node.clone(),
         service: "agent",
         version: env!("CARGO_PKG_VERSION"),
         counters: ::agent::counters(&started),
     };
-    let pages = member::serve(listener, ::agent::routes(&started).merge(http::common_routes(about)));
+    let pages = member::serve(
+        listener,
+        ::agent::routes(&started).merge(http::common_routes(about)),
+    );
     tracing::info!(%address, "the agent listens");
     let ended = {
         let started = started.clone();
@@ -191,7 +250,13 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         drop(executors);
         endpoint.close().await;
     };
-    Ok((address, Running { ended: Box::pin(ended), stop: Box::pin(stop) }))
+    Ok((
+        address,
+        Running {
+            ended: Box::pin(ended),
+            stop: Box::pin(stop),
+        },
+    ))
 }
 
 /// `meros agent`: runs until a signal stops it.

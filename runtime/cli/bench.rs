@@ -57,7 +57,11 @@ pub struct Figure {
 
 impl Figure {
     fn ratio(&self) -> f64 {
-        if self.limit > 0.0 { self.figure / self.limit } else { 0.0 }
+        if self.limit > 0.0 {
+            self.figure / self.limit
+        } else {
+            0.0
+        }
     }
 
     fn json(&self) -> Value {
@@ -99,7 +103,10 @@ pub fn report(figures: &[Figure], flags: OutputFlags) {
             ]
         };
         let rows: Vec<_> = figures.iter().map(row).collect();
-        for line in table::lines(["BENCH", "FIGURE", "UNIT", "LIMIT", "RATIO", "THE LIMIT IS"], &rows) {
+        for line in table::lines(
+            ["BENCH", "FIGURE", "UNIT", "LIMIT", "RATIO", "THE LIMIT IS"],
+            &rows,
+        ) {
             out!("{line}");
         }
     }
@@ -125,7 +132,14 @@ mod tests {
     #[test]
     fn a_figure_is_one_line_of_json_with_its_limit_and_ratio() {
         let parameters = json!({ "tasks": 2 });
-        let figure = Figure { bench: "launch", figure: 600.0, unit: "tasks/s", limit: 1700.4, limit_is: "", parameters };
+        let figure = Figure {
+            bench: "launch",
+            figure: 600.0,
+            unit: "tasks/s",
+            limit: 1700.4,
+            limit_is: "",
+            parameters,
+        };
         let expected = r#"{"bench":"launch","figure":600.0,"limit":1700.0,"parameters":{"tasks":2},"ratio":0.3529,"unit":"tasks/s"}"#;
         assert_eq!(figure.json().to_string(), expected);
     }

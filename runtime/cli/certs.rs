@@ -20,7 +20,11 @@ const MASTER_FILE: &str = "master";
 
 /// Where a local cluster keeps its things when it is not told: `$XDG_STATE_HOME/meros/local`, else `~/.local/state/meros/local`.
 pub fn default_work_dir() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
     state.unwrap_or_else(std::env::temp_dir).join("meros/local")
 }
@@ -42,15 +46,20 @@ pub struct CertsFlag {
 impl CertsFlag {
     /// The directory meant.
     pub fn directory(&self) -> PathBuf {
-        self.certs.clone().unwrap_or_else(|| local_directory(&default_work_dir()))
+        self.certs
+            .clone()
+            .unwrap_or_else(|| local_directory(&default_work_dir()))
     }
 
     /// An identity of `role`: issued under `name` where the authority's key is at hand, else the one kept there.
     pub fn identity(&self, role: Role, name: &str) -> Outcome<Identity> {
         let directory = self.directory();
         if directory.join(AUTHORITY_KEY).exists() {
-            let authority = Authority::load(&directory).map_err(|error| unusable(&directory, &error))?;
-            return authority.issue(role, name).map_err(|error| Failure::because("cannot issue a certificate", &error));
+            let authority =
+                Authority::load(&directory).map_err(|error| unusable(&directory, &error))?;
+            return authority
+                .issue(role, name)
+                .map_err(|error| Failure::because("cannot issue a certificate", &error));
         }
         Identity::load(&directory, role).map_err(|error| unusable(&directory, &error))
     }
@@ -66,7 +75,8 @@ impl CertsFlag {
 /// Leaves a local cluster's address where the verbs look for it.
 pub fn leave_master(directory: &Path, address: &str) -> Outcome {
     let file = directory.join(MASTER_FILE);
-    std::fs::write(&file, format!("{address}\n")).map_err(|error| Failure::because(format!("cannot write {}", file.display()), &error))
+    std::fs::write(&file, format!("{address}\n"))
+        .map_err(|error| Failure::because(format!("cannot write {}", file.display()), &error))
 }
 
 fn unusable(directory: &Path, error: &dyn std::error::Error) -> Failure {
@@ -98,8 +108,14 @@ pub fn run(args: &CertsArgs) -> Outcome {
     let authority = Authority::load_or_create(directory).map_err(failed)?;
     let (Some(role), Some(name)) = (args.role, &args.name) else {
         keep_operators(&authority, directory)?;
-        out!("authority, operator and framework certificates are in {}", directory.display());
-        out!("for each master and agent: meros certs --dir {} --role agent --name NAME, then copy the directory NAME there and name it with --certs", directory.display());
+        out!(
+            "authority, operator and framework certificates are in {}",
+            directory.display()
+        );
+        out!(
+            "for each master and agent: meros certs --dir {} --role agent --name NAME, then copy the directory NAME there and name it with --certs",
+            directory.display()
+        );
         return Ok(());
     };
     let identity = authority.issue(role, name).map_err(failed)?;
@@ -112,7 +128,9 @@ pub fn run(args: &CertsArgs) -> Outcome {
 /// Leaves what an operator's verbs and frameworks need beside the authority.
 pub fn keep_operators(authority: &Authority, directory: &Path) -> Outcome {
     for role in [Role::Operator, Role::Framework] {
-        let kept = authority.issue(role, role.as_str()).and_then(|identity| identity.save(directory));
+        let kept = authority
+            .issue(role, role.as_str())
+            .and_then(|identity| identity.save(directory));
         kept.map_err(|error| Failure::because("cannot keep the certificates", &error))?;
     }
     Ok(())
@@ -123,7 +141,9 @@ mod tests {
     use super::*;
 
     fn certs(directory: &Path) -> CertsFlag {
-        CertsFlag { certs: Some(directory.to_owned()) }
+        CertsFlag {
+            certs: Some(directory.to_owned()),
+        }
     }
 
     #[test]
@@ -131,18 +151,28 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let authority = Authority::load_or_create(home.path()).unwrap();
         keep_operators(&authority, home.path()).unwrap();
-        let own = certs(home.path()).identity(Role::Operator, "operator-7").unwrap();
+        let own = certs(home.path())
+            .identity(Role::Operator, "operator-7")
+            .unwrap();
         assert_eq!(own.subject().name, "operator-7");
         std::fs::remove_file(home.path().join(AUTHORITY_KEY)).unwrap();
-        let kept = certs(home.path()).identity(Role::Operator, "operator-7").unwrap();
+        let kept = certs(home.path())
+            .identity(Role::Operator, "operator-7")
+            .unwrap();
         assert_eq!(kept.subject().name, "operator");
     }
 
     #[test]
     fn without_certificates_the_failure_says_how_to_get_some() {
         let empty = tempfile::tempdir().unwrap();
-        let failure = certs(empty.path()).identity(Role::Operator, "x").unwrap_err().to_string();
-        assert!(failure.contains("does not exist") && failure.contains("meros local"), "{failure}");
+        let failure = certs(empty.path())
+            .identity(Role::Operator, "x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("does not exist") && failure.contains("meros local"),
+            "{failure}"
+        );
     }
 
     #[test]

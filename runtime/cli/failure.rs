@@ -23,12 +23,18 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure in these words: what happened, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: one_line(&message.into()), code: FAILED }
+        Self {
+            message: one_line(&message.into()),
+            code: FAILED,
+        }
     }
 
     /// The command line was wrong.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, ..Self::new(message) }
+        Self {
+            code: USAGE,
+            ..Self::new(message)
+        }
     }
 
     /// `what` did not work because of `error` and its sources.
@@ -38,7 +44,10 @@ impl Failure {
 
     /// A failure without words of its own: the process ends with `code`.
     pub fn code(code: u8) -> Self {
-        Self { message: String::new(), code }
+        Self {
+            message: String::new(),
+            code,
+        }
     }
 
     /// The same, with what to do next.
@@ -76,7 +85,11 @@ pub fn chain(error: &dyn Error) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -87,7 +100,10 @@ mod tests {
     fn a_failure_is_one_line_with_its_cause_and_advice() {
         let cause = std::io::Error::other("no space\nleft");
         let failure = Failure::because("cannot write", &cause).next("free some space");
-        assert_eq!(failure.to_string(), "cannot write: no space left (free some space)");
+        assert_eq!(
+            failure.to_string(),
+            "cannot write: no space left (free some space)"
+        );
         assert_eq!(Failure::usage("x").exit_code(), 2);
     }
 }

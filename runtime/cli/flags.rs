@@ -39,10 +39,16 @@ pub struct Text(pub String);
 impl FromStr for Text {
     type Err = String;
     fn from_str(given: &str) -> Result<Self, String> {
-        let Some(path) = given.strip_prefix("file://") else { return Ok(Self(given.to_owned())) };
-        let length = std::fs::metadata(path).map_err(|error| format!("{path}: {error}"))?.len();
+        let Some(path) = given.strip_prefix("file://") else {
+            return Ok(Self(given.to_owned()));
+        };
+        let length = std::fs::metadata(path)
+            .map_err(|error| format!("{path}: {error}"))?
+            .len();
         if length > FILE_MAX {
-            return Err(format!("{path} has {length} bytes, expected at most {FILE_MAX}"));
+            return Err(format!(
+                "{path} has {length} bytes, expected at most {FILE_MAX}"
+            ));
         }
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         Ok(Self(text.trim().to_owned()))
@@ -70,7 +76,10 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Reads `HOST:PORT`; a bare host means port 5050.
 pub fn master_address(text: &str) -> Result<String, String> {
-    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let bare = text
+        .strip_prefix("http://")
+        .unwrap_or(text)
+        .trim_end_matches('/');
     if bare.is_empty() || bare.contains(['/', ' ', '@']) {
         return Err(format!("`{text}` is not HOST:PORT"));
     }
@@ -78,9 +87,15 @@ pub fn master_address(text: &str) -> Result<String, String> {
         return Ok(bare.to_owned());
     }
     match bare.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(bare.to_owned()),
+        Some((host, port))
+            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+        {
+            Ok(bare.to_owned())
+        }
         None => Ok(format!("{bare}:5050")),
-        _ => Err(format!("`{text}` is not HOST:PORT with a port from 1 to 65535")),
+        _ => Err(format!(
+            "`{text}` is not HOST:PORT with a port from 1 to 65535"
+        )),
     }
 }
 
@@ -90,9 +105,30 @@ mod tests {
 
     #[test]
     fn both_spellings_of_a_flag_are_one_and_a_tasks_own_arguments_are_left_alone() {
-        let given = ["meros", "agent", "--work-dir=/a-b", "--work_dir", "/c-d", "--", "x", "--a-b"];
-        let expected = ["meros", "agent", "--work_dir=/a-b", "--work_dir", "/c-d", "--", "x", "--a-b"];
-        assert_eq!(underscored(given.map(OsString::from)), expected.map(OsString::from));
+        let given = [
+            "meros",
+            "agent",
+            "--work-dir=/a-b",
+            "--work_dir",
+            "/c-d",
+            "--",
+            "x",
+            "--a-b",
+        ];
+        let expected = [
+            "meros",
+            "agent",
+            "--work_dir=/a-b",
+            "--work_dir",
+            "/c-d",
+            "--",
+            "x",
+            "--a-b",
+        ];
+        assert_eq!(
+            underscored(given.map(OsString::from)),
+            expected.map(OsString::from)
+        );
     }
 
     #[test]
@@ -101,7 +137,12 @@ mod tests {
         std::fs::write(file.path(), "cpus:4;mem:10\n").unwrap();
         let flag = format!("file://{}", file.path().display());
         assert_eq!(flag.parse(), Ok(Text("cpus:4;mem:10".to_owned())));
-        assert!("file:///no/such/file".parse::<Text>().unwrap_err().starts_with("/no/such/file: "));
+        assert!(
+            "file:///no/such/file"
+                .parse::<Text>()
+                .unwrap_err()
+                .starts_with("/no/such/file: ")
+        );
     }
 
     #[test]
@@ -114,7 +155,15 @@ mod tests {
         ] {
             assert_eq!(master_address(given).as_deref(), Ok(expected));
         }
-        for wrong in ["", ":5050", "host:", "host:0", "host:70000", "zk://a/b", "a b"] {
+        for wrong in [
+            "",
+            ":5050",
+            "host:",
+            "host:0",
+            "host:70000",
+            "zk://a/b",
+            "a b",
+        ] {
             assert!(master_address(wrong).is_err(), "{wrong}");
         }
     }

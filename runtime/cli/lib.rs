@@ -32,7 +32,12 @@ use crate::signals::Signals;
 
 /// Share one cluster among many frameworks
 #[derive(Parser, Debug)]
-#[command(name = "meros", version, max_term_width = 110, after_help = "Try it: meros run -- echo hello")]
+#[command(
+    name = "meros",
+    version,
+    max_term_width = 110,
+    after_help = "Try it: meros run -- echo hello"
+)]
 struct Cli {
     /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, warn for other verbs]
     #[arg(long, global = true, env = "MEROS_LOG", value_name = "FILTER")]
@@ -45,7 +50,7 @@ struct Cli {
 enum Verb {
     Master(Box<master::MasterArgs>),
     Agent(Box<agent::AgentArgs>),
-    Local(local::LocalArgs),
+    Local(Box<local::LocalArgs>),
     Run(run::RunArgs),
     /// List the agents
     Agents(operator::ListArgs),
@@ -82,7 +87,11 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print(); // Nobody is there to read it.
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     if let Verb::ExecutorZygote = cli.verb {
@@ -100,13 +109,16 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn perform(cli: Cli) -> Outcome {
-    let filter = cli.log.as_deref().unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
+    let filter = cli
+        .log
+        .as_deref()
+        .unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
     logging::start(filter)?;
     let signals = Signals::take()?;
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),
-        Verb::Local(args) => local::run(args, signals),
+        Verb::Local(args) => local::run(*args, signals),
         Verb::Run(args) => on_this_thread(run::run(args, signals))?,
         Verb::Agents(args) => on_this_thread(operator::list::agents(args))?,
         Verb::Tasks(args) => on_this_thread(operator::list::tasks(args))?,
@@ -150,9 +162,20 @@ mod tests {
 
     #[test]
     fn a_tasks_own_flags_are_not_ours() {
-        let given = ["meros", "run", "--instances=2", "--", "sh", "-c", "--work-dir"].map(OsString::from);
+        let given = [
+            "meros",
+            "run",
+            "--instances=2",
+            "--",
+            "sh",
+            "-c",
+            "--work-dir",
+        ]
+        .map(OsString::from);
         let cli = Cli::try_parse_from(flags::underscored(given)).unwrap();
-        let Verb::Run(args) = cli.verb else { panic!("expected run") };
+        let Verb::Run(args) = cli.verb else {
+            panic!("expected run")
+        };
         assert_eq!(args.command, ["sh", "-c", "--work-dir"]);
     }
 }

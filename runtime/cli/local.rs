@@ -34,7 +34,7 @@ pub struct LocalArgs {
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     masters: u16,
     /// Agents
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
     agents: u16,
     /// The master's port; agent i has this port and i
     #[arg(long, default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
@@ -58,7 +58,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Where everything is kept; made if missing.
     pub work_dir: PathBuf,
-    /// How many agents, at least one.
+    /// How many agents.
     pub agents: u16,
     /// The master's port, agent *i* has this and *i*; 0 takes any free ones.
     pub port: u16,
@@ -73,7 +73,10 @@ pub struct Options {
 impl Options {
     /// One agent with all that this machine has, on any free ports.
     pub fn new(program: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
-        let master = MasterFlags { allocator: "hierarchical".to_owned(), ..MasterFlags::default() };
+        let master = MasterFlags {
+            allocator: "hierarchical".to_owned(),
+            ..MasterFlags::default()
+        };
         let noop = || "noop".to_owned();
         let agent = AgentFlags {
             default_role: "*".to_owned(),
@@ -81,7 +84,15 @@ impl Options {
             qos_controller: noop(),
             ..AgentFlags::default()
         };
-        Self { program: program.into(), work_dir: work_dir.into(), agents: 1, port: 0, master, agent, modules: None }
+        Self {
+            program: program.into(),
+            work_dir: work_dir.into(),
+            agents: 1,
+            port: 0,
+            master,
+            agent,
+            modules: None,
+        }
     }
 
     /// The same with agents of these resources.
@@ -122,14 +133,28 @@ impl LocalCluster {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)),
             hostname: None,
         };
-        let (member, address) = Member::begin("master", move || master::start(plan))?.wait().await?;
-        let mut cluster = Self { members: vec![member], master: address, agents: Vec::new(), certs, authority };
+        let (member, address) = Member::begin("master", move || master::start(plan))?
+            .wait()
+            .await?;
+        let mut cluster = Self {
+            members: vec![member],
+            master: address,
+            agents: Vec::new(),
+            certs,
+            authority,
+        };
         let mut starting = Vec::new();
         for index in 1..=options.agents {
             let name = format!("agent-{index}");
-            let port = if options.port == 0 { 0 } else { agent_port(options.port, index)? };
+            let port = if options.port == 0 {
+                0
+            } else {
+                agent_port(options.port, index)?
+            };
             let plan = agent::Plan {
-                settings: options.agent.settings(vec![address.to_string()], &work_dir.join(&name)),
+                settings: options
+                    .agent
+                    .settings(vec![address.to_string()], &work_dir.join(&name)),
                 modules: master::modules(options.modules.as_ref())?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
@@ -151,20 +176,35 @@ impl LocalCluster {
 
     /// Waits until every agent has registered.
     async fn ready(&mut self) -> Outcome {
-        let operator = Operator::with(&self.issue(Role::Operator, "starter")?, &self.master.to_string()).await?;
+        let operator = Operator::with(
+            &self.issue(Role::Operator, "starter")?,
+            &self.master.to_string(),
+        )
+        .await?;
         let clock = operator.node().clock().clone();
         let begun = clock.now();
         let outcome = loop {
             match operator.view().await {
                 Err(failure) => break Err(failure),
-                Ok(view) if view.agents.iter().filter(|agent| agent.active).count() >= self.agents.len() => break Ok(()),
+                Ok(view)
+                    if view.agents.iter().filter(|agent| agent.active).count()
+                        >= self.agents.len() =>
+                {
+                    break Ok(());
+                }
                 Ok(_) => {}
             }
             if let Some(fallen) = self.members.iter().position(Member::has_ended) {
-                break self.members.remove(fallen).stop().and(Err(Failure::new("a member of the cluster has ended")));
+                break self
+                    .members
+                    .remove(fallen)
+                    .stop()
+                    .and(Err(Failure::new("a member of the cluster has ended")));
             }
             if clock.now() - begun > READY_PATIENCE {
-                break Err(Failure::new("the agents do not register; their log lines (--log info) say why"));
+                break Err(Failure::new(
+                    "the agents do not register; their log lines (--log info) say why",
+                ));
             }
             clock.sleep(READY_LOOK).await;
         };
@@ -189,7 +229,9 @@ impl LocalCluster {
 
     /// A certificate of its authority.
     pub fn issue(&self, role: Role, name: &str) -> Outcome<Identity> {
-        self.authority.issue(role, name).map_err(|error| Failure::because("cannot issue a certificate", &error))
+        self.authority
+            .issue(role, name)
+            .map_err(|error| Failure::because("cannot issue a certificate", &error))
     }
 
     /// Completes when a member has ended by itself.
@@ -216,14 +258,20 @@ impl Drop for LocalCluster {
 
 fn agent_port(port: u16, index: u16) -> Outcome<u16> {
     port.checked_add(index).ok_or_else(|| {
-        Failure::usage(format!("--port={port} leaves no port for agent {index}: expected at most {}", u16::MAX - index))
+        Failure::usage(format!(
+            "--port={port} leaves no port for agent {index}: expected at most {}",
+            u16::MAX - index
+        ))
     })
 }
 
 /// `meros local`: runs until a signal stops it.
 pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
     if args.masters != 1 {
-        let problem = format!("--masters={}: a local cluster has 1 master for now; several come with replication", args.masters);
+        let problem = format!(
+            "--masters={}: a local cluster has 1 master for now; several come with replication",
+            args.masters
+        );
         return Err(Failure::usage(problem));
     }
     agent_port(args.port, args.agents)?;
@@ -237,7 +285,9 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         modules: args.modules,
     };
     on_this_thread(async move {
-        let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else { return Ok(()) };
+        let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else {
+            return Ok(());
+        };
         let cluster = started?;
         out!("ready http://127.0.0.1:{}", cluster.master.port());
         let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
@@ -252,6 +302,11 @@ mod tests {
     #[test]
     fn agents_have_the_ports_after_their_masters() {
         assert_eq!(agent_port(5050, 3).unwrap(), 5053);
-        assert!(agent_port(u16::MAX, 1).unwrap_err().to_string().contains("--port=65535"));
+        assert!(
+            agent_port(u16::MAX, 1)
+                .unwrap_err()
+                .to_string()
+                .contains("--port=65535")
+        );
     }
 }

@@ -11,7 +11,9 @@ use crate::failure::{Failure, Outcome};
 /// Sends logs of at least the level in `filter` to standard error.
 pub fn start(filter: &str) -> Outcome {
     let parsed = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::usage(format!("--log=`{filter}`: {error}; expected a level such as `info` or `warn,master=debug`"))
+        Failure::usage(format!(
+            "--log=`{filter}`: {error}; expected a level such as `info` or `warn,master=debug`"
+        ))
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(parsed)
@@ -22,7 +24,10 @@ pub fn start(filter: &str) -> Outcome {
     // A panic is contained by the runtime and told as `Exited`; people need its place, not its backtrace.
     std::panic::set_hook(Box::new(|panic| {
         let words = words(panic.payload());
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         tracing::error!(%place, "a part of this process failed, which is a defect worth reporting: {words}");
     }));
     Ok(())
@@ -31,5 +36,6 @@ pub fn start(filter: &str) -> Outcome {
 /// What a panic says, where it says anything.
 fn words(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words")
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("no words")
 }

@@ -60,7 +60,12 @@ pub struct MasterFlags {
     #[arg(long, env = "MESOS_ROLES", value_name = "ROLE,...")]
     pub roles: Option<Text>,
     /// The allocator: `hierarchical`, or a module
-    #[arg(long, env = "MESOS_ALLOCATOR", default_value = "hierarchical", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "MESOS_ALLOCATOR",
+        default_value = "hierarchical",
+        value_name = "NAME"
+    )]
     pub allocator: String,
     /// Time between two allocations that nothing else has caused [default: 1secs]
     #[arg(long, env = "MESOS_ALLOCATION_INTERVAL", value_parser = duration, value_name = "DURATION")]
@@ -84,7 +89,11 @@ pub struct MasterFlags {
     #[arg(long, env = "MESOS_MAX_COMPLETED_FRAMEWORKS", value_name = "COUNT")]
     pub max_completed_frameworks: Option<usize>,
     /// Ended tasks of each framework that are remembered [default: 1000]
-    #[arg(long, env = "MESOS_MAX_COMPLETED_TASKS_PER_FRAMEWORK", value_name = "COUNT")]
+    #[arg(
+        long,
+        env = "MESOS_MAX_COMPLETED_TASKS_PER_FRAMEWORK",
+        value_name = "COUNT"
+    )]
     pub max_completed_tasks_per_framework: Option<usize>,
 }
 
@@ -92,7 +101,10 @@ impl MasterFlags {
     /// The master's configuration, with what is not given at its default.
     pub fn config(&self) -> Outcome<Config> {
         let wrong = |error: ::master::InvalidConfig| Failure::usage(format!("--{error}"));
-        let mut config = Config { root_submissions: !self.no_root_submissions, ..Config::default() };
+        let mut config = Config {
+            root_submissions: !self.no_root_submissions,
+            ..Config::default()
+        };
         if let Some(Text(weights)) = &self.weights {
             config.weights = Config::parse_weights(weights).map_err(wrong)?;
         }
@@ -102,10 +114,22 @@ impl MasterFlags {
         config.offer_timeout = self.offer_timeout;
         set(&mut config.allocation_interval, self.allocation_interval);
         set(&mut config.agent_ping_timeout, self.agent_ping_timeout);
-        set(&mut config.max_agent_ping_timeouts, self.max_agent_ping_timeouts);
-        set(&mut config.agent_reregister_timeout, self.agent_reregister_timeout);
-        set(&mut config.max_completed_frameworks, self.max_completed_frameworks);
-        set(&mut config.max_completed_tasks_per_framework, self.max_completed_tasks_per_framework);
+        set(
+            &mut config.max_agent_ping_timeouts,
+            self.max_agent_ping_timeouts,
+        );
+        set(
+            &mut config.agent_reregister_timeout,
+            self.agent_reregister_timeout,
+        );
+        set(
+            &mut config.max_completed_frameworks,
+            self.max_completed_frameworks,
+        );
+        set(
+            &mut config.max_completed_tasks_per_framework,
+            self.max_completed_tasks_per_framework,
+        );
         config.check().map_err(wrong)?;
         Ok(config)
     }
@@ -121,9 +145,12 @@ fn set<T>(field: &mut T, given: Option<T>) {
 pub fn modules(given: Option<&Text>) -> Outcome<(Registry, Manifest)> {
     let registry = ::modules::registry();
     let manifest = given.map(|Text(text)| Manifest::parse(text)).transpose();
-    let manifest = manifest.map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+    let manifest = manifest
+        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
     let manifest = manifest.unwrap_or_default();
-    manifest.check(&registry).map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+    manifest
+        .check(&registry)
+        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
     Ok((registry, manifest))
 }
 
@@ -147,10 +174,28 @@ pub struct Plan {
 
 /// Starts a master on this thread, and says where it listens.
 pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
-    let Plan { mut config, allocator, modules: (modules, manifest), work_dir, identity, listen, hostname } = plan;
-    let node = Node::builder(identity.subject().name.as_str()).role(Role::Master).accepts(&ACCEPTS).build();
-    let Sockets { endpoint, listener, address } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
-    (config.hostname, config.port) = (member::hostname(hostname.as_deref(), address.ip()), address.port());
+    let Plan {
+        mut config,
+        allocator,
+        modules: (modules, manifest),
+        work_dir,
+        identity,
+        listen,
+        hostname,
+    } = plan;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Master)
+        .accepts(&ACCEPTS)
+        .build();
+    let Sockets {
+        endpoint,
+        listener,
+        address,
+    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    (config.hostname, config.port) = (
+        member::hostname(hostname.as_deref(), address.ip()),
+        address.port(),
+    );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     config.flags = flags(&config, &work_dir, &allocator);
     let registry = open_registry(&node, &work_dir)?;
@@ -166,13 +211,19 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: ::master::http::counters(&started.master, &node),
     };
-    let routes = ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
+    let routes =
+        ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
     let pages = member::serve(listener, routes);
     tracing::info!(%address, id = %started.info.id, "the master listens");
     let master = started.master.pid();
     let ended = {
         let (node, master) = (node.clone(), master.clone());
-        async move { format!("the master has ended: {}; its log says why, start it again", node.ended(&master).await) }
+        async move {
+            format!(
+                "the master has ended: {}; its log says why, start it again",
+                node.ended(&master).await
+            )
+        }
     };
     let stop = async move {
         pages.stop(node.clock()).await;
@@ -182,15 +233,25 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         node.shutdown().await;
         endpoint.close().await;
     };
-    Ok((address, Running { ended: Box::pin(ended), stop: Box::pin(stop) }))
+    Ok((
+        address,
+        Running {
+            ended: Box::pin(ended),
+            stop: Box::pin(stop),
+        },
+    ))
 }
 
 fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
     let directory = work_dir.join("registry");
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| Failure::because(format!("cannot make {}", directory.display()), &error))?;
+    std::fs::create_dir_all(&directory).map_err(|error| {
+        Failure::because(format!("cannot make {}", directory.display()), &error)
+    })?;
     let unusable = |error: &dyn std::error::Error| {
-        Failure::because(format!("the registry in {} cannot be used", directory.display()), error)
+        Failure::because(
+            format!("the registry in {} cannot be used", directory.display()),
+            error,
+        )
     };
     let store = SledStore::open(&directory).map_err(|error| unusable(&error))?;
     LocalRegistry::open(node, Box::new(store)).map_err(|error| unusable(&error))
@@ -198,7 +259,11 @@ fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
 
 /// What `/state` shows as the master's flags.
 fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, String> {
-    let weights: Vec<_> = config.weights.iter().map(|(role, weight)| format!("{role}={weight}")).collect();
+    let weights: Vec<_> = config
+        .weights
+        .iter()
+        .map(|(role, weight)| format!("{role}={weight}"))
+        .collect();
     let duration = protocol::duration::format;
     let pairs = [
         ("work_dir", work_dir.display().to_string()),
@@ -208,11 +273,20 @@ fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, 
         ("weights", weights.join(",")),
         ("allocation_interval", duration(config.allocation_interval)),
         ("agent_ping_timeout", duration(config.agent_ping_timeout)),
-        ("max_agent_ping_timeouts", config.max_agent_ping_timeouts.to_string()),
-        ("agent_reregister_timeout", duration(config.agent_reregister_timeout)),
+        (
+            "max_agent_ping_timeouts",
+            config.max_agent_ping_timeouts.to_string(),
+        ),
+        (
+            "agent_reregister_timeout",
+            duration(config.agent_reregister_timeout),
+        ),
         ("root_submissions", config.root_submissions.to_string()),
     ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// `meros master`: runs until a signal stops it.

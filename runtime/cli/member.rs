@@ -54,7 +54,10 @@ pub struct Starting<T> {
 
 impl Member {
     /// Begins to start a service on a new thread; `start` gives what others need to know of it.
-    pub fn begin<T, F>(name: &str, start: impl FnOnce() -> F + Send + 'static) -> Outcome<Starting<T>>
+    pub fn begin<T, F>(
+        name: &str,
+        start: impl FnOnce() -> F + Send + 'static,
+    ) -> Outcome<Starting<T>>
     where
         T: Send + 'static,
         F: Future<Output = Outcome<(T, Running)>>,
@@ -72,9 +75,17 @@ impl Member {
             }
         };
         let body = move || on_this_thread(run()).and_then(|outcome| outcome);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body);
         let thread = thread.map_err(|error| Failure::because("cannot start a thread", &error))?;
-        Ok(Starting { member: Self { stop: Some(stop), thread: Some(thread) }, started })
+        Ok(Starting {
+            member: Self {
+                stop: Some(stop),
+                thread: Some(thread),
+            },
+            started,
+        })
     }
 
     /// Whether it has ended by itself.
@@ -92,7 +103,9 @@ impl Member {
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(Failure::new("a thread of the cluster fell; its log line says why")),
+            Some(Err(_)) => Err(Failure::new(
+                "a thread of the cluster fell; its log line says why",
+            )),
         }
     }
 }
@@ -110,7 +123,9 @@ impl<T> Starting<T> {
             Ok(started) => started.map(|known| (self.member, known)),
             Err(_) => {
                 self.member.stop()?;
-                Err(Failure::new("a thread of the cluster ended before it had started"))
+                Err(Failure::new(
+                    "a thread of the cluster ended before it had started",
+                ))
             }
         }
     }
@@ -132,12 +147,21 @@ pub async fn open(node: &Node, identity: &Identity, ip: IpAddr, port: u16) -> Ou
     loop {
         tries -= 1;
         let taken = |error: &dyn std::error::Error| {
-            Failure::new(format!("cannot listen on {ip}:{port}: {}", chain(error))).next("is another one running there? choose a port with --port")
+            Failure::new(format!("cannot listen on {ip}:{port}: {}", chain(error)))
+                .next("is another one running there? choose a port with --port")
         };
-        let listener = TcpListener::bind((ip, port)).await.map_err(|error| taken(&error))?;
+        let listener = TcpListener::bind((ip, port))
+            .await
+            .map_err(|error| taken(&error))?;
         let address = listener.local_addr().map_err(|error| taken(&error))?;
         match Endpoint::bind(node.clone(), identity, address, Options::default()) {
-            Ok(endpoint) => return Ok(Sockets { endpoint, listener, address }),
+            Ok(endpoint) => {
+                return Ok(Sockets {
+                    endpoint,
+                    listener,
+                    address,
+                });
+            }
             Err(error) if tries == 0 => return Err(taken(&error)),
             Err(_) => {}
         }
@@ -187,14 +211,23 @@ pub fn hostname(given: Option<&str>, ip: IpAddr) -> String {
 
 /// This machine's name, or `localhost`.
 pub fn machine_name() -> String {
-    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".to_owned())
+    let name = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok());
+    name.filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
 }
 
 /// A node name from parts: characters that certificates do not carry become dashes.
 pub fn node_name(parts: &[&str]) -> String {
     let name = parts.join("-");
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') {
+            c
+        } else {
+            '-'
+        }
+    };
     name.chars().map(plain).take(128).collect()
 }
 
@@ -207,26 +240,49 @@ mod tests {
         fn never() -> LocalBoxFuture<'static, String> {
             Box::pin(std::future::pending())
         }
-        let starting = Member::begin("m", || async { Ok((7, Running { ended: never(), stop: Box::pin(async {}) })) }).unwrap();
+        let starting = Member::begin("m", || async {
+            Ok((
+                7,
+                Running {
+                    ended: never(),
+                    stop: Box::pin(async {}),
+                },
+            ))
+        })
+        .unwrap();
         let (member, known) = on_this_thread(starting.wait()).unwrap().unwrap();
         assert_eq!(known, 7);
         assert!(!member.has_ended());
         member.stop().unwrap();
 
-        let fell = || async { Ok(((), Running { ended: Box::pin(async { "no disk".to_owned() }), stop: Box::pin(async {}) })) };
-        let (member, ()) = on_this_thread(Member::begin("m", fell).unwrap().wait()).unwrap().unwrap();
+        let fell = || async {
+            Ok((
+                (),
+                Running {
+                    ended: Box::pin(async { "no disk".to_owned() }),
+                    stop: Box::pin(async {}),
+                },
+            ))
+        };
+        let (member, ()) = on_this_thread(Member::begin("m", fell).unwrap().wait())
+            .unwrap()
+            .unwrap();
         assert_eq!(member.stop().unwrap_err().to_string(), "no disk");
     }
 
     #[test]
     fn a_member_that_cannot_start_says_why() {
-        let starting = Member::begin::<(), _>("m", || async { Err(Failure::new("port taken")) }).unwrap();
+        let starting =
+            Member::begin::<(), _>("m", || async { Err(Failure::new("port taken")) }).unwrap();
         let failure = on_this_thread(starting.wait()).unwrap().err().unwrap();
         assert_eq!(failure.to_string(), "port taken");
     }
 
     #[test]
     fn names_of_nodes_have_only_what_certificates_carry() {
-        assert_eq!(node_name(&["agent", "my host", "5051"]), "agent-my-host-5051");
+        assert_eq!(
+            node_name(&["agent", "my host", "5051"]),
+            "agent-my-host-5051"
+        );
     }
 }

@@ -68,16 +68,30 @@ impl Operator {
     /// Connects to the master at `address` with this identity.
     pub async fn with(identity: &Identity, address: &str) -> Outcome<Self> {
         let roles = [Role::Master, Role::Agent];
-        let node = Node::builder(identity.subject().name.as_str()).role(Role::Operator).accepts(&roles).build();
+        let node = Node::builder(identity.subject().name.as_str())
+            .role(Role::Operator)
+            .accepts(&roles)
+            .build();
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let options = Options { handshake_timeout: DIAL_PATIENCE, ..Options::default() };
+        let options = Options {
+            handshake_timeout: DIAL_PATIENCE,
+            ..Options::default()
+        };
         let endpoint = Endpoint::bind(node.clone(), identity, any, options)
             .map_err(|error| Failure::because("cannot open a socket", &error))?;
         node.connect(address).await.map_err(|error| {
-            Failure::because("no master", &error).next("is it running? start one with `meros local`, or name it with --master")
+            Failure::because("no master", &error)
+                .next("is it running? start one with `meros local`, or name it with --master")
         })?;
-        let master = node.find(address, "master", PATIENCE).await.map_err(|error| no_answer(address, &error))?;
-        Ok(Self { node, endpoint, master })
+        let master = node
+            .find(address, "master", PATIENCE)
+            .await
+            .map_err(|error| no_answer(address, &error))?;
+        Ok(Self {
+            node,
+            endpoint,
+            master,
+        })
     }
 
     /// The node the operator speaks from.
@@ -103,7 +117,8 @@ impl Operator {
             false => format!("{}@{}", Role::Agent, agent.address),
         };
         let found = self.node.find(&address, "agent", PATIENCE).await;
-        found.map_err(|error| no_answer(&format!("agent {} at {}", agent.id, agent.address), &error))
+        found
+            .map_err(|error| no_answer(&format!("agent {} at {}", agent.id, agent.address), &error))
     }
 
     /// Says farewell.

@@ -72,27 +72,39 @@ pub struct RunArgs {
 impl RunArgs {
     fn job(&self) -> Outcome<Job> {
         let text = &self.resources.0;
-        let needs: Resources =
-            text.parse().map_err(|error| Failure::usage(format!("--resources=`{text}`: {error}")))?;
+        let needs: Resources = text
+            .parse()
+            .map_err(|error| Failure::usage(format!("--resources=`{text}`: {error}")))?;
         if needs.is_empty() {
-            return Err(Failure::usage("--resources: expected at least one, as in `cpus:0.1;mem:32`"));
+            return Err(Failure::usage(
+                "--resources: expected at least one, as in `cpus:0.1;mem:32`",
+            ));
         }
         let mut words = self.command.iter().cloned();
         let file = words.next().filter(|file| !file.is_empty());
-        let file = file.ok_or_else(|| Failure::usage("the command is empty: expected `-- COMMAND [ARGS]`"))?;
+        let file = file
+            .ok_or_else(|| Failure::usage("the command is empty: expected `-- COMMAND [ARGS]`"))?;
         let base = file.rsplit('/').next().unwrap_or_default();
         let name = member::node_name(&[self.name.as_deref().unwrap_or(base)]);
         let mut command = CommandInfo::program(file, words);
         command.environment = self.env.iter().cloned().collect();
         // Room for the index that makes it a task's id.
         let name = name.chars().take(200).collect();
-        Ok(Job { name, command, needs, instances: self.instances })
+        Ok(Job {
+            name,
+            command,
+            needs,
+            instances: self.instances,
+        })
     }
 
     fn framework(&self, job: &Job) -> Outcome<FrameworkInfo> {
         let role = &self.role;
-        ResourceRole::new(role).map_err(|error| Failure::usage(format!("--role=`{role}`: {error}")))?;
-        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+        ResourceRole::new(role)
+            .map_err(|error| Failure::usage(format!("--role=`{role}`: {error}")))?;
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten();
         let user = user.map_or_else(|| nix::unistd::geteuid().to_string(), |user| user.name);
         let mut framework = FrameworkInfo::new(user, self.name.as_ref().unwrap_or(&job.name));
         framework.roles = [role.clone()].into();
@@ -112,14 +124,26 @@ struct Cluster {
 impl Cluster {
     async fn of(args: &RunArgs, progress: &Progress) -> Outcome<Self> {
         if let Some(master) = args.master.clone() {
-            return Ok(Self { master, certs: args.certs.clone(), own: None });
+            return Ok(Self {
+                master,
+                certs: args.certs.clone(),
+                own: None,
+            });
         }
         progress.stage("starting a cluster for this command");
         let directory = tempfile::Builder::new().prefix("meros-").tempdir();
-        let directory = directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
-        let cluster = LocalCluster::start(Options::new(agent::own_program()?, directory.path())).await?;
-        let certs = CertsFlag { certs: Some(PathBuf::from(cluster.certs())) };
-        Ok(Self { master: cluster.master(), certs, own: Some((cluster, directory)) })
+        let directory = directory
+            .map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+        let cluster =
+            LocalCluster::start(Options::new(agent::own_program()?, directory.path())).await?;
+        let certs = CertsFlag {
+            certs: Some(PathBuf::from(cluster.certs())),
+        };
+        Ok(Self {
+            master: cluster.master(),
+            certs,
+            own: Some((cluster, directory)),
+        })
     }
 
     fn stop(self) -> Outcome {
@@ -138,9 +162,10 @@ impl Cluster {
 pub async fn run(args: RunArgs, signals: Signals) -> Outcome {
     let job = args.job()?;
     let framework = args.framework(&job)?;
-    let progress = Rc::new(RefCell::new(Progress::new(job.instances)));
-    let starting = Cluster::of(&args, &progress.borrow()).await;
-    let cluster = starting?;
+    let progress = Progress::new(job.instances);
+    let starting = signals.unless_stopped(Cluster::of(&args, &progress)).await;
+    let cluster = starting.map_err(Failure::code)??;
+    let progress = Rc::new(RefCell::new(progress));
     let outcome = on(&cluster, job, framework, &progress, &signals).await;
     let stopped = cluster.stop();
     if let Ok(progress) = Rc::try_unwrap(progress) {
@@ -157,10 +182,14 @@ async fn on(
     signals: &Signals,
 ) -> Outcome {
     let process = std::process::id().to_string();
-    let operator = cluster.certs.identity(Role::Operator, &format!("operator-{process}"))?;
+    let operator = cluster
+        .certs
+        .identity(Role::Operator, &format!("operator-{process}"))?;
     let operator = Operator::with(&operator, &cluster.master).await?;
     let output = Output::new(operator, progress.clone(), job.instances > 1);
-    let identity = cluster.certs.identity(Role::Framework, &format!("run-{process}"))?;
+    let identity = cluster
+        .certs
+        .identity(Role::Framework, &format!("run-{process}"))?;
     let (tell, events) = unbounded_channel();
     let needs = job.needs.clone();
     let driver = SchedulerDriver::new([&cluster.master], framework)
@@ -181,7 +210,9 @@ async fn on(
     };
     progress.borrow().stage("waiting for offers");
     let outcome = {
-        let watched = signals.unless_stopped(watch.all_ended(&driver, events)).await;
+        let watched = signals
+            .unless_stopped(watch.all_ended(&driver, events))
+            .await;
         watched.unwrap_or_else(|code| Err(Failure::code(code)))
     };
     let _ = driver.tear_down(); // If it has stopped already, so much the better.
@@ -223,7 +254,11 @@ struct Watch {
 
 impl Watch {
     /// Follows the events until every instance has ended and its output is printed.
-    async fn all_ended(&mut self, driver: &DriverRef, mut events: UnboundedReceiver<Event>) -> Outcome {
+    async fn all_ended(
+        &mut self,
+        driver: &DriverRef,
+        mut events: UnboundedReceiver<Event>,
+    ) -> Outcome {
         let mut subscribed = false;
         let mut since = self.clock.now();
         let mut framework = None;
@@ -232,8 +267,11 @@ impl Watch {
             let Ok(event) = clock.timeout(LOOK_EVERY, events.recv()).await else {
                 let idle = clock.now() - since;
                 if !subscribed && idle >= MASTER_PATIENCE {
-                    return Err(Failure::new(format!("no master at {} has taken the framework within {MASTER_PATIENCE:?}", self.master))
-                        .next("--log info shows the tries"));
+                    return Err(Failure::new(format!(
+                        "no master at {} has taken the framework within {MASTER_PATIENCE:?}",
+                        self.master
+                    ))
+                    .next("--log info shows the tries"));
                 }
                 if subscribed && self.living == 0 && idle >= ROOM_PATIENCE {
                     self.check_hope().await?;
@@ -241,7 +279,10 @@ impl Watch {
                 continue;
             };
             let Some(event) = event else {
-                return Err(Failure::new(format!("the framework has ended: {:?}", driver.ended().await)));
+                return Err(Failure::new(format!(
+                    "the framework has ended: {:?}",
+                    driver.ended().await
+                )));
             };
             match event {
                 Event::Subscribed(id) => {
@@ -250,7 +291,9 @@ impl Watch {
                 }
                 Event::Disconnected(reason) => {
                     (subscribed, since) = (false, self.clock.now());
-                    self.progress.borrow().say(&format!("the master is lost ({reason}); looking for it"));
+                    self.progress
+                        .borrow()
+                        .say(&format!("the master is lost ({reason}); looking for it"));
                 }
                 Event::TooSmall { agent, text } => {
                     self.too_small.insert(agent, text);
@@ -259,16 +302,30 @@ impl Watch {
                     since = self.clock.now();
                     self.living += tasks.len();
                     self.waiting = waiting;
-                    let task = |(id, agent)| (id, Task { agent, running: false, reading: None });
+                    let task = |(id, agent)| {
+                        (
+                            id,
+                            Task {
+                                agent,
+                                running: false,
+                                reading: None,
+                            },
+                        )
+                    };
                     self.tasks.extend(tasks.into_iter().map(task));
                 }
                 Event::Changed { status, verdict } => {
                     since = self.clock.now();
-                    let Some(framework) = &framework else { continue };
+                    let Some(framework) = &framework else {
+                        continue;
+                    };
                     self.changed(framework, &status, verdict);
                 }
                 Event::Failed(reason) => {
-                    return Err(Failure::new(format!("the master at {} refused: {reason}", self.master)));
+                    return Err(Failure::new(format!(
+                        "the master at {} refused: {reason}",
+                        self.master
+                    )));
                 }
             }
             self.printing.retain(|reading| !reading.is_done());
@@ -279,15 +336,26 @@ impl Watch {
         Ok(())
     }
 
-    fn changed(&mut self, framework: &protocol::FrameworkId, status: &protocol::TaskStatus, verdict: Verdict) {
-        let Some(task) = self.tasks.get_mut(&status.task_id) else { return };
+    fn changed(
+        &mut self,
+        framework: &protocol::FrameworkId,
+        status: &protocol::TaskStatus,
+        verdict: Verdict,
+    ) {
+        let Some(task) = self.tasks.get_mut(&status.task_id) else {
+            return;
+        };
         if status.state == TaskState::Running && !task.running {
             task.running = true;
             self.progress.borrow_mut().running();
         }
         let wrote = task.running || status.state == TaskState::Finished;
         if wrote && task.reading.is_none() {
-            let reading = self.output.read(framework.clone(), status.task_id.clone(), task.agent.clone());
+            let reading = self.output.read(
+                framework.clone(),
+                status.task_id.clone(),
+                task.agent.clone(),
+            );
             task.reading = Some(reading);
         }
         if verdict == Verdict::Lives {
@@ -295,7 +363,10 @@ impl Watch {
         }
         self.living -= 1;
         let had_run = task.running;
-        let reading = self.tasks.remove(&status.task_id).and_then(|task| task.reading);
+        let reading = self
+            .tasks
+            .remove(&status.task_id)
+            .and_then(|task| task.reading);
         let mut last_words = None;
         match verdict {
             Verdict::Lives => {}
@@ -304,9 +375,19 @@ impl Watch {
             Verdict::Failed(code) => {
                 self.code.get_or_insert(code);
                 self.progress.borrow_mut().ended(had_run, false);
-                let reason = status.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
-                let message = if status.message.is_empty() { String::new() } else { format!(": {}", status.message) };
-                last_words = Some(format!("{} {}{reason}{message}", status.task_id, status.state));
+                let reason = status
+                    .reason
+                    .map(|reason| format!(", {reason}"))
+                    .unwrap_or_default();
+                let message = if status.message.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", status.message)
+                };
+                last_words = Some(format!(
+                    "{} {}{reason}{message}",
+                    status.task_id, status.state
+                ));
             }
         }
         match (reading, last_words) {
@@ -324,19 +405,32 @@ impl Watch {
         let view = self.output.operator().view().await?;
         let needs = &self.needs;
         if view.agents.is_empty() {
-            self.progress.borrow().stage("waiting for an agent to register");
+            self.progress
+                .borrow()
+                .stage("waiting for an agent to register");
             return Ok(());
         }
-        let large_enough = view.agents.iter().any(|agent| agent.info.resources.find(needs).is_some());
+        let large_enough = view
+            .agents
+            .iter()
+            .any(|agent| agent.info.resources.find(needs).is_some());
         if large_enough {
-            self.progress.borrow().stage("waiting for room: what is free is too small");
+            self.progress
+                .borrow()
+                .stage("waiting for room: what is free is too small");
             return Ok(());
         }
         let offers: BTreeSet<_> = self.too_small.values().map(String::as_str).collect();
         let offered = match offers.is_empty() {
             true => "nothing was offered".to_owned(),
-            false => format!("offered were {}", offers.into_iter().take(3).collect::<Vec<_>>().join("; ")),
+            false => format!(
+                "offered were {}",
+                offers.into_iter().take(3).collect::<Vec<_>>().join("; ")
+            ),
         };
-        Err(Failure::new(format!("{} fits no agent; {offered}", needs.brief())).next("ask for less with --resources"))
+        Err(
+            Failure::new(format!("{} fits no agent; {offered}", needs.brief()))
+                .next("ask for less with --resources"),
+        )
     }
 }

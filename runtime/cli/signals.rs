@@ -19,7 +19,8 @@ impl Signals {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
-        set.thread_block().map_err(|error| Failure::because("cannot take signals", &error))?;
+        set.thread_block()
+            .map_err(|error| Failure::because("cannot take signals", &error))?;
         let (sender, receiver) = watch::channel(None);
         let wait = move || {
             while let Ok(signal) = set.wait() {
@@ -29,7 +30,9 @@ impl Signals {
                 sender.send_replace(Some(signal));
             }
         };
-        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+        let thread = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(wait);
         thread.map_err(|error| Failure::because("cannot start a thread", &error))?;
         Ok(Self(receiver))
     }
@@ -37,7 +40,11 @@ impl Signals {
     /// Completes at the first signal, with the code that a shell would report for it.
     pub async fn stop(&self) -> u8 {
         let mut told = self.0.clone();
-        let signal = told.wait_for(Option::is_some).await.ok().and_then(|signal| *signal);
+        let signal = told
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|signal| *signal);
         match signal {
             Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::failure::FAILED),
             None => std::future::pending().await,

@@ -11,7 +11,10 @@ pub fn lines<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<S
         }
     }
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     all().map(line).collect()
@@ -23,7 +26,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["a".to_owned(), "long".to_owned()], ["bbb".to_owned(), String::new()]];
+        let rows = [
+            ["a".to_owned(), "long".to_owned()],
+            ["bbb".to_owned(), String::new()],
+        ];
         assert_eq!(lines(["X", "Y"], &rows), ["X    Y", "a    long", "bbb"]);
     }
 }

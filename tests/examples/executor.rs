@@ -17,7 +17,10 @@ struct Poet;
 impl Executor for Poet {
     fn subscribed(&mut self, subscribed: &ExecutorSubscribed, _: &ExecutorDriverRef) {
         // Standard output is a file in the sandbox.
-        println!("{} works for {}", subscribed.executor.executor_id, subscribed.framework.name);
+        println!(
+            "{} works for {}",
+            subscribed.executor.executor_id, subscribed.framework.name
+        );
     }
 
     fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {

@@ -17,11 +17,11 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use protocol::{
-    AgentId, CommandInfo, ExecutorId, ExecutorInfo, Filters, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskState,
-    TaskStatus,
-};
 use protocol::message::scheduler::Subscribed;
+use protocol::{
+    AgentId, CommandInfo, ExecutorId, ExecutorInfo, Filters, FrameworkInfo, Labels, Offer, TaskId,
+    TaskInfo, TaskState, TaskStatus,
+};
 use resources::Resources;
 use runtime::Role;
 use scheduler_driver::{Ended, Scheduler, SchedulerDriver, Verbs};
@@ -40,8 +40,16 @@ struct Poem {
 
 impl Poem {
     fn new(executor: Option<ExecutorInfo>) -> Result<Self, Box<dyn Error>> {
-        let to_launch = (1..=TASKS).rev().map(|number| TaskId::new(format!("line-{number}"))).collect::<Result<_, _>>()?;
-        Ok(Self { executor, to_launch, running: BTreeSet::new(), failed: 0 })
+        let to_launch = (1..=TASKS)
+            .rev()
+            .map(|number| TaskId::new(format!("line-{number}")))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            executor,
+            to_launch,
+            running: BTreeSet::new(),
+            failed: 0,
+        })
     }
 
     /// A task on this agent, with a part of what was offered.
@@ -68,7 +76,9 @@ impl Scheduler for Poem {
     }
 
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
-        let Ok(needed) = "cpus:0.1;mem:16".parse::<Resources>() else { return };
+        let Ok(needed) = "cpus:0.1;mem:16".parse::<Resources>() else {
+            return;
+        };
         for offer in offers {
             let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
             // The executor itself uses a little, once for all its tasks.
@@ -80,11 +90,16 @@ impl Scheduler for Poem {
                 if room.subtract(&taken).is_err() {
                     continue;
                 }
-                self.executor = Some(ExecutorInfo { resources: taken, ..executor.clone() });
+                self.executor = Some(ExecutorInfo {
+                    resources: taken,
+                    ..executor.clone()
+                });
             }
             // `find` picks the part of an offer that serves a need, with its reservations and the role it is allocated to.
             while let Some(resources) = room.find(&needed) {
-                let Some(task) = self.to_launch.pop() else { break };
+                let Some(task) = self.to_launch.pop() else {
+                    break;
+                };
                 if room.subtract(&resources).is_err() {
                     break;
                 }
@@ -140,9 +155,13 @@ async fn run(master: &str, certs: &Path, executor: Option<&str>) -> Result<bool,
     let scheduler = Poem::new(executor.transpose()?)?;
     let identity = transport::Identity::load(certs, Role::Framework)?;
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
-    let driver = SchedulerDriver::new([master], FrameworkInfo::new(user, "poem")).connect(&identity, scheduler)?;
+    let driver = SchedulerDriver::new([master], FrameworkInfo::new(user, "poem"))
+        .connect(&identity, scheduler)?;
     // The driver lives on this thread while we wait for its end.
-    Ok(matches!(driver.ended().await, Ended::TornDown { confirmed: true }))
+    Ok(matches!(
+        driver.ended().await,
+        Ended::TornDown { confirmed: true }
+    ))
 }
 
 fn main() -> ExitCode {

@@ -52,9 +52,14 @@ struct Process(Child);
 impl Process {
     fn start(program: &Path, arguments: &[&str], directory: &Path) -> Outcome<Self> {
         let mut command = Command::new(program);
-        command.args(["--log", "warn"]).args(arguments).env("MEROS_CERTS", directory.join("certs"));
+        command
+            .args(["--log", "warn"])
+            .args(arguments)
+            .env("MEROS_CERTS", directory.join("certs"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().map_err(|error| Failure::because(format!("cannot start {}", program.display()), &error))?;
+        let child = command.spawn().map_err(|error| {
+            Failure::because(format!("cannot start {}", program.display()), &error)
+        })?;
         Ok(Self(child))
     }
 
@@ -67,7 +72,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.0.id()) {
             // It may have ended before.
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGTERM,
+            );
         }
         let _ = self.0.wait();
     }
@@ -85,7 +93,8 @@ pub async fn run(args: IdleArgs, signals: Signals) -> Outcome {
 
 async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
     let directory = tempfile::Builder::new().prefix("meros-idle-").tempdir();
-    let directory = directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+    let directory =
+        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
     let path = directory.path();
     let failed = |error| Failure::because("cannot make certificates", &error);
     let authority = Authority::load_or_create(&path.join("certs")).map_err(failed)?;
@@ -95,16 +104,46 @@ async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
     let program = own_program()?;
     let text = |part: &str| path.join(part).display().to_string();
 
-    let master = ["master", "--ip=127.0.0.1", "--port", &master_port.to_string(), "--work_dir", &text("m")];
+    let master = [
+        "master",
+        "--ip=127.0.0.1",
+        "--port",
+        &master_port.to_string(),
+        "--work_dir",
+        &text("m"),
+    ];
     let master = Process::start(&program, &master, path)?;
-    let agent = ["agent", "--ip=127.0.0.1", "--port", &agent_port.to_string(), "--work_dir", &text("a"), "--master", &master_address];
+    let agent = [
+        "agent",
+        "--ip=127.0.0.1",
+        "--port",
+        &agent_port.to_string(),
+        "--work_dir",
+        &text("a"),
+        "--master",
+        &master_address,
+    ];
     let agent = Process::start(&program, &agent, path)?;
-    let others = ["bench", "idle-agents", "--master", &master_address, "--agents", &args.agents.to_string()];
+    let others = [
+        "bench",
+        "idle-agents",
+        "--master",
+        &master_address,
+        "--agents",
+        &args.agents.to_string(),
+    ];
     let _others = Process::start(&program, &others, path)?;
 
     let clock = Clock::real();
     let identity = authority.issue(Role::Operator, "bench").map_err(failed)?;
-    registered(&identity, &master_address, args.agents as usize + 1, &clock, args.output).await?;
+    registered(
+        &identity,
+        &master_address,
+        args.agents as usize + 1,
+        &clock,
+        args.output,
+    )
+    .await?;
     clock.sleep(SETTLE).await;
     let (agent_before, master_before) = (agent.usage()?, master.usage()?);
     let begun = clock.now();
@@ -113,19 +152,40 @@ async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
     let seconds = (clock.now() - begun).as_secs_f64();
     let percent = |before: Usage, after: Usage| 100.0 * (after.cpu - before.cpu).max(0.0) / seconds;
 
-    let memory = |bench, usage: Usage, limit, parameters| {
-        Figure { bench, figure: usage.resident, unit: "MiB", limit, limit_is: "the most it may be", parameters }
+    let memory = |bench, usage: Usage, limit, parameters| Figure {
+        bench,
+        figure: usage.resident,
+        unit: "MiB",
+        limit,
+        limit_is: "the most it may be",
+        parameters,
     };
-    let cpu = |bench, figure, parameters| {
-        Figure { bench, figure, unit: "% of a core", limit: CPU_MAX, limit_is: "what is barely measurable", parameters }
+    let cpu = |bench, figure, parameters| Figure {
+        bench,
+        figure,
+        unit: "% of a core",
+        limit: CPU_MAX,
+        limit_is: "what is barely measurable",
+        parameters,
     };
-    let agents = json!({ "agents": args.agents + 1, "seconds": args.seconds, "processes": "the master's" });
-    let one = json!({ "seconds": args.seconds, "processes": "the agent's and its executor launcher's" });
+    let agents =
+        json!({ "agents": args.agents + 1, "seconds": args.seconds, "processes": "the master's" });
+    let one =
+        json!({ "seconds": args.seconds, "processes": "the agent's and its executor launcher's" });
     Ok(vec![
         memory("idle_agent_memory", agent_after, AGENT_MAX, one.clone()),
         cpu("idle_agent_cpu", percent(agent_before, agent_after), one),
-        memory("idle_master_memory", master_after, MASTER_MAX, agents.clone()),
-        cpu("idle_master_cpu", percent(master_before, master_after), agents),
+        memory(
+            "idle_master_memory",
+            master_after,
+            MASTER_MAX,
+            agents.clone(),
+        ),
+        cpu(
+            "idle_master_cpu",
+            percent(master_before, master_after),
+            agents,
+        ),
     ])
 }
 
@@ -152,12 +212,17 @@ async fn registered(
             break Ok(());
         }
         if late() {
-            break Err(Failure::new(format!("only {registered} of {count} agents have registered within {UP_PATIENCE:?}")));
+            break Err(Failure::new(format!(
+                "only {registered} of {count} agents have registered within {UP_PATIENCE:?}"
+            )));
         }
         clock.sleep(Duration::from_millis(200)).await;
     };
     if !flags.json {
-        print::complain(format_args!("{count} agents have registered within {:.1} s", (clock.now() - begun).as_secs_f64()));
+        print::complain(format_args!(
+            "{count} agents have registered within {:.1} s",
+            (clock.now() - begun).as_secs_f64()
+        ));
     }
     operator.close().await;
     outcome

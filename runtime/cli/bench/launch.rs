@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use protocol::{CommandInfo, Filters, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskState, TaskStatus};
+use protocol::{
+    CommandInfo, Filters, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskState, TaskStatus,
+};
 use resources::Resources;
 use runtime::{Clock, Instant, Role};
 use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
@@ -49,8 +51,16 @@ pub struct LaunchArgs {
 
 /// What the measuring side hears.
 enum Event {
-    Accepted { tasks: Vec<TaskId>, at: Instant },
-    Changed { task: TaskId, state: TaskState, at: Instant, message: String },
+    Accepted {
+        tasks: Vec<TaskId>,
+        at: Instant,
+    },
+    Changed {
+        task: TaskId,
+        state: TaskState,
+        at: Instant,
+        message: String,
+    },
     Over(String),
 }
 
@@ -90,8 +100,15 @@ impl Scheduler for Load {
         for offer in offers {
             let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
             while self.waiting > 0 && self.living < self.width {
-                let Some(resources) = room.find(&self.needs).filter(|part| room.subtract(part).is_ok()) else { break };
-                let Some(task) = self.task(&offer, resources) else { break };
+                let Some(resources) = room
+                    .find(&self.needs)
+                    .filter(|part| room.subtract(part).is_ok())
+                else {
+                    break;
+                };
+                let Some(task) = self.task(&offer, resources) else {
+                    break;
+                };
                 self.waiting -= 1;
                 self.living += 1;
                 tasks.push(task);
@@ -101,10 +118,19 @@ impl Scheduler for Load {
                 self.living -= tasks.len() as u32;
                 tasks.clear();
             }
-            let ids = tasks.iter().map(|task| task.task_id.clone()).collect::<Vec<_>>();
+            let ids = tasks
+                .iter()
+                .map(|task| task.task_id.clone())
+                .collect::<Vec<_>>();
             let at = self.clock.now();
             // No filter: what is left is wanted again as soon as there is room for more.
-            driver.accept(vec![offer.id], vec![protocol::Operation::Launch { tasks }], Filters { refuse_seconds: 0.0 });
+            driver.accept(
+                vec![offer.id],
+                vec![protocol::Operation::Launch { tasks }],
+                Filters {
+                    refuse_seconds: 0.0,
+                },
+            );
             if !ids.is_empty() {
                 let _ = self.events.send(Event::Accepted { tasks: ids, at }); // Nobody measures any more.
             }
@@ -115,7 +141,12 @@ impl Scheduler for Load {
         self.living -= u32::from(status.state.is_terminal());
         let (task, state, at) = (status.task_id.clone(), status.state, self.clock.now());
         let message = status.message.clone();
-        let _ = self.events.send(Event::Changed { task, state, at, message }); // As above.
+        let _ = self.events.send(Event::Changed {
+            task,
+            state,
+            at,
+            message,
+        }); // As above.
     }
 
     fn failed(&mut self, _: &mut Verbs, reason: &str) {
@@ -132,26 +163,49 @@ struct Times {
 }
 
 /// Follows `tasks` tasks to their end. Fails if one of them does not finish.
-async fn follow(mut events: UnboundedReceiver<Event>, tasks: u32, clock: &Clock) -> Outcome<Vec<Times>> {
+async fn follow(
+    mut events: UnboundedReceiver<Event>,
+    tasks: u32,
+    clock: &Clock,
+) -> Outcome<Vec<Times>> {
     let mut times = BTreeMap::<TaskId, Times>::new();
     let mut ended = 0;
     while ended < tasks {
         let event = clock.timeout(STALLED, events.recv()).await;
-        let event = event.map_err(|_| Failure::new(format!("stalled: {ended} of {tasks} tasks have ended")))?;
+        let event = event
+            .map_err(|_| Failure::new(format!("stalled: {ended} of {tasks} tasks have ended")))?;
         match event.unwrap_or_else(|| Event::Over("the framework has ended".to_owned())) {
             Event::Over(reason) => return Err(Failure::new(reason)),
             Event::Accepted { tasks, at } => {
-                times.extend(tasks.into_iter().map(|task| (task, Times { accepted: at, running: None, ended: None })));
+                times.extend(tasks.into_iter().map(|task| {
+                    (
+                        task,
+                        Times {
+                            accepted: at,
+                            running: None,
+                            ended: None,
+                        },
+                    )
+                }));
             }
-            Event::Changed { task, state, at, message } => {
-                let Some(times) = times.get_mut(&task) else { continue };
+            Event::Changed {
+                task,
+                state,
+                at,
+                message,
+            } => {
+                let Some(times) = times.get_mut(&task) else {
+                    continue;
+                };
                 match state {
                     TaskState::Running => _ = times.running.get_or_insert(at),
                     TaskState::Finished => {
                         times.ended = Some(at);
                         ended += 1;
                     }
-                    state if state.is_terminal() => return Err(Failure::new(format!("{task} is {state}: {message}"))),
+                    state if state.is_terminal() => {
+                        return Err(Failure::new(format!("{task} is {state}: {message}")));
+                    }
                     _ => {}
                 }
             }
@@ -161,11 +215,28 @@ async fn follow(mut events: UnboundedReceiver<Event>, tasks: u32, clock: &Clock)
 }
 
 /// Runs one load on a framework of its own.
-async fn measure(cluster: &LocalCluster, name: &'static str, tasks: u32, width: u32, whole: bool) -> Outcome<Vec<Times>> {
+async fn measure(
+    cluster: &LocalCluster,
+    name: &'static str,
+    tasks: u32,
+    width: u32,
+    whole: bool,
+) -> Outcome<Vec<Times>> {
     let (events, heard) = unbounded_channel();
     let clock = Clock::real();
-    let needs = NEEDS.parse().map_err(|error| Failure::because("the load", &error))?;
-    let load = Load { clock: clock.clone(), needs, name, waiting: tasks, living: 0, width, whole, events };
+    let needs = NEEDS
+        .parse()
+        .map_err(|error| Failure::because("the load", &error))?;
+    let load = Load {
+        clock: clock.clone(),
+        needs,
+        name,
+        waiting: tasks,
+        living: 0,
+        width,
+        whole,
+        events,
+    };
     let identity = cluster.issue(Role::Framework, name)?;
     let mut framework = FrameworkInfo::new(user(), name);
     framework.hostname = member::machine_name();
@@ -179,7 +250,9 @@ async fn measure(cluster: &LocalCluster, name: &'static str, tasks: u32, width: 
 }
 
 fn user() -> String {
-    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten();
     user.map_or_else(|| "root".to_owned(), |user| user.name)
 }
 
@@ -188,14 +261,18 @@ fn rate(times: &[Times]) -> f64 {
     let first = times.iter().map(|times| times.accepted).min();
     let last = times.iter().filter_map(|times| times.ended).max();
     match (first, last) {
-        (Some(first), Some(last)) => times.len() as f64 / (last - first).as_secs_f64().max(f64::EPSILON),
+        (Some(first), Some(last)) => {
+            times.len() as f64 / (last - first).as_secs_f64().max(f64::EPSILON)
+        }
         _ => 0.0,
     }
 }
 
 /// The median time from accept to `TASK_RUNNING`, in milliseconds.
 fn latency(times: &[Times]) -> f64 {
-    let waits = times.iter().filter_map(|times| Some((times.running? - times.accepted).as_secs_f64() * 1000.0));
+    let waits = times
+        .iter()
+        .filter_map(|times| Some((times.running? - times.accepted).as_secs_f64() * 1000.0));
     let mut waits: Vec<f64> = waits.collect();
     waits.sort_by(f64::total_cmp);
     waits.get(waits.len() / 2).copied().unwrap_or(f64::NAN)
@@ -218,10 +295,19 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
         }
     };
     let directory = tempfile::Builder::new().prefix("meros-bench-").tempdir();
-    let directory = directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
-    let width = if args.at_once { args.tasks } else { args.side_by_side.min(args.tasks) };
+    let directory =
+        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+    let width = if args.at_once {
+        args.tasks
+    } else {
+        args.side_by_side.min(args.tasks)
+    };
     // One more than is needed, so that what an offer is made of never decides.
-    let resources = format!("cpus:{};mem:{};disk:1000;ports:[31000-32000]", f64::from(width + 1) * 0.01, width + 1);
+    let resources = format!(
+        "cpus:{};mem:{};disk:1000;ports:[31000-32000]",
+        f64::from(width + 1) * 0.01,
+        width + 1
+    );
     let mut options = Options::new(own_program()?, directory.path()).resources(&resources);
     // Otherwise the wait for the next offer would be what is measured.
     let interval = Duration::from_millis(5);
@@ -270,7 +356,11 @@ mod tests {
     #[test]
     fn rates_and_medians_come_from_the_times() {
         let at = |millis: u64| Instant::default() + Duration::from_millis(millis);
-        let times = |running, ended| Times { accepted: at(0), running: Some(at(running)), ended: Some(at(ended)) };
+        let times = |running, ended| Times {
+            accepted: at(0),
+            running: Some(at(running)),
+            ended: Some(at(ended)),
+        };
         let all = [times(1, 100), times(3, 500), times(2, 200)];
         assert_eq!((rate(&all), latency(&all)), (6.0, 2.0));
     }

@@ -83,15 +83,21 @@ struct Local {
 
 async fn local(args: &MessagesArgs) -> Outcome<Local> {
     let node = Node::builder("bench").build();
-    let ours = node.spawn("ours", Ours(0)).map_err(|error| Failure::because("cannot start an actor", &error))?;
+    let ours = node
+        .spawn("ours", Ours(0))
+        .map_err(|error| Failure::because("cannot start an actor", &error))?;
     let raw = Raw(0).start();
     let clock = Clock::real();
     let lost = |error: &dyn std::error::Error| Failure::because("a message was lost", error);
-    let rate = |count: u64, since: Instant| count as f64 / (clock.now() - since).as_secs_f64().max(f64::EPSILON);
+    let rate = |count: u64, since: Instant| {
+        count as f64 / (clock.now() - since).as_secs_f64().max(f64::EPSILON)
+    };
     let mut best = Local::default();
     for _ in 0..args.rounds {
         let since = clock.now();
-        tell_raw(&raw, args.tells / BURST).await.map_err(|error| lost(&error))?;
+        tell_raw(&raw, args.tells / BURST)
+            .await
+            .map_err(|error| lost(&error))?;
         best.tell_limit = best.tell_limit.max(rate(args.tells / BURST * BURST, since));
 
         let since = clock.now();
@@ -106,7 +112,11 @@ async fn local(args: &MessagesArgs) -> Outcome<Local> {
 
         let since = clock.now();
         for number in 0..args.asks {
-            black_box(ours.ask(Add(number), Patience::WhileLinked).await.map_err(|error| lost(&error))?);
+            black_box(
+                ours.ask(Add(number), Patience::WhileLinked)
+                    .await
+                    .map_err(|error| lost(&error))?,
+            );
         }
         best.ask = best.ask.max(rate(args.asks, since));
     }
@@ -125,30 +135,69 @@ async fn tell_raw(actor: &Addr<Raw>, bursts: u64) -> Result<(), actix::MailboxEr
 async fn tell_ours(actor: &Handle<Ours>, bursts: u64) -> Outcome {
     for _ in 0..bursts {
         for number in 0..BURST {
-            actor.tell(Add(number)).map_err(|error| Failure::because("a message was lost", &error))?;
+            actor
+                .tell(Add(number))
+                .map_err(|error| Failure::because("a message was lost", &error))?;
         }
         tokio::task::yield_now().await;
     }
     let last = actor.ask(Add(0), Patience::WhileLinked).await;
-    last.map(drop).map_err(|error| Failure::because("a message was lost", &error))
+    last.map(drop)
+        .map_err(|error| Failure::because("a message was lost", &error))
 }
 
 /// `meros bench messages`.
 pub fn run(args: MessagesArgs) -> Outcome {
-    let load = Load { frame: args.frame as usize, tells: args.tells, asks: args.asks, rounds: args.rounds };
+    let load = Load {
+        frame: args.frame as usize,
+        tells: args.tells,
+        asks: args.asks,
+        rounds: args.rounds,
+    };
     let remote = measure::messages(load)
         .map_err(|error| Failure::new(format!("remote messages cannot be measured: {error}")))?;
     let local = on_this_thread(local(&args))??;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let tells = json!({ "messages": args.tells, "rounds": args.rounds, "frame": remote.frame, "cores": cores });
     let asks = json!({ "messages": args.asks, "rounds": args.rounds, "frame": remote.frame, "cores": cores });
-    let figure = |bench, figure, limit, limit_is, parameters| Figure { bench, figure, unit: "messages/s", limit, limit_is, parameters };
+    let figure = |bench, figure, limit, limit_is, parameters| Figure {
+        bench,
+        figure,
+        unit: "messages/s",
+        limit,
+        limit_is,
+        parameters,
+    };
     report(
         &[
-            figure("remote_tell", remote.remote_tell, remote.remote_tell_limit, "a bare quinn stream, same frames", tells.clone()),
-            figure("remote_ask", remote.remote_ask, remote.remote_ask_limit, "the same there and back, one at a time", asks.clone()),
-            figure("local_tell", local.tell, local.tell_limit, "raw actix do_send, same actor", tells),
-            figure("local_ask", local.ask, local.ask_limit, "raw actix send, same actor", asks),
+            figure(
+                "remote_tell",
+                remote.remote_tell,
+                remote.remote_tell_limit,
+                "a bare quinn stream, same frames",
+                tells.clone(),
+            ),
+            figure(
+                "remote_ask",
+                remote.remote_ask,
+                remote.remote_ask_limit,
+                "the same there and back, one at a time",
+                asks.clone(),
+            ),
+            figure(
+                "local_tell",
+                local.tell,
+                local.tell_limit,
+                "raw actix do_send, same actor",
+                tells,
+            ),
+            figure(
+                "local_ask",
+                local.ask,
+                local.ask_limit,
+                "raw actix send, same actor",
+                asks,
+            ),
         ],
         args.output,
     );

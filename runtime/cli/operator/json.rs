@@ -72,7 +72,8 @@ pub fn task(task: &TaskView) -> Value {
 }
 
 fn status(status: &TaskStatus) -> Value {
-    let mut value = json!({ "state": status.state.name(), "timestamp": status.timestamp.as_secs_f64() });
+    let mut value =
+        json!({ "state": status.state.name(), "timestamp": status.timestamp.as_secs_f64() });
     if let Some(reason) = status.reason {
         value["reason"] = reason.name().into();
     }
@@ -110,5 +111,10 @@ pub fn counts<'a>(tasks: impl Iterator<Item = &'a TaskView>) -> Vec<(TaskState, 
     for task in tasks {
         counts[task.state as usize] += 1;
     }
-    TaskState::ALL.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()
+    TaskState::ALL
+        .iter()
+        .copied()
+        .zip(counts)
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }

@@ -24,12 +24,22 @@ pub struct KillArgs {
 /// Asks the master to kill the task.
 pub async fn run(args: KillArgs) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
-    let question = KillByOperator { task_id: args.task.clone(), framework_id: args.framework };
+    let question = KillByOperator {
+        task_id: args.task.clone(),
+        framework_id: args.framework,
+    };
     let answer = operator.ask(question).await;
     operator.close().await;
     match answer? {
-        Ok(framework) => out!("task {} of framework {framework} is being killed", args.task),
-        Err(error) => return Err(Failure::because("not killed", &error).next("`meros tasks` shows all tasks")),
+        Ok(framework) => out!(
+            "task {} of framework {framework} is being killed",
+            args.task
+        ),
+        Err(error) => {
+            return Err(
+                Failure::because("not killed", &error).next("`meros tasks` shows all tasks")
+            );
+        }
     }
     Ok(())
 }

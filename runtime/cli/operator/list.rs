@@ -17,7 +17,8 @@ async fn view(args: &ListArgs) -> Outcome<ClusterView> {
 }
 
 fn print_json(value: &Value) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::because("cannot print JSON", &error))?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::because("cannot print JSON", &error))?;
     out!("{text}");
     Ok(())
 }
@@ -54,7 +55,11 @@ pub async fn agents(args: ListArgs) -> Outcome {
         ]
     };
     let rows: Vec<_> = view.agents.iter().map(row).collect();
-    print(["ID", "HOST", "STATE", "USED", "TOTAL", "OVERSUBSCRIBED"], &rows, "no agents are registered");
+    print(
+        ["ID", "HOST", "STATE", "USED", "TOTAL", "OVERSUBSCRIBED"],
+        &rows,
+        "no agents are registered",
+    );
     Ok(())
 }
 
@@ -62,7 +67,11 @@ pub async fn agents(args: ListArgs) -> Outcome {
 pub fn all_tasks(view: &ClusterView) -> impl Iterator<Item = (&FrameworkView, &TaskView)> {
     let frameworks = view.frameworks.iter().chain(&view.completed_frameworks);
     frameworks.flat_map(|framework| {
-        let tasks = framework.tasks.iter().chain(&framework.unreachable_tasks).chain(&framework.completed_tasks);
+        let tasks = framework
+            .tasks
+            .iter()
+            .chain(&framework.unreachable_tasks)
+            .chain(&framework.completed_tasks);
         tasks.map(move |task| (framework, task))
     })
 }
@@ -75,7 +84,10 @@ pub async fn tasks(args: ListArgs) -> Outcome {
     }
     let host = |task: &TaskView| {
         let agent = view.agents.iter().find(|agent| agent.id == task.agent_id);
-        agent.map_or_else(|| task.agent_id.to_string(), |agent| format!("{}:{}", agent.info.hostname, agent.info.port))
+        agent.map_or_else(
+            || task.agent_id.to_string(),
+            |agent| format!("{}:{}", agent.info.hostname, agent.info.port),
+        )
     };
     let row = |(framework, task): (&FrameworkView, &TaskView)| {
         [
@@ -88,7 +100,18 @@ pub async fn tasks(args: ListArgs) -> Outcome {
         ]
     };
     let rows: Vec<_> = all_tasks(&view).map(row).collect();
-    print(["TASK", "STATE", "AGENT", "RESOURCES", "FRAMEWORK", "FRAMEWORK ID"], &rows, "no tasks are known");
+    print(
+        [
+            "TASK",
+            "STATE",
+            "AGENT",
+            "RESOURCES",
+            "FRAMEWORK",
+            "FRAMEWORK ID",
+        ],
+        &rows,
+        "no tasks are known",
+    );
     Ok(())
 }
 
@@ -118,7 +141,11 @@ pub async fn frameworks(args: ListArgs) -> Outcome {
         ]
     };
     let rows: Vec<_> = all().map(row).collect();
-    print(["ID", "NAME", "ROLES", "STATE", "TASKS", "ENDED", "USED"], &rows, "no frameworks are known");
+    print(
+        ["ID", "NAME", "ROLES", "STATE", "TASKS", "ENDED", "USED"],
+        &rows,
+        "no frameworks are known",
+    );
     Ok(())
 }
 
@@ -129,24 +156,75 @@ pub async fn state(args: ListArgs) -> Outcome {
         return print_json(&json::cluster(&view));
     }
     let active = view.agents.iter().filter(|agent| agent.active).count();
-    let connected = view.frameworks.iter().filter(|framework| framework.connected).count();
-    let (mut total, mut used, mut offered) = <(resources::Quantities, resources::Quantities, resources::Quantities)>::default();
+    let connected = view
+        .frameworks
+        .iter()
+        .filter(|framework| framework.connected)
+        .count();
+    let (mut total, mut used, mut offered) = <(
+        resources::Quantities,
+        resources::Quantities,
+        resources::Quantities,
+    )>::default();
     for agent in &view.agents {
-        for (sum, part) in [(&mut total, &agent.info.resources), (&mut used, &agent.used), (&mut offered, &agent.offered)] {
-            part.quantities().iter().for_each(|(name, amount)| sum.add(name.clone(), amount));
+        for (sum, part) in [
+            (&mut total, &agent.info.resources),
+            (&mut used, &agent.used),
+            (&mut offered, &agent.offered),
+        ] {
+            part.quantities()
+                .iter()
+                .for_each(|(name, amount)| sum.add(name.clone(), amount));
         }
     }
     let counts = json::counts(all_tasks(&view).map(|(_, task)| task));
-    let counts: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    out!("master      {} at {}:{}, version {}", view.master.id, view.master.hostname, view.master.port, view.master.version);
-    out!("agents      {} active, {} inactive", active, view.agents.len() - active);
-    out!("frameworks  {} connected, {} disconnected, {} completed", connected, view.frameworks.len() - connected, view.completed_frameworks.len());
-    out!("tasks       {}", if counts.is_empty() { "none".to_owned() } else { counts.join(", ") });
-    out!("resources   total {}; used {}; offered {}", amounts(&total), amounts(&used), amounts(&offered));
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    out!(
+        "master      {} at {}:{}, version {}",
+        view.master.id,
+        view.master.hostname,
+        view.master.port,
+        view.master.version
+    );
+    out!(
+        "agents      {} active, {} inactive",
+        active,
+        view.agents.len() - active
+    );
+    out!(
+        "frameworks  {} connected, {} disconnected, {} completed",
+        connected,
+        view.frameworks.len() - connected,
+        view.completed_frameworks.len()
+    );
+    out!(
+        "tasks       {}",
+        if counts.is_empty() {
+            "none".to_owned()
+        } else {
+            counts.join(", ")
+        }
+    );
+    out!(
+        "resources   total {}; used {}; offered {}",
+        amounts(&total),
+        amounts(&used),
+        amounts(&offered)
+    );
     Ok(())
 }
 
 fn amounts(quantities: &resources::Quantities) -> String {
-    let parts: Vec<_> = quantities.iter().map(|(name, amount)| format!("{name}:{amount}")).collect();
-    if parts.is_empty() { "nothing".to_owned() } else { parts.join(";") }
+    let parts: Vec<_> = quantities
+        .iter()
+        .map(|(name, amount)| format!("{name}:{amount}"))
+        .collect();
+    if parts.is_empty() {
+        "nothing".to_owned()
+    } else {
+        parts.join(";")
+    }
 }

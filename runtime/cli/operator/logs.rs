@@ -40,17 +40,32 @@ struct Found<'a> {
     task: &'a protocol::view::TaskView,
 }
 
-fn find<'a>(view: &'a ClusterView, task: &TaskId, framework: Option<&FrameworkId>) -> Outcome<Found<'a>> {
+fn find<'a>(
+    view: &'a ClusterView,
+    task: &TaskId,
+    framework: Option<&FrameworkId>,
+) -> Outcome<Found<'a>> {
     let wanted = |found: &(&protocol::view::FrameworkView, &protocol::view::TaskView)| {
         found.1.id == *task && framework.is_none_or(|framework| found.0.id == *framework)
     };
     let mut found: Vec<_> = all_tasks(view).filter(wanted).collect();
     match (found.pop(), found.as_slice()) {
-        (None, _) => Err(Failure::new(format!("task {task} is not known")).next("`meros tasks` shows all tasks")),
+        (None, _) => {
+            Err(Failure::new(format!("task {task} is not known"))
+                .next("`meros tasks` shows all tasks"))
+        }
         (Some((framework, task)), []) => Ok(Found { framework, task }),
         (Some((last, _)), others) => {
-            let ids: Vec<_> = others.iter().map(|(framework, _)| framework.id.as_str()).chain([last.id.as_str()]).collect();
-            Err(Failure::new(format!("several frameworks have a task {task}: {}", ids.join(", "))).next("choose one with --framework"))
+            let ids: Vec<_> = others
+                .iter()
+                .map(|(framework, _)| framework.id.as_str())
+                .chain([last.id.as_str()])
+                .collect();
+            Err(Failure::new(format!(
+                "several frameworks have a task {task}: {}",
+                ids.join(", ")
+            ))
+            .next("choose one with --framework"))
         }
     }
 }
@@ -58,7 +73,10 @@ fn find<'a>(view: &'a ClusterView, task: &TaskId, framework: Option<&FrameworkId
 /// Prints the task's output, and with `--follow` whatever comes until it has ended.
 pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
-    let outcome = signals.unless_stopped(read(&operator, &args)).await.unwrap_or(Ok(()));
+    let outcome = signals
+        .unless_stopped(read(&operator, &args))
+        .await
+        .unwrap_or(Ok(()));
     operator.close().await;
     outcome
 }
@@ -66,11 +84,25 @@ pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
 async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
     let view = operator.view().await?;
     let found = find(&view, &args.task, args.framework.as_ref())?;
-    let agent = view.agents.iter().find(|agent| agent.id == found.task.agent_id).ok_or_else(|| {
-        Failure::new(format!("agent {}, which ran task {}, is not registered", found.task.agent_id, args.task))
-    })?;
+    let agent = view
+        .agents
+        .iter()
+        .find(|agent| agent.id == found.task.agent_id)
+        .ok_or_else(|| {
+            Failure::new(format!(
+                "agent {}, which ran task {}, is not registered",
+                found.task.agent_id, args.task
+            ))
+        })?;
     let agent = operator.agent(agent).await?;
-    let tail = |path| Tail::new(agent.clone(), found.framework.id.clone(), found.task.executor_id.clone(), path);
+    let tail = |path| {
+        Tail::new(
+            agent.clone(),
+            found.framework.id.clone(),
+            found.task.executor_id.clone(),
+            path,
+        )
+    };
     let (mut stdout, mut stderr) = (tail("stdout"), tail("stderr"));
     let framework = found.framework.id.clone();
     let mut ended = found.task.state.is_terminal();
@@ -86,7 +118,8 @@ async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
         if round % VIEW_EVERY == 0 {
             let view = operator.view().await?;
             // Forgotten is ended too.
-            ended = find(&view, &args.task, Some(&framework)).map_or(true, |found| found.task.state.is_terminal());
+            ended = find(&view, &args.task, Some(&framework))
+                .map_or(true, |found| found.task.state.is_terminal());
         }
     }
 }

@@ -24,8 +24,19 @@ pub struct Tail {
 
 impl Tail {
     /// The beginning of a file, such as `stdout`, of an executor's newest run.
-    pub fn new(agent: Pid, framework: FrameworkId, executor: ExecutorId, path: &'static str) -> Self {
-        Self { agent, framework, executor, path, offset: 0 }
+    pub fn new(
+        agent: Pid,
+        framework: FrameworkId,
+        executor: ExecutorId,
+        path: &'static str,
+    ) -> Self {
+        Self {
+            agent,
+            framework,
+            executor,
+            path,
+            offset: 0,
+        }
     }
 
     /// Reads all that is there now and has not been read, and hands it to `sink` in order.
@@ -52,7 +63,10 @@ impl Tail {
         match operator.node().ask(&self.agent, question, PATIENCE).await {
             Ok(Ok(piece)) => Ok(piece),
             // The sandbox is made a moment before its files are.
-            Ok(Err(OperatorError::NotFound { .. })) if self.offset == 0 => Ok(FilePiece { data: Vec::new(), size: 0 }),
+            Ok(Err(OperatorError::NotFound { .. })) if self.offset == 0 => Ok(FilePiece {
+                data: Vec::new(),
+                size: 0,
+            }),
             Ok(Err(error)) => Err(Failure::because(what(), &error)),
             Err(error) => Err(Failure::because(what(), &error)),
         }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{AgentId, CommandInfo, Labels, Offer, Reason, TaskId, TaskInfo, TaskState, TaskStatus};
+use protocol::{
+    AgentId, CommandInfo, Labels, Offer, Reason, TaskId, TaskInfo, TaskState, TaskStatus,
+};
 use resources::Resources;
 
 /// How often an instance is launched anew after a launch that never reached its agent.
@@ -53,8 +55,14 @@ struct Instance {
 impl Demand {
     /// Every instance waits.
     pub fn new(job: Job) -> Self {
-        let waiting = (0..job.instances).map(|index| Instance { index, launches: 0 }).collect();
-        Self { job, waiting, living: BTreeMap::new() }
+        let waiting = (0..job.instances)
+            .map(|index| Instance { index, launches: 0 })
+            .collect();
+        Self {
+            job,
+            waiting,
+            living: BTreeMap::new(),
+        }
     }
 
     /// How many instances want a place.
@@ -66,7 +74,9 @@ impl Demand {
     pub fn place(&mut self, offer: &Offer) -> Vec<TaskInfo> {
         let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
         while let Some(mut instance) = self.waiting.pop_front() {
-            let taken = room.find(&self.job.needs).filter(|taken| room.subtract(taken).is_ok());
+            let taken = room
+                .find(&self.job.needs)
+                .filter(|taken| room.subtract(taken).is_ok());
             let named = self.task_id(instance);
             let (Some(resources), Some(task_id)) = (taken, named) else {
                 self.waiting.push_front(instance);
@@ -88,9 +98,17 @@ impl Demand {
         TaskId::new(id).ok()
     }
 
-    fn task(&self, instance: Instance, task_id: TaskId, agent_id: AgentId, resources: Resources) -> TaskInfo {
+    fn task(
+        &self,
+        instance: Instance,
+        task_id: TaskId,
+        agent_id: AgentId,
+        resources: Resources,
+    ) -> TaskInfo {
         let mut command = self.job.command.clone();
-        command.environment.insert("MEROS_INSTANCE".to_owned(), instance.index.to_string());
+        command
+            .environment
+            .insert("MEROS_INSTANCE".to_owned(), instance.index.to_string());
         TaskInfo {
             name: self.job.name.clone(),
             task_id,
@@ -118,7 +136,9 @@ impl Demand {
             self.waiting.push_back(instance);
             return Some(Verdict::Again);
         }
-        let code = status.termination.map_or(1, |termination| termination.shell_code());
+        let code = status
+            .termination
+            .map_or(1, |termination| termination.shell_code());
         Some(Verdict::Failed(code.clamp(1, 255)))
     }
 }
@@ -141,7 +161,12 @@ mod tests {
 
     fn demand(instances: u32) -> Demand {
         let needs = "cpus:0.5;mem:32".parse().unwrap();
-        Demand::new(Job { name: "job".to_owned(), command: CommandInfo::shell("true"), needs, instances })
+        Demand::new(Job {
+            name: "job".to_owned(),
+            command: CommandInfo::shell("true"),
+            needs,
+            instances,
+        })
     }
 
     fn offer(resources: &str) -> Offer {
@@ -151,14 +176,22 @@ mod tests {
             agent_id: AgentId::new("a").unwrap(),
             hostname: "host".to_owned(),
             role: "*".to_owned(),
-            resources: resources.parse::<Resources>().unwrap().allocate(&resources::Role::STAR),
+            resources: resources
+                .parse::<Resources>()
+                .unwrap()
+                .allocate(&resources::Role::STAR),
             attributes: Default::default(),
             executor_ids: Vec::new(),
         }
     }
 
     fn status(task: &str, state: TaskState) -> TaskStatus {
-        TaskStatus::new(TaskId::new(task).unwrap(), state, Source::Executor, Timestamp::default())
+        TaskStatus::new(
+            TaskId::new(task).unwrap(),
+            state,
+            Source::Executor,
+            Timestamp::default(),
+        )
     }
 
     #[test]
@@ -185,15 +218,24 @@ mod tests {
         for launch in 1..=LAUNCHES_MAX {
             let task = demand.place(&offer("cpus:1;mem:100")).remove(0);
             assert_eq!(task.task_id.as_str() == "job.0", launch == 1);
-            let lost = status(task.task_id.as_str(), TaskState::Lost).because(Reason::InvalidOffers, "");
-            let expected = if launch < LAUNCHES_MAX { Verdict::Again } else { Verdict::Failed(1) };
+            let lost =
+                status(task.task_id.as_str(), TaskState::Lost).because(Reason::InvalidOffers, "");
+            let expected = if launch < LAUNCHES_MAX {
+                Verdict::Again
+            } else {
+                Verdict::Failed(1)
+            };
             assert_eq!(demand.judge(&lost), Some(expected));
         }
     }
 
     #[test]
     fn a_failed_task_gives_its_own_code_and_a_killed_one_its_signals() {
-        for (termination, code) in [(Some(Termination::Exited(3)), 3), (Some(Termination::Signaled(9)), 137), (None, 1)] {
+        for (termination, code) in [
+            (Some(Termination::Exited(3)), 3),
+            (Some(Termination::Signaled(9)), 137),
+            (None, 1),
+        ] {
             let mut demand = demand(1);
             demand.place(&offer("cpus:1;mem:100"));
             let mut failed = status("job.0", TaskState::Failed);

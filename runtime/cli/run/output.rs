@@ -71,7 +71,13 @@ impl Output {
     /// Reads by this operator's connection.
     pub fn new(operator: Operator, progress: Rc<RefCell<Progress>>, named: bool) -> Self {
         let readers = Semaphore::new(READERS_MAX);
-        Self(Rc::new(Inner { operator, progress, agents: RefCell::default(), readers, named }))
+        Self(Rc::new(Inner {
+            operator,
+            progress,
+            agents: RefCell::default(),
+            readers,
+            named,
+        }))
     }
 
     /// The connection it reads by.
@@ -91,16 +97,27 @@ impl Output {
         let (ended, is_ended) = watch::channel(None);
         let this = self.clone();
         let reading = async move {
-            let Ok(_turn) = this.0.readers.acquire().await else { return };
-            if let Err(failure) = this.follow(framework, &task, &agent, is_ended.clone()).await {
-                this.0.progress.borrow().say(&format!("the output of {task} is not shown: {failure}"));
+            let Ok(_turn) = this.0.readers.acquire().await else {
+                return;
+            };
+            if let Err(failure) = this
+                .follow(framework, &task, &agent, is_ended.clone())
+                .await
+            {
+                this.0
+                    .progress
+                    .borrow()
+                    .say(&format!("the output of {task} is not shown: {failure}"));
             }
             let ended = is_ended.borrow();
             if let Some(words) = ended.as_ref().and_then(|ended| ended.last_words.as_ref()) {
                 this.0.progress.borrow().say(words);
             }
         };
-        Reading { ended, task: tokio::task::spawn_local(reading) }
+        Reading {
+            ended,
+            task: tokio::task::spawn_local(reading),
+        }
     }
 
     async fn follow(
@@ -111,15 +128,33 @@ impl Output {
         ended: watch::Receiver<Option<Ended>>,
     ) -> Outcome {
         let agent = self.agent(agent).await?;
-        let tail = |path| Tail::new(agent.clone(), framework.clone(), ExecutorId::from(task), path);
+        let tail = |path| {
+            Tail::new(
+                agent.clone(),
+                framework.clone(),
+                ExecutorId::from(task),
+                path,
+            )
+        };
         let (mut stdout, mut stderr) = (tail("stdout"), tail("stderr"));
         let (mut out, mut err) = (self.lines(task), self.lines(task));
         let mut failures = 0;
         loop {
             // Looked at before reading: what was written before the end is read after it.
             let last = ended.borrow().is_some();
-            let read = match stdout.read(self.operator(), |bytes| out.print(self, bytes, print::bytes)).await {
-                Ok(()) => stderr.read(self.operator(), |bytes| err.print(self, bytes, print::error_bytes)).await,
+            let read = match stdout
+                .read(self.operator(), |bytes| {
+                    out.print(self, bytes, print::bytes)
+                })
+                .await
+            {
+                Ok(()) => {
+                    stderr
+                        .read(self.operator(), |bytes| {
+                            err.print(self, bytes, print::error_bytes)
+                        })
+                        .await
+                }
                 failed => failed,
             };
             match read {
@@ -136,13 +171,19 @@ impl Output {
             let clock = self.operator().node().clock();
             let _ = match last {
                 true => clock.timeout(LOOK_EVERY, std::future::pending()).await,
-                false => clock.timeout(LOOK_EVERY, ended.wait_for(Option::is_some)).await.map(drop),
+                false => clock
+                    .timeout(LOOK_EVERY, ended.wait_for(Option::is_some))
+                    .await
+                    .map(drop),
             }; // Late means: look again.
         }
     }
 
     fn lines(&self, task: &TaskId) -> Lines {
-        Lines { name: self.0.named.then(|| format!("{task}: ")), rest: Vec::new() }
+        Lines {
+            name: self.0.named.then(|| format!("{task}: ")),
+            rest: Vec::new(),
+        }
     }
 
     async fn agent(&self, id: &AgentId) -> Outcome<Pid> {
@@ -174,9 +215,13 @@ impl Lines {
         };
         self.rest.extend_from_slice(bytes);
         let mut whole = Vec::new();
-        while let Some(at) = self.rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1).or_else(|| {
-            (self.rest.len() > LINE_MAX).then_some(LINE_MAX)
-        }) {
+        while let Some(at) = self
+            .rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| at + 1)
+            .or_else(|| (self.rest.len() > LINE_MAX).then_some(LINE_MAX))
+        {
             whole.extend_from_slice(name.as_bytes());
             whole.extend(self.rest.drain(..at));
             if !whole.ends_with(b"\n") {

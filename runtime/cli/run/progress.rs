@@ -21,12 +21,19 @@ impl Progress {
     /// Shows how far `total` instances are.
     pub fn new(total: u32) -> Self {
         let bar = stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(u64::from(total)), ProgressDrawTarget::stderr());
+            let bar =
+                ProgressBar::with_draw_target(Some(u64::from(total)), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{spinner} [{bar:30}] {pos}/{len} {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, total, running: 0, finished: 0, failed: 0 }
+        Self {
+            bar,
+            total,
+            running: 0,
+            finished: 0,
+            failed: 0,
+        }
     }
 
     /// How many instances there are.
@@ -64,7 +71,11 @@ impl Progress {
     /// One has ended, well or not, and whether it had run before.
     pub fn ended(&mut self, had_run: bool, well: bool) {
         self.running = self.running.saturating_sub(u32::from(had_run));
-        *(if well { &mut self.finished } else { &mut self.failed }) += 1;
+        *(if well {
+            &mut self.finished
+        } else {
+            &mut self.failed
+        }) += 1;
         self.show();
     }
 
@@ -82,8 +93,15 @@ impl Progress {
         }
         if self.total > 1 || self.finished < self.total {
             let rest = self.total - (self.finished + self.failed).min(self.total);
-            let rest = if rest > 0 { format!(", {rest} not ended") } else { String::new() };
-            print::complain(format_args!("meros: {} finished, {} failed{rest}", self.finished, self.failed));
+            let rest = if rest > 0 {
+                format!(", {rest} not ended")
+            } else {
+                String::new()
+            };
+            print::complain(format_args!(
+                "meros: {} finished, {} failed{rest}",
+                self.finished, self.failed
+            ));
         }
     }
 }

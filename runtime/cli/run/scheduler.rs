@@ -21,9 +21,15 @@ pub enum Event {
     /// An offer was of no use: what it had, and where.
     TooSmall { agent: AgentId, text: String },
     /// Tasks were sent off; so many instances still wait.
-    Launched { tasks: Vec<(TaskId, AgentId)>, waiting: usize },
+    Launched {
+        tasks: Vec<(TaskId, AgentId)>,
+        waiting: usize,
+    },
     /// A task of ours has changed.
-    Changed { status: Box<TaskStatus>, verdict: Verdict },
+    Changed {
+        status: Box<TaskStatus>,
+        verdict: Verdict,
+    },
     /// The framework cannot go on.
     Failed(String),
 }
@@ -61,17 +67,41 @@ impl Scheduler for Runner {
             let tasks = self.demand.place(&offer);
             if tasks.is_empty() {
                 // Nothing else is sure to come, so that what grows free may be offered again soon.
-                driver.decline(vec![offer.id], Filters { refuse_seconds: 1.0 });
+                driver.decline(
+                    vec![offer.id],
+                    Filters {
+                        refuse_seconds: 1.0,
+                    },
+                );
                 if wanted {
-                    let text = format!("{} on {}", offer.resources.flatten().brief(), offer.hostname);
-                    self.tell(Event::TooSmall { agent: offer.agent_id, text });
+                    let text = format!(
+                        "{} on {}",
+                        offer.resources.flatten().brief(),
+                        offer.hostname
+                    );
+                    self.tell(Event::TooSmall {
+                        agent: offer.agent_id,
+                        text,
+                    });
                 }
                 continue;
             }
-            let names = tasks.iter().map(|task| (task.task_id.clone(), task.agent_id.clone())).collect();
+            let names = tasks
+                .iter()
+                .map(|task| (task.task_id.clone(), task.agent_id.clone()))
+                .collect();
             let operations = vec![protocol::Operation::Launch { tasks }];
-            driver.accept(vec![offer.id], operations, Filters { refuse_seconds: 0.0 });
-            self.tell(Event::Launched { tasks: names, waiting: self.demand.waiting() });
+            driver.accept(
+                vec![offer.id],
+                operations,
+                Filters {
+                    refuse_seconds: 0.0,
+                },
+            );
+            self.tell(Event::Launched {
+                tasks: names,
+                waiting: self.demand.waiting(),
+            });
         }
         if self.demand.waiting() == 0 {
             driver.suppress(BTreeSet::new());
@@ -79,11 +109,16 @@ impl Scheduler for Runner {
     }
 
     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
-        let Some(verdict) = self.demand.judge(status) else { return };
+        let Some(verdict) = self.demand.judge(status) else {
+            return;
+        };
         if verdict == Verdict::Again {
             driver.revive(BTreeSet::new());
         }
-        self.tell(Event::Changed { status: Box::new(status.clone()), verdict });
+        self.tell(Event::Changed {
+            status: Box::new(status.clone()),
+            verdict,
+        });
     }
 
     fn failed(&mut self, _: &mut Verbs, reason: &str) {

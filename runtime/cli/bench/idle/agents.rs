@@ -56,8 +56,10 @@ impl Handler<PingAgent> for Idle {
 
 /// Starts them one after the other, and keeps them until a signal comes.
 pub async fn run(args: IdleAgentsArgs, signals: Signals) -> Outcome {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Failure::because("the limit of open files", &error))?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(|error| Failure::because("the limit of open files", &error))?;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| Failure::because("the limit of open files", &error))?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
+        .map_err(|error| Failure::because("the limit of open files", &error))?;
     let agents = signals.unless_stopped(all(&args)).await;
     let _agents = match agents {
         Ok(agents) => agents?,
@@ -76,25 +78,50 @@ async fn all(args: &IdleAgentsArgs) -> Outcome<Vec<Endpoint>> {
 }
 
 async fn one(args: &IdleAgentsArgs, number: u32) -> Outcome<Endpoint> {
-    let failed = |error: &dyn std::error::Error| Failure::because(format!("simulated agent {number}"), error);
-    let identity = args.certs.identity(Role::Agent, &format!("idle-{number}"))?;
-    let node = Node::builder(identity.subject().name.as_str()).role(Role::Agent).accepts(&[Role::Master]).build();
+    let failed = |error: &dyn std::error::Error| {
+        Failure::because(format!("simulated agent {number}"), error)
+    };
+    let identity = args
+        .certs
+        .identity(Role::Agent, &format!("idle-{number}"))?;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&[Role::Master])
+        .build();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = Options { socket_buffer: 64 << 10, ..Options::default() };
-    let endpoint = Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
+    let options = Options {
+        socket_buffer: 64 << 10,
+        ..Options::default()
+    };
+    let endpoint =
+        Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
     let port = endpoint.address().map_err(|error| failed(&error))?.port();
     let idle = node.spawn("agent", Idle).map_err(|error| failed(&error))?;
-    let master = node.find(&args.master, "master", PATIENCE).await.map_err(|error| failed(&error))?;
-    let resources = "cpus:8;mem:16384;disk:100000;ports:[31000-32000]".parse().map_err(|error| failed(&error))?;
+    let master = node
+        .find(&args.master, "master", PATIENCE)
+        .await
+        .map_err(|error| failed(&error))?;
+    let resources = "cpus:8;mem:16384;disk:100000;ports:[31000-32000]"
+        .parse()
+        .map_err(|error| failed(&error))?;
     let registration = RegisterAgent {
-        agent: AgentInfo { hostname: format!("idle-{number}"), port, resources, attributes: Default::default(), id: None },
+        agent: AgentInfo {
+            hostname: format!("idle-{number}"),
+            port,
+            resources,
+            attributes: Default::default(),
+            id: None,
+        },
         pid: idle.pid(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         tasks: Vec::new(),
         frameworks: Vec::new(),
         oversubscribed: Default::default(),
     };
-    let answer = node.ask(&master, registration, PATIENCE).await.map_err(|error| failed(&error))?;
+    let answer = node
+        .ask(&master, registration, PATIENCE)
+        .await
+        .map_err(|error| failed(&error))?;
     answer.map_err(|error| failed(&error))?;
     Ok(endpoint)
 }
