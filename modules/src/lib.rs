@@ -1,1 +1,143 @@
-//! The in-tree allocator, sorter, resource estimators and QoS controllers.
+//! The modules that are linked in: an allocator and a sorter, resource estimators and QoS controllers.
+//!
+//! Each kind is a folder: its policy as a plain decision, and one dull actor around it. The services know none of them by type; the roof
+//! hands them the [`registry`].
+
+pub mod allocator;
+pub mod qos_controller;
+pub mod resource_estimator;
+pub mod sorter;
+#[cfg(test)]
+mod testing;
+
+use std::time::Duration;
+
+use module_api::{
+    AllocatorRef, Fault, ModuleError, ModuleKind, Parameters, QosControllerRef, Registry,
+    ResourceEstimatorRef, SorterRef, UsageUnavailable,
+};
+use protocol::ResourceUsage;
+use resources::Quantities;
+use runtime::prelude::*;
+
+use allocator::Allocator;
+use qos_controller::{LoadPolicy, QosController, proc_loadavg};
+use resource_estimator::{Fixed, ResourceEstimator};
+use sorter::{Drf, Sorter};
+
+const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
+
+/// How a module that fell is raised again: soon at first, then ever more slowly, and without end.
+const SUPERVISION: Supervision = Supervision::Restart {
+    backoff: Duration::from_millis(100),
+    backoff_max: Duration::from_secs(10),
+    limit: u32::MAX,
+};
+
+/// The modules of this crate, by all their names.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new();
+    registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
+    registry.add_resource_estimator(&["noop"], |node, given| {
+        given.only(&[])?;
+        start_estimator(node, given, || resource_estimator::Noop)
+    });
+    let fixed = ["fixed", "org_apache_mesos_FixedResourceEstimator"];
+    registry.add_resource_estimator(&fixed, |node, given| {
+        let fixed = Fixed::from_parameters(given)?;
+        start_estimator(node, given, move || fixed.clone())
+    });
+    registry.add_qos_controller(&["noop"], |node, given| {
+        given.only(&[])?;
+        start_controller(node, given, || qos_controller::Noop)
+    });
+    let load = ["load", "org_apache_mesos_LoadQoSController"];
+    registry.add_qos_controller(&load, |node, given| {
+        let policy = LoadPolicy::from_parameters(given, proc_loadavg())?;
+        start_controller(node, given, move || policy.again(proc_loadavg()))
+    });
+    registry
+}
+
+fn start_allocator(node: &Node, given: &Parameters) -> Result<AllocatorRef, ModuleError> {
+    given.only(&[MIN_ALLOCATABLE])?;
+    let expected = "sets of resources such as `cpus:0.01|mem:32`";
+    let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
+    let sorter = supervise(node, ModuleKind::Sorter, "sorter", || {
+        Sorter::new(Drf::default())
+    })?;
+    let (sorter, home) = (SorterRef::new(sorter), node.clone());
+    let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
+        Allocator::new(sorter.clone(), sets_min.clone(), home.rng())
+    })?;
+    Ok(AllocatorRef::new(allocator))
+}
+
+/// The sets of SPEC 4.1, `|` between them; an empty text is no set.
+fn read_sets(text: &str) -> Option<Vec<Quantities>> {
+    if text.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    text.split('|')
+        .map(|set| Quantities::parse(set.trim()).ok())
+        .collect()
+}
+
+fn start_estimator<P: resource_estimator::EstimatorPolicy>(
+    node: &Node,
+    given: &Parameters,
+    policy: impl Fn() -> P + Send + 'static,
+) -> Result<ResourceEstimatorRef, ModuleError> {
+    tracing::debug!(module = given.module(), "starting the resource estimator");
+    let make = move || ResourceEstimator::new(policy());
+    let actor = supervise(
+        node,
+        ModuleKind::ResourceEstimator,
+        "resource_estimator",
+        make,
+    )?;
+    Ok(ResourceEstimatorRef::new(actor))
+}
+
+fn start_controller<P: qos_controller::QosPolicy>(
+    node: &Node,
+    given: &Parameters,
+    policy: impl Fn() -> P + Send + 'static,
+) -> Result<QosControllerRef, ModuleError> {
+    tracing::debug!(module = given.module(), "starting the QoS controller");
+    let make = move || QosController::new(policy());
+    let actor = supervise(node, ModuleKind::QosController, "qos_controller", make)?;
+    Ok(QosControllerRef::new(actor))
+}
+
+/// Starts a module under its name. The reference finds whichever incarnation has the name, so it outlives restarts.
+fn supervise<A: Process>(
+    node: &Node,
+    kind: ModuleKind,
+    name: &str,
+    make: impl Fn() -> A + Send + 'static,
+) -> Result<ActorRef, ModuleError> {
+    let not_started = |error: runtime::SpawnError| ModuleError::NotStarted {
+        kind,
+        name: name.to_owned(),
+        reason: error.to_string(),
+    };
+    node.supervise(name, SUPERVISION, make)
+        .map_err(not_started)?;
+    Ok(node.refer(Pid::new(name, node.id().clone(), 0)))
+}
+
+/// The monitor's answer as a module passes it on.
+fn usage_or_fault(
+    answer: Result<Result<ResourceUsage, UsageUnavailable>, AskError>,
+) -> Result<ResourceUsage, Fault> {
+    match answer {
+        Ok(Ok(usage)) => Ok(usage),
+        Ok(Err(unavailable)) => Err(Fault::NoUsage {
+            reason: unavailable.reason,
+        }),
+        Err(error) => Err(Fault::NoUsage {
+            reason: error.to_string(),
+        }),
+    }
+}

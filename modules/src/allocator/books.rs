@@ -1,15 +1,20 @@
 //! The books: who holds what on which agent, what is free there, and which agents a run need look at.
 //!
 //! Pure: hears the master's facts, each with the time at which it was heard. Remembers totals, holdings and filters. A fact about an
-//! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. What a run does
-//! with the books is in `run.rs`.
+//! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. This file has the
+//! agents; frameworks, filters and what a run does with the books are beside it.
+
+mod filters;
+mod frameworks;
+mod run;
+
+pub use run::{Asked, Booked, Refusal};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed, Withdrawn,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, Withdrawn,
 };
 use module_api::sorter::{Client, Pool};
 use protocol::{AgentId, Capability, FrameworkId};
@@ -18,6 +23,7 @@ use runtime::Instant;
 
 use super::clients::{Clients, index};
 use super::filter::Filters;
+use filters::Mark;
 
 /// One pool of one agent.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +40,8 @@ impl Side {
     /// What may be granted.
     pub fn available(&mut self) -> &Resources {
         let (total, held) = (&self.total, &self.held);
-        self.available.get_or_insert_with(|| total.saturating_sub(held))
+        self.available
+            .get_or_insert_with(|| total.saturating_sub(held))
     }
 
     /// What is granted is no longer available. It must have been.
@@ -42,16 +49,6 @@ impl Side {
         self.held += granted;
         self.available = Some(rest);
     }
-}
-
-/// When an agent is next looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Mark {
-    Unmarked,
-    /// By the next batch.
-    Batch,
-    /// By the next run.
-    Run,
 }
 
 /// One agent.
@@ -97,13 +94,16 @@ pub struct Books {
     by_id: BTreeMap<AgentId, u32>,
     frameworks: BTreeMap<FrameworkId, Framework>,
     /// The sums over all agents, by pool, and whether the sorter knows them.
-    pub(super) totals: [(Quantities, bool); 2],
+    totals: [(Quantities, bool); 2],
     marked: [Vec<u32>; 2],
     everybody: bool,
+    /// When filters end: of each client on each agent, the first.
     ends: BTreeSet<(Instant, u32, u64, Client)>,
+    /// Agents that have graphics processors.
+    with_gpus: usize,
     serials: u64,
-    pub(super) epoch: u64,
-    pub(super) slates: u64,
+    epoch: u64,
+    slates: u64,
 }
 
 impl Default for Books {
@@ -126,6 +126,7 @@ impl Default for Books {
             marked: Default::default(),
             everybody: false,
             ends: BTreeSet::new(),
+            with_gpus: 0,
             serials: 0,
             epoch: 0,
             slates: 0,
@@ -136,11 +137,11 @@ impl Default for Books {
 impl Books {
     /// Empty books, as `begin` wants them. Serials and epochs go on, so that answers to older questions are known as such.
     pub fn begin(&mut self, begin: &Begin) {
-        let (serials, epoch) = (self.serials, self.epoch + 1);
         *self = Self {
             interval: begin.allocation_interval.max(Duration::from_millis(1)),
-            serials,
-            epoch,
+            sets_min: std::mem::take(&mut self.sets_min),
+            serials: self.serials,
+            epoch: self.epoch + 1,
             ..Self::default()
         };
         for (text, weight) in &begin.weights {
@@ -148,7 +149,11 @@ impl Books {
                 Ok(role) if weight.is_finite() && *weight > 0.0 => {
                     self.weights.insert(role, *weight);
                 }
-                Ok(_) => tracing::warn!(role = text, weight, "a weight must be above zero: it counts as 1"),
+                Ok(_) => tracing::warn!(
+                    role = text,
+                    weight,
+                    "a weight must be above zero: it counts as 1"
+                ),
                 Err(error) => tracing::warn!(%error, "a weight for no role is passed over"),
             }
         }
@@ -173,17 +178,19 @@ impl Books {
             ..Side::default()
         };
         let regular = info.resources.non_revocable();
+        let gpus = !regular.gpus().is_zero();
         self.agents[slot as usize] = Some(Agent {
             id: agent_id.clone(),
             serial: self.serials,
             active: true,
-            gpus: !regular.gpus().is_zero(),
+            gpus,
             sides: [side(regular), side(oversubscribed.revocable())],
             holders: BTreeMap::new(),
             filters: BTreeMap::new(),
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);
+        self.with_gpus += usize::from(gpus);
         self.count_totals(slot, true);
         for (framework, resources) in used {
             for (role, part) in self.by_role(&framework, &resources) {
@@ -208,6 +215,7 @@ impl Books {
             return;
         };
         self.unused.push(slot);
+        self.with_gpus -= usize::from(agent.gpus);
         for (client, filters) in agent.filters {
             self.forget_end(slot, agent.serial, client, &filters);
             if let Some(member) = self.clients.get_mut(client) {
@@ -216,7 +224,8 @@ impl Books {
         }
         for (client, held) in agent.holders {
             for pool in Pool::ALL {
-                self.clients.free(pool, client, &held[index(pool)].quantities());
+                self.clients
+                    .free(pool, client, &held[index(pool)].quantities());
             }
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
@@ -254,93 +263,6 @@ impl Books {
         })
     }
 
-    /// A framework may be offered to, or its info has changed.
-    pub fn framework_added(&mut self, added: FrameworkAdded) {
-        let FrameworkAdded {
-            framework_id: id,
-            info,
-            suppressed_roles,
-            active,
-        } = added;
-        let framework = Framework {
-            active,
-            capabilities: info.capabilities,
-        };
-        self.frameworks.insert(id.clone(), framework);
-        let sound = |text: &String| Role::new(text).inspect_err(|error| tracing::warn!(%error, "passed over")).ok();
-        let roles: BTreeSet<Role> = info.roles.iter().filter_map(sound).collect();
-        for role in &roles {
-            self.clients.admit(&id, role);
-        }
-        for client in self.clients.of(&id) {
-            let Some(member) = self.clients.get_mut(client) else {
-                continue;
-            };
-            let subscribed = roles.contains(&member.role);
-            let suppressed = suppressed_roles.contains(member.role.as_str());
-            let unsuppressed = member.suppressed && !suppressed;
-            (member.subscribed, member.suppressed) = (subscribed, suppressed);
-            if !subscribed || unsuppressed || !active {
-                self.drop_filters(client);
-            }
-            self.refresh(client);
-            self.clients.release(client);
-        }
-        self.mark_everybody();
-    }
-
-    /// A framework is no more. What it still holds counts until it is recovered or its agent removed.
-    pub fn framework_removed(&mut self, removed: &FrameworkRemoved) {
-        self.frameworks.remove(&removed.framework_id);
-        for client in self.clients.of(&removed.framework_id) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.subscribed = false;
-            }
-            self.drop_filters(client);
-            self.refresh(client);
-            self.clients.release(client);
-        }
-    }
-
-    /// A framework is offered to, or not for the present.
-    pub fn framework_activity(&mut self, activity: &FrameworkActivity) {
-        let Some(framework) = self.frameworks.get_mut(&activity.framework_id) else {
-            return;
-        };
-        framework.active = activity.active;
-        for client in self.clients.of(&activity.framework_id) {
-            if !activity.active {
-                self.drop_filters(client);
-            }
-            self.refresh(client);
-        }
-        if activity.active {
-            self.mark_everybody();
-        }
-    }
-
-    /// A framework wants nothing in these roles.
-    pub fn suppressed(&mut self, suppressed: &Suppressed) {
-        for client in self.named(&suppressed.framework_id, &suppressed.roles) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.suppressed = true;
-            }
-            self.refresh(client);
-        }
-    }
-
-    /// A framework wants offers in these roles again, its filters there forgotten.
-    pub fn revived(&mut self, revived: &Revived) {
-        for client in self.named(&revived.framework_id, &revived.roles) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.suppressed = false;
-            }
-            self.drop_filters(client);
-            self.refresh(client);
-        }
-        self.mark_everybody();
-    }
-
     /// What was held is free again, and perhaps refused for a while.
     pub fn recovered(&mut self, recovered: &Recovered, now: Instant) {
         let Recovered {
@@ -364,7 +286,14 @@ impl Books {
         }
         // Refused for no time at all: if that began a run, who refuses everything at once would be asked without end.
         let refused_for_no_time = refuse.is_some_and(|refuse| refuse.is_zero());
-        self.mark(slot, if refused_for_no_time { Mark::Batch } else { Mark::Run });
+        self.mark(
+            slot,
+            if refused_for_no_time {
+                Mark::Batch
+            } else {
+                Mark::Run
+            },
+        );
     }
 
     /// What a grant gave is taken back, as if it had never been.
@@ -382,10 +311,10 @@ impl Books {
             return;
         };
         let parts = [held.non_revocable(), held.revocable()];
-        if !agent.holders.contains_key(&client) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.places += 1;
-            }
+        if !agent.holders.contains_key(&client)
+            && let Some(member) = self.clients.get_mut(client)
+        {
+            member.places += 1;
         }
         let holding = agent.holders.entry(client).or_default();
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
@@ -437,11 +366,16 @@ impl Books {
     /// The parts of what a framework holds, each with its role and without it: by their allocation, or else by the framework's only role.
     fn by_role(&self, framework: &FrameworkId, resources: &Resources) -> Vec<(Role, Resources)> {
         let mut parts: BTreeMap<Role, Resources> = BTreeMap::new();
-        let first = resources.iter().next().and_then(|resource| resource.allocation_role());
-        if let Some(role) = first {
-            if resources.iter().all(|resource| resource.allocation_role() == Some(role)) {
-                return vec![(role.clone(), resources.unallocate())];
-            }
+        let first = resources
+            .iter()
+            .next()
+            .and_then(|resource| resource.allocation_role());
+        if let Some(role) = first
+            && resources
+                .iter()
+                .all(|resource| resource.allocation_role() == Some(role))
+        {
+            return vec![(role.clone(), resources.unallocate())];
         }
         for resource in resources {
             let role = match resource.allocation_role() {
@@ -450,118 +384,17 @@ impl Books {
             };
             *parts.entry(role).or_default() += resource.clone();
         }
-        parts.into_iter().map(|(role, part)| (role, part.unallocate())).collect()
+        parts
+            .into_iter()
+            .map(|(role, part)| (role, part.unallocate()))
+            .collect()
     }
 
     fn only_role(&self, framework: &FrameworkId) -> Role {
         let first = self.clients.of(framework).first().copied();
-        first.and_then(|client| self.clients.get(client)).map_or(Role::STAR, |member| member.role.clone())
-    }
-
-    /// Recomputes whether a client is offered anything.
-    fn refresh(&mut self, client: Client) {
-        let Some(member) = self.clients.get(client) else {
-            return;
-        };
-        let framework = self.frameworks.get(&member.framework);
-        let takes_part = member.subscribed
-            && !member.suppressed
-            && framework.is_some_and(|framework| framework.active);
-        // S11: whoever has not asked for revocable resources never sees one.
-        let revocable = framework.is_some_and(|framework| {
-            framework.capabilities.contains(&Capability::RevocableResources)
-        });
-        self.clients.set_active(client, [takes_part, takes_part && revocable]);
-    }
-
-    /// Whether the framework of this client has the capability.
-    pub fn can(&self, client: Client, capability: Capability) -> bool {
-        let member = self.clients.get(client);
-        let framework = member.and_then(|member| self.frameworks.get(&member.framework));
-        framework.is_some_and(|framework| framework.capabilities.contains(&capability))
-    }
-
-    /// The clients of a framework in these roles; of no roles, in all.
-    fn named(&self, framework: &FrameworkId, roles: &BTreeSet<String>) -> Vec<Client> {
-        let mut named = self.clients.of(framework);
-        if !roles.is_empty() {
-            named.retain(|client| {
-                let member = self.clients.get(*client);
-                member.is_some_and(|member| roles.contains(member.role.as_str()))
-            });
-        }
-        named
-    }
-
-    fn add_filter(&mut self, slot: u32, client: Client, refused: Resources, until: Instant) {
-        let Some(member) = self.clients.get_mut(client) else {
-            return;
-        };
-        let Some(agent) = self.agents[slot as usize].as_mut() else {
-            return;
-        };
-        if !member.subscribed {
-            return;
-        }
-        member.filtered.insert(slot);
-        let filters = agent.filters.entry(client).or_default();
-        let before = filters.first_end();
-        filters.add(refused, until);
-        let after = filters.first_end();
-        let serial = agent.serial;
-        if before != after {
-            before.map(|end| self.ends.remove(&(end, slot, serial, client)));
-            after.map(|end| self.ends.insert((end, slot, serial, client)));
-        }
-    }
-
-    fn drop_filters(&mut self, client: Client) {
-        let Some(member) = self.clients.get_mut(client) else {
-            return;
-        };
-        for slot in std::mem::take(&mut member.filtered) {
-            let Some(agent) = self.agents[slot as usize].as_mut() else {
-                continue;
-            };
-            let serial = agent.serial;
-            if let Some(filters) = agent.filters.remove(&client) {
-                self.forget_end(slot, serial, client, &filters);
-            }
-        }
-    }
-
-    fn forget_end(&mut self, slot: u32, serial: u64, client: Client, filters: &Filters) {
-        if let Some(end) = filters.first_end() {
-            self.ends.remove(&(end, slot, serial, client));
-        }
-    }
-
-    /// Lets go of the filters that have ended; their agents are looked at again by the run that begins now.
-    pub(super) fn expire(&mut self, now: Instant) {
-        while let Some(&(end, slot, serial, client)) = self.ends.first() {
-            if end > now {
-                return;
-            }
-            self.ends.pop_first();
-            let agent = self.agents[slot as usize].as_mut();
-            let Some(agent) = agent.filter(|agent| agent.serial == serial) else {
-                continue;
-            };
-            let Some(filters) = agent.filters.get_mut(&client) else {
-                continue;
-            };
-            filters.expire(now);
-            match filters.first_end() {
-                Some(end) => drop(self.ends.insert((end, slot, serial, client))),
-                None => {
-                    agent.filters.remove(&client);
-                    if let Some(member) = self.clients.get_mut(client) {
-                        member.filtered.remove(&slot);
-                    }
-                }
-            }
-            self.mark(slot, Mark::Run);
-        }
+        first
+            .and_then(|client| self.clients.get(client))
+            .map_or(Role::STAR, |member| member.role.clone())
     }
 
     fn count_totals(&mut self, slot: u32, add: bool) {
@@ -590,63 +423,15 @@ impl Books {
     }
 
     /// The agent in this slot, if it is still the one with this serial.
-    pub(super) fn agent_at(&mut self, slot: u32, serial: u64) -> Option<&mut Agent> {
+    fn agent_at(&mut self, slot: u32, serial: u64) -> Option<&mut Agent> {
         let agent = self.agents.get_mut(slot as usize)?.as_mut()?;
         (agent.serial == serial).then_some(agent)
     }
 
     /// The agent in this slot together with the clients.
-    pub(super) fn agent_in(&mut self, slot: u32) -> Option<(&mut Agent, &mut Clients)> {
+    fn agent_in(&mut self, slot: u32) -> Option<(&mut Agent, &mut Clients)> {
         let agent = self.agents.get_mut(slot as usize)?.as_mut()?;
         Some((agent, &mut self.clients))
-    }
-
-    /// Has the agent looked at by the next batch.
-    pub(super) fn look_again(&mut self, slot: u32) {
-        self.mark(slot, Mark::Batch);
-    }
-
-    fn mark(&mut self, slot: u32, mark: Mark) {
-        let Some(Some(agent)) = self.agents.get_mut(slot as usize) else {
-            return;
-        };
-        if agent.mark >= mark {
-            return;
-        }
-        agent.mark = mark;
-        match mark {
-            Mark::Unmarked => {}
-            Mark::Batch => self.marked[0].push(slot),
-            Mark::Run => self.marked[1].push(slot),
-        }
-    }
-
-    fn mark_everybody(&mut self) {
-        self.everybody = true;
-    }
-
-    /// Whether something has happened that a run should follow at once.
-    pub fn wants_run(&self) -> bool {
-        self.everybody || !self.marked[1].is_empty()
-    }
-
-    /// The agents that this run looks at, in order of their slots; they are marked no more.
-    pub(super) fn take_marked(&mut self, batch: bool) -> Vec<u32> {
-        let mut slots = std::mem::take(&mut self.marked[1]);
-        if std::mem::take(&mut self.everybody) {
-            slots = self.by_id.values().copied().collect();
-            self.marked[0].clear();
-        } else if batch {
-            slots.append(&mut self.marked[0]);
-        }
-        slots.sort_unstable();
-        slots.dedup();
-        for slot in &slots {
-            if let Some(Some(agent)) = self.agents.get_mut(*slot as usize) {
-                agent.mark = Mark::Unmarked;
-            }
-        }
-        slots
     }
 
     /// All agents.

@@ -95,7 +95,9 @@ impl Clients {
 
     /// All clients with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Client, &Member)> {
-        (0..).zip(&self.members).filter_map(|(client, member)| Some((client, member.as_ref()?)))
+        (0..)
+            .zip(&self.members)
+            .filter_map(|(client, member)| Some((client, member.as_ref()?)))
     }
 
     /// How many take part in this pool.
@@ -216,10 +218,10 @@ impl Clients {
     }
 
     fn touch(&mut self, client: Client) {
-        if let Some(Some(member)) = self.members.get_mut(client as usize) {
-            if !std::mem::replace(&mut member.dirty, true) {
-                self.dirty.push(client);
-            }
+        if let Some(Some(member)) = self.members.get_mut(client as usize)
+            && !std::mem::replace(&mut member.dirty, true)
+        {
+            self.dirty.push(client);
         }
     }
 }
@@ -294,7 +296,11 @@ mod tests {
         let mut clients = Clients::default();
         let client = clients.admit(&framework("f"), &Role::STAR);
         clients.set_active(client, [true, false]);
-        assert_eq!(told(&mut clients).len(), 2, "joined, and active in one pool");
+        assert_eq!(
+            told(&mut clients).len(),
+            2,
+            "joined, and active in one pool"
+        );
         clients.presume(pool, client, &cpus(4));
         clients.hold(pool, client, &cpus(4));
         assert_eq!(told(&mut clients), [], "its advice was followed");

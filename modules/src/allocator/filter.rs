@@ -28,10 +28,15 @@ impl Filters {
         if self.0.iter().any(covered) {
             return;
         }
-        self.0.retain(|old| old.until > until || !refused.contains(&old.refused));
+        self.0
+            .retain(|old| old.until > until || !refused.contains(&old.refused));
         self.0.push(Filter { refused, until });
         if self.0.len() > FILTERS_MAX {
-            let first = self.0.iter().enumerate().min_by_key(|(_, filter)| filter.until);
+            let first = self
+                .0
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, filter)| filter.until);
             if let Some((first, _)) = first {
                 self.0.remove(first);
             }
@@ -87,7 +92,11 @@ mod tests {
             ("cpus:1;ports:[1-2]", 0, false),
             ("cpus:1", 5, false),
         ] {
-            assert_eq!(filters.hide(&resources(offered), at(now)), hidden, "{offered} at {now}");
+            assert_eq!(
+                filters.hide(&resources(offered), at(now)),
+                hidden,
+                "{offered} at {now}"
+            );
         }
     }
 

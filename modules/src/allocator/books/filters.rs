@@ -1,0 +1,148 @@
+//! The books' part on filters and marks: who refused what where, and which agents a run need look at.
+//!
+//! Pure, like all of the books. An agent is looked at again only after something about it has changed, so that the cost of a run
+//! follows the changes and not the size of the cluster.
+
+use module_api::sorter::Client;
+use resources::Resources;
+use runtime::Instant;
+
+use super::Books;
+use crate::allocator::filter::Filters;
+
+/// When an agent is next looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    Unmarked,
+    /// By the next batch.
+    Batch,
+    /// By the next run.
+    Run,
+}
+
+impl Books {
+    pub(super) fn add_filter(
+        &mut self,
+        slot: u32,
+        client: Client,
+        refused: Resources,
+        until: Instant,
+    ) {
+        let Some(member) = self.clients.get_mut(client) else {
+            return;
+        };
+        let Some(agent) = self.agents[slot as usize].as_mut() else {
+            return;
+        };
+        if !member.subscribed {
+            return;
+        }
+        member.filtered.insert(slot);
+        let filters = agent.filters.entry(client).or_default();
+        let before = filters.first_end();
+        filters.add(refused, until);
+        let after = filters.first_end();
+        let serial = agent.serial;
+        if before != after {
+            before.map(|end| self.ends.remove(&(end, slot, serial, client)));
+            after.map(|end| self.ends.insert((end, slot, serial, client)));
+        }
+    }
+
+    pub(super) fn drop_filters(&mut self, client: Client) {
+        let Some(member) = self.clients.get_mut(client) else {
+            return;
+        };
+        for slot in std::mem::take(&mut member.filtered) {
+            let Some(agent) = self.agents[slot as usize].as_mut() else {
+                continue;
+            };
+            let serial = agent.serial;
+            if let Some(filters) = agent.filters.remove(&client) {
+                self.forget_end(slot, serial, client, &filters);
+            }
+        }
+    }
+
+    pub(super) fn forget_end(&mut self, slot: u32, serial: u64, client: Client, filters: &Filters) {
+        if let Some(end) = filters.first_end() {
+            self.ends.remove(&(end, slot, serial, client));
+        }
+    }
+
+    /// Lets go of the filters that have ended; their agents are looked at again by the run that begins now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(&(end, slot, serial, client)) = self.ends.first() {
+            if end > now {
+                return;
+            }
+            self.ends.pop_first();
+            let agent = self.agents[slot as usize].as_mut();
+            let Some(agent) = agent.filter(|agent| agent.serial == serial) else {
+                continue;
+            };
+            let Some(filters) = agent.filters.get_mut(&client) else {
+                continue;
+            };
+            filters.expire(now);
+            match filters.first_end() {
+                Some(end) => drop(self.ends.insert((end, slot, serial, client))),
+                None => {
+                    agent.filters.remove(&client);
+                    if let Some(member) = self.clients.get_mut(client) {
+                        member.filtered.remove(&slot);
+                    }
+                }
+            }
+            self.mark(slot, Mark::Run);
+        }
+    }
+
+    /// Has the agent looked at by the next batch.
+    pub(super) fn look_again(&mut self, slot: u32) {
+        self.mark(slot, Mark::Batch);
+    }
+
+    pub(super) fn mark(&mut self, slot: u32, mark: Mark) {
+        let Some(Some(agent)) = self.agents.get_mut(slot as usize) else {
+            return;
+        };
+        if agent.mark >= mark {
+            return;
+        }
+        agent.mark = mark;
+        match mark {
+            Mark::Unmarked => {}
+            Mark::Batch => self.marked[0].push(slot),
+            Mark::Run => self.marked[1].push(slot),
+        }
+    }
+
+    pub(super) fn mark_everybody(&mut self) {
+        self.everybody = true;
+    }
+
+    /// Whether something has happened that a run should follow at once.
+    pub fn wants_run(&self) -> bool {
+        self.everybody || !self.marked[1].is_empty()
+    }
+
+    /// The agents that this run looks at, in order of their slots; they are marked no more.
+    pub(super) fn take_marked(&mut self, batch: bool) -> Vec<u32> {
+        let mut slots = std::mem::take(&mut self.marked[1]);
+        if std::mem::take(&mut self.everybody) {
+            slots = self.by_id.values().copied().collect();
+            self.marked[0].clear();
+        } else if batch {
+            slots.append(&mut self.marked[0]);
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in &slots {
+            if let Some(Some(agent)) = self.agents.get_mut(*slot as usize) {
+                agent.mark = Mark::Unmarked;
+            }
+        }
+        slots
+    }
+}

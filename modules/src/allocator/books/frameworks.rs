@@ -1,0 +1,145 @@
+//! The books' part on frameworks: who takes part, in which roles, and what they do not want for the present.
+//!
+//! Pure, like all of the books. A framework that has left a role stays as its client until all that it holds there is recovered.
+
+use std::collections::BTreeSet;
+
+use module_api::allocator::{
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Revived, Suppressed,
+};
+use module_api::sorter::Client;
+use protocol::{Capability, FrameworkId};
+use resources::Role;
+
+use super::{Books, Framework};
+
+impl Books {
+    /// A framework may be offered to, or its info has changed.
+    pub fn framework_added(&mut self, added: FrameworkAdded) {
+        let FrameworkAdded {
+            framework_id: id,
+            info,
+            suppressed_roles,
+            active,
+        } = added;
+        let framework = Framework {
+            active,
+            capabilities: info.capabilities,
+        };
+        self.frameworks.insert(id.clone(), framework);
+        let sound = |text: &String| {
+            Role::new(text)
+                .inspect_err(|error| tracing::warn!(%error, "passed over"))
+                .ok()
+        };
+        let roles: BTreeSet<Role> = info.roles.iter().filter_map(sound).collect();
+        for role in &roles {
+            self.clients.admit(&id, role);
+        }
+        for client in self.clients.of(&id) {
+            let Some(member) = self.clients.get_mut(client) else {
+                continue;
+            };
+            let subscribed = roles.contains(&member.role);
+            let suppressed = suppressed_roles.contains(member.role.as_str());
+            let unsuppressed = member.suppressed && !suppressed;
+            (member.subscribed, member.suppressed) = (subscribed, suppressed);
+            if !subscribed || unsuppressed || !active {
+                self.drop_filters(client);
+            }
+            self.refresh(client);
+            self.clients.release(client);
+        }
+        self.mark_everybody();
+    }
+
+    /// A framework is no more. What it still holds counts until it is recovered or its agent removed.
+    pub fn framework_removed(&mut self, removed: &FrameworkRemoved) {
+        self.frameworks.remove(&removed.framework_id);
+        for client in self.clients.of(&removed.framework_id) {
+            if let Some(member) = self.clients.get_mut(client) {
+                member.subscribed = false;
+            }
+            self.drop_filters(client);
+            self.refresh(client);
+            self.clients.release(client);
+        }
+    }
+
+    /// A framework is offered to, or not for the present.
+    pub fn framework_activity(&mut self, activity: &FrameworkActivity) {
+        let Some(framework) = self.frameworks.get_mut(&activity.framework_id) else {
+            return;
+        };
+        framework.active = activity.active;
+        for client in self.clients.of(&activity.framework_id) {
+            if !activity.active {
+                self.drop_filters(client);
+            }
+            self.refresh(client);
+        }
+        if activity.active {
+            self.mark_everybody();
+        }
+    }
+
+    /// A framework wants nothing in these roles.
+    pub fn suppressed(&mut self, suppressed: &Suppressed) {
+        for client in self.named(&suppressed.framework_id, &suppressed.roles) {
+            if let Some(member) = self.clients.get_mut(client) {
+                member.suppressed = true;
+            }
+            self.refresh(client);
+        }
+    }
+
+    /// A framework wants offers in these roles again, its filters there forgotten.
+    pub fn revived(&mut self, revived: &Revived) {
+        for client in self.named(&revived.framework_id, &revived.roles) {
+            if let Some(member) = self.clients.get_mut(client) {
+                member.suppressed = false;
+            }
+            self.drop_filters(client);
+            self.refresh(client);
+        }
+        self.mark_everybody();
+    }
+
+    /// Recomputes whether a client is offered anything.
+    fn refresh(&mut self, client: Client) {
+        let Some(member) = self.clients.get(client) else {
+            return;
+        };
+        let framework = self.frameworks.get(&member.framework);
+        let takes_part = member.subscribed
+            && !member.suppressed
+            && framework.is_some_and(|framework| framework.active);
+        // S11: whoever has not asked for revocable resources never sees one.
+        let revocable = framework.is_some_and(|framework| {
+            framework
+                .capabilities
+                .contains(&Capability::RevocableResources)
+        });
+        self.clients
+            .set_active(client, [takes_part, takes_part && revocable]);
+    }
+
+    /// Whether the framework of this client has the capability.
+    pub fn can(&self, client: Client, capability: Capability) -> bool {
+        let member = self.clients.get(client);
+        let framework = member.and_then(|member| self.frameworks.get(&member.framework));
+        framework.is_some_and(|framework| framework.capabilities.contains(&capability))
+    }
+
+    /// The clients of a framework in these roles; of no roles, in all.
+    fn named(&self, framework: &FrameworkId, roles: &BTreeSet<String>) -> Vec<Client> {
+        let mut named = self.clients.of(framework);
+        if !roles.is_empty() {
+            named.retain(|client| {
+                let member = self.clients.get(*client);
+                member.is_some_and(|member| roles.contains(member.role.as_str()))
+            });
+        }
+        named
+    }
+}

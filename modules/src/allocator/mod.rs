@@ -1,0 +1,331 @@
+//! Allocator: keeps the books of who holds what, and grants what is free by its sorter's advice (DESIGN 6, SPEC 4).
+//!
+//! Hears the master's facts and the sorter's advice. Remembers the [`Books`] since the last `Begin`; restarted, it waits for the next one
+//! and for the master to tell everything anew. Runs follow what happened, not only the clock: what becomes free is offered at once, what
+//! was refused for no time at all waits for the batch that comes every allocation interval. Never asks the master, and never grants what
+//! the books do not have, whatever the sorter says.
+
+mod books;
+mod clients;
+mod filter;
+
+pub use books::{Agent, Asked, Booked, Books, Refusal, Side};
+pub use clients::{Clients, Member};
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, FrameworkActivity,
+    FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, Withdrawn,
+};
+use module_api::sorter::{Advice, Client, Pool};
+use module_api::{ModuleError, SorterRef};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use resources::Quantities;
+use runtime::Instant;
+use runtime::prelude::*;
+
+/// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
+const RUN_GAP: Duration = Duration::from_millis(2);
+/// Slates in one stage of a run after which what is still refused waits for the next batch.
+const ROUNDS_MAX: u8 = 4;
+
+/// The run under way.
+struct Run {
+    /// Every agent it looks at, in its order.
+    slots: Vec<u32>,
+    batch: bool,
+    stage: Stage,
+    /// Stages still to come, the next one last.
+    pools: Vec<Pool>,
+}
+
+/// One stage of a run: one pool, in a few rounds.
+struct Stage {
+    pool: Pool,
+    round: u8,
+    slots: Vec<u32>,
+    barred: BTreeSet<(u32, Client)>,
+}
+
+impl Stage {
+    fn new(pool: Pool, slots: Vec<u32>) -> Self {
+        Self {
+            pool,
+            round: 0,
+            slots,
+            barred: BTreeSet::new(),
+        }
+    }
+}
+
+/// The actor around the books.
+pub struct Allocator {
+    books: Books,
+    sorter: SorterRef,
+    rng: SmallRng,
+    /// Set by `Begin`; before it nothing is heard.
+    master: Option<ActorRef>,
+    run: Option<Run>,
+    /// A run is to begin shortly.
+    planned: bool,
+    /// No run but a batch begins before this.
+    rest_until: Instant,
+    /// The next batch, or whether it came while a run was under way.
+    batch: Option<SpawnHandle>,
+    batch_due: bool,
+}
+
+impl Allocator {
+    /// An allocator that takes advice of `sorter`, offers nothing below all of `sets_min`, and shuffles by `rng`.
+    pub fn new(sorter: SorterRef, sets_min: Option<Vec<Quantities>>, rng: SmallRng) -> Self {
+        let mut books = Books::default();
+        if let Some(sets_min) = sets_min {
+            books.sets_min = sets_min;
+        }
+        Self {
+            books,
+            sorter,
+            rng,
+            master: None,
+            run: None,
+            planned: false,
+            rest_until: Instant::default(),
+            batch: None,
+            batch_due: false,
+        }
+    }
+
+    /// Plans a run if something has happened that one should follow.
+    fn heed(&mut self, ctx: &mut Context<Self>) {
+        if self.planned || self.run.is_some() || !self.books.wants_run() {
+            return;
+        }
+        self.planned = true;
+        let begin = |this: &mut Self, ctx: &mut Context<Self>| {
+            this.planned = false;
+            this.begin_run(false, ctx);
+        };
+        let rest = self.rest_until - ctx.clock().now();
+        if rest.is_zero() {
+            // After whatever is in the mailbox already, so that it is served together.
+            ctx.then(std::future::ready(()), move |this, (), ctx| {
+                begin(this, ctx)
+            });
+        } else {
+            ctx.after(rest, begin);
+        }
+    }
+
+    fn plan_batch(&mut self, ctx: &mut Context<Self>) {
+        let interval = self.books.interval;
+        let batch = ctx.after(interval, |this, ctx| this.begin_run(true, ctx));
+        if let Some(earlier) = self.batch.replace(batch) {
+            ctx.cancel(earlier);
+        }
+    }
+
+    fn begin_run(&mut self, batch: bool, ctx: &mut Context<Self>) {
+        if self.run.is_some() {
+            self.batch_due |= batch;
+            return;
+        }
+        let now = ctx.clock().now();
+        self.rest_until = now + RUN_GAP;
+        let mut slots = self.books.candidates(now, batch);
+        slots.shuffle(&mut self.rng);
+        self.run = Some(Run {
+            batch,
+            stage: Stage::new(Pool::Regular, slots.clone()),
+            pools: vec![Pool::Revocable],
+            slots,
+        });
+        self.go_on(ctx);
+    }
+
+    /// Asks the sorter about the next slate, or ends the run if there is none.
+    fn go_on(&mut self, ctx: &mut Context<Self>) {
+        while let Some(run) = &mut self.run {
+            let now = ctx.clock().now();
+            let Stage {
+                pool,
+                slots,
+                barred,
+                ..
+            } = &run.stage;
+            if let Some((slate, asked)) = self.books.slate(*pool, slots, barred, now) {
+                let sorter = self.sorter.clone();
+                let advice = async move { sorter.advice(slate).await };
+                ctx.then(advice, move |this, advice, ctx| {
+                    this.hear(asked, advice, ctx)
+                });
+                return;
+            }
+            self.next_stage(ctx);
+        }
+    }
+
+    fn next_stage(&mut self, ctx: &mut Context<Self>) {
+        let Some(run) = &mut self.run else {
+            return;
+        };
+        match run.pools.pop() {
+            Some(pool) => run.stage = Stage::new(pool, run.slots.clone()),
+            None => self.end_run(ctx),
+        }
+    }
+
+    fn end_run(&mut self, ctx: &mut Context<Self>) {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        if std::mem::take(&mut self.batch_due) {
+            self.begin_run(true, ctx);
+            return;
+        }
+        if run.batch {
+            self.plan_batch(ctx);
+        }
+        self.heed(ctx);
+    }
+
+    fn hear(
+        &mut self,
+        asked: Asked,
+        advice: Result<Vec<Advice>, ModuleError>,
+        ctx: &mut Context<Self>,
+    ) {
+        if !self.books.is_current(&asked) {
+            return; // The books were begun anew meanwhile.
+        }
+        let Some(run) = &mut self.run else {
+            return;
+        };
+        let advice = match advice {
+            Ok(advice) => advice,
+            Err(error) => {
+                tracing::warn!(%error, "no advice: these agents wait for the next batch");
+                self.books.begin_epoch();
+                self.books.postpone(&run.slots);
+                return self.end_run(ctx);
+            }
+        };
+        let booked = self.books.book(asked, &advice, ctx.clock().now());
+        for (refusal, count) in &booked.refusals {
+            tracing::warn!(%refusal, count, "advice of the sorter was not followed");
+        }
+        let stage = &mut run.stage;
+        stage.round += 1;
+        let over = booked.again.is_empty() || stage.round == ROUNDS_MAX;
+        if over {
+            self.books.postpone(&booked.again);
+        } else {
+            stage.slots = booked.again.clone();
+            stage.barred.extend(booked.barred.iter().copied());
+        }
+        self.tell_grants(booked);
+        if over {
+            self.next_stage(ctx);
+        }
+        self.go_on(ctx);
+    }
+
+    /// Tells the master. What cannot be told is taken back, or it would be held for ever.
+    fn tell_grants(&mut self, booked: Booked) {
+        if booked.grants.is_empty() {
+            return;
+        }
+        let grants = booked
+            .grants
+            .iter()
+            .map(|(_, grant)| grant.clone())
+            .collect();
+        let told = self
+            .master
+            .as_ref()
+            .map(|master| master.tell(Granted { grants }));
+        if let Some(Err(error)) = told {
+            tracing::warn!(%error, "the master cannot be told of grants: they are taken back");
+            for (client, grant) in &booked.grants {
+                self.books
+                    .take_back(&grant.agent_id, *client, &grant.resources);
+            }
+        }
+    }
+
+    fn tell_withdrawn(&self, withdrawn: Withdrawn) {
+        let told = self.master.as_ref().map(|master| master.tell(withdrawn));
+        if let Some(Err(error)) = told {
+            tracing::warn!(%error, "the master cannot be told what is wanted back");
+        }
+    }
+}
+
+impl Actor for Allocator {
+    type Context = Context<Self>;
+}
+
+impl Process for Allocator {
+    fn hears(ears: &mut Ears<Self>) {
+        let roles = &[Role::Master];
+        ears.hear::<Begin>(roles);
+        ears.hear::<AgentAdded>(roles);
+        ears.hear::<AgentRemoved>(roles);
+        ears.hear::<AgentActivity>(roles);
+        ears.hear::<AgentOversubscribed>(roles);
+        ears.hear::<FrameworkAdded>(roles);
+        ears.hear::<FrameworkRemoved>(roles);
+        ears.hear::<FrameworkActivity>(roles);
+        ears.hear::<Recovered>(roles);
+        ears.hear::<Suppressed>(roles);
+        ears.hear::<Revived>(roles);
+    }
+}
+
+impl Handler<Begin> for Allocator {
+    type Result = ();
+
+    fn handle(&mut self, begin: Begin, ctx: &mut Context<Self>) {
+        self.books.begin(&begin);
+        self.master = Some(ctx.node().refer(begin.master));
+        self.run = None;
+        self.batch_due = false;
+        self.plan_batch(ctx);
+    }
+}
+
+/// Facts that change the books and nothing else; what follows from them is decided once for all.
+macro_rules! hear {
+    ($($fact:ty => |$books:ident, $heard:ident, $now:ident| $act:expr;)*) => {$(
+        impl Handler<$fact> for Allocator {
+            type Result = ();
+
+            fn handle(&mut self, $heard: $fact, ctx: &mut Context<Self>) {
+                if self.master.is_none() {
+                    return; // Not begun: the master will tell it all again.
+                }
+                let ($books, $now) = (&mut self.books, ctx.clock().now());
+                let withdrawn: Option<Withdrawn> = $act;
+                if let Some(withdrawn) = withdrawn {
+                    self.tell_withdrawn(withdrawn);
+                }
+                self.heed(ctx);
+            }
+        }
+    )*};
+}
+
+hear! {
+    AgentAdded => |books, added, _now| { books.agent_added(added); None };
+    AgentRemoved => |books, removed, _now| { books.agent_removed(&removed); None };
+    AgentActivity => |books, activity, _now| { books.agent_activity(&activity); None };
+    AgentOversubscribed => |books, lent, _now| books.agent_oversubscribed(lent);
+    FrameworkAdded => |books, added, _now| { books.framework_added(added); None };
+    FrameworkRemoved => |books, removed, _now| { books.framework_removed(&removed); None };
+    FrameworkActivity => |books, activity, _now| { books.framework_activity(&activity); None };
+    Recovered => |books, recovered, now| { books.recovered(&recovered, now); None };
+    Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };
+    Revived => |books, revived, _now| { books.revived(&revived); None };
+}

@@ -1,0 +1,23 @@
+//! The QoS controller that never corrects: regular tasks have no protection (S28).
+
+use protocol::{QosCorrection, ResourceUsage};
+
+use super::QosPolicy;
+
+/// Never answers. The default.
+#[derive(Clone, Copy, Debug)]
+pub struct Noop;
+
+impl QosPolicy for Noop {
+    fn is_alarmed(&mut self) -> bool {
+        false
+    }
+
+    fn corrections(&self, _: &ResourceUsage) -> Vec<QosCorrection> {
+        Vec::new()
+    }
+
+    fn has_corrections(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,78 @@
+//! The estimator that lends a constant amount, whatever is used (S21, S37).
+
+use module_api::{ModuleError, Parameters};
+use protocol::ResourceUsage;
+use resources::{Resources, Revocable};
+
+use super::EstimatorPolicy;
+
+const KEY: &str = "resources";
+
+/// Lends always the same in all; asked what it lends beyond that, it answers with the rest.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    total: Resources,
+}
+
+impl Fixed {
+    /// Reads the parameter `resources`, which must be there.
+    pub fn from_parameters(given: &Parameters) -> Result<Self, ModuleError> {
+        given.only(&[KEY])?;
+        given.required(
+            KEY,
+            "resources such as `cpus:14`, unreserved and not empty",
+            Self::parse,
+        )
+    }
+
+    /// Lends these resources; all of them become revocable. None if the text is no such list.
+    pub fn parse(text: &str) -> Option<Self> {
+        let regular = Resources::parse(text).ok()?;
+        let plain = regular.iter().all(|resource| !resource.is_reserved());
+        let total = regular.to_revocable(Revocable::Throttleable).ok()?;
+        (plain && !total.is_empty()).then_some(Self { total })
+    }
+
+    /// All that is lent.
+    pub fn total(&self) -> &Resources {
+        &self.total
+    }
+}
+
+impl EstimatorPolicy for Fixed {
+    fn estimate(&self, usage: &ResourceUsage) -> Resources {
+        self.total.saturating_sub(&usage.allocated_revocable())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S21: missing or unreadable `resources` fail the module's creation.
+    #[test]
+    fn without_resources_it_cannot_read_there_is_no_fixed_estimator() {
+        for text in ["", "cpus", "cpus:-1", "cpus(ads):4"] {
+            let given = Parameters::none("fixed").with("resources", text);
+            let error = Fixed::from_parameters(&given).unwrap_err();
+            assert!(
+                error.to_string().contains("parameter `resources` is `"),
+                "{error}"
+            );
+        }
+        let error = Fixed::from_parameters(&Parameters::none("fixed")).unwrap_err();
+        assert!(
+            error.to_string().contains("`resources` is missing"),
+            "{error}"
+        );
+        let given = Parameters::none("fixed").with("resources", "cpus:14");
+        let fixed = Fixed::from_parameters(&given).unwrap();
+        assert!(
+            fixed
+                .total
+                .iter()
+                .all(|resource| resource.is_throttleable())
+        );
+        assert!(Fixed::from_parameters(&given.with("resource", "cpus:1")).is_err());
+    }
+}

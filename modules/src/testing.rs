@@ -1,0 +1,92 @@
+//! What the tests of this crate share: a monitor that says what it is told to, and usage in one line.
+
+use module_api::{CurrentUsage, UsageUnavailable};
+use protocol::{ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceUsage};
+use resources::{Resources, Revocable};
+use runtime::prelude::*;
+
+/// Answers with the usage it was last given, or with an error if there is none.
+pub struct Monitor(Option<ResourceUsage>);
+
+/// From now on this is the usage.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Now(pub ResourceUsage);
+
+impl Monitor {
+    pub fn of(usage: ResourceUsage) -> Self {
+        Self(Some(usage))
+    }
+
+    pub fn broken() -> Self {
+        Self(None)
+    }
+}
+
+impl Actor for Monitor {
+    type Context = Context<Self>;
+}
+
+impl Process for Monitor {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<CurrentUsage>();
+    }
+}
+
+impl Handler<CurrentUsage> for Monitor {
+    type Result = Result<ResourceUsage, UsageUnavailable>;
+
+    fn handle(&mut self, _: CurrentUsage, _: &mut Context<Self>) -> Self::Result {
+        self.0.clone().ok_or_else(|| UsageUnavailable {
+            reason: "the meter is broken".to_owned(),
+        })
+    }
+}
+
+impl Handler<Now> for Monitor {
+    type Result = ();
+
+    fn handle(&mut self, Now(usage): Now, _: &mut Context<Self>) {
+        self.0 = Some(usage);
+    }
+}
+
+/// Executors as `name:resources`, separated by blanks; a `*` after a resource's name makes it revocable.
+pub fn usage(line: &str) -> ResourceUsage {
+    let mut usage = ResourceUsage::default();
+    for word in line.split_whitespace() {
+        let (name, text) = word.split_once(':').unwrap();
+        usage.executors.push(ExecutorUsage {
+            framework_id: FrameworkId::new("framework").unwrap(),
+            executor_id: ExecutorId::new(name).unwrap(),
+            container_id: ContainerId::new(format!("container-{name}")).unwrap(),
+            allocated: marked(text),
+            tasks: Vec::new(),
+            statistics: None,
+        });
+    }
+    usage
+}
+
+/// Resources, those with a `*` after their name revocable.
+pub fn marked(text: &str) -> Resources {
+    let (lent, regular): (Vec<_>, Vec<_>) = text.split(';').partition(|one| one.contains("*:"));
+    let lent = Resources::parse(&lent.join(";").replace("*:", ":")).unwrap();
+    let regular = Resources::parse(&regular.join(";")).unwrap();
+    regular + lent.to_revocable(Revocable::Throttleable).unwrap()
+}
+
+pub fn executor<'a>(usage: &'a ResourceUsage, name: &str) -> &'a ExecutorUsage {
+    let mut executors = usage.executors.iter();
+    executors
+        .find(|executor| executor.executor_id.as_str() == name)
+        .unwrap()
+}
+
+/// The names of the executors to be killed.
+pub fn killed(corrections: &[QosCorrection]) -> Vec<&str> {
+    let names = corrections
+        .iter()
+        .map(|QosCorrection::Kill { executor_id, .. }| executor_id.as_str());
+    names.collect()
+}
