@@ -311,10 +311,10 @@ impl Books {
             return;
         };
         let parts = [held.non_revocable(), held.revocable()];
-        if !agent.holders.contains_key(&client) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.places += 1;
-            }
+        if !agent.holders.contains_key(&client)
+            && let Some(member) = self.clients.get_mut(client)
+        {
+            member.places += 1;
         }
         let holding = agent.holders.entry(client).or_default();
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
@@ -370,13 +370,12 @@ impl Books {
             .iter()
             .next()
             .and_then(|resource| resource.allocation_role());
-        if let Some(role) = first {
-            if resources
+        if let Some(role) = first
+            && resources
                 .iter()
                 .all(|resource| resource.allocation_role() == Some(role))
-            {
-                return vec![(role.clone(), resources.unallocate())];
-            }
+        {
+            return vec![(role.clone(), resources.unallocate())];
         }
         for resource in resources {
             let role = match resource.allocation_role() {

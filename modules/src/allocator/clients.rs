@@ -218,10 +218,10 @@ impl Clients {
     }
 
     fn touch(&mut self, client: Client) {
-        if let Some(Some(member)) = self.members.get_mut(client as usize) {
-            if !std::mem::replace(&mut member.dirty, true) {
-                self.dirty.push(client);
-            }
+        if let Some(Some(member)) = self.members.get_mut(client as usize)
+            && !std::mem::replace(&mut member.dirty, true)
+        {
+            self.dirty.push(client);
         }
     }
 }
