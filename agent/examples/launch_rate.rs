@@ -25,11 +25,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async move {
         let clock = Clock::real();
-        let begun = clock.now();
-        for _ in 0..tasks {
-            std::process::Command::new("/bin/true").status()?;
-        }
-        let bare = tasks as f64 / (clock.now() - begun).as_secs_f64();
         let work_dir = tempfile::tempdir()?;
         let network = Network::new();
         let node = |name: &str, role, accepts: &[Role]| {
@@ -97,6 +92,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         eventually(&node, 300, "all finished", finished).await;
         let rate = tasks as f64 / (clock.now() - begun).as_secs_f64();
+        let spent = cpu(tasks + waits.len());
+        let begun = clock.now();
+        for _ in 0..tasks {
+            std::process::Command::new("/bin/true").status()?;
+        }
+        let bare = tasks as f64 / (clock.now() - begun).as_secs_f64();
         println!("bare fork, exec and reap  {bare:8.0} a second");
         println!(
             "tasks                     {rate:8.0} a second, {:.2} of that",
@@ -106,21 +107,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "RunTasks to RUNNING       {:8.2} ms at the median, {:.2} ms at the 95th",
             waits[50], waits[95]
         );
-        println!("own CPU                   {}", own_cpu(tasks + waits.len()));
+        println!("CPU                       {spent}");
         drop(agent);
         Ok(())
     })
 }
 
-/// What this process, that is agent and master, has used for each task.
-fn own_cpu(tasks: usize) -> String {
-    let own = meros_agent::procfs::processes().unwrap_or_default();
-    let own = own
-        .into_iter()
-        .find(|process| process.pid == std::process::id() as i32);
-    let ticks = own.map_or(0, |process| process.user_ticks + process.system_ticks);
+/// What agent and master, which are this process, and the zygote with all that it started have used for each task.
+fn cpu(tasks: usize) -> String {
+    let own = std::process::id() as i32;
+    let all = meros_agent::procfs::processes().unwrap_or_default();
+    let spent = |wanted: &dyn Fn(&meros_agent::procfs::Process) -> bool| {
+        let ticks: u64 = all
+            .iter()
+            .filter(|process| wanted(process))
+            .map(|p| p.user_ticks + p.system_ticks)
+            .sum();
+        ticks as f64 * 1e3 / meros_agent::procfs::ticks_per_second() / tasks as f64
+    };
+    let (agent, zygote) = (
+        spent(&|process| process.pid == own),
+        spent(&|process| process.parent == own),
+    );
     format!(
-        "about {:.2} ms a task, with the bare loop's",
-        ticks as f64 * 10.0 / tasks as f64
+        "{agent:.2} ms a task in the agent and its listener, {zygote:.2} ms in zygote, executor and task"
     )
 }

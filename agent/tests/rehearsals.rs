@@ -1,4 +1,10 @@
 //! The agent's actors in virtual time: a master that listens, a launcher without processes, executors on simulated nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
 
 mod common;
 
