@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{Cluster, Running, eventually, meros, processes_with, signal, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, meros, signal, sleepers, stderr, stdout};
 
 #[test]
 fn killing_an_executor_fails_its_task_and_leaves_no_process() {
@@ -14,13 +14,11 @@ fn killing_an_executor_fails_its_task_and_leaves_no_process() {
         "-c",
         "setsid sleep 98711 & sleep 98711",
     ]));
-    let task = eventually("the task to run", || {
-        processes_with("sleep 98711").first().copied()
-    });
+    let task = eventually("the task to run", || sleepers(98711).first().copied());
     signal(executor_of(task), "KILL");
     assert!(!run.wait().success());
     eventually("its processes to be gone", || {
-        processes_with("sleep 98711").is_empty().then_some(())
+        sleepers(98711).is_empty().then_some(())
     });
     assert!(
         cluster.output(["run", "--", "true"]).status.success(),
@@ -58,11 +56,11 @@ fn killing_an_agent_leaves_no_task_process() {
         "setsid sleep 98712 & sleep 98712",
     ]));
     eventually("the task to run", || {
-        (processes_with("sleep 98712").len() >= 2).then_some(())
+        (sleepers(98712).len() >= 2).then_some(())
     });
     agent.signal("KILL");
     eventually("the task's processes to be gone", || {
-        processes_with("sleep 98712").is_empty().then_some(())
+        sleepers(98712).is_empty().then_some(())
     });
     assert!(
         cluster.is_running() && run.is_running(),

@@ -223,18 +223,17 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ids of the processes whose command line contains `mark`.
-pub fn processes_with(mark: &str) -> Vec<u32> {
+/// Ids of the processes that are `sleep SECONDS`; a test chooses a number of its own, so that it meets no other's.
+pub fn sleepers(seconds: u32) -> Vec<u32> {
+    let line = format!("sleep\0{seconds}\0");
     let entries = std::fs::read_dir("/proc")
         .expect("/proc can be read")
         .flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let bears_mark = |id: &u32| {
-        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.contains(mark) && *id != std::process::id()
-    };
-    ids.filter(bears_mark).collect()
+    ids.filter(|id| {
+        std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default() == line.as_bytes()
+    })
+    .collect()
 }
 
 /// Fetches a page over plain HTTP; returns status line and body.

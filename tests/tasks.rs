@@ -1,6 +1,6 @@
 //! Tasks from a command line to a finished process, and each way a process can end.
 
-use crate::support::{Cluster, eventually, processes_with, stderr, stdout};
+use crate::support::{Cluster, eventually, sleepers, stderr, stdout};
 
 #[test]
 fn a_command_runs_and_its_output_comes_back() {
@@ -111,7 +111,7 @@ fn a_grandchild_does_not_outlive_its_task() {
     let output = cluster.run_shell(&[], "setsid sleep 98701 & sleep 98701 & exit 0");
     assert!(output.status.success(), "{}", stderr(&output));
     eventually("the grandchildren to be gone", || {
-        processes_with("sleep 98701").is_empty().then_some(())
+        sleepers(98701).is_empty().then_some(())
     });
 }
 
@@ -128,7 +128,7 @@ fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
         "trap '' TERM; while :; do sleep 98702; done",
     ]));
     eventually("the task to run", || {
-        (!processes_with("sleep 98702").is_empty()).then_some(())
+        (!sleepers(98702).is_empty()).then_some(())
     });
     let tasks = stdout(&cluster.output(["tasks", "--json"]));
     let tasks: serde_json::Value = serde_json::from_str(&tasks).expect("tasks --json is JSON");
@@ -140,7 +140,7 @@ fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
     assert!(killed.status.success(), "{}", stderr(&killed));
     assert!(!run.wait().success());
     eventually("its processes to be gone", || {
-        processes_with("sleep 98702").is_empty().then_some(())
+        sleepers(98702).is_empty().then_some(())
     });
 }
 
@@ -172,6 +172,6 @@ fn logs_show_what_a_task_printed() {
     run.signal("TERM");
     run.wait();
     eventually("the task to be torn down with its framework", || {
-        processes_with("sleep 98703").is_empty().then_some(())
+        sleepers(98703).is_empty().then_some(())
     });
 }

@@ -24,7 +24,7 @@ impl Ids {
         }
     }
 
-    /// The next agent's (`<master>-S0`).
+    /// The next agent's, counted from zero.
     pub fn agent(&mut self) -> AgentId {
         self.agents += 1;
         self.master.agent(self.agents - 1)

@@ -1,3 +1,5 @@
+//! The stories of the state pages: keys, values and sums as Mesos' tools read them.
+
 use std::collections::BTreeSet;
 
 use module_api::AllocatorRef;

@@ -1,3 +1,5 @@
+//! The laws of the task books: held sums follow the tasks, and a terminal state is the last.
+
 use proptest::prelude::*;
 use protocol::{CommandInfo, Source, TaskInfo, TaskState, TaskStatus};
 use runtime::Timestamp;

@@ -1,3 +1,5 @@
+//! Each rule of validation, and the name of the field it finds wrong.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
+
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
 use resources::{Attributes, Resources};
 use runtime::Timestamp;
