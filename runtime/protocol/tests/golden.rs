@@ -4,6 +4,8 @@
 //! of each message and fails when they become others. `MEROS_WRITE_GOLDEN=1 cargo test -p meros-protocol --test golden` writes the
 //! file anew; its diff may only ever add lines, once there has been a release.
 
+#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
