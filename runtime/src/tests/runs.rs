@@ -50,7 +50,9 @@ impl Handler<Note> for Moody {
         match number {
             WAIT_AFTER => {
                 let pause = fut::wrap_future::<_, Self>(ctx.clock().sleep(SECOND));
-                ctx.wait(pause.map(|(), this, _| drop(this.write("waited".into()))));
+                ctx.wait(pause.map(|(), this, _| {
+                    this.write("waited".into());
+                }));
             }
             STOP_AFTER => ctx.stop(),
             _ => {}
