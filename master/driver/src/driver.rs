@@ -28,6 +28,8 @@ use crate::policy::{Heard, SeenUpdates, UPDATES_REMEMBERED, backoff};
 use crate::scheduler::Scheduler;
 use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
 
+mod reconcile;
+
 /// How long one master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a master may take to answer a subscription: it may have to reach its registry first.
@@ -271,48 +273,6 @@ impl<S: Scheduler> Driver<S> {
         self.announce
             .send_if_modified(|ended| ended.is_none() && ended.replace(how).is_none());
         ctx.stop();
-    }
-}
-
-// Asking how tasks are (W17).
-impl<S: Scheduler> Driver<S> {
-    fn reconcile_all(&mut self, ctx: &mut Context<Self>) {
-        let tasks = self.ledger.ask_all();
-        self.ask_about(&tasks, ctx);
-        // The master's own list: tasks that an earlier scheduler of this framework has launched.
-        self.send(ctx, |framework_id| ReconcileTasks {
-            framework_id,
-            tasks: Vec::new(),
-        });
-        self.ask_again_after(RECONCILE_RETRY, ctx);
-    }
-
-    fn ask_about(
-        &mut self,
-        tasks: &[(protocol::TaskId, Option<protocol::AgentId>)],
-        ctx: &mut Context<Self>,
-    ) {
-        for chunk in tasks.chunks(RECONCILE_CHUNK) {
-            self.send(ctx, |framework_id| ReconcileTasks {
-                framework_id,
-                tasks: chunk.to_vec(),
-            });
-        }
-    }
-
-    /// While there are tasks without an answer: ask again, each time after twice the wait. Ends with the interval's next round.
-    fn ask_again_after(&mut self, wait: Duration, ctx: &mut Context<Self>) {
-        if wait >= RECONCILE_EVERY || self.ledger.unanswered().is_empty() {
-            return;
-        }
-        let attempt = self.attempt;
-        ctx.after(wait, move |driver: &mut Self, ctx| {
-            if driver.attempt == attempt && matches!(driver.phase, Phase::Subscribed { .. }) {
-                let unanswered = driver.ledger.unanswered();
-                driver.ask_about(&unanswered, ctx);
-                driver.ask_again_after(wait * 2, ctx);
-            }
-        });
     }
 }
 
