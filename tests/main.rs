@@ -1,7 +1,12 @@
 //! Integration tests of the whole: real binaries, real sockets, real processes. One module a capability.
 
 mod commands;
+mod examples;
+mod failover;
 mod faults;
+mod offers;
+mod oversubscription;
 mod pages;
+mod puppet;
 mod support;
 mod tasks;
