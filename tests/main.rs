@@ -1,5 +1,11 @@
 //! Integration tests of the whole: real binaries, real sockets, real processes. One module a capability.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may end by a panic"
+)]
+
 mod commands;
 mod examples;
 mod failover;

@@ -83,11 +83,6 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Its process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Sends it a signal by name, for example `KILL`.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);

@@ -1,6 +1,6 @@
 //! Tasks from a command line to a finished process, and each way a process can end.
 
-use crate::support::{Cluster, eventually, sleepers, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, sleepers, stderr, stdout};
 
 #[test]
 fn a_command_runs_and_its_output_comes_back() {
@@ -118,7 +118,7 @@ fn a_grandchild_does_not_outlive_its_task() {
 #[test]
 fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
-    let mut run = crate::support::Running::start(&mut cluster.verb([
+    let mut run = Running::start(&mut cluster.verb([
         "run",
         "--name",
         "stubborn",
@@ -147,7 +147,7 @@ fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
 #[test]
 fn logs_show_what_a_task_printed() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
-    let mut run = crate::support::Running::start(&mut cluster.verb([
+    let mut run = Running::start(&mut cluster.verb([
         "run",
         "--",
         "sh",
@@ -174,4 +174,16 @@ fn logs_show_what_a_task_printed() {
     eventually("the task to be torn down with its framework", || {
         sleepers(98703).is_empty().then_some(())
     });
+}
+
+#[test]
+fn a_cluster_that_is_told_to_stop_ends_well_and_takes_its_tasks_with_it() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98704"]));
+    eventually("the task to run", || sleepers(98704).first().copied());
+    assert!(cluster.stop().success());
+    eventually("its process to be gone", || {
+        sleepers(98704).is_empty().then_some(())
+    });
+    drop(run);
 }

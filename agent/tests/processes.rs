@@ -1,4 +1,10 @@
 //! Real processes: a real zygote, real command executors and real tasks, with a master that only listens. Real time, bounded waits.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
 
 mod common;
 

@@ -18,8 +18,11 @@ use crate::{on_this_thread, out, table};
 /// Measure this machine and what Meros makes of it
 #[derive(Subcommand, Debug)]
 pub enum BenchArgs {
+    /// How fast tasks are launched and reaped
     Launch(launch::LaunchArgs),
+    /// How many messages actors exchange
     Messages(messages::MessagesArgs),
+    /// What an idle cluster costs
     Idle(idle::IdleArgs),
     /// Stands for agents that have nothing to do
     #[command(hide = true, name = "idle-agents")]

@@ -50,11 +50,15 @@ struct Cli {
 enum Verb {
     Master(Box<master::MasterArgs>),
     Agent(Box<agent::AgentArgs>),
-    Local(local::LocalArgs),
+    Local(Box<local::LocalArgs>),
     Run(run::RunArgs),
+    /// List the agents
     Agents(operator::ListArgs),
+    /// List the tasks, ended ones too
     Tasks(operator::ListArgs),
+    /// List the frameworks, ended ones too
     Frameworks(operator::ListArgs),
+    /// Show the whole cluster at a glance
     State(operator::ListArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
@@ -114,7 +118,7 @@ fn perform(cli: Cli) -> Outcome {
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),
-        Verb::Local(args) => local::run(args, signals),
+        Verb::Local(args) => local::run(*args, signals),
         Verb::Run(args) => on_this_thread(run::run(args, signals))?,
         Verb::Agents(args) => on_this_thread(operator::list::agents(args))?,
         Verb::Tasks(args) => on_this_thread(operator::list::tasks(args))?,

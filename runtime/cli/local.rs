@@ -58,7 +58,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Where everything is kept; made if missing.
     pub work_dir: PathBuf,
-    /// How many agents, at least one.
+    /// How many agents.
     pub agents: u16,
     /// The master's port, agent *i* has this and *i*; 0 takes any free ones.
     pub port: u16,

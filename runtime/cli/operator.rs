@@ -33,6 +33,7 @@ pub struct ClusterFlags {
     /// The master [default: the one of `meros local`]
     #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = flags::master_address)]
     pub master: Option<String>,
+    /// Its certificates.
     #[command(flatten)]
     pub certs: CertsFlag,
 }
@@ -41,6 +42,7 @@ pub struct ClusterFlags {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct ListArgs {
+    /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Print JSON

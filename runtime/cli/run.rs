@@ -9,7 +9,7 @@ mod progress;
 mod scheduler;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -162,9 +162,10 @@ impl Cluster {
 pub async fn run(args: RunArgs, signals: Signals) -> Outcome {
     let job = args.job()?;
     let framework = args.framework(&job)?;
-    let progress = Rc::new(RefCell::new(Progress::new(job.instances)));
-    let starting = Cluster::of(&args, &progress.borrow()).await;
-    let cluster = starting?;
+    let progress = Progress::new(job.instances);
+    let starting = signals.unless_stopped(Cluster::of(&args, &progress)).await;
+    let cluster = starting.map_err(Failure::code)??;
+    let progress = Rc::new(RefCell::new(progress));
     let outcome = on(&cluster, job, framework, &progress, &signals).await;
     let stopped = cluster.stop();
     if let Ok(progress) = Rc::try_unwrap(progress) {
@@ -362,12 +363,11 @@ impl Watch {
         }
         self.living -= 1;
         let had_run = task.running;
-        if let Some(task) = self.tasks.remove(&status.task_id)
-            && let Some(reading) = task.reading
-        {
-            reading.task_ended();
-            self.printing.push(reading);
-        }
+        let reading = self
+            .tasks
+            .remove(&status.task_id)
+            .and_then(|task| task.reading);
+        let mut last_words = None;
         match verdict {
             Verdict::Lives => {}
             Verdict::Again => self.waiting += 1,
@@ -384,11 +384,19 @@ impl Watch {
                 } else {
                     format!(": {}", status.message)
                 };
-                self.progress.borrow().say(&format!(
+                last_words = Some(format!(
                     "{} {}{reason}{message}",
                     status.task_id, status.state
                 ));
             }
+        }
+        match (reading, last_words) {
+            (Some(reading), last_words) => {
+                reading.task_ended(last_words);
+                self.printing.push(reading);
+            }
+            (None, Some(words)) => self.progress.borrow().say(&words),
+            (None, None) => {}
         }
     }
 
@@ -412,10 +420,13 @@ impl Watch {
                 .stage("waiting for room: what is free is too small");
             return Ok(());
         }
-        let offered: Vec<_> = self.too_small.values().take(3).cloned().collect();
-        let offered = match offered.is_empty() {
+        let offers: BTreeSet<_> = self.too_small.values().map(String::as_str).collect();
+        let offered = match offers.is_empty() {
             true => "nothing was offered".to_owned(),
-            false => format!("offered were {}", offered.join("; ")),
+            false => format!(
+                "offered were {}",
+                offers.into_iter().take(3).collect::<Vec<_>>().join("; ")
+            ),
         };
         Err(
             Failure::new(format!("{} fits no agent; {offered}", needs.brief()))

@@ -319,7 +319,6 @@ impl Containerizer {
             return;
         };
         self.counts.executors_terminated += 1;
-        self.speakers.retain(|_, container| container != id);
         let Some(container) = self.containers.get(id) else {
             return;
         };

@@ -1,6 +1,12 @@
 //! What the agent's tests share: a master that writes down what it hears, modules that say what they are told to, and a launcher
 //! without processes.
 #![allow(dead_code, reason = "each test target uses its own part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
 
 use std::collections::VecDeque;
 use std::path::Path;

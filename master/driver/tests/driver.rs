@@ -1,5 +1,10 @@
 //! The driver against a master that only writes down what it hears, in virtual time.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of it is tests, and a panic is how a test reports"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -332,7 +337,8 @@ fn an_update_that_comes_twice_is_delivered_once_and_acknowledged_twice() {
         let stage = Stage::new(network);
         stage.drive();
         stage.settle().await;
-        (take(&stage.told), take(&stage.asked));
+        take(&stage.told);
+        take(&stage.asked);
         stage.update(TaskState::Running, Some(1)).await;
         stage.update(TaskState::Running, Some(1)).await;
         stage.update(TaskState::Finished, Some(2)).await;
@@ -351,7 +357,8 @@ fn with_explicit_acknowledgement_nothing_is_acknowledged_before_the_scheduler_sa
         let stage = Stage::new(network);
         let driver = stage.drive_with(Acknowledgement::Explicit);
         stage.settle().await;
-        (take(&stage.told), take(&stage.asked));
+        take(&stage.told);
+        take(&stage.asked);
         stage.update(TaskState::Running, Some(1)).await;
         stage.update(TaskState::Running, Some(1)).await;
         assert_eq!(

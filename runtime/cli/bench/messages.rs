@@ -31,9 +31,6 @@ pub struct MessagesArgs {
     /// Rounds; the best one counts, since other work on the machine only ever slows
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Bytes of one remote message with all that is around it
-    #[arg(long, default_value_t = 104, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    frame: u32,
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -149,7 +146,6 @@ async fn tell_ours(actor: &Handle<Ours>, bursts: u64) -> Outcome {
 /// `meros bench messages`.
 pub fn run(args: MessagesArgs) -> Outcome {
     let load = Load {
-        frame: args.frame as usize,
         tells: args.tells,
         asks: args.asks,
         rounds: args.rounds,

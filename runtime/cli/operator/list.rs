@@ -32,6 +32,11 @@ fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]], nothing: imp
     }
 }
 
+/// Resources without whom they are allocated to, which is said beside them.
+fn plain(resources: &resources::Resources) -> String {
+    resources.unallocate().brief().to_string()
+}
+
 /// `meros agents`.
 pub async fn agents(args: ListArgs) -> Outcome {
     let view = view(&args).await?;
@@ -40,17 +45,13 @@ pub async fn agents(args: ListArgs) -> Outcome {
     }
     let row = |agent: &protocol::view::AgentView| {
         let state = if agent.active { "active" } else { "inactive" };
-        let lent = match agent.oversubscribed.is_empty() {
-            true => String::new(),
-            false => agent.oversubscribed.brief().to_string(),
-        };
         [
             agent.id.to_string(),
             format!("{}:{}", agent.info.hostname, agent.info.port),
             state.to_owned(),
-            agent.used.brief().to_string(),
-            agent.info.resources.brief().to_string(),
-            lent,
+            plain(&agent.used),
+            plain(&agent.info.resources),
+            plain(&agent.oversubscribed),
         ]
     };
     let rows: Vec<_> = view.agents.iter().map(row).collect();
@@ -93,7 +94,7 @@ pub async fn tasks(args: ListArgs) -> Outcome {
             task.id.to_string(),
             task.state.to_string(),
             host(task),
-            task.resources.brief().to_string(),
+            plain(&task.resources),
             framework.info.name.clone(),
             framework.id.to_string(),
         ]
@@ -136,7 +137,7 @@ pub async fn frameworks(args: ListArgs) -> Outcome {
             state.to_owned(),
             framework.tasks.len().to_string(),
             framework.completed_tasks.len().to_string(),
-            framework.used.brief().to_string(),
+            plain(&framework.used),
         ]
     };
     let rows: Vec<_> = all().map(row).collect();

@@ -70,11 +70,6 @@ impl Demand {
         self.waiting.len()
     }
 
-    /// How many instances have a place.
-    pub fn living(&self) -> usize {
-        self.living.len()
-    }
-
     /// As many tasks as this offer has room for; empty if none fits or none waits.
     pub fn place(&mut self, offer: &Offer) -> Vec<TaskInfo> {
         let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
@@ -205,7 +200,7 @@ mod tests {
         let tasks = demand.place(&offer("cpus:2;mem:100;ports:[1-2]"));
         let ids: Vec<_> = tasks.iter().map(|task| task.task_id.as_str()).collect();
         assert_eq!(ids, ["job.0", "job.1", "job.2"], "memory is scarce");
-        assert_eq!((demand.waiting(), demand.living()), (2, 3));
+        assert_eq!((demand.waiting(), demand.living.len()), (2, 3));
         assert!(demand.place(&offer("cpus:0.4;mem:1000")).is_empty());
         assert_eq!(demand.waiting(), 2);
     }

@@ -38,16 +38,22 @@ struct Inner {
     named: bool,
 }
 
+/// A task has ended, and this is to be said about it.
+#[derive(Debug)]
+struct Ended {
+    last_words: Option<String>,
+}
+
 /// A task whose output is being read.
 pub struct Reading {
-    ended: watch::Sender<bool>,
+    ended: watch::Sender<Option<Ended>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Reading {
-    /// The task has ended: what it wrote is all there.
-    pub fn task_ended(&self) {
-        self.ended.send_replace(true);
+    /// The task has ended: what it wrote is all there. `last_words` are said after it.
+    pub fn task_ended(&self, last_words: Option<String>) {
+        self.ended.send_replace(Some(Ended { last_words }));
     }
 
     /// Whether all that the task wrote has been printed.
@@ -88,17 +94,24 @@ impl Output {
 
     /// Begins to print what a task writes.
     pub fn read(&self, framework: FrameworkId, task: TaskId, agent: AgentId) -> Reading {
-        let (ended, is_ended) = watch::channel(false);
+        let (ended, is_ended) = watch::channel(None);
         let this = self.clone();
         let reading = async move {
             let Ok(_turn) = this.0.readers.acquire().await else {
                 return;
             };
-            if let Err(failure) = this.follow(framework, &task, &agent, is_ended).await {
+            if let Err(failure) = this
+                .follow(framework, &task, &agent, is_ended.clone())
+                .await
+            {
                 this.0
                     .progress
                     .borrow()
                     .say(&format!("the output of {task} is not shown: {failure}"));
+            }
+            let ended = is_ended.borrow();
+            if let Some(words) = ended.as_ref().and_then(|ended| ended.last_words.as_ref()) {
+                this.0.progress.borrow().say(words);
             }
         };
         Reading {
@@ -112,7 +125,7 @@ impl Output {
         framework: FrameworkId,
         task: &TaskId,
         agent: &AgentId,
-        ended: watch::Receiver<bool>,
+        ended: watch::Receiver<Option<Ended>>,
     ) -> Outcome {
         let agent = self.agent(agent).await?;
         let tail = |path| {
@@ -128,7 +141,7 @@ impl Output {
         let mut failures = 0;
         loop {
             // Looked at before reading: what was written before the end is read after it.
-            let last = *ended.borrow();
+            let last = ended.borrow().is_some();
             let read = match stdout
                 .read(self.operator(), |bytes| {
                     out.print(self, bytes, print::bytes)
@@ -159,7 +172,7 @@ impl Output {
             let _ = match last {
                 true => clock.timeout(LOOK_EVERY, std::future::pending()).await,
                 false => clock
-                    .timeout(LOOK_EVERY, ended.wait_for(|ended| *ended))
+                    .timeout(LOOK_EVERY, ended.wait_for(Option::is_some))
                     .await
                     .map(drop),
             }; // Late means: look again.
