@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{Cluster, Running, eventually, meros, signal, sleepers, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, signal, sleepers, stderr, stdout};
 
 #[test]
 fn killing_an_executor_fails_its_task_and_leaves_no_process() {
@@ -73,7 +73,7 @@ fn killing_an_agent_leaves_no_task_process() {
 #[test]
 fn two_agents_cannot_share_a_work_directory() {
     let (cluster, _agent) = separate_agent("cpus:1;mem:64");
-    let mut second = agent_command(&cluster, "cpus:1;mem:64");
+    let mut second = cluster.agent_command("separate", "cpus:1;mem:64");
     let output = second
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -91,29 +91,9 @@ fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
         return;
     };
     let cluster = Cluster::start(1, "cpus:2;mem:256");
-    let agent_directory = small.path().join("agent");
-    let port = crate::support::free_ports(1);
-    let mut command = meros([
-        "agent",
-        "--master",
-        &cluster.master,
-        "--resources",
-        "cpus(full):1;mem(full):64",
-        "--port",
-        &port.to_string(),
-    ]);
-    command
-        .arg("--work_dir")
-        .arg(&agent_directory)
-        .env("MEROS_CERTS", cluster.certs());
-    let _agent = Running::start(&mut command);
-    eventually("the agent to register", || {
-        (stdout(&cluster.output(["agents"]))
-            .matches("cpus(full)")
-            .count()
-            == 1)
-            .then_some(())
-    });
+    let directory = small.path().join("agent");
+    let directory = directory.to_str().expect("a plain path");
+    let _agent = cluster.agent(directory, "cpus(full):1;mem(full):64");
     small.fill();
     let output = cluster.output([
         "run",
@@ -136,34 +116,11 @@ fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
     );
 }
 
-/// A cluster whose own agent offers nothing of use, and one agent in a process of its own.
+/// A cluster with one agent, in a process of its own.
 fn separate_agent(resources: &str) -> (Cluster, Running) {
     let cluster = Cluster::with(0, &[]);
-    let agent = Running::start(&mut agent_command(&cluster, resources));
-    eventually("the agent to register", || {
-        stdout(&cluster.output(["agents"]))
-            .contains("cpus")
-            .then_some(())
-    });
+    let agent = cluster.agent("separate", resources);
     (cluster, agent)
-}
-
-fn agent_command(cluster: &Cluster, resources: &str) -> std::process::Command {
-    let port = crate::support::free_ports(1);
-    let mut command = meros([
-        "agent",
-        "--master",
-        &cluster.master,
-        "--resources",
-        resources,
-        "--port",
-        &port.to_string(),
-    ]);
-    command
-        .arg("--work_dir")
-        .arg(cluster.directory().join("separate"))
-        .env("MEROS_CERTS", cluster.certs());
-    command
 }
 
 /// A file system of two megabytes, unmounted at the end.

@@ -7,7 +7,12 @@
 )]
 
 mod commands;
+mod examples;
+mod failover;
 mod faults;
+mod offers;
+mod oversubscription;
 mod pages;
+mod puppet;
 mod support;
 mod tasks;

@@ -7,7 +7,10 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+
+use serde_json::Value;
 
 /// The bound of every wait: far above what is ever needed, so that a slow machine is not a failing one.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,15 +61,26 @@ pub fn free_ports(count: u16) -> u16 {
 /// A process that is killed when the test is over, however it ends.
 pub struct Running {
     child: Child,
+    lines: Option<Receiver<String>>,
 }
 
 impl Running {
-    /// Starts `command`, its standard error passed on to the test's.
+    /// Starts `command`, its standard error passed on to the test's. Standard output, if piped, is read all the time, so that the
+    /// process never blocks on a full pipe.
     pub fn start(command: &mut Command) -> Self {
-        let child = command
+        let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Self { child }
+        let lines = child.stdout.take().map(|stdout| {
+            let (say, lines) = channel();
+            let read = move || {
+                let read = BufReader::new(stdout).lines().map_while(Result::ok);
+                read.for_each(|line| drop(say.send(line))); // Nobody may listen any more.
+            };
+            std::thread::spawn(read);
+            lines
+        });
+        Self { child, lines }
     }
 
     /// Sends it a signal by name, for example `KILL`.
@@ -86,21 +100,20 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Reads its standard output until a line satisfies `wanted`; returns that line.
+    /// The next line of its standard output that satisfies `wanted`; those before it are passed over.
     pub fn line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let stdout = self
-            .child
-            .stdout
-            .take()
+        let lines = self
+            .lines
+            .as_ref()
             .unwrap_or_else(|| panic!("standard output is not piped"));
-        let mut lines = BufReader::new(stdout).lines();
-        let found = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find(|line| wanted(line));
-        // Whatever follows is read and dropped, so that the process never blocks on a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        found.unwrap_or_else(|| panic!("the process ended without saying {what}"))
+        let mut seen = Vec::new();
+        loop {
+            match lines.recv_timeout(PATIENCE) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("{error}: it has not said {what}, but {seen:?}"),
+            }
+        }
     }
 }
 
@@ -120,12 +133,13 @@ pub fn signal(pid: u32, name: &str) {
         .status();
 }
 
-/// `meros local` in a directory of its own.
+/// A cluster in a directory of its own: `meros local`, or a `meros master` with agents that are started one by one.
 pub struct Cluster {
-    process: Running,
+    /// `meros local`, or the master.
+    pub process: Running,
     /// The master's `host:port`.
     pub master: String,
-    /// The master's port; agent i has port + i.
+    /// The master's port; agent i of `meros local` has port + i.
     pub port: u16,
     work_dir: tempfile::TempDir,
 }
@@ -163,6 +177,77 @@ impl Cluster {
         }
     }
 
+    /// A master in a process of its own, without agents; `configure` may add to its command.
+    pub fn master_alone(configure: impl FnOnce(&mut Command)) -> Self {
+        let work_dir = tempfile::tempdir().expect("a temporary directory");
+        let certs = work_dir.path().join("certs");
+        let made = meros(["certs", "--dir"])
+            .arg(&certs)
+            .stdout(Stdio::null())
+            .status();
+        assert!(made.expect("meros runs").success());
+        let port = free_ports(0);
+        let mut command = master_command(work_dir.path(), port);
+        configure(&mut command);
+        let cluster = Self {
+            process: Running::start(&mut command),
+            master: format!("127.0.0.1:{port}"),
+            port,
+            work_dir,
+        };
+        cluster.wait_for_master();
+        cluster
+    }
+
+    /// Kills the master's process and starts it again in its directory and on its port.
+    pub fn kill_and_restart_master(&mut self) {
+        self.process.signal("KILL");
+        self.process.wait();
+        self.process = Running::start(&mut master_command(self.directory(), self.port));
+        self.wait_for_master();
+    }
+
+    fn wait_for_master(&self) {
+        eventually("the master to answer", || {
+            self.output(["agents"]).status.success().then_some(())
+        });
+    }
+
+    /// `meros agent` for this cluster on a port of its own, ready to run, also again. Its work directory is `name` in the
+    /// cluster's directory, or any absolute path.
+    pub fn agent_command(&self, name: &str, resources: &str) -> Command {
+        let port = free_ports(0).to_string();
+        let mut command = meros(["agent", "--master", &self.master, "--port", &port]);
+        command
+            .args(["--ip", "127.0.0.1", "--resources", resources])
+            .arg("--work_dir")
+            .arg(self.directory().join(name))
+            .env("MEROS_CERTS", self.certs());
+        command
+    }
+
+    /// Starts an agent in a process of its own and waits until it is registered.
+    pub fn agent(&self, name: &str, resources: &str) -> Running {
+        self.agent_of(&mut self.agent_command(name, resources))
+    }
+
+    /// Starts this agent and waits until one more is registered.
+    pub fn agent_of(&self, command: &mut Command) -> Running {
+        let active = || {
+            let agents = self.list("agents");
+            agents
+                .iter()
+                .filter(|agent| agent["active"] == true)
+                .count()
+        };
+        let before = active();
+        let agent = Running::start(command);
+        eventually("the agent to register", || {
+            (active() > before).then_some(())
+        });
+        agent
+    }
+
     /// Where it keeps its state, certificates and sandboxes.
     pub fn directory(&self) -> &Path {
         self.work_dir.path()
@@ -187,6 +272,13 @@ impl Cluster {
         self.verb(arguments).output().expect("meros runs")
     }
 
+    /// What `meros agents`, `tasks` or `frameworks` lists.
+    pub fn list(&self, verb: &str) -> Vec<Value> {
+        let output = self.output([verb, "--json"]);
+        let list = serde_json::from_slice(&output.stdout);
+        list.unwrap_or_else(|error| panic!("{verb}: {error}: {}", stderr(&output)))
+    }
+
     /// `meros run` with a shell line, to its end.
     pub fn run_shell(&self, flags: &[&str], line: &str) -> Output {
         let arguments = ["run"]
@@ -206,6 +298,36 @@ impl Cluster {
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
+}
+
+fn master_command(work_dir: &Path, port: u16) -> Command {
+    let port = port.to_string();
+    let mut command = meros(["master", "--ip", "127.0.0.1", "--port", &port]);
+    command
+        .arg("--work_dir")
+        .arg(work_dir.join("master"))
+        .env("MEROS_CERTS", work_dir.join("certs"));
+    command
+}
+
+/// An example of the root package, which `cargo test` builds beside the tests.
+pub fn example(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_BIN_EXE_meros")).parent();
+    let path = directory.expect("a directory").join("examples").join(name);
+    if !path.exists() {
+        // Only when one target of the tests was asked for by name.
+        let profile: &[&str] = match cfg!(debug_assertions) {
+            true => &[],
+            false => &["--release"],
+        };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "--examples"])
+            .args(profile)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(built.expect("cargo runs").success() && path.exists());
+    }
+    path
 }
 
 /// What a process printed to standard output.

@@ -31,6 +31,15 @@ pub struct AgentPrepared {
     pub operation: Option<RegistryOperation>,
 }
 
+/// Why an agent is no longer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// It said that it leaves.
+    Left,
+    /// Its node has registered anew, without its id: the earlier process is dead, and its tasks with it.
+    Replaced,
+}
+
 impl Books {
     /// Whether this agent may be admitted or come back, and what must be recorded first.
     pub fn prepare_agent(
@@ -89,6 +98,20 @@ impl Books {
             agent_id,
             operation,
         })
+    }
+
+    /// Earlier lives of the agent that has just registered with this id: others of the same node, which is no longer theirs.
+    pub fn earlier_lives(&self, agent_id: &AgentId) -> Vec<AgentId> {
+        let Some(agent) = self.agents.get(agent_id) else {
+            return Vec::new();
+        };
+        let node = agent.pid.node();
+        let others = self.agents.iter().filter(|other| other.id != *agent_id);
+        let earlier = others.filter(|other| {
+            let theirs = other.pid.node();
+            theirs.name() == node.name() && theirs != node
+        });
+        earlier.map(|other| other.id.clone()).collect()
     }
 
     /// The registry knows the agent: it is registered and connected from now on, and its tasks are compared with the books.
@@ -344,12 +367,27 @@ impl Books {
         self.agent_lost(agent_id, out);
     }
 
-    /// The registry has forgotten the agent, which left for good: its tasks are over.
-    pub fn agent_removed(&mut self, agent_id: &AgentId, now: Timestamp, out: &mut Effects) {
+    /// The registry has forgotten the agent, which is gone for good: its tasks are over.
+    pub fn agent_removed(
+        &mut self,
+        agent_id: &AgentId,
+        why: Removal,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let (words, counter) = match why {
+            Removal::Left => (
+                "the agent has left",
+                "master/slave_removals/reason_unregistered",
+            ),
+            Removal::Replaced => (
+                "the agent was started anew",
+                "master/slave_removals/reason_registered",
+            ),
+        };
         self.rescind_of_agent(agent_id, out);
         self.counters.count("master/slave_removals");
-        self.counters
-            .count("master/slave_removals/reason_unregistered");
+        self.counters.count(counter);
         if let Some(agent) = self.agents.forget(agent_id) {
             out.push(Effect::Unlink(agent.pid.clone()));
         }
@@ -357,7 +395,7 @@ impl Books {
         let status = |task: &Task| {
             let known = frameworks.get(&task.framework_id);
             let (state, reason) = (TaskState::Gone, Reason::AgentRemoved);
-            master_status(known, &task.id, state, reason, "the agent has left", now).on(agent_id)
+            master_status(known, &task.id, state, reason, words, now).on(agent_id)
         };
         let ended = self.tasks.end_all(agent_id, |task| {
             let status = status(task);
@@ -369,7 +407,7 @@ impl Books {
                 &task.id,
                 TaskState::Gone,
                 Reason::AgentRemoved,
-                "the agent has left",
+                words,
                 now,
             )
             .on(agent_id);

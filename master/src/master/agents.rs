@@ -11,6 +11,7 @@ use protocol::message::task::{ExecutorExited, TaskUpdated};
 use runtime::prelude::*;
 
 use super::Master;
+use crate::admission::Removal;
 use crate::agents::Agent;
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::registry::RegistryError;
@@ -55,7 +56,7 @@ impl Handler<UnregisterAgent> for Master {
             self.change(ctx, |books, _, _| {
                 books.counters.count("master/messages_unregister_slave");
             });
-            self.remove_agent(agent_id, ctx);
+            self.remove_agent(agent_id, Removal::Left, ctx);
         }
     }
 }
@@ -132,9 +133,16 @@ impl Master {
     ) -> AgentRegistered {
         tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
         let patience = self.config.total_ping_timeout();
-        self.change(ctx, |books, now, out| {
-            books.admit_agent(message, id, patience, now, out)
-        })
+        let registered = self.change(ctx, |books, now, out| {
+            books.admit_agent(message, id.clone(), patience, now, out)
+        });
+        for earlier in self.books.earlier_lives(&id) {
+            if !self.leaving.contains(&earlier) {
+                tracing::info!(agent = %earlier, by = %id, "an agent was started anew and has forgotten its id");
+                self.remove_agent(earlier, Removal::Replaced, ctx);
+            }
+        }
+        registered
     }
 
     fn registration_refused(

@@ -8,6 +8,7 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::{Master, REGISTRY_RETRY};
+use crate::admission::Removal;
 use crate::health::{Due, Health};
 use crate::registry::{RegistryError, RegistryOperation};
 
@@ -101,8 +102,13 @@ impl Master {
         });
     }
 
-    /// Records that an agent has left, then acts on it.
-    pub(super) fn remove_agent(&mut self, agent_id: AgentId, ctx: &mut Context<Self>) {
+    /// Records that an agent is gone for good, then acts on it.
+    pub(super) fn remove_agent(
+        &mut self,
+        agent_id: AgentId,
+        why: Removal,
+        ctx: &mut Context<Self>,
+    ) {
         self.leaving.insert(agent_id.clone());
         let operation = RegistryOperation::RemoveAgent {
             agent_id: agent_id.clone(),
@@ -113,12 +119,12 @@ impl Master {
                 master.leaving.remove(&agent_id);
                 master.health.remove(&agent_id);
                 master.change(ctx, |books, now, out| {
-                    books.agent_removed(&agent_id, now, out);
+                    books.agent_removed(&agent_id, why, now, out);
                 });
             }
             Err(RegistryError::NotNow { .. }) => {
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
-                    master.remove_agent(agent_id, ctx);
+                    master.remove_agent(agent_id, why, ctx);
                 });
             }
             Err(error) => {

@@ -235,6 +235,29 @@ fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own(
 }
 
 #[test]
+fn an_agent_that_was_started_anew_ends_its_earlier_life_and_the_tasks_of_it() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+        let name = agent.pid.node().name().to_owned();
+        let anew = runtime::rehearsal::node(&name).seed(8);
+        let anew = anew.role(Role::Agent).accepts(&[Role::Master]).build();
+        world.network.join(&anew, &name);
+        let anew = world.member_on(anew, "agent").await;
+        let b = register(&anew, None, vec![]).await.unwrap().agent_id;
+        assert_ne!(a, b, "it has forgotten its id");
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        let agents: Vec<_> = world.whims.state().agents.into_keys().collect();
+        assert_eq!(agents, [b], "the registry has forgotten the earlier one");
+        let removed = "master/slave_removals/reason_registered";
+        assert_eq!(world.books().await.counters.get(removed), 1);
+    });
+}
+
+#[test]
 fn an_agent_that_leaves_takes_its_tasks_with_it() {
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
