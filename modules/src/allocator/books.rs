@@ -21,6 +21,7 @@ use protocol::{AgentId, Capability, FrameworkId};
 use resources::{Quantities, Resources, Role};
 use runtime::Instant;
 
+use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
@@ -65,9 +66,9 @@ pub struct Agent {
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
     /// Who holds what here, by pool.
-    pub holders: BTreeMap<Client, [Resources; 2]>,
+    pub holders: ByClient<[Resources; 2]>,
     /// Who refused what here.
-    pub filters: BTreeMap<Client, Filters>,
+    pub filters: ByClient<Filters>,
     mark: Mark,
 }
 
@@ -185,8 +186,8 @@ impl Books {
             active: true,
             gpus,
             sides: [side(regular), side(oversubscribed.revocable())],
-            holders: BTreeMap::new(),
-            filters: BTreeMap::new(),
+            holders: ByClient::default(),
+            filters: ByClient::default(),
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);
@@ -311,12 +312,10 @@ impl Books {
             return;
         };
         let parts = [held.non_revocable(), held.revocable()];
-        if !agent.holders.contains_key(&client)
-            && let Some(member) = self.clients.get_mut(client)
-        {
+        let (holding, first) = agent.holders.admit(client, Default::default);
+        if first && let Some(member) = self.clients.get_mut(client) {
             member.places += 1;
         }
-        let holding = agent.holders.entry(client).or_default();
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
             let side = &mut agent.sides[index(pool)];
             holding[index(pool)] += &part;
@@ -331,7 +330,7 @@ impl Books {
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
-        let Some(holding) = agent.holders.get_mut(&client) else {
+        let Some(holding) = agent.holders.get_mut(client) else {
             return;
         };
         for pool in Pool::ALL {
@@ -356,7 +355,7 @@ impl Books {
             self.clients.free(pool, client, &part.quantities());
         }
         if holding.iter().all(Resources::is_empty) {
-            agent.holders.remove(&client);
+            agent.holders.remove(client);
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
             }

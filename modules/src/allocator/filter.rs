@@ -5,7 +5,6 @@
 
 use resources::Resources;
 use runtime::Instant;
-use smallvec::SmallVec;
 
 /// How many refusals of one client on one agent are kept; of more, those that end first are let go.
 const FILTERS_MAX: usize = 32;
@@ -19,7 +18,7 @@ struct Filter {
 
 /// What one client refused on one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filters(SmallVec<[Filter; 1]>);
+pub struct Filters(Vec<Filter>);
 
 impl Filters {
     /// Hides what is contained in `refused` until then. A filter that hides no more and no longer than another is not kept.

@@ -38,7 +38,7 @@ impl Books {
             return;
         }
         member.filtered.insert(slot);
-        let filters = agent.filters.entry(client).or_default();
+        let (filters, _) = agent.filters.admit(client, Filters::default);
         let before = filters.first_end();
         filters.add(refused, until);
         let after = filters.first_end();
@@ -58,7 +58,7 @@ impl Books {
                 continue;
             };
             let serial = agent.serial;
-            if let Some(filters) = agent.filters.remove(&client) {
+            if let Some(filters) = agent.filters.remove(client) {
                 self.forget_end(slot, serial, client, &filters);
             }
         }
@@ -81,14 +81,14 @@ impl Books {
             let Some(agent) = agent.filter(|agent| agent.serial == serial) else {
                 continue;
             };
-            let Some(filters) = agent.filters.get_mut(&client) else {
+            let Some(filters) = agent.filters.get_mut(client) else {
                 continue;
             };
             filters.expire(now);
             match filters.first_end() {
                 Some(end) => drop(self.ends.insert((end, slot, serial, client))),
                 None => {
-                    agent.filters.remove(&client);
+                    agent.filters.remove(client);
                     if let Some(member) = self.clients.get_mut(client) {
                         member.filtered.remove(&slot);
                     }
