@@ -11,6 +11,7 @@ mod run;
 pub use run::{Asked, Booked, Refusal};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
@@ -35,20 +36,52 @@ pub struct Side {
     pub held: Resources,
     /// What is neither; computed when it is first needed.
     available: Option<Resources>,
+    /// Whether more is held than there is, so that what is freed is not simply available again.
+    over: bool,
 }
 
 impl Side {
-    /// What may be granted.
-    pub fn available(&mut self) -> &Resources {
-        let (total, held) = (&self.total, &self.held);
-        self.available
-            .get_or_insert_with(|| total.saturating_sub(held))
+    fn of(total: Resources) -> Self {
+        Self {
+            total,
+            ..Self::default()
+        }
     }
 
-    /// What is granted is no longer available. It must have been.
-    pub fn grant(&mut self, granted: &Resources, rest: Resources) {
+    /// What may be granted.
+    pub fn available(&mut self) -> &Resources {
+        let (total, held, over) = (&self.total, &self.held, &mut self.over);
+        self.available.get_or_insert_with(|| {
+            *over = !total.contains(held);
+            total.saturating_sub(held)
+        })
+    }
+
+    /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
+    fn grant(&mut self, granted: &Resources, rest: Resources) {
         self.held += granted;
         self.available = Some(rest);
+    }
+
+    /// This is held, whether or not it was available.
+    fn hold(&mut self, held: &Resources) {
+        self.held += held;
+        self.available = None;
+    }
+
+    /// This is held no more. It must have been.
+    fn free(&mut self, freed: &Resources) {
+        self.held.subtract_what_is_there(freed);
+        match &mut self.available {
+            Some(available) if !self.over => *available += freed,
+            _ => self.available = None,
+        }
+    }
+
+    /// There is this much now.
+    fn set_total(&mut self, total: Resources) {
+        self.total = total;
+        self.available = None;
     }
 }
 
@@ -69,6 +102,8 @@ pub struct Agent {
     pub holders: ByClient<[Resources; 2]>,
     /// Who refused what here.
     pub filters: ByClient<Filters>,
+    /// What was refused here last: who refuses the same shares it.
+    refused: Option<Arc<Resources>>,
     mark: Mark,
 }
 
@@ -174,10 +209,6 @@ impl Books {
             u32::try_from(self.agents.len() - 1).unwrap_or(u32::MAX)
         });
         self.serials += 1;
-        let side = |total: Resources| Side {
-            total: total.unallocate(),
-            ..Side::default()
-        };
         let regular = info.resources.non_revocable();
         let gpus = !regular.gpus().is_zero();
         self.agents[slot as usize] = Some(Agent {
@@ -185,9 +216,13 @@ impl Books {
             serial: self.serials,
             active: true,
             gpus,
-            sides: [side(regular), side(oversubscribed.revocable())],
+            sides: [
+                Side::of(regular.unallocate()),
+                Side::of(oversubscribed.revocable().unallocate()),
+            ],
             holders: ByClient::default(),
             filters: ByClient::default(),
+            refused: None,
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);
@@ -252,8 +287,7 @@ impl Books {
         self.count_totals(slot, false);
         let agent = self.agents[slot as usize].as_mut()?;
         let side = &mut agent.sides[index(Pool::Revocable)];
-        side.total = lent.total.revocable().unallocate();
-        side.available = None;
+        side.set_total(lent.total.revocable().unallocate());
         let resources = side.held.saturating_sub(&side.total);
         self.count_totals(slot, true);
         self.mark(slot, Mark::Run);
@@ -319,8 +353,7 @@ impl Books {
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
             let side = &mut agent.sides[index(pool)];
             holding[index(pool)] += &part;
-            side.held += &part;
-            side.available = None;
+            side.hold(&part);
             self.clients.hold(pool, client, &part.quantities());
         }
     }
@@ -349,9 +382,7 @@ impl Books {
                     before.saturating_sub(held)
                 }
             };
-            let side = &mut agent.sides[index(pool)];
-            side.held.subtract_what_is_there(&part);
-            side.available = None;
+            agent.sides[index(pool)].free(&part);
             self.clients.free(pool, client, &part.quantities());
         }
         if holding.iter().all(Resources::is_empty) {

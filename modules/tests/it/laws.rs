@@ -266,6 +266,8 @@ impl World {
                 }
             }
             for (side, held) in agent.sides.iter().zip(&held) {
+                let available = side.total.saturating_sub(&side.held);
+                assert_eq!(side.clone().available(), &available, "{}", agent.id);
                 assert_eq!(&side.held, held, "{}: the sum of what is held", agent.id);
             }
             assert!(

@@ -3,6 +3,8 @@
 //! Pure, like all of the books. An agent is looked at again only after something about it has changed, so that the cost of a run
 //! follows the changes and not the size of the cluster.
 
+use std::sync::Arc;
+
 use module_api::sorter::Client;
 use resources::Resources;
 use runtime::Instant;
@@ -38,6 +40,9 @@ impl Books {
             return;
         }
         member.filtered.insert(slot);
+        let shared = agent.refused.take().filter(|last| **last == refused);
+        let refused = shared.unwrap_or_else(|| Arc::new(refused));
+        agent.refused = Some(refused.clone());
         let (filters, _) = agent.filters.admit(client, Filters::default);
         let before = filters.first_end();
         filters.add(refused, until);

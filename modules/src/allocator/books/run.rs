@@ -5,6 +5,7 @@
 //! Guarantees (quota) will be a stage before them, on the same slates.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use module_api::allocator::Grant;
 use module_api::sorter::{Advice, Change, Client, Exclusion, Pool, Room, Slate, is_allocatable};
@@ -263,7 +264,8 @@ impl Books {
             return Err(Refusal::TooLittle);
         }
         let filters = agent.filters.get(client);
-        if filters.is_some_and(|filters| filters.hide(&granted, now)) {
+        let covers = |refused: &Arc<Resources>| refused.contains(&granted);
+        if filters.is_some_and(|filters| filters.hide(now, covers)) {
             return Err(Refusal::Filtered);
         }
         side.grant(&granted, rest);
@@ -365,14 +367,26 @@ fn exclude_filtered(
     let plain = available
         .iter()
         .all(|resource| !resource.is_reserved() && !resource.is_shared());
+    // Where all is for everybody, a refusal that many share is looked at once for all of them.
+    let mut seen: Option<(*const Resources, bool)> = None;
+    let mut covers_all = |refused: &Arc<Resources>| match seen {
+        Some((last, covers)) if std::ptr::eq(last, Arc::as_ptr(refused)) => covers,
+        _ => {
+            let covers = refused.contains(available);
+            seen = Some((Arc::as_ptr(refused), covers));
+            covers
+        }
+    };
     for (client, filters) in agent.filters.iter() {
-        let Some(member) = clients.get(client).filter(|member| member.is_active(pool)) else {
+        let member = clients.get(client);
+        let Some(member) = member.filter(|member| member.is_active(pool)) else {
             continue;
         };
         let hidden = if plain {
-            filters.hide(available, now)
+            filters.hide(now, &mut covers_all)
         } else {
-            filters.hide(&available.allocatable_to(&member.role), now)
+            let offered = available.allocatable_to(&member.role);
+            filters.hide(now, |refused| refused.contains(&offered))
         };
         if hidden {
             exclusions.add(client, n);
