@@ -1,1 +1,40 @@
-//! The agent: containers, executors, status updates, usage.
+//! The agent: runs tasks on one machine, reports how they are, and says what the machine could lend (DESIGN 7).
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `agent` | the actor that registers and hands on what the master wants |
+//! | `container` | the containerizer actor and the pure life of one container |
+//! | `launcher`, `zygote` | how executors are started: a small process that forks them |
+//! | `command` | the command executor, which runs one task's command |
+//! | `status` | updates on their way to frameworks, sent again until acknowledged |
+//! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
+//! | `sandbox`, `procfs`, `detect`, `sys` | directories, /proc, the host, and the only unsafe code |
+//! | `config`, `start`, `metrics`, `routes` | what operators set and see |
+//!
+//! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
+//! `executor-zygote` is [`zygote::main`]. Deliberately absent: any socket, and any concrete module.
+
+pub mod agent;
+pub mod command;
+pub mod config;
+pub mod container;
+pub mod detect;
+pub mod launcher;
+pub mod metrics;
+pub mod monitor;
+pub mod oversubscription;
+pub mod procfs;
+pub mod qos;
+pub mod registration;
+pub mod routes;
+pub mod sandbox;
+mod start;
+pub mod status;
+pub mod sys;
+pub mod zygote;
+
+pub use agent::{Agent, AgentEnd};
+pub use config::{Config, ConfigError, Settings};
+pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
+pub use routes::{counters, routes};
+pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

@@ -257,6 +257,11 @@ impl Node {
         self.0.role
     }
 
+    /// Whether it takes links with peers of this role. A transport may ask before it reads a word of them.
+    pub fn accepts(&self, role: Role) -> bool {
+        self.0.settings.accepts.contains(role)
+    }
+
     /// The node's time.
     pub fn clock(&self) -> &Clock {
         &self.0.clock

@@ -1,0 +1,551 @@
+//! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
+//!
+//! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
+//! lends. It knows no container: tasks go to the containerizer, acknowledgements to the status updates.
+
+use std::time::Duration;
+
+use protocol::AgentInfo;
+use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::registration::{
+    AgentRegistered, DisownTasks, PingAgent, Pong, RegisterAgent, RegistrationRefused,
+    ShutDownAgent, UnregisterAgent,
+};
+use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
+use protocol::message::task::{RunTasks, ShutDownFramework};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use resources::Resources;
+use runtime::Instant;
+use runtime::NodeId;
+use runtime::prelude::*;
+
+use crate::config::Config;
+use crate::container::Containerizer;
+use crate::container::events::{Inventory, KillEverything, Registered, TakeInventory};
+use crate::metrics::AgentFigures;
+use crate::oversubscription::{EstimateRejected, Estimated};
+use crate::registration::{Backoff, Vigil};
+use crate::sandbox;
+use crate::status::{Acknowledge, MasterIs, StatusUpdates};
+
+/// The version told to masters and pages.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long a master may take to be found and to answer.
+const FIND_PATIENCE: Duration = Duration::from_secs(10);
+const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
+const INVENTORY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the agent has ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentEnd {
+    /// The master told it to.
+    #[error("the master shut this agent down: {reason}")]
+    ShutDown {
+        /// The master's words.
+        reason: String,
+    },
+    /// It will never be admitted as it is.
+    #[error("the master will not admit this agent: {reason}")]
+    Refused {
+        /// The master's words: the field, the value and what was expected.
+        reason: String,
+    },
+    /// Its operator told it to leave.
+    #[error("unregistered")]
+    Left,
+    /// One of its own actors has fallen, and what that knew is gone.
+    #[error("{name} has fallen: {reason}")]
+    Broken {
+        /// Which actor.
+        name: String,
+        /// How.
+        reason: String,
+    },
+}
+
+/// The agent should leave its master for good, and kill what it runs.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Leave;
+
+/// Why will the agent end? Answered when it does.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "AgentEnd")]
+pub struct WhenEnded;
+
+/// How is the agent?
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "AgentState")]
+pub struct DescribeAgent;
+
+/// The agent at one moment.
+#[derive(Clone, Debug)]
+pub struct AgentState {
+    /// Who it is.
+    pub info: AgentInfo,
+    /// The address of its master, if it has one.
+    pub master: Option<String>,
+    /// Figures for its metrics; updates waiting are not counted in.
+    pub figures: AgentFigures,
+}
+
+struct Master {
+    pid: Pid,
+    address: String,
+    vigil: Vigil,
+    /// What it knows of what is lent here.
+    told: Resources,
+}
+
+/// The actor.
+pub struct Agent {
+    config: Config,
+    info: AgentInfo,
+    containerizer: Handle<Containerizer>,
+    status: Handle<StatusUpdates>,
+    rng: SmallRng,
+    backoff: Backoff,
+    /// Which of the masters is tried next.
+    turn: usize,
+    /// Counts attempts, so that an answer to an old one is known.
+    attempt: u64,
+    master: Option<Master>,
+    /// The node of the master that has been asked to have us and has not answered.
+    courted: Option<NodeId>,
+    oversubscribed: Resources,
+    estimates_rejected: u64,
+    started: Instant,
+    end: Option<AgentEnd>,
+    waiting: Vec<Promise<AgentEnd>>,
+}
+
+impl Agent {
+    /// An agent that has not registered.
+    pub fn new(
+        config: Config,
+        containerizer: Handle<Containerizer>,
+        status: Handle<StatusUpdates>,
+        rng: SmallRng,
+        started: Instant,
+    ) -> Self {
+        Self {
+            info: config.info.clone(),
+            backoff: Backoff::new(config.settings.registration_backoff_factor),
+            config,
+            containerizer,
+            status,
+            rng,
+            turn: 0,
+            attempt: 0,
+            master: None,
+            courted: None,
+            oversubscribed: Resources::new(),
+            estimates_rejected: 0,
+            started,
+            end: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Finds the next master and registers there.
+    fn register(&mut self, ctx: &mut Context<Self>) {
+        if self.end.is_some() {
+            return;
+        }
+        self.attempt += 1;
+        let masters = &self.config.settings.masters;
+        let address = masters[self.turn % masters.len()].clone();
+        self.turn = self.turn.wrapping_add(1);
+        let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
+        let inventory = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
+        let looking = async move {
+            let found = node.find(&to, "master", FIND_PATIENCE).await;
+            let master = found.map_err(|error| error.to_string())?;
+            let inventory = inventory.await.map_err(|error| error.to_string())?;
+            Ok::<_, String>((master, inventory))
+        };
+        ctx.then(looking, move |this, found, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            match found {
+                Ok((master, inventory)) => this.court(address, master, inventory, ctx),
+                Err(problem) => this.try_later(&address, &problem, ctx),
+            }
+        });
+    }
+
+    /// Asks a master that was found to have us. What it says meanwhile may come before its answer, and is obeyed.
+    fn court(&mut self, address: String, pid: Pid, inventory: Inventory, ctx: &mut Context<Self>) {
+        let (attempt, told) = (self.attempt, self.oversubscribed.clone());
+        let register = RegisterAgent {
+            agent: self.info.clone(),
+            pid: ctx.pid().clone(),
+            version: VERSION.to_owned(),
+            tasks: inventory.tasks,
+            frameworks: inventory.frameworks,
+            oversubscribed: told.clone(),
+        };
+        self.courted = Some(pid.node().clone());
+        let asked = ctx.node().ask(&pid, register, REGISTER_PATIENCE);
+        ctx.then(asked, move |this, answer, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            this.courted = None;
+            match answer {
+                Ok(Ok(registered)) => {
+                    let total = registered.total_ping_timeout.max(Duration::from_secs(1));
+                    let vigil = Vigil::begin(ctx.clock().now(), total);
+                    let master = Master {
+                        pid,
+                        address,
+                        vigil,
+                        told,
+                    };
+                    this.on_registered(master, registered, ctx);
+                }
+                Ok(Err(RegistrationRefused::Never { reason })) => {
+                    this.finish(AgentEnd::Refused { reason }, ctx)
+                }
+                Ok(Err(refused)) => this.try_later(&address, &refused.to_string(), ctx),
+                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
+            }
+        });
+    }
+
+    fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
+        let pause = self.backoff.failed(self.rng.random());
+        tracing::info!(
+            master = address,
+            problem,
+            ?pause,
+            "not registered; trying again after a pause"
+        );
+        self.register_after(pause, ctx);
+    }
+
+    fn register_after(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        self.attempt += 1;
+        let attempt = self.attempt;
+        ctx.after(pause, move |this, ctx| {
+            if this.attempt == attempt {
+                this.register(ctx);
+            }
+        });
+    }
+
+    fn on_registered(
+        &mut self,
+        master: Master,
+        registered: AgentRegistered,
+        ctx: &mut Context<Self>,
+    ) {
+        tracing::info!(agent = %registered.agent_id, master = master.address, "registered");
+        self.backoff.registered();
+        // The next attempt, should this link break, begins here too.
+        self.turn = self.turn.wrapping_sub(1);
+        self.info.id = Some(registered.agent_id);
+        ctx.link(&master.pid);
+        self.master = Some(master);
+        self.tell_helpers();
+        self.tell_oversubscribed(ctx);
+        self.keep_vigil(ctx);
+    }
+
+    /// The containerizer and the updates learn who we are and whom we have.
+    fn tell_helpers(&self) {
+        let pid = self.master.as_ref().map(|master| master.pid.clone());
+        let registered = Registered {
+            agent: self.info.clone(),
+            master: pid.clone(),
+        };
+        let _ = self.containerizer.tell(registered);
+        let _ = self.status.tell(MasterIs(self.info.id.clone().zip(pid)));
+    }
+
+    /// Tells the master what is lent, if it does not know (S7).
+    fn tell_oversubscribed(&mut self, ctx: &Context<Self>) {
+        let (Some(master), Some(agent_id)) = (&mut self.master, &self.info.id) else {
+            return;
+        };
+        if master.told == self.oversubscribed {
+            return;
+        }
+        let changed = OversubscribedChanged {
+            agent_id: agent_id.clone(),
+            total: self.oversubscribed.clone(),
+        };
+        if ctx.node().tell(&master.pid, changed).is_ok() {
+            master.told = self.oversubscribed.clone();
+        }
+    }
+
+    fn keep_vigil(&mut self, ctx: &mut Context<Self>) {
+        let Some(master) = &self.master else { return };
+        match master.vigil.left(ctx.clock().now()) {
+            Some(left) => {
+                let pid = master.pid.clone();
+                ctx.after(left, move |this, ctx| {
+                    if this.master.as_ref().is_some_and(|master| master.pid == pid) {
+                        this.keep_vigil(ctx);
+                    }
+                });
+            }
+            None => self.lose_master("it has not pinged for too long", ctx),
+        }
+    }
+
+    fn lose_master(&mut self, why: &str, ctx: &mut Context<Self>) {
+        let Some(master) = self.master.take() else {
+            return;
+        };
+        tracing::warn!(
+            master = master.address,
+            why,
+            "the master is lost; looking for it again"
+        );
+        ctx.unlink(&master.pid);
+        self.tell_helpers();
+        let pause = self.backoff.lost(self.rng.random());
+        self.register_after(pause, ctx);
+    }
+
+    /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
+    fn obeys(&self, ctx: &Context<Self>) -> bool {
+        let Some(sender) = ctx.sender() else {
+            return true; // Said by somebody on this node.
+        };
+        let ours = self.master.as_ref().map(|master| master.pid.node());
+        let obeyed = ours.or(self.courted.as_ref()) == Some(&sender.peer.node);
+        if !obeyed {
+            tracing::warn!(peer = %sender.peer.node, "a message from a master that does not have us is ignored");
+        }
+        obeyed
+    }
+
+    fn finish(&mut self, end: AgentEnd, ctx: &mut Context<Self>) {
+        if self.end.is_some() {
+            return;
+        }
+        match &end {
+            AgentEnd::Left => tracing::info!("{end}"),
+            _ => tracing::error!("{end}"),
+        }
+        let _ = self.containerizer.tell(KillEverything);
+        if let Some(master) = self.master.take() {
+            ctx.unlink(&master.pid);
+        }
+        for waiting in self.waiting.drain(..) {
+            waiting.answer(end.clone());
+        }
+        self.end = Some(end);
+    }
+}
+
+impl Actor for Agent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.link(&self.containerizer.pid());
+        ctx.link(&self.status.pid());
+        self.register(ctx);
+    }
+}
+
+impl Process for Agent {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<PingAgent>(&[Role::Master]);
+        ears.hear::<RunTasks>(&[Role::Master]);
+        ears.hear::<KillTask>(&[Role::Master]);
+        ears.hear::<AcknowledgeStatus>(&[Role::Master]);
+        ears.hear::<FrameworkMessage>(&[Role::Master]);
+        ears.hear::<ShutDownFramework>(&[Role::Master]);
+        ears.hear::<DisownTasks>(&[Role::Master]);
+        ears.hear::<ShutDownAgent>(&[Role::Master]);
+        ears.hear::<ReadSandbox>(&[Role::Master, Role::Operator]);
+    }
+}
+
+impl Handler<PingAgent> for Agent {
+    type Result = MessageResult<PingAgent>;
+    fn handle(
+        &mut self,
+        PingAgent { connected }: PingAgent,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
+        let obeyed = self.obeys(ctx);
+        if let Some(master) = self.master.as_mut().filter(|_| obeyed) {
+            master.vigil.heard(ctx.clock().now());
+            if !connected {
+                self.lose_master("it does not hold this agent for connected", ctx);
+            }
+        }
+        MessageResult(Pong)
+    }
+}
+
+/// Messages that are handed on as they are when the master says them.
+macro_rules! hands_on {
+    ($($message:ty),*) => {$(
+        impl Handler<$message> for Agent {
+            type Result = ();
+            fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
+                if !self.obeys(ctx) {
+                    return;
+                }
+                if let Err(error) = self.containerizer.tell(message) {
+                    tracing::error!(%error, message = <$message as Remote>::NAME, "the containerizer does not hear");
+                }
+            }
+        }
+    )*};
+}
+
+hands_on!(
+    RunTasks,
+    KillTask,
+    FrameworkMessage,
+    ShutDownFramework,
+    DisownTasks
+);
+
+impl Handler<AcknowledgeStatus> for Agent {
+    type Result = ();
+    fn handle(&mut self, acknowledged: AcknowledgeStatus, ctx: &mut Context<Self>) {
+        if self.obeys(ctx) {
+            let key = (acknowledged.framework_id, acknowledged.task_id);
+            let _ = self.status.tell(Acknowledge {
+                key,
+                uuid: acknowledged.uuid,
+            });
+        }
+    }
+}
+
+impl Handler<ShutDownAgent> for Agent {
+    type Result = ();
+    fn handle(&mut self, ShutDownAgent { reason }: ShutDownAgent, ctx: &mut Context<Self>) {
+        if self.obeys(ctx) {
+            self.finish(AgentEnd::ShutDown { reason }, ctx);
+        }
+    }
+}
+
+impl Handler<ReadSandbox> for Agent {
+    type Result = ResponseFuture<Result<FilePiece, OperatorError>>;
+    fn handle(&mut self, read: ReadSandbox, ctx: &mut Context<Self>) -> Self::Result {
+        let what = format!(
+            "file `{}` of executor `{}`",
+            read.path.chars().take(200).collect::<String>(),
+            read.executor_id
+        );
+        let Some(agent_id) = &self.info.id else {
+            return Box::pin(async move { Err(OperatorError::NotFound { what }) });
+        };
+        let runs = sandbox::runs(
+            self.config.work_dir(),
+            agent_id,
+            &read.framework_id,
+            &read.executor_id,
+        );
+        let latest = runs.join("latest");
+        let reading = ctx
+            .node()
+            .blocking(move || sandbox::read(&latest, &read.path, read.offset, read.length));
+        Box::pin(async move {
+            match reading.await {
+                Ok(Ok(piece)) => Ok(piece),
+                Ok(Err(sandbox::ReadError::NotFound)) => Err(OperatorError::NotFound { what }),
+                Ok(Err(error)) => Err(OperatorError::Failed {
+                    what,
+                    reason: error.to_string(),
+                }),
+                Err(error) => Err(OperatorError::Failed {
+                    what,
+                    reason: error.to_string(),
+                }),
+            }
+        })
+    }
+}
+
+impl Handler<Exited> for Agent {
+    type Result = ();
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        if self
+            .master
+            .as_ref()
+            .is_some_and(|master| master.pid == exited.pid)
+        {
+            return self.lose_master(&exited.reason.to_string(), ctx);
+        }
+        let own = [self.containerizer.pid(), self.status.pid()];
+        if own.contains(&exited.pid) && !ctx.node().is_shutting_down() {
+            let end = AgentEnd::Broken {
+                name: exited.pid.name().to_owned(),
+                reason: exited.reason.to_string(),
+            };
+            self.finish(end, ctx);
+        }
+    }
+}
+
+impl Handler<Estimated> for Agent {
+    type Result = ();
+    fn handle(&mut self, Estimated(total): Estimated, ctx: &mut Context<Self>) {
+        self.oversubscribed = total;
+        self.tell_oversubscribed(ctx);
+    }
+}
+
+impl Handler<EstimateRejected> for Agent {
+    type Result = ();
+    fn handle(&mut self, _: EstimateRejected, _: &mut Context<Self>) {
+        self.estimates_rejected += 1;
+    }
+}
+
+impl Handler<Leave> for Agent {
+    type Result = ();
+    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        if let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone())
+            && let Err(error) = ctx.node().tell(&master.pid, UnregisterAgent { agent_id })
+        {
+            tracing::warn!(%error, "the master was not told that this agent leaves");
+        }
+        self.finish(AgentEnd::Left, ctx);
+    }
+}
+
+impl Handler<WhenEnded> for Agent {
+    type Result = Reply<AgentEnd>;
+    fn handle(&mut self, _: WhenEnded, _: &mut Context<Self>) -> Reply<AgentEnd> {
+        let (promise, reply) = promise();
+        match &self.end {
+            Some(end) => promise.answer(end.clone()),
+            None => self.waiting.push(promise),
+        }
+        reply
+    }
+}
+
+impl Handler<DescribeAgent> for Agent {
+    type Result = MessageResult<DescribeAgent>;
+    fn handle(&mut self, _: DescribeAgent, ctx: &mut Context<Self>) -> Self::Result {
+        MessageResult(AgentState {
+            info: self.info.clone(),
+            master: self.master.as_ref().map(|master| master.address.clone()),
+            figures: AgentFigures {
+                registered: self.master.is_some(),
+                uptime_secs: (ctx.clock().now() - self.started).as_secs_f64(),
+                total: self.info.resources.clone(),
+                oversubscribed: self.oversubscribed.clone(),
+                estimates_rejected: self.estimates_rejected,
+                updates_waiting: 0,
+            },
+        })
+    }
+}

@@ -1,0 +1,555 @@
+//! The command executor: runs one task's command and reports how it is (SPEC 5.4).
+//!
+//! Lives in a process of its own, forked from the zygote. Hears its agent through the executor driver, and the ends of its
+//! children through a signal descriptor. As a subreaper it inherits whatever the command leaves behind, and kills it before it
+//! reports the end, so that a task that has ended runs nowhere. It reads no output and keeps nothing on disk.
+
+pub mod outcome;
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use executor_driver::{Environment, Executor, ExecutorDriverRef, environment};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid as ProcessId;
+use protocol::message::executor::ExecutorSubscribed;
+use protocol::{
+    Capability, CommandInfo, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus,
+    Termination,
+};
+use runtime::prelude::*;
+use tokio::io::unix::AsyncFd;
+
+use self::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
+use crate::procfs;
+use crate::sys::{self, Program};
+use crate::zygote::{child_signals, ended_child, forget_signals, kill_all, wire::LaunchRequest};
+
+/// The exit status of an executor that may have left something behind.
+pub const UNCLEAN: i32 = 1;
+/// Time between two looks for processes that do not die at once, and how many looks there are.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
+const SWEEPS_MAX: u32 = 250;
+
+/// Runs the command executor in this process. Its exit status 0 says that it has left nothing behind.
+pub fn run(request: &LaunchRequest) -> i32 {
+    match serve(request) {
+        Ok(true) => 0,
+        Ok(false) => UNCLEAN,
+        Err(error) => {
+            eprintln!("command executor: {error}");
+            UNCLEAN
+        }
+    }
+}
+
+fn serve(request: &LaunchRequest) -> Result<bool, Box<dyn std::error::Error>> {
+    let environment = Environment::from(|name| request.environment.get(name).cloned())?;
+    let (variables, user) = (request.environment.clone(), request.user.clone());
+    executor_driver::run_with(environment, |node, environment| async move {
+        let signals = Arc::new(sys::watch(child_signals()?)?);
+        let runner = node.spawn("runner", Runner::new(variables, user, signals))?;
+        let executor = CommandExecutor {
+            runner: runner.clone(),
+        };
+        let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
+        let clean = runner.ask(Finished, Patience::WhileLinked).await?;
+        driver.stop();
+        driver.ended().await;
+        Ok(clean)
+    })?
+}
+
+/// Passes the agent's calls on to the runner.
+struct CommandExecutor {
+    runner: Handle<Runner>,
+}
+
+impl CommandExecutor {
+    fn tell<M>(&self, message: M)
+    where
+        Runner: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        // The runner ends with the process, so there is nobody left to hear of a failure.
+        let _ = self.runner.tell(message);
+    }
+}
+
+impl Executor for CommandExecutor {
+    fn subscribed(&mut self, subscribed: &ExecutorSubscribed, _: &ExecutorDriverRef) {
+        self.tell(Subscribed {
+            tells_killing: subscribed.framework.can(Capability::TaskKillingState),
+        });
+    }
+
+    fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {
+        self.tell(Launch {
+            task: Box::new(task),
+            driver: driver.clone(),
+        });
+    }
+
+    fn kill(&mut self, task_id: TaskId, policy: Option<KillPolicy>, _: &ExecutorDriverRef) {
+        self.tell(End {
+            task_id: Some(task_id),
+            grace: policy.map(|policy| policy.grace_period),
+        });
+    }
+
+    fn shutdown(&mut self, grace: Duration, _: &ExecutorDriverRef) {
+        self.tell(End {
+            task_id: None,
+            grace: Some(grace),
+        });
+    }
+
+    fn disconnected(&mut self, _: &ExecutorDriverRef) {
+        self.tell(Abandon);
+    }
+}
+
+/// The agent knows us; whether its framework wants to hear of `TASK_KILLING`.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Subscribed {
+    tells_killing: bool,
+}
+
+/// Run this.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Launch {
+    task: Box<TaskInfo>,
+    driver: ExecutorDriverRef,
+}
+
+/// End this task, or whatever runs.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct End {
+    task_id: Option<TaskId>,
+    grace: Option<Duration>,
+}
+
+/// The agent is gone: end everything at once.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Abandon;
+
+/// Is it over? Answered when it is, with whether nothing is left behind.
+#[derive(Message)]
+#[rtype(result = "bool")]
+struct Finished;
+
+/// The task and its main process.
+struct Running {
+    task: Box<TaskInfo>,
+    driver: ExecutorDriverRef,
+    main: i32,
+    kill: Kill,
+    ended: Option<Termination>,
+    sweeps: u32,
+}
+
+struct Runner {
+    variables: BTreeMap<String, String>,
+    user: Option<String>,
+    signals: Arc<AsyncFd<SignalFd>>,
+    tells_killing: bool,
+    running: Option<Running>,
+    abandoned: bool,
+    finished: Option<bool>,
+    waiting: Vec<Promise<bool>>,
+}
+
+impl Runner {
+    fn new(
+        mut variables: BTreeMap<String, String>,
+        user: Option<String>,
+        signals: Arc<AsyncFd<SignalFd>>,
+    ) -> Self {
+        // The task must not be able to speak for its executor.
+        variables.remove(environment::TOKEN);
+        variables.remove(environment::SOCKET);
+        Self {
+            variables,
+            user,
+            signals,
+            tells_killing: false,
+            running: None,
+            abandoned: false,
+            finished: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Waits for the next ended child, and comes back.
+    fn watch(&self, ctx: &mut Context<Self>) {
+        let signals = self.signals.clone();
+        let ready = async move {
+            if let Ok(mut guard) = signals.readable().await {
+                forget_signals(signals.get_ref());
+                guard.clear_ready();
+            }
+        };
+        ctx.then(ready, |runner, (), ctx| {
+            runner.reap(ctx);
+            if runner.finished.is_none() {
+                runner.watch(ctx);
+            }
+        });
+    }
+
+    /// Takes ended children away; with the main process gone, ends what it left behind.
+    fn reap(&mut self, ctx: &mut Context<Self>) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let childless = loop {
+            match ended_child() {
+                Ok(Some((pid, termination))) if pid == running.main => {
+                    running.ended = Some(termination)
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break false,
+                Err(_) => break true,
+            }
+        };
+        let Some(termination) = running.ended else {
+            return;
+        };
+        if childless {
+            return self.finish(termination, true, ctx);
+        }
+        running.sweeps += 1;
+        if running.sweeps > SWEEPS_MAX {
+            return self.finish(termination, false, ctx);
+        }
+        kill_descendants(running.main);
+        // A killed child wakes us; a child that forked meanwhile does not.
+        ctx.after(SWEEP_INTERVAL, Self::reap);
+    }
+
+    fn finish(&mut self, termination: Termination, clean: bool, ctx: &mut Context<Self>) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        if !self.abandoned {
+            let outcome = outcome(termination, running.kill.is_wanted());
+            let mut status = status(&running.task.task_id, outcome.state, ctx);
+            status.reason = outcome.reason;
+            status.message = outcome.message;
+            status.termination = Some(termination);
+            running.driver.update(status);
+        }
+        self.over(clean);
+    }
+
+    fn over(&mut self, clean: bool) {
+        self.finished = Some(clean);
+        for waiting in self.waiting.drain(..) {
+            waiting.answer(clean);
+        }
+    }
+
+    /// Asks the task to end, and makes sure of it after `grace`.
+    fn begin_kill(&mut self, grace: Duration, ctx: &mut Context<Self>) {
+        let tells_killing = self.tells_killing && !self.abandoned;
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let now = ctx.clock().now();
+        let step = running.kill.wish(now, grace);
+        if let KillStep::Begin(_) = step {
+            if tells_killing {
+                running
+                    .driver
+                    .update(status(&running.task.task_id, TaskState::Killing, ctx));
+            }
+            let _ = killpg(ProcessId::from_raw(running.main), Signal::SIGTERM);
+        }
+        if let KillStep::Begin(deadline) | KillStep::Shorten(deadline) = step {
+            ctx.after(deadline - now, |runner, ctx| {
+                if let Some(running) = &runner.running
+                    && running.kill.is_due(ctx.clock().now())
+                {
+                    kill_descendants(running.main);
+                    let _ = kill(ProcessId::from_raw(running.main), Signal::SIGKILL);
+                }
+            });
+        }
+    }
+}
+
+/// Kills the main process's group, and everything that descends from this executor.
+fn kill_descendants(main: i32) {
+    let _ = killpg(ProcessId::from_raw(main), Signal::SIGKILL);
+    if let Ok(processes) = procfs::processes() {
+        kill_all(&procfs::descendants(
+            &processes,
+            &[ProcessId::this().as_raw()],
+        ));
+    }
+}
+
+fn status(task_id: &TaskId, state: TaskState, ctx: &Context<Runner>) -> TaskStatus {
+    TaskStatus::new(task_id.clone(), state, Source::Executor, ctx.clock().wall())
+}
+
+impl Actor for Runner {
+    type Context = Context<Self>;
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.watch(ctx);
+    }
+}
+
+impl Process for Runner {}
+
+impl Handler<Subscribed> for Runner {
+    type Result = ();
+    fn handle(&mut self, Subscribed { tells_killing }: Subscribed, _: &mut Context<Self>) {
+        self.tells_killing = tells_killing;
+    }
+}
+
+impl Handler<Launch> for Runner {
+    type Result = ();
+    fn handle(&mut self, Launch { task, driver }: Launch, ctx: &mut Context<Self>) {
+        let failed = |message: String, ctx: &mut Context<Self>| {
+            status(&task.task_id, TaskState::Failed, ctx)
+                .because(Reason::CommandExecutorFailed, message)
+        };
+        if self.running.is_some() || self.finished.is_some() {
+            return driver.update(failed("a command executor runs one task only".into(), ctx));
+        }
+        driver.update(status(&task.task_id, TaskState::Starting, ctx));
+        let mut variables = self.variables.clone();
+        variables.insert("MESOS_TASK_ID".into(), task.task_id.to_string());
+        let started = task
+            .command
+            .as_ref()
+            .ok_or_else(|| "the task has no command".to_owned())
+            .and_then(|command| {
+                let program = program(
+                    command,
+                    &variables,
+                    self.user.as_deref(),
+                    None,
+                    None,
+                    sys::Leads::Group,
+                )?;
+                sys::spawn(&program).map_err(|error| error.to_string())
+            });
+        match started {
+            Ok(main) => {
+                driver.update(status(&task.task_id, TaskState::Running, ctx));
+                let kill = Kill::default();
+                self.running = Some(Running {
+                    task,
+                    driver,
+                    main: main.as_raw(),
+                    kill,
+                    ended: None,
+                    sweeps: 0,
+                });
+                // It may have ended before this line, with its signal already taken.
+                self.reap(ctx);
+            }
+            Err(reason) => {
+                driver.update(failed(format!("Command cannot be started: {reason}"), ctx));
+                self.over(true);
+            }
+        }
+    }
+}
+
+impl Handler<End> for Runner {
+    type Result = ();
+    fn handle(&mut self, End { task_id, grace }: End, ctx: &mut Context<Self>) {
+        let Some(running) = &self.running else {
+            // Told to stop with nothing to do.
+            if task_id.is_none() && self.finished.is_none() {
+                self.over(true);
+            }
+            return;
+        };
+        if task_id
+            .as_ref()
+            .is_some_and(|task_id| *task_id != running.task.task_id)
+        {
+            return;
+        }
+        let own = running
+            .task
+            .kill_policy
+            .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+        let grace = match (task_id, grace) {
+            // A shutdown leaves less time than the agent will wait.
+            (None, Some(grace)) => own.min(grace.mul_f64(0.8)),
+            (_, grace) => grace.unwrap_or(own),
+        };
+        self.begin_kill(grace, ctx);
+    }
+}
+
+impl Handler<Abandon> for Runner {
+    type Result = ();
+    fn handle(&mut self, _: Abandon, ctx: &mut Context<Self>) {
+        self.abandoned = true;
+        match &self.running {
+            Some(_) => self.begin_kill(Duration::ZERO, ctx),
+            None if self.finished.is_none() => self.over(true),
+            None => {}
+        }
+    }
+}
+
+impl Handler<Finished> for Runner {
+    type Result = Reply<bool>;
+    fn handle(&mut self, _: Finished, _: &mut Context<Self>) -> Reply<bool> {
+        let (promise, reply) = promise();
+        match self.finished {
+            Some(clean) => promise.answer(clean),
+            None => self.waiting.push(promise),
+        }
+        reply
+    }
+}
+
+/// A command as a program to start: its argv, its environment, and the user it becomes.
+///
+/// The environment is this process's own without what belongs to an agent or an outer executor, then what the agent sets,
+/// then the command's.
+pub fn program(
+    command: &CommandInfo,
+    variables: &BTreeMap<String, String>,
+    user: Option<&str>,
+    directory: Option<PathBuf>,
+    output: Option<(RawFd, RawFd)>,
+    leads: sys::Leads,
+) -> Result<Program, String> {
+    let own = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = environment_of(own, variables, &command.environment);
+    let (file, arguments) = match command.shell {
+        true => (
+            "/bin/sh".to_owned(),
+            vec!["sh".to_owned(), "-c".to_owned(), command.value.clone()],
+        ),
+        false if command.arguments.is_empty() => {
+            (command.value.clone(), vec![command.value.clone()])
+        }
+        false => (command.value.clone(), command.arguments.clone()),
+    };
+    Ok(Program {
+        file,
+        arguments,
+        environment,
+        directory,
+        output,
+        leads,
+        credentials: switch_to(user)?,
+    })
+}
+
+/// Whom to become: nobody else unless we are root and another user is asked for.
+fn switch_to(user: Option<&str>) -> Result<Option<sys::Credentials>, String> {
+    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
+        return Ok(None);
+    };
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(None);
+    }
+    match sys::credentials(user) {
+        Ok(Some(credentials)) => Ok(Some(credentials)),
+        Ok(None) => Err(format!("user `{user}` is not known on this host")),
+        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
+    }
+}
+
+fn environment_of(
+    own: impl Iterator<Item = (String, String)>,
+    agents: &BTreeMap<String, String>,
+    commands: &BTreeMap<String, String>,
+) -> Vec<(String, String)> {
+    let foreign = |name: &str| {
+        ["MESOS_", "MEROS_", "LIBPROCESS_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    let mut all: BTreeMap<String, String> = own.filter(|(name, _)| !foreign(name)).collect();
+    all.extend(agents.clone());
+    all.extend(commands.clone());
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_command_and_a_program_become_their_argv() {
+        let check = |command: CommandInfo, file: &str, arguments: &[&str]| {
+            let program = program(
+                &command,
+                &BTreeMap::new(),
+                None,
+                None,
+                None,
+                sys::Leads::Group,
+            )
+            .unwrap();
+            assert_eq!(
+                (program.file.as_str(), program.arguments),
+                (file, arguments.iter().map(|&a| a.into()).collect())
+            );
+        };
+        check(
+            CommandInfo::shell("exit 3"),
+            "/bin/sh",
+            &["sh", "-c", "exit 3"],
+        );
+        check(
+            CommandInfo::program("echo", ["a b".to_owned()]),
+            "echo",
+            &["echo", "a b"],
+        );
+        let bare = CommandInfo {
+            arguments: Vec::new(),
+            ..CommandInfo::program("true", [])
+        };
+        check(bare, "true", &["true"]);
+    }
+
+    #[test]
+    fn the_commands_variables_win_and_those_of_an_outer_agent_are_left_out() {
+        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect()
+        };
+        let own = pairs(&[
+            ("PATH", "/bin"),
+            ("MESOS_WORK_DIR", "/outer"),
+            ("HOME", "/root"),
+        ]);
+        let agents = pairs(&[("MESOS_SANDBOX", "/s")]);
+        let commands = pairs(&[("HOME", "/home/x")]);
+        let expected = pairs(&[
+            ("HOME", "/home/x"),
+            ("MESOS_SANDBOX", "/s"),
+            ("PATH", "/bin"),
+        ]);
+        assert_eq!(
+            environment_of(own.into_iter(), &agents, &commands),
+            Vec::from_iter(expected)
+        );
+    }
+}

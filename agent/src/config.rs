@@ -1,0 +1,258 @@
+//! Configuration: what an operator may set, checked once at the door (SPEC 5.10).
+//!
+//! [`Settings`] is what was asked for, [`Config`] what can be worked with; only [`Settings::check`] makes one of the other.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use protocol::agent::AgentInfo;
+use resources::{Attributes, Resources, Role};
+
+use crate::detect::{self, Host};
+
+/// What was asked for, as text where it is text for the operator.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `--master`: where the masters are, `host:port` each; tried in turn.
+    pub masters: Vec<String>,
+    /// `--work_dir`: where everything of this agent is kept; made if missing.
+    pub work_dir: PathBuf,
+    /// `--hostname`; default: the host's own name.
+    pub hostname: Option<String>,
+    /// `--port`: for HTTP and QUIC, default 5051. It is only told to others here.
+    pub port: u16,
+    /// `--resources`: text or JSON; what is missing is detected.
+    pub resources: Option<String>,
+    /// `--attributes`: text or JSON.
+    pub attributes: Option<String>,
+    /// `--default_role`: of resources that name none, default `*`.
+    pub default_role: String,
+    /// The Unix socket on which executors are heard; in a short path, since the system allows 107 bytes.
+    pub executor_socket: PathBuf,
+    /// `--registration_backoff_factor`, default 1 s: doubles with each failed attempt, up to a minute.
+    pub registration_backoff_factor: Duration,
+    /// `--executor_registration_timeout`, default 1 min: an executor that is silent for so long is killed.
+    pub executor_registration_timeout: Duration,
+    /// `--executor_shutdown_grace_period`, default 5 s: what an executor gets to stop by itself.
+    pub executor_shutdown_grace_period: Duration,
+    /// `--oversubscribed_resources_interval`, default 15 s (S32): how often the estimator is asked.
+    pub oversubscribed_resources_interval: Duration,
+    /// `--qos_correction_interval_min`, default 0 (S34): the least time between two rounds of corrections.
+    pub qos_correction_interval_min: Duration,
+    /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
+    pub switch_user: bool,
+}
+
+impl Settings {
+    /// The defaults, for these masters and this work directory.
+    pub fn new(masters: Vec<String>, work_dir: impl Into<PathBuf>) -> Self {
+        let work_dir = work_dir.into();
+        Self {
+            masters,
+            hostname: None,
+            port: 5051,
+            resources: None,
+            attributes: None,
+            default_role: "*".into(),
+            executor_socket: work_dir.join("executors.sock"),
+            work_dir,
+            registration_backoff_factor: Duration::from_secs(1),
+            executor_registration_timeout: Duration::from_secs(60),
+            executor_shutdown_grace_period: Duration::from_secs(5),
+            oversubscribed_resources_interval: Duration::from_secs(15),
+            qos_correction_interval_min: Duration::ZERO,
+            switch_user: true,
+        }
+    }
+
+    /// Checks everything, detects what is missing, and makes the work directory.
+    pub fn check(self) -> Result<Config, ConfigError> {
+        let host = Host::of(&self.work_dir);
+        self.check_on(&host)
+    }
+
+    /// The same on a host that is described.
+    pub fn check_on(self, host: &Host) -> Result<Config, ConfigError> {
+        let wrong = |flag: &'static str, value: &str, problem: String| ConfigError::Invalid {
+            flag,
+            value: value.chars().take(200).collect(),
+            problem,
+        };
+        if self.masters.is_empty() || self.masters.iter().any(String::is_empty) {
+            return Err(wrong(
+                "master",
+                &self.masters.join(","),
+                "expected one or more HOST:PORT".into(),
+            ));
+        }
+        if !self.work_dir.is_absolute() || self.work_dir.to_str().is_none() {
+            let given = self.work_dir.display().to_string();
+            return Err(wrong(
+                "work_dir",
+                &given,
+                "expected an absolute path in UTF-8".into(),
+            ));
+        }
+        let socket = self.executor_socket.to_str().unwrap_or_default();
+        if socket.is_empty() || socket.len() > SOCKET_PATH_MAX {
+            let given = self.executor_socket.display().to_string();
+            let problem = format!(
+                "expected a path of at most {SOCKET_PATH_MAX} bytes for the executors' socket"
+            );
+            return Err(wrong("runtime_dir", &given, problem));
+        }
+        for (flag, value) in [
+            (
+                "registration_backoff_factor",
+                self.registration_backoff_factor,
+            ),
+            (
+                "executor_registration_timeout",
+                self.executor_registration_timeout,
+            ),
+            (
+                "oversubscribed_resources_interval",
+                self.oversubscribed_resources_interval,
+            ),
+        ] {
+            if value.is_zero() {
+                return Err(wrong(
+                    flag,
+                    "0ns",
+                    "expected more than zero, for example 1secs".into(),
+                ));
+            }
+        }
+        let role = Role::new(&self.default_role)
+            .map_err(|error| wrong("default_role", &self.default_role, error.to_string()))?;
+        let given = self.resources.as_deref().unwrap_or_default();
+        let parsed = Resources::parse_for(given, &role);
+        let parsed = parsed.map_err(|error| wrong("resources", given, error.to_string()))?;
+        if parsed
+            .iter()
+            .any(|resource| resource.is_revocable() || resource.allocation_role().is_some())
+        {
+            let problem = "expected neither revocable nor allocated resources: the estimator decides what is lent";
+            return Err(wrong("resources", given, problem.into()));
+        }
+        let resources = detect::complete(parsed, given, host, &role);
+        let text = self.attributes.as_deref().unwrap_or_default();
+        let attributes = Attributes::parse(text)
+            .map_err(|error| wrong("attributes", text, error.to_string()))?;
+        let hostname = self.hostname.clone().unwrap_or_else(|| host.name.clone());
+        Ok(Config {
+            info: AgentInfo {
+                hostname,
+                port: self.port,
+                resources,
+                attributes,
+                id: None,
+            },
+            settings: self,
+        })
+    }
+}
+
+/// The longest path of a Unix socket, in bytes.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What can be worked with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) settings: Settings,
+    /// What the agent says of itself.
+    pub(crate) info: AgentInfo,
+}
+
+impl Config {
+    /// What the agent will say of itself.
+    pub fn info(&self) -> &AgentInfo {
+        &self.info
+    }
+
+    /// Where everything of this agent is kept.
+    pub fn work_dir(&self) -> &Path {
+        &self.settings.work_dir
+    }
+
+    /// Where executors are heard.
+    pub fn executor_socket(&self) -> &Path {
+        &self.settings.executor_socket
+    }
+
+    /// All settings, as checked.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+/// A setting that cannot be worked with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The operator must change it.
+    #[error("--{flag} is `{value}`: {problem}")]
+    Invalid {
+        /// Which flag.
+        flag: &'static str,
+        /// Its value.
+        value: String,
+        /// What was expected.
+        problem: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings::new(vec!["localhost:5050".into()], "/w")
+    }
+
+    fn host() -> Host {
+        Host {
+            name: "h".into(),
+            cores: 8,
+            memory: 16 << 30,
+            disk: 100 << 30,
+        }
+    }
+
+    fn error(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = settings();
+        change(&mut settings);
+        settings.check_on(&host()).unwrap_err().to_string()
+    }
+
+    /// SPEC 5.1.
+    #[test]
+    fn given_resources_are_kept_and_the_rest_is_detected() {
+        let mut settings = settings();
+        settings.resources = Some("cpus:2;cpus(ads):1".into());
+        settings.attributes = Some("rack:abc;zone:west".into());
+        let config = settings.check_on(&host()).unwrap();
+        let expected =
+            Resources::parse("cpus:2;cpus(ads):1;mem:15360;disk:97280;ports:[31000-32000]")
+                .unwrap();
+        assert_eq!(config.info().resources, expected);
+        assert_eq!(config.info().attributes.len(), 2);
+        assert_eq!(config.info().hostname, "h");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_flag_and_value() {
+        assert!(error(|s| s.masters.clear()).starts_with("--master is ``"));
+        assert!(error(|s| s.work_dir = "relative".into()).starts_with("--work_dir is `relative`"));
+        assert!(
+            error(|s| s.resources = Some("cpus:x:y".into()))
+                .starts_with("--resources is `cpus:x:y`")
+        );
+        assert!(error(|s| s.default_role = "a b".into()).starts_with("--default_role is `a b`"));
+        assert!(error(|s| s.executor_socket = "/x".repeat(80).into()).contains("107 bytes"));
+        let zero = error(|s| s.oversubscribed_resources_interval = Duration::ZERO);
+        assert!(
+            zero.starts_with("--oversubscribed_resources_interval is `0ns`"),
+            "{zero}"
+        );
+    }
+}

@@ -1,0 +1,528 @@
+//! What the containerizer hears, and what it answers. Each handler finds the container and lets its machine decide.
+
+use protocol::message::executor::{
+    ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor, UpdateStored,
+};
+use protocol::message::registration::{DisownTasks, RunningTask};
+use protocol::message::scheduler::{FrameworkMessage, KillTask};
+use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::usage::ExecutorUsage;
+use protocol::{
+    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
+    TaskState,
+};
+use resources::Resources;
+use runtime::prelude::*;
+
+use super::machine::{Container, Heard, Phase};
+use super::{Containerizer, forget};
+use crate::launcher::LauncherEvent;
+use crate::metrics::Counts;
+
+/// The agent is this one, and has this master or none.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Registered {
+    /// With its id once it has one.
+    pub agent: AgentInfo,
+    /// Where ends of executors and messages go.
+    pub master: Option<Pid>,
+}
+
+/// A task's end has been acknowledged.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct TaskClosed {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub task_id: TaskId,
+}
+
+/// These executors must yield at once (S27).
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Correct(pub Vec<QosCorrection>);
+
+/// Everything must end at once.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct KillEverything;
+
+/// What is here that a master must know?
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Inventory")]
+pub struct TakeInventory;
+
+/// What a master must know when the agent registers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inventory {
+    /// Tasks whose end has not been acknowledged.
+    pub tasks: Vec<RunningTask>,
+    /// The frameworks they belong to.
+    pub frameworks: Vec<FrameworkInfo>,
+}
+
+/// Who runs here, given what?
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Vec<Occupant>")]
+pub struct Occupants;
+
+/// A container that is not over.
+#[derive(Clone, Debug)]
+pub struct Occupant {
+    /// Who and what; not yet measured.
+    pub usage: ExecutorUsage,
+    /// The process that leads its session, once it runs.
+    pub leader: Option<i32>,
+}
+
+/// How do the containers look?
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Survey")]
+pub struct TakeSurvey;
+
+/// The containers at one moment, for pages and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Frameworks with something here.
+    pub frameworks: Vec<FrameworkInfo>,
+    /// The containers.
+    pub containers: Vec<ContainerView>,
+    /// What has happened since the start.
+    pub counts: Counts,
+}
+
+/// One container, for pages and metrics.
+#[derive(Clone, Debug)]
+pub struct ContainerView {
+    /// Its id.
+    pub id: ContainerId,
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Its executor.
+    pub executor: protocol::ExecutorInfo,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Its sandbox.
+    pub directory: String,
+    /// What it holds.
+    pub allocated: Resources,
+    /// Its tasks with their states.
+    pub tasks: Vec<(protocol::TaskInfo, TaskState)>,
+}
+
+impl Process for Containerizer {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<SubscribeExecutor>(&[Role::Executor]);
+        ears.hear::<ExecutorUpdated>(&[Role::Executor]);
+        ears.hear::<FrameworkMessage>(&[Role::Executor]);
+    }
+}
+
+impl Handler<Registered> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, Registered { agent, master }: Registered, _: &mut Context<Self>) {
+        self.agent = agent;
+        self.master = master;
+    }
+}
+
+impl Handler<RunTasks> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, RunTasks { framework, tasks }: RunTasks, ctx: &mut Context<Self>) {
+        self.run(&framework, tasks, ctx);
+    }
+}
+
+impl Handler<KillTask> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, kill: KillTask, ctx: &mut Context<Self>) {
+        match self.containers.of_task(&kill.framework_id, &kill.task_id) {
+            Some(id) => self.with(&id, ctx, |container| {
+                container.kill(&kill.task_id, kill.kill_policy)
+            }),
+            None => {
+                // It was never here, or its launch was lost on the way: the master must not wait for it.
+                let aware = self.frameworks.get(&kill.framework_id);
+                let aware =
+                    aware.is_some_and(|framework| framework.info.can(Capability::PartitionAware));
+                let state = TaskState::Dropped.as_told(aware);
+                let problem = "the task to be killed is not known to its agent".to_owned();
+                self.report_unplaced(
+                    &kill.framework_id,
+                    &kill.task_id,
+                    state,
+                    Reason::TaskUnknown,
+                    problem,
+                    ctx,
+                );
+            }
+        }
+    }
+}
+
+impl Handler<ShutDownFramework> for Containerizer {
+    type Result = ();
+    fn handle(
+        &mut self,
+        ShutDownFramework { framework_id }: ShutDownFramework,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Some(framework) = self.frameworks.get_mut(&framework_id) {
+            framework.ending = true;
+        }
+        let _ = self
+            .status
+            .tell(crate::status::ForgetFramework(framework_id.clone()));
+        for id in self.containers.of_framework(&framework_id) {
+            let executor = self
+                .containers
+                .get(&id)
+                .and_then(|container| container.executor.shutdown_grace_period);
+            let grace = executor.unwrap_or(self.config.settings.executor_shutdown_grace_period);
+            self.with(&id, ctx, |container| container.shut_down(grace));
+        }
+    }
+}
+
+impl Handler<DisownTasks> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, DisownTasks { tasks }: DisownTasks, ctx: &mut Context<Self>) {
+        for (framework_id, task_id) in tasks {
+            forget(&self.status, &framework_id, &task_id);
+            if let Some(id) = self.containers.of_task(&framework_id, &task_id) {
+                self.with(&id, ctx, |container| {
+                    container.disown(&task_id);
+                    container.kill(&task_id, None)
+                });
+            }
+        }
+    }
+}
+
+impl Handler<FrameworkMessage> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
+        let from_executor = ctx.sender().map(|sender| sender.peer.node.clone());
+        let Some(node) = from_executor else {
+            let to = self
+                .containers
+                .current(&message.framework_id, &message.executor_id);
+            let to = to.filter(|id| {
+                self.containers
+                    .get(id)
+                    .is_some_and(|container| container.actor.is_some())
+            });
+            match to {
+                Some(id) => {
+                    self.counts.valid_framework_messages += 1;
+                    self.tell_executor(&id, message, ctx);
+                }
+                None => self.counts.invalid_framework_messages += 1,
+            }
+            return;
+        };
+        // An executor speaks for itself only.
+        let own = self
+            .speakers
+            .get(&node)
+            .and_then(|id| self.containers.entry(id));
+        let own = own.is_some_and(|(framework, container)| {
+            *framework == message.framework_id
+                && container.executor.executor_id == message.executor_id
+        });
+        match (&self.master, own) {
+            (Some(master), true) => {
+                self.counts.valid_framework_messages += 1;
+                if let Err(error) = ctx.node().tell(master, message) {
+                    tracing::debug!(%error, "a framework message is lost");
+                }
+            }
+            _ => self.counts.invalid_framework_messages += 1,
+        }
+    }
+}
+
+impl Handler<SubscribeExecutor> for Containerizer {
+    type Result = Result<ExecutorSubscribed, ExecutorRefused>;
+    fn handle(&mut self, subscribe: SubscribeExecutor, ctx: &mut Context<Self>) -> Self::Result {
+        let refused = |reason: &str| ExecutorRefused {
+            reason: reason.to_owned(),
+        };
+        let id = subscribe.container_id;
+        let node = subscribe.pid.node().clone();
+        if ctx.sender().is_some_and(|sender| sender.peer.node != node) {
+            return Err(refused("the pid is not of the node that sends it"));
+        }
+        let container = self.containers.entry(&id).filter(|(framework, container)| {
+            **framework == subscribe.framework_id
+                && container.executor.executor_id == subscribe.executor_id
+        });
+        if container.is_none() {
+            return Err(refused(
+                "no such container, framework and executor are expected here",
+            ));
+        }
+        let mut answer = Err(refused("its container is gone"));
+        let (mut subscribed, agent) = (None, self.agent.clone());
+        self.with(&id, ctx, |container| {
+            match container.subscribe(&subscribe.token, subscribe.pid.clone()) {
+                Ok(effects) => {
+                    subscribed = Some(node);
+                    answer = Ok(ExecutorSubscribed {
+                        executor: container.executor.clone(),
+                        framework: container.framework.clone(),
+                        agent,
+                    });
+                    effects
+                }
+                Err(error) => {
+                    answer = Err(error);
+                    Vec::new()
+                }
+            }
+        });
+        if let Some(node) = subscribed {
+            self.speakers.insert(node, id);
+            ctx.link(&subscribe.pid);
+        }
+        answer
+    }
+}
+
+impl Handler<ExecutorUpdated> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, ExecutorUpdated { status }: ExecutorUpdated, ctx: &mut Context<Self>) {
+        let Some(sender) = ctx.sender() else { return };
+        let Some(id) = self.speakers.get(&sender.peer.node).cloned() else {
+            self.counts.invalid_status_updates += 1;
+            return;
+        };
+        let Some(container) = self.containers.get_mut(&id) else {
+            return;
+        };
+        let executor = container.actor.clone();
+        let heard = match status.uuid {
+            Some(_) => container.heard(&status.task_id, status.state),
+            None => Heard::Unknown,
+        };
+        match heard {
+            Heard::New => {
+                self.counts.valid_status_updates += 1;
+                self.counts.note(status.state);
+                self.forward(&id, status, executor, ctx);
+                self.forget_if_over(&id);
+            }
+            Heard::Late | Heard::Unknown => {
+                self.counts.invalid_status_updates += 1;
+                if let (Some(executor), Some(uuid)) = (executor, status.uuid) {
+                    // So that the executor does not keep it for ever.
+                    let _ = ctx.node().tell(
+                        &executor,
+                        UpdateStored {
+                            task_id: status.task_id,
+                            uuid,
+                        },
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Handler<Exited> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        let Some(id) = self.speakers.remove(exited.pid.node()) else {
+            return;
+        };
+        let grace = self.config.settings.executor_shutdown_grace_period;
+        self.with(&id, ctx, |container| container.disconnected(grace));
+    }
+}
+
+impl Handler<LauncherEvent> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, event: LauncherEvent, ctx: &mut Context<Self>) {
+        match event {
+            LauncherEvent::Started { container_id, pid } => {
+                self.with(&container_id, ctx, |container| container.started(pid));
+            }
+            LauncherEvent::Failed {
+                container_id,
+                reason,
+            } => {
+                self.counts.container_launch_errors += 1;
+                tracing::warn!(container = %container_id, reason, "no executor");
+                self.with(&container_id, ctx, |container| {
+                    container.launch_failed(&reason)
+                });
+            }
+            LauncherEvent::Exited {
+                container_id,
+                termination,
+            } => {
+                self.with(&container_id, ctx, |container| {
+                    container.exited(Some(termination))
+                });
+            }
+            LauncherEvent::Lost { .. } => {
+                // A launch that waits for its sandbox goes to the next launcher.
+                let lost = self
+                    .containers
+                    .iter()
+                    .filter(|(_, container)| container.phase != Phase::Preparing);
+                let lost: Vec<ContainerId> =
+                    lost.map(|(_, container)| container.id.clone()).collect();
+                for id in lost {
+                    self.with(&id, ctx, |container| container.exited(None));
+                }
+            }
+        }
+    }
+}
+
+impl Handler<TaskClosed> for Containerizer {
+    type Result = ();
+    fn handle(
+        &mut self,
+        TaskClosed {
+            framework_id,
+            task_id,
+        }: TaskClosed,
+        _: &mut Context<Self>,
+    ) {
+        let Some(id) = self.containers.unplace(&framework_id, &task_id) else {
+            return;
+        };
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.closed(&task_id);
+        }
+        self.forget_if_over(&id);
+    }
+}
+
+impl Handler<Correct> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, Correct(corrections): Correct, ctx: &mut Context<Self>) {
+        for correction in corrections {
+            let QosCorrection::Kill {
+                framework_id,
+                executor_id,
+                container_id,
+            } = correction;
+            let current = self.containers.current(&framework_id, &executor_id);
+            // Advice on a run that is over, on an unknown one or on one that is ending is harmless.
+            let Some(id) =
+                current.filter(|id| container_id.as_ref().is_none_or(|wanted| wanted == id))
+            else {
+                tracing::debug!(%framework_id, %executor_id, "a correction for nobody here");
+                continue;
+            };
+            if self.is_ending(&framework_id)
+                || !self.containers.get(&id).is_some_and(Container::takes_tasks)
+            {
+                continue;
+            }
+            tracing::info!(%framework_id, %executor_id, container = %id, "preempted");
+            self.counts.executors_preempted += 1;
+            self.with(&id, ctx, Container::preempt);
+        }
+    }
+}
+
+impl Handler<KillEverything> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, _: KillEverything, ctx: &mut Context<Self>) {
+        let all: Vec<ContainerId> = self
+            .containers
+            .iter()
+            .map(|(_, container)| container.id.clone())
+            .collect();
+        for id in all {
+            self.with(&id, ctx, Container::destroy);
+        }
+    }
+}
+
+impl Handler<TakeInventory> for Containerizer {
+    type Result = MessageResult<TakeInventory>;
+    fn handle(&mut self, _: TakeInventory, _: &mut Context<Self>) -> Self::Result {
+        let mut inventory = Inventory::default();
+        for (framework_id, container) in
+            self.containers.iter().filter(|(id, _)| !self.is_ending(id))
+        {
+            for task in container.tasks().filter(|task| !task.disowned) {
+                inventory.tasks.push(RunningTask {
+                    framework_id: framework_id.clone(),
+                    info: task.info.clone(),
+                    state: task.state,
+                });
+            }
+        }
+        let known = self
+            .frameworks
+            .values()
+            .filter(|framework| !framework.ending);
+        inventory.frameworks = known.map(|framework| framework.info.clone()).collect();
+        MessageResult(inventory)
+    }
+}
+
+impl Handler<Occupants> for Containerizer {
+    type Result = Vec<Occupant>;
+    fn handle(&mut self, _: Occupants, _: &mut Context<Self>) -> Vec<Occupant> {
+        let living = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.phase != Phase::Terminated);
+        let occupant = |(framework_id, container): (&FrameworkId, &Container)| Occupant {
+            usage: ExecutorUsage {
+                framework_id: framework_id.clone(),
+                executor_id: container.executor.executor_id.clone(),
+                container_id: container.id.clone(),
+                allocated: container.allocated(),
+                tasks: container
+                    .tasks()
+                    .filter(|task| !task.state.is_terminal())
+                    .map(|task| task.info.task_id.clone())
+                    .collect(),
+                statistics: None,
+            },
+            leader: container.leader,
+        };
+        living.map(occupant).collect()
+    }
+}
+
+impl Handler<TakeSurvey> for Containerizer {
+    type Result = MessageResult<TakeSurvey>;
+    fn handle(&mut self, _: TakeSurvey, _: &mut Context<Self>) -> Self::Result {
+        let view = |(framework_id, container): (&FrameworkId, &Container)| ContainerView {
+            id: container.id.clone(),
+            framework_id: framework_id.clone(),
+            executor: container.executor.clone(),
+            phase: container.phase,
+            directory: self
+                .runs(framework_id, &container.executor.executor_id)
+                .join(container.id.as_str())
+                .to_string_lossy()
+                .into_owned(),
+            allocated: container.allocated(),
+            tasks: container
+                .tasks()
+                .map(|task| (task.info.clone(), task.state))
+                .collect(),
+        };
+        MessageResult(Survey {
+            frameworks: self
+                .frameworks
+                .values()
+                .map(|framework| framework.info.clone())
+                .collect(),
+            containers: self.containers.iter().map(view).collect(),
+            counts: self.counts.clone(),
+        })
+    }
+}

@@ -1,0 +1,443 @@
+//! One container: an executor process, the actor in it, and its tasks, from the first task to the last acknowledgement.
+//!
+//! Pure: each event gives the effects that follow from it, in order. It knows no process and no clock, and never decides which
+//! tasks come here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use protocol::message::executor::ExecutorRefused;
+use protocol::{
+    Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
+    TaskState, Termination,
+};
+use resources::Resources;
+use runtime::Pid;
+
+/// Where a container is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its sandbox is being made.
+    Preparing,
+    /// Its executor is being started.
+    Launching,
+    /// Its executor runs but has not subscribed.
+    Registering,
+    /// Its executor has subscribed.
+    Running,
+    /// It is on its way out.
+    Terminating,
+    /// Nothing of it runs; some tasks may wait for their acknowledgement.
+    Terminated,
+}
+
+/// What a container wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Start its executor.
+    Launch,
+    /// Expect its executor to subscribe before long.
+    AwaitSubscription,
+    /// Give the executor this task.
+    Run(Box<TaskInfo>),
+    /// Tell the executor to end this task.
+    End(TaskId, Option<KillPolicy>),
+    /// Tell the executor to stop, and kill the container after this time.
+    ShutDown(Duration),
+    /// Kill it after this time unless it ends by itself.
+    DestroyAfter(Duration),
+    /// Kill all its processes.
+    Destroy,
+    /// The agent itself gives a task a state.
+    Report(Verdict),
+    /// The executor has ended; its name may be used again.
+    Ended(Option<Termination>),
+}
+
+/// A task's state as the agent itself decides it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whose.
+    pub task_id: TaskId,
+    /// The state; always terminal.
+    pub state: TaskState,
+    /// Why.
+    pub reason: Reason,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What is to be done with a status from the executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Pass it on.
+    New,
+    /// The task has ended already: confirm it, so that the executor lets go of it, and no more.
+    Late,
+    /// There is no such task here.
+    Unknown,
+}
+
+/// A task in a container.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// What it is.
+    pub info: TaskInfo,
+    /// Its newest state.
+    pub state: TaskState,
+    /// Whether nobody wants to hear of it any more.
+    pub disowned: bool,
+}
+
+/// One run of one executor.
+#[derive(Debug)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// Whose.
+    pub framework: FrameworkInfo,
+    /// Its executor.
+    pub executor: ExecutorInfo,
+    /// Whether the executor is our own command executor.
+    pub is_command: bool,
+    /// What its executor must show to subscribe.
+    pub token: String,
+    /// Where its executor hears, once subscribed.
+    pub actor: Option<Pid>,
+    /// The first process, once started.
+    pub leader: Option<i32>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    tasks: BTreeMap<TaskId, Task>,
+    /// Tasks that the executor has not been given.
+    queue: VecDeque<TaskId>,
+    /// What its live tasks become when it ends, if something else than failed.
+    fate: Option<(TaskState, Reason, String)>,
+}
+
+impl Container {
+    /// A container whose sandbox is about to be made.
+    pub fn new(
+        id: ContainerId,
+        framework: FrameworkInfo,
+        executor: ExecutorInfo,
+        is_command: bool,
+        token: String,
+    ) -> Self {
+        Self {
+            id,
+            framework,
+            executor,
+            is_command,
+            token,
+            actor: None,
+            leader: None,
+            phase: Phase::Preparing,
+            tasks: BTreeMap::new(),
+            queue: VecDeque::new(),
+            fate: None,
+        }
+    }
+
+    /// Its tasks, ended ones included until they are acknowledged.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values()
+    }
+
+    /// One of its tasks.
+    pub fn task(&self, id: &TaskId) -> Option<&Task> {
+        self.tasks.get(id)
+    }
+
+    /// Whether some task has not ended.
+    pub fn has_live_tasks(&self) -> bool {
+        self.tasks.values().any(|task| !task.state.is_terminal())
+    }
+
+    /// What the executor and its live tasks were given.
+    pub fn allocated(&self) -> Resources {
+        let mut sum = self.executor.resources.clone();
+        for task in self.tasks.values().filter(|task| !task.state.is_terminal()) {
+            sum += &task.info.resources;
+        }
+        sum
+    }
+
+    /// Whether it takes further tasks.
+    pub fn takes_tasks(&self) -> bool {
+        !matches!(self.phase, Phase::Terminating | Phase::Terminated)
+    }
+
+    /// A further task.
+    pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
+        let id = info.task_id.clone();
+        let run = (self.phase == Phase::Running).then(|| Effect::Run(Box::new(info.clone())));
+        if run.is_none() {
+            self.queue.push_back(id.clone());
+        }
+        self.tasks.insert(
+            id,
+            Task {
+                info,
+                state: TaskState::Staging,
+                disowned: false,
+            },
+        );
+        run.into_iter().collect()
+    }
+
+    /// The sandbox is there, or cannot be made.
+    pub fn prepared(&mut self, sandbox: Result<(), String>) -> Vec<Effect> {
+        match (self.phase, sandbox) {
+            (Phase::Preparing, Ok(())) => {
+                self.phase = Phase::Launching;
+                vec![Effect::Launch]
+            }
+            (_, Err(problem)) => self.launch_failed(&problem),
+            // Everything in it was killed meanwhile: nothing was ever started.
+            (_, Ok(())) => self.end(None, "the executor was not started"),
+        }
+    }
+
+    /// The executor could not be started.
+    pub fn launch_failed(&mut self, problem: &str) -> Vec<Effect> {
+        let fate = (
+            TaskState::Failed,
+            Reason::ContainerLaunchFailed,
+            problem.to_owned(),
+        );
+        self.fate.get_or_insert(fate);
+        self.end(None, problem)
+    }
+
+    /// The executor's process runs.
+    pub fn started(&mut self, leader: i32) -> Vec<Effect> {
+        self.leader = Some(leader);
+        match self.phase {
+            Phase::Launching => {
+                self.phase = Phase::Registering;
+                vec![Effect::AwaitSubscription]
+            }
+            Phase::Terminating => vec![Effect::Destroy],
+            // It subscribed before its start was told.
+            _ => Vec::new(),
+        }
+    }
+
+    /// The executor subscribes from `actor`.
+    pub fn subscribe(&mut self, token: &str, actor: Pid) -> Result<Vec<Effect>, ExecutorRefused> {
+        let refused = |reason: &str| {
+            Err(ExecutorRefused {
+                reason: reason.to_owned(),
+            })
+        };
+        if token != self.token {
+            return refused("the token is not the one it was given");
+        }
+        match self.phase {
+            Phase::Launching | Phase::Registering => {}
+            Phase::Running => return refused("it is subscribed already"),
+            _ => return refused("its container is being ended"),
+        }
+        self.phase = Phase::Running;
+        self.actor = Some(actor);
+        let queued = std::mem::take(&mut self.queue);
+        let infos = queued.iter().filter_map(|id| self.tasks.get(id));
+        Ok(infos
+            .map(|task| Effect::Run(Box::new(task.info.clone())))
+            .collect())
+    }
+
+    /// The executor gives a task a state.
+    pub fn heard(&mut self, task_id: &TaskId, state: TaskState) -> Heard {
+        match self.tasks.get_mut(task_id) {
+            None => Heard::Unknown,
+            Some(task) if task.state.is_terminal() => Heard::Late,
+            Some(task) => {
+                task.state = state;
+                Heard::New
+            }
+        }
+    }
+
+    /// A task should end.
+    pub fn kill(&mut self, task_id: &TaskId, policy: Option<KillPolicy>) -> Vec<Effect> {
+        let Some(task) = self
+            .tasks
+            .get(task_id)
+            .filter(|task| !task.state.is_terminal())
+        else {
+            return Vec::new();
+        };
+        let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
+            // Its executor has it. One that is on its way out ends it anyway.
+            let end = || Effect::End(task.info.task_id.clone(), policy.or(task.info.kill_policy));
+            return (self.phase == Phase::Running)
+                .then(end)
+                .into_iter()
+                .collect();
+        };
+        self.queue.remove(at);
+        let message = "killed before its executor had it".to_owned();
+        let mut effects = Vec::from_iter(self.settle(
+            task_id,
+            TaskState::Killed,
+            Reason::TaskKilledDuringLaunch,
+            message,
+        ));
+        if !self.has_live_tasks() {
+            effects.extend(self.destroy());
+        }
+        effects
+    }
+
+    /// Nobody wants to hear of this task any more.
+    pub fn disown(&mut self, task_id: &TaskId) {
+        if let Some(task) = self.tasks.get_mut(task_id) {
+            task.disowned = true;
+        }
+    }
+
+    /// The executor should stop by itself, and is killed if it does not.
+    pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Terminating;
+                vec![Effect::ShutDown(grace)]
+            }
+            _ => self.destroy(),
+        }
+    }
+
+    /// The QoS controller wants it gone at once (S27).
+    pub fn preempt(&mut self) -> Vec<Effect> {
+        if self.phase == Phase::Terminated {
+            return Vec::new();
+        }
+        let aware = self.framework.can(Capability::PartitionAware);
+        let message = "preempted in favour of regular tasks".to_owned();
+        self.fate = Some((
+            TaskState::Gone.as_told(aware),
+            Reason::ContainerPreempted,
+            message,
+        ));
+        self.destroy()
+    }
+
+    /// The executor has not subscribed in time.
+    pub fn subscription_overdue(&mut self) -> Vec<Effect> {
+        if !matches!(self.phase, Phase::Launching | Phase::Registering) {
+            return Vec::new();
+        }
+        let message = "the executor did not subscribe in time".to_owned();
+        self.fate = Some((
+            TaskState::Failed,
+            Reason::ExecutorRegistrationTimeout,
+            message,
+        ));
+        self.destroy()
+    }
+
+    /// The executor's actor is gone. Its process usually ends at the same moment.
+    pub fn disconnected(&mut self, grace: Duration) -> Vec<Effect> {
+        self.actor = None;
+        if self.phase != Phase::Running {
+            return Vec::new();
+        }
+        self.phase = Phase::Terminating;
+        match self.has_live_tasks() {
+            true => vec![Effect::Destroy],
+            false => vec![Effect::DestroyAfter(grace)],
+        }
+    }
+
+    /// Kills everything in it; its end follows when the processes are gone.
+    pub fn destroy(&mut self) -> Vec<Effect> {
+        match self.phase {
+            Phase::Terminated => Vec::new(),
+            // Nothing runs yet; the answer to what is under way ends it.
+            Phase::Preparing => {
+                self.phase = Phase::Terminating;
+                Vec::new()
+            }
+            _ => {
+                self.phase = Phase::Terminating;
+                vec![Effect::Destroy]
+            }
+        }
+    }
+
+    /// The executor's process has ended, with everything it started.
+    pub fn exited(&mut self, termination: Option<Termination>) -> Vec<Effect> {
+        let how = match termination {
+            Some(termination) => format!("the executor {termination}"),
+            None => "the executor was lost".to_owned(),
+        };
+        self.end(termination, &how)
+    }
+
+    /// The end of a task has been acknowledged. `true` when the container can be forgotten.
+    pub fn closed(&mut self, task_id: &TaskId) -> bool {
+        if self
+            .tasks
+            .get(task_id)
+            .is_some_and(|task| task.state.is_terminal())
+        {
+            self.tasks.remove(task_id);
+        }
+        self.is_over()
+    }
+
+    /// Whether nothing of it is left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Terminated && self.tasks.values().all(|task| task.disowned)
+    }
+
+    fn end(&mut self, termination: Option<Termination>, how: &str) -> Vec<Effect> {
+        if self.phase == Phase::Terminated {
+            return Vec::new();
+        }
+        self.phase = Phase::Terminated;
+        self.actor = None;
+        self.leader = None;
+        self.queue.clear();
+        let fate = self.fate.clone();
+        let (state, reason, message) = fate.unwrap_or_else(|| {
+            (
+                TaskState::Failed,
+                Reason::ExecutorTerminated,
+                how.to_owned(),
+            )
+        });
+        let live = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| !task.state.is_terminal());
+        let live: Vec<TaskId> = live.map(|(id, _)| id.clone()).collect();
+        let mut effects: Vec<Effect> = live
+            .iter()
+            .filter_map(|id| self.settle(id, state, reason, message.clone()))
+            .collect();
+        effects.push(Effect::Ended(termination));
+        effects
+    }
+
+    fn settle(
+        &mut self,
+        task_id: &TaskId,
+        state: TaskState,
+        reason: Reason,
+        message: String,
+    ) -> Option<Effect> {
+        self.tasks.get_mut(task_id)?.state = state;
+        Some(Effect::Report(Verdict {
+            task_id: task_id.clone(),
+            state,
+            reason,
+            message,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! The life of a container, told event by event.
+
+use super::*;
+use protocol::{AgentId, CommandInfo, ExecutorId};
+use runtime::NodeId;
+
+fn task(id: &str) -> TaskInfo {
+    TaskInfo {
+        name: id.into(),
+        task_id: TaskId::new(id).unwrap(),
+        agent_id: AgentId::new("s").unwrap(),
+        resources: Resources::parse("cpus:1;mem:32").unwrap(),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: Vec::new(),
+        kill_policy: None,
+        labels: Default::default(),
+    }
+}
+
+fn container() -> Container {
+    let executor = ExecutorInfo {
+        executor_id: ExecutorId::new("e").unwrap(),
+        name: String::new(),
+        command: CommandInfo::shell("executor"),
+        resources: Resources::parse("cpus:0.1").unwrap(),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    };
+    let id = ContainerId::new("c").unwrap();
+    Container::new(
+        id,
+        FrameworkInfo::new("", "f"),
+        executor,
+        false,
+        "secret".into(),
+    )
+}
+
+fn id(text: &str) -> TaskId {
+    TaskId::new(text).unwrap()
+}
+
+fn actor() -> Pid {
+    Pid::new("executor", NodeId::new("executor-c", 1), 1)
+}
+
+fn running() -> Container {
+    let mut container = container();
+    container.add(task("a"));
+    container.prepared(Ok(()));
+    container.started(42);
+    container.subscribe("secret", actor()).unwrap();
+    container
+}
+
+fn verdicts(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
+    let verdict = |effect: &Effect| match effect {
+        Effect::Report(verdict) => Some((verdict.task_id.clone(), verdict.state, verdict.reason)),
+        _ => None,
+    };
+    effects.iter().filter_map(verdict).collect()
+}
+
+/// SPEC 5.2.
+#[test]
+fn tasks_wait_for_the_executor_and_reach_it_in_their_order() {
+    let mut container = container();
+    assert_eq!(container.add(task("b")), []);
+    assert_eq!(container.add(task("a")), []);
+    assert_eq!(container.prepared(Ok(())), [Effect::Launch]);
+    assert_eq!(container.started(42), [Effect::AwaitSubscription]);
+    let effects = container.subscribe("secret", actor()).unwrap();
+    assert_eq!(
+        effects,
+        [
+            Effect::Run(Box::new(task("b"))),
+            Effect::Run(Box::new(task("a")))
+        ]
+    );
+    assert_eq!(container.add(task("c")), [Effect::Run(Box::new(task("c")))]);
+    assert!(container.subscribe("secret", actor()).is_err(), "only once");
+}
+
+#[test]
+fn a_stranger_does_not_subscribe() {
+    let mut container = container();
+    container.prepared(Ok(()));
+    assert!(container.subscribe("guess", actor()).is_err());
+    assert!(
+        container.subscribe("secret", actor()).is_ok(),
+        "before its start was told"
+    );
+    assert_eq!(container.started(42), []);
+}
+
+/// SPEC 5.2.
+#[test]
+fn a_task_killed_before_its_executor_has_it_never_starts() {
+    let killed = (id("a"), TaskState::Killed, Reason::TaskKilledDuringLaunch);
+    let mut early = container();
+    early.add(task("a"));
+    assert_eq!(
+        verdicts(&early.kill(&id("a"), None)),
+        std::slice::from_ref(&killed)
+    );
+    assert_eq!(
+        early.prepared(Ok(())),
+        [Effect::Ended(None)],
+        "nothing is launched for nobody"
+    );
+
+    let mut later = container();
+    later.add(task("a"));
+    later.prepared(Ok(()));
+    let effects = later.kill(&id("a"), None);
+    assert_eq!(verdicts(&effects), [killed]);
+    assert_eq!(effects.last(), Some(&Effect::Destroy));
+    assert_eq!(
+        later.started(42),
+        [Effect::Destroy],
+        "also when it starts only now"
+    );
+    assert_eq!(later.exited(None), [Effect::Ended(None)]);
+
+    let mut shared = container();
+    shared.add(task("a"));
+    shared.add(task("b"));
+    shared.prepared(Ok(()));
+    assert_eq!(
+        shared.kill(&id("a"), None).len(),
+        1,
+        "the other task still wants the executor"
+    );
+    shared.started(42);
+    assert_eq!(
+        shared.subscribe("secret", actor()).unwrap(),
+        [Effect::Run(Box::new(task("b")))]
+    );
+}
+
+#[test]
+fn a_running_task_is_killed_by_its_executor_with_the_tasks_policy_unless_another_is_given() {
+    let own = KillPolicy {
+        grace_period: Duration::from_secs(9),
+    };
+    let mut container = running();
+    container.add(TaskInfo {
+        kill_policy: Some(own),
+        ..task("b")
+    });
+    let given = KillPolicy {
+        grace_period: Duration::from_secs(1),
+    };
+    assert_eq!(
+        container.kill(&id("b"), None),
+        [Effect::End(id("b"), Some(own))]
+    );
+    assert_eq!(
+        container.kill(&id("b"), Some(given)),
+        [Effect::End(id("b"), Some(given))]
+    );
+    assert_eq!(container.kill(&id("zz"), None), []);
+}
+
+#[test]
+fn what_lives_when_its_executor_ends_has_failed() {
+    let mut container = running();
+    container.add(task("b"));
+    container.heard(&id("b"), TaskState::Finished);
+    let effects = container.exited(Some(Termination::Signaled(9)));
+    assert_eq!(
+        verdicts(&effects),
+        [(id("a"), TaskState::Failed, Reason::ExecutorTerminated)]
+    );
+    assert_eq!(
+        effects.last(),
+        Some(&Effect::Ended(Some(Termination::Signaled(9))))
+    );
+    assert_eq!(container.exited(None), [], "once");
+    assert_eq!(container.heard(&id("a"), TaskState::Running), Heard::Late);
+    assert!(!container.closed(&id("a")));
+    assert!(container.closed(&id("b")), "all is acknowledged");
+}
+
+#[test]
+fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
+    let mut no_space = container();
+    no_space.add(task("a"));
+    let effects = no_space.prepared(Err("No space left on device".into()));
+    assert_eq!(
+        verdicts(&effects),
+        [(id("a"), TaskState::Failed, Reason::ContainerLaunchFailed)]
+    );
+
+    let mut silent = container();
+    silent.add(task("a"));
+    silent.prepared(Ok(()));
+    silent.started(42);
+    assert_eq!(silent.subscription_overdue(), [Effect::Destroy]);
+    let effects = silent.exited(Some(Termination::Signaled(9)));
+    assert_eq!(
+        verdicts(&effects),
+        [(
+            id("a"),
+            TaskState::Failed,
+            Reason::ExecutorRegistrationTimeout
+        )]
+    );
+    assert_eq!(running().subscription_overdue(), []);
+}
+
+/// S27, SPEC 5.7.
+#[test]
+fn a_preempted_task_is_gone_for_those_who_know_the_word_and_lost_for_others() {
+    for (capable, state) in [(true, TaskState::Gone), (false, TaskState::Lost)] {
+        let mut container = running();
+        if capable {
+            container
+                .framework
+                .capabilities
+                .insert(Capability::PartitionAware);
+        }
+        assert_eq!(container.preempt(), [Effect::Destroy]);
+        let effects = container.exited(Some(Termination::Signaled(9)));
+        assert_eq!(
+            verdicts(&effects),
+            [(id("a"), state, Reason::ContainerPreempted)]
+        );
+    }
+}
+
+#[test]
+fn an_executor_that_leaves_with_live_tasks_is_killed_and_one_without_gets_time() {
+    let grace = Duration::from_secs(5);
+    assert_eq!(running().disconnected(grace), [Effect::Destroy]);
+    let mut done = running();
+    done.heard(&id("a"), TaskState::Finished);
+    assert_eq!(done.disconnected(grace), [Effect::DestroyAfter(grace)]);
+    assert!(!done.takes_tasks());
+}

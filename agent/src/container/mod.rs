@@ -1,0 +1,540 @@
+//! The containerizer: owns the containers of an agent and everything that happens to them.
+//!
+//! Hears tasks and kills from the agent, starts and ends from the launcher, and subscriptions, updates and messages from
+//! executors. Remembers the containers ([`machine::Container`], which decides) and the frameworks they belong to. Speaks to the
+//! master only to pass on messages and ends of executors. Never judges a task: the master has.
+
+pub mod events;
+pub mod machine;
+pub mod order;
+pub mod table;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use executor_driver::environment as variable;
+use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
+use protocol::message::task::ExecutorExited;
+use protocol::{
+    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
+    TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+};
+use runtime::NodeId;
+use runtime::prelude::*;
+
+use self::machine::{Container, Effect};
+use self::order::Order;
+use self::table::Table;
+use crate::config::Config;
+use crate::launcher::{ExecutorProgram, LaunchRequest, Launcher};
+use crate::metrics::Counts;
+use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates, TellClosed};
+use crate::{sandbox, sys};
+
+/// Sandboxes made in one go.
+const SANDBOXES_AT_ONCE: usize = 32;
+
+/// A framework with containers here.
+#[derive(Clone, Debug)]
+pub(crate) struct Framework {
+    pub(crate) info: FrameworkInfo,
+    /// Set once it is no more: nobody hears of its tasks.
+    pub(crate) ending: bool,
+}
+
+/// The actor.
+pub struct Containerizer {
+    config: Config,
+    agent: AgentInfo,
+    launcher: Box<dyn Launcher>,
+    status: Handle<StatusUpdates>,
+    master: Option<Pid>,
+    pub(crate) containers: Table,
+    pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
+    /// Which container the executor on this node is in.
+    speakers: BTreeMap<NodeId, ContainerId>,
+    pub(crate) counts: Counts,
+}
+
+impl Containerizer {
+    /// A containerizer with no container.
+    pub fn new(config: Config, launcher: Box<dyn Launcher>, status: Handle<StatusUpdates>) -> Self {
+        Self {
+            agent: config.info.clone(),
+            config,
+            launcher,
+            status,
+            master: None,
+            containers: Table::default(),
+            frameworks: BTreeMap::new(),
+            speakers: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Puts tasks into containers, and starts what is new.
+    pub(crate) fn run(
+        &mut self,
+        framework: &FrameworkInfo,
+        tasks: Vec<TaskInfo>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(framework_id) = framework.id.clone() else {
+            tracing::warn!(
+                framework = framework.name,
+                "tasks of a framework without an id are not run"
+            );
+            return;
+        };
+        let known = self.frameworks.entry(framework_id.clone());
+        let known = known.or_insert_with(|| Framework {
+            info: framework.clone(),
+            ending: false,
+        });
+        known.info = framework.clone();
+        known.ending = false;
+        let mut fresh = Vec::new();
+        for task in tasks {
+            if self
+                .containers
+                .of_task(&framework_id, &task.task_id)
+                .is_some()
+            {
+                tracing::warn!(task = %task.task_id, "a task of this id is here already: not run again");
+                continue;
+            }
+            let order = match Order::of(&task, framework) {
+                Ok(order) => order,
+                Err(problem) => {
+                    self.report_unplaced(
+                        &framework_id,
+                        &task.task_id,
+                        TaskState::Error,
+                        Reason::TaskInvalid,
+                        problem,
+                        ctx,
+                    );
+                    continue;
+                }
+            };
+            match self
+                .containers
+                .current(&framework_id, &order.executor.executor_id)
+            {
+                Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
+                    self.containers.place(&framework_id, &task.task_id, &id);
+                    self.with(&id, ctx, |container| container.add(task));
+                }
+                Some(_) => {
+                    let state =
+                        TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
+                    let problem =
+                        format!("executor `{}` is being ended", order.executor.executor_id);
+                    self.report_unplaced(
+                        &framework_id,
+                        &task.task_id,
+                        state,
+                        Reason::ExecutorTerminated,
+                        problem,
+                        ctx,
+                    );
+                }
+                None => {
+                    let id = ContainerId::from(Uuid(ctx.node().fresh_uuid()));
+                    let token = Uuid(ctx.node().fresh_uuid()).to_string();
+                    let executor = order.executor.clone();
+                    let mut container = Container::new(
+                        id.clone(),
+                        framework.clone(),
+                        executor,
+                        order.is_command,
+                        token,
+                    );
+                    container.add(task.clone());
+                    self.containers.insert(&framework_id, container);
+                    self.containers.place(&framework_id, &task.task_id, &id);
+                    fresh.push((id, order));
+                }
+            }
+        }
+        self.make_sandboxes(&framework_id, fresh, ctx);
+    }
+
+    /// Makes the sandboxes beside the mailbox, some at a time so that the first tasks do not wait for the last.
+    fn make_sandboxes(
+        &mut self,
+        framework: &FrameworkId,
+        fresh: Vec<(ContainerId, Order)>,
+        ctx: &mut Context<Self>,
+    ) {
+        let switch_user = self.config.settings.switch_user;
+        for some in fresh.chunks(SANDBOXES_AT_ONCE) {
+            let wanted: Vec<(ContainerId, PathBuf, Option<String>)> = some
+                .iter()
+                .map(|(id, order)| {
+                    let runs = self.runs(framework, &order.executor.executor_id);
+                    (id.clone(), runs, order.user.clone().filter(|_| switch_user))
+                })
+                .collect();
+            let made = ctx
+                .node()
+                .blocking(move || wanted.into_iter().map(make_sandbox).collect::<Vec<_>>());
+            let ids: Vec<ContainerId> = some.iter().map(|(id, _)| id.clone()).collect();
+            ctx.then(made, move |this, made, ctx| {
+                let made = made.unwrap_or_else(|interrupted| {
+                    ids.into_iter()
+                        .map(|id| (id, Err(interrupted.to_string())))
+                        .collect()
+                });
+                for (id, result) in made {
+                    if let Err(problem) = &result {
+                        this.counts.container_launch_errors += 1;
+                        tracing::warn!(container = %id, problem, "no sandbox");
+                    }
+                    this.with(&id, ctx, |container| container.prepared(result));
+                }
+            });
+        }
+    }
+
+    pub(crate) fn runs(&self, framework: &FrameworkId, executor: &protocol::ExecutorId) -> PathBuf {
+        match &self.agent.id {
+            Some(agent) => sandbox::runs(self.config.work_dir(), agent, framework, executor),
+            // Tasks come only once there is an id; this path is for nobody.
+            None => self.config.work_dir().join("slaves").join("none"),
+        }
+    }
+
+    /// Lets something happen to a container, and does what follows from it.
+    pub(crate) fn with(
+        &mut self,
+        id: &ContainerId,
+        ctx: &mut Context<Self>,
+        event: impl FnOnce(&mut Container) -> Vec<Effect>,
+    ) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        let mut effects = std::collections::VecDeque::from(event(container));
+        // Ends: a launch that fails at once adds the container's end, which adds nothing.
+        while let Some(effect) = effects.pop_front() {
+            effects.extend(self.act(id, effect, ctx));
+        }
+        self.forget_if_over(id);
+    }
+
+    fn act(&mut self, id: &ContainerId, effect: Effect, ctx: &mut Context<Self>) -> Vec<Effect> {
+        let settings = &self.config.settings;
+        match effect {
+            Effect::Launch => {
+                let Some(request) = self.launch_request(id) else {
+                    return Vec::new();
+                };
+                if let Err(error) = self.launcher.launch(request) {
+                    self.counts.container_launch_errors += 1;
+                    let Some(container) = self.containers.get_mut(id) else {
+                        return Vec::new();
+                    };
+                    return container.launch_failed(&error.reason);
+                }
+            }
+            Effect::AwaitSubscription => {
+                self.later(
+                    id,
+                    settings.executor_registration_timeout,
+                    Container::subscription_overdue,
+                    ctx,
+                );
+            }
+            Effect::Run(task) => self.tell_executor(id, LaunchTask { task: *task }, ctx),
+            Effect::End(task_id, kill_policy) => self.tell_executor(
+                id,
+                EndTask {
+                    task_id,
+                    kill_policy,
+                },
+                ctx,
+            ),
+            Effect::ShutDown(grace_period) => {
+                self.tell_executor(id, ShutDownExecutor { grace_period }, ctx);
+                self.later(id, grace_period, Container::destroy, ctx);
+            }
+            Effect::DestroyAfter(grace) => self.later(id, grace, Container::destroy, ctx),
+            Effect::Destroy => self.launcher.kill(id),
+            Effect::Report(verdict) => {
+                let Some(container) = self.containers.get(id) else {
+                    return Vec::new();
+                };
+                let mut status = TaskStatus::new(
+                    verdict.task_id,
+                    verdict.state,
+                    Source::Agent,
+                    ctx.clock().wall(),
+                )
+                .because(verdict.reason, verdict.message);
+                status.executor_id = Some(container.executor.executor_id.clone());
+                status.container_id = Some(id.clone());
+                self.counts.note(verdict.state);
+                self.forward(id, status, None, ctx);
+            }
+            Effect::Ended(termination) => self.ended(id, termination, ctx),
+        }
+        Vec::new()
+    }
+
+    fn later(
+        &self,
+        id: &ContainerId,
+        delay: Duration,
+        event: fn(&mut Container) -> Vec<Effect>,
+        ctx: &mut Context<Self>,
+    ) {
+        let id = id.clone();
+        ctx.after(delay, move |this, ctx| this.with(&id, ctx, event));
+    }
+
+    fn tell_executor<M: Remote>(&self, id: &ContainerId, message: M, ctx: &Context<Self>) {
+        let Some(actor) = self
+            .containers
+            .get(id)
+            .and_then(|container| container.actor.as_ref())
+        else {
+            return;
+        };
+        if let Err(error) = ctx.node().tell(actor, message) {
+            // Its end will be told, and then its tasks have failed.
+            tracing::warn!(container = %id, message = M::NAME, %error, "the executor does not hear");
+        }
+    }
+
+    fn ended(
+        &mut self,
+        id: &ContainerId,
+        termination: Option<protocol::Termination>,
+        ctx: &Context<Self>,
+    ) {
+        let Some(framework_id) = self.containers.executor_ended(id) else {
+            return;
+        };
+        self.counts.executors_terminated += 1;
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let of_interest = !container.is_command && !self.is_ending(&framework_id);
+        if let (Some(master), Some(agent_id), true) = (&self.master, &self.agent.id, of_interest) {
+            let exited = ExecutorExited {
+                agent_id: agent_id.clone(),
+                framework_id,
+                executor_id: container.executor.executor_id.clone(),
+                termination,
+            };
+            if let Err(error) = ctx.node().tell(master, exited) {
+                tracing::debug!(%error, "the end of an executor was not told");
+            }
+        }
+    }
+
+    fn is_ending(&self, framework: &FrameworkId) -> bool {
+        self.frameworks
+            .get(framework)
+            .is_none_or(|framework| framework.ending)
+    }
+
+    /// Forgets a container with nothing left to do, and its framework with its last container.
+    fn forget_if_over(&mut self, id: &ContainerId) {
+        let Some((framework, container)) = self.containers.entry(id) else {
+            return;
+        };
+        let framework = framework.clone();
+        let unheard = container.phase == machine::Phase::Terminated && self.is_ending(&framework);
+        if !container.is_over() && !unheard {
+            return;
+        }
+        self.containers.remove(id);
+        if !self.containers.has_framework(&framework) {
+            let gone = self.frameworks.remove(&framework);
+            if gone.is_some_and(|framework| framework.ending) {
+                let _ = self.status.tell(ForgetFramework(framework));
+            }
+        }
+    }
+
+    /// Gives a status to the updates' care, unless nobody wants to hear of it.
+    fn forward(
+        &mut self,
+        id: &ContainerId,
+        mut status: TaskStatus,
+        executor: Option<Pid>,
+        ctx: &Context<Self>,
+    ) {
+        let Some((framework_id, container)) = self.containers.entry(id) else {
+            return;
+        };
+        let disowned = container
+            .task(&status.task_id)
+            .is_some_and(|task| task.disowned);
+        status.agent_id = self.agent.id.clone();
+        let uuid = *status
+            .uuid
+            .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
+        if disowned || self.is_ending(framework_id) {
+            if let Some(executor) = executor {
+                let _ = ctx.node().tell(
+                    &executor,
+                    UpdateStored {
+                        task_id: status.task_id,
+                        uuid,
+                    },
+                );
+            }
+            return;
+        }
+        let update = StatusUpdate {
+            framework_id: framework_id.clone(),
+            latest_state: status.state,
+            status,
+        };
+        self.give(Forward { update, executor });
+    }
+
+    /// A status of a task that never came into a container.
+    fn report_unplaced(
+        &mut self,
+        framework_id: &FrameworkId,
+        task_id: &TaskId,
+        state: TaskState,
+        reason: Reason,
+        problem: String,
+        ctx: &Context<Self>,
+    ) {
+        let mut status = TaskStatus::new(task_id.clone(), state, Source::Agent, ctx.clock().wall())
+            .because(reason, problem);
+        status.agent_id = self.agent.id.clone();
+        status.uuid = Some(Uuid(ctx.node().fresh_uuid()));
+        self.counts.note(state);
+        let update = StatusUpdate {
+            framework_id: framework_id.clone(),
+            latest_state: state,
+            status,
+        };
+        self.give(Forward {
+            update,
+            executor: None,
+        });
+    }
+
+    fn give(&self, forward: Forward) {
+        if let Err(error) = self.status.tell(forward) {
+            tracing::error!(%error, "a status update is lost: nobody takes care of it");
+        }
+    }
+
+    fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
+        let (framework_id, container) = self.containers.entry(id)?;
+        let executor = &container.executor;
+        let sandbox = self
+            .runs(framework_id, &executor.executor_id)
+            .join(id.as_str());
+        let order = container
+            .tasks()
+            .next()
+            .and_then(|task| Order::of(&task.info, &container.framework).ok())?;
+        let program = match container.is_command {
+            true => ExecutorProgram::Command,
+            false => ExecutorProgram::Custom(executor.command.clone()),
+        };
+        let grace = executor
+            .shutdown_grace_period
+            .unwrap_or(self.config.settings.executor_shutdown_grace_period);
+        let directory = sandbox.to_string_lossy().into_owned();
+        let environment = [
+            (variable::FRAMEWORK_ID, framework_id.to_string()),
+            (variable::EXECUTOR_ID, executor.executor_id.to_string()),
+            (variable::AGENT_ID, self.agent.id.as_ref()?.to_string()),
+            (variable::DIRECTORY, directory.clone()),
+            (variable::SANDBOX, directory),
+            (
+                variable::AGENT_ENDPOINT,
+                format!("{}:{}", self.agent.hostname, self.agent.port),
+            ),
+            (
+                variable::SHUTDOWN_GRACE_PERIOD,
+                protocol::duration::format(grace),
+            ),
+            (
+                variable::SOCKET,
+                self.config.executor_socket().to_string_lossy().into_owned(),
+            ),
+            (variable::TOKEN, container.token.clone()),
+            (variable::CONTAINER_ID, id.to_string()),
+        ];
+        Some(LaunchRequest {
+            container_id: id.clone(),
+            program,
+            sandbox,
+            environment: environment
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
+            user: order.user.filter(|_| self.config.settings.switch_user),
+        })
+    }
+}
+
+fn make_sandbox(
+    (id, runs, user): (ContainerId, PathBuf, Option<String>),
+) -> (ContainerId, Result<(), String>) {
+    let owner = match owner(user.as_deref()) {
+        Ok(owner) => owner,
+        Err(problem) => return (id, Err(problem)),
+    };
+    let made = sandbox::create(&runs, &id, owner);
+    let made = made.map(|_| ()).map_err(|error| {
+        format!(
+            "the sandbox cannot be made in `{}`: {error}",
+            runs.display()
+        )
+    });
+    (id, made)
+}
+
+/// Whom the sandbox belongs to, if to somebody else than us.
+fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
+    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
+        return Ok(None);
+    };
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(None);
+    }
+    match sys::credentials(user) {
+        Ok(Some(who)) => Ok(Some((who.uid, who.gid))),
+        Ok(None) => Err(format!("user `{user}` is not known on this host")),
+        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
+    }
+}
+
+impl Actor for Containerizer {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let events = ctx.handle();
+        self.launcher.attach(Arc::new(move |event| {
+            if let Err(error) = events.tell(event) {
+                tracing::error!(%error, "an event of the launcher is lost");
+            }
+        }));
+        let closed = ctx.handle();
+        let tell_closed = Box::new(move |(framework_id, task_id)| {
+            let _ = closed.tell(events::TaskClosed {
+                framework_id,
+                task_id,
+            });
+        });
+        let _ = self.status.tell(TellClosed(tell_closed));
+    }
+}
+
+pub(crate) fn forget(status: &Handle<StatusUpdates>, framework: &FrameworkId, task: &TaskId) {
+    let _ = status.tell(ForgetTask((framework.clone(), task.clone())));
+}

@@ -1,0 +1,309 @@
+//! What /proc says about processes, memory, load and disks of this host.
+//!
+//! Plain functions; the parsers are pure. Remembers nothing, and a process that ends while it is being read is simply left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+/// One process at one moment, from `/proc/<pid>/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: i32,
+    /// Its parent's id.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// Whether it is over and only waits to be reaped.
+    pub zombie: bool,
+    /// Time in user mode, of itself and of its reaped children, in clock ticks.
+    pub user_ticks: u64,
+    /// Time in the kernel, of itself and of its reaped children, in clock ticks.
+    pub system_ticks: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Resident memory in pages.
+    pub resident_pages: u64,
+}
+
+/// Reads one line of `/proc/<pid>/stat`. The program's name in it may contain blanks and parentheses.
+pub fn parse_stat(line: &str) -> Option<Process> {
+    let (pid, rest) = line.split_once(" (")?;
+    let (_, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Field 3 of proc(5), the state, is the first here.
+    let signed = |number: usize| fields.get(number - 3)?.parse::<i64>().ok();
+    let ticks = |number: usize| signed(number).map(|ticks| ticks.max(0) as u64);
+    let id = |number: usize| signed(number).and_then(|id| i32::try_from(id).ok());
+    Some(Process {
+        pid: pid.trim().parse().ok()?,
+        parent: id(4)?,
+        group: id(5)?,
+        session: id(6)?,
+        zombie: matches!(fields.first(), Some(&"Z" | &"X")),
+        user_ticks: ticks(14)? + ticks(16)?,
+        system_ticks: ticks(15)? + ticks(17)?,
+        threads: u32::try_from(signed(20)?).unwrap_or(0),
+        resident_pages: ticks(24)?,
+    })
+}
+
+/// All processes that can be read now.
+pub fn processes() -> io::Result<Vec<Process>> {
+    let mut processes = Vec::new();
+    let mut path = String::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name
+            .to_str()
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
+            continue;
+        };
+        path.clear();
+        path.push_str("/proc/");
+        path.push_str(pid);
+        path.push_str("/stat");
+        // Names of programs need not be UTF-8.
+        let Ok(line) = std::fs::read(&path) else {
+            continue;
+        };
+        processes.extend(parse_stat(&String::from_utf8_lossy(&line)));
+    }
+    Ok(processes)
+}
+
+/// All descendants of these processes, without themselves.
+pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
+    let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
+    for process in processes {
+        children
+            .entry(process.parent)
+            .or_default()
+            .push(process.pid);
+    }
+    let mut found = BTreeSet::new();
+    let mut open: Vec<i32> = roots.to_vec();
+    // Ends: a process is opened once, when it is first found.
+    while let Some(pid) = open.pop() {
+        for &child in children.get(&pid).into_iter().flatten() {
+            if found.insert(child) {
+                open.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The processes of each session leader: its session and all its descendants, itself included, zombies left out.
+pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Process>> {
+    let known: FxHashMap<i32, &Process> = processes
+        .iter()
+        .map(|process| (process.pid, process))
+        .collect();
+    let wanted: BTreeSet<i32> = leaders.iter().copied().collect();
+    let mut sorted: BTreeMap<i32, Vec<Process>> =
+        leaders.iter().map(|&leader| (leader, Vec::new())).collect();
+    for process in processes.iter().filter(|process| !process.zombie) {
+        // The nearest leader up the tree; the session only where the parents are gone.
+        let mut at = process.pid;
+        let mut owner = None;
+        for _ in 0..4096 {
+            if wanted.contains(&at) {
+                owner = Some(at);
+                break;
+            }
+            match known.get(&at) {
+                Some(parent) if parent.parent > 0 => at = parent.parent,
+                _ => break,
+            }
+        }
+        let owner = owner.or_else(|| wanted.contains(&process.session).then_some(process.session));
+        if let Some(of_leader) = owner.and_then(|owner| sorted.get_mut(&owner)) {
+            of_leader.push(*process);
+        }
+    }
+    sorted
+}
+
+/// The children of the calling thread, zombies included. Cheap where the kernel lists them, else all of /proc is read.
+pub fn own_children() -> io::Result<Vec<i32>> {
+    match std::fs::read_to_string("/proc/thread-self/children") {
+        Ok(list) => Ok(list
+            .split_ascii_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()),
+        Err(_) => {
+            let own = std::process::id() as i32;
+            Ok(processes()?
+                .iter()
+                .filter(|process| process.parent == own)
+                .map(|process| process.pid)
+                .collect())
+        }
+    }
+}
+
+/// One variable of another process's environment, if it may be read and has it.
+pub fn variable(pid: i32, name: &str) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environment
+        .split(|&byte| byte == 0)
+        .filter_map(|entry| std::str::from_utf8(entry).ok())
+        .find_map(|entry| {
+            entry
+                .strip_prefix(name)?
+                .strip_prefix('=')
+                .map(str::to_owned)
+        })
+}
+
+/// Memory of the host in bytes: all and free for use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All of it.
+    pub total: u64,
+    /// What could be used now.
+    pub available: u64,
+}
+
+/// Reads `/proc/meminfo`.
+pub fn parse_memory(text: &str) -> Memory {
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .strip_prefix(':')?
+                    .trim()
+                    .strip_suffix("kB")?
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+            })
+            .map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
+    };
+    Memory {
+        total: field("MemTotal"),
+        available: field("MemAvailable"),
+    }
+}
+
+/// The host's memory now; zero where it cannot be read.
+pub fn memory() -> Memory {
+    std::fs::read_to_string("/proc/meminfo")
+        .map_or_else(|_| Memory::default(), |text| parse_memory(&text))
+}
+
+/// The load averages of 1, 5 and 15 minutes, from `/proc/loadavg`.
+pub fn load() -> Option<[f64; 3]> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let mut fields = text
+        .split_ascii_whitespace()
+        .map(|field| field.parse::<f64>().ok());
+    Some([fields.next()??, fields.next()??, fields.next()??])
+}
+
+/// The size in bytes of the file system that holds `path`.
+pub fn disk_size(path: &Path) -> io::Result<u64> {
+    let disk = nix::sys::statvfs::statvfs(path)?;
+    Ok(disk.blocks() as u64 * disk.fragment_size() as u64)
+}
+
+/// The length of a clock tick in `/proc`, as ticks a second.
+pub fn ticks_per_second() -> f64 {
+    let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK);
+    ticks.ok().flatten().map_or(100.0, |ticks| ticks as f64)
+}
+
+/// The size of a page in bytes.
+pub fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok().flatten().map_or(4096, |size| size as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32, session: i32) -> Process {
+        Process {
+            pid,
+            parent,
+            group: pid,
+            session,
+            zombie: false,
+            user_ticks: 0,
+            system_ticks: 0,
+            threads: 1,
+            resident_pages: 0,
+        }
+    }
+
+    #[test]
+    fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
+        let line =
+            "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 11 5 6 7 20 0 3 0 100 1000000 250 184 0";
+        let found = parse_stat(line).unwrap();
+        assert_eq!(
+            (found.pid, found.parent, found.group, found.session),
+            (42, 7, 42, 40)
+        );
+        assert_eq!((found.user_ticks, found.system_ticks), (17, 12));
+        assert_eq!(
+            (found.threads, found.resident_pages, found.zombie),
+            (3, 250, false)
+        );
+        for broken in ["", "42", "42 (x) S", "x (y) S 1 2 3"] {
+            assert_eq!(parse_stat(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found_with_its_parent() {
+        let own = std::process::id() as i32;
+        let all = processes().unwrap();
+        let me = all.iter().find(|process| process.pid == own).unwrap();
+        assert!(descendants(&all, &[me.parent]).contains(&own));
+        assert!(!descendants(&all, &[own]).contains(&own));
+    }
+
+    #[test]
+    fn a_grandchild_that_left_the_session_still_belongs_to_its_leader() {
+        let all = [
+            process(1, 0, 1),
+            process(10, 1, 10),
+            process(11, 10, 10),
+            process(12, 11, 12),
+            process(20, 1, 20),
+            process(21, 1, 20),
+        ];
+        let sorted = by_leader(&all, &[10, 20]);
+        let pids = |leader| {
+            sorted[&leader]
+                .iter()
+                .map(|process| process.pid)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pids(10), [10, 11, 12]);
+        assert_eq!(pids(20), [20, 21]);
+        assert_eq!(descendants(&all, &[10]), BTreeSet::from([11, 12]));
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
+        assert_eq!(
+            parse_memory(text),
+            Memory {
+                total: 16 << 20,
+                available: 8 << 20
+            }
+        );
+        assert_eq!(parse_memory("nonsense"), Memory::default());
+    }
+}

@@ -1,0 +1,224 @@
+//! Sandboxes: where they are (SPEC 5.1), how they are made, and how an operator reads a file of one.
+//!
+//! Blocking functions: call them beside the mailbox. A file outside the sandbox is never read, whatever the task has put in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use protocol::message::operator::FilePiece;
+use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
+
+/// The most that is read at once, in bytes.
+pub const PIECE_MAX: u32 = 1024 * 1024;
+
+/// The directory of all runs of an executor.
+pub fn runs(
+    work_dir: &Path,
+    agent: &AgentId,
+    framework: &FrameworkId,
+    executor: &ExecutorId,
+) -> PathBuf {
+    let mut path = work_dir.join("slaves");
+    for part in [
+        agent.as_str(),
+        "frameworks",
+        framework.as_str(),
+        "executors",
+        executor.as_str(),
+        "runs",
+    ] {
+        path.push(part);
+    }
+    path
+}
+
+/// Makes the sandbox of a container, with empty `stdout` and `stderr`, and lets `latest` point to it.
+pub fn create(
+    runs: &Path,
+    container: &ContainerId,
+    owner: Option<(u32, u32)>,
+) -> io::Result<PathBuf> {
+    let sandbox = runs.join(container.as_str());
+    fs::create_dir_all(&sandbox)?;
+    // A full disk often still has room for a directory, but for nothing in it.
+    let disk = nix::sys::statvfs::statvfs(&sandbox)?;
+    if disk.blocks() > 0 && disk.blocks_free() == 0 {
+        return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
+    }
+    for name in ["stdout", "stderr"] {
+        let path = sandbox.join(name);
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o644)
+            .open(&path)?;
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
+        }
+    }
+    if let Some((uid, gid)) = owner {
+        std::os::unix::fs::chown(&sandbox, Some(uid), Some(gid))?;
+    }
+    let latest = runs.join("latest");
+    match std::os::unix::fs::symlink(container.as_str(), &latest) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Replaced in one step, so that there is always a newest run.
+            let fresh = runs.join(format!(".latest-{container}"));
+            std::os::unix::fs::symlink(container.as_str(), &fresh)?;
+            fs::rename(&fresh, &latest)?;
+        }
+        made => made?,
+    }
+    Ok(sandbox)
+}
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The path would leave the sandbox.
+    #[error("path `{path}`: expected a path inside the sandbox, without `..`")]
+    Outside {
+        /// As given.
+        path: String,
+    },
+    /// There is no such file.
+    #[error("no such file")]
+    NotFound,
+    /// It is a directory, a pipe or a device.
+    #[error("not a regular file")]
+    NotAFile,
+    /// The system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Reads a piece of a file in the sandbox. The kernel itself refuses any way out, be it `..` or a link that the task made.
+pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<FilePiece, ReadError> {
+    let relative = Path::new(path);
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if path.is_empty() || !relative.components().all(inside) {
+        return Err(ReadError::Outside {
+            path: path.chars().take(200).collect(),
+        });
+    }
+    // A pipe must not make us wait for its writer.
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let directory = File::open(sandbox).map_err(not_found)?;
+    let file = match openat2(&directory, relative, how) {
+        Ok(file) => File::from(file),
+        Err(nix::errno::Errno::EXDEV | nix::errno::Errno::ELOOP) => {
+            return Err(ReadError::Outside {
+                path: path.chars().take(200).collect(),
+            });
+        }
+        Err(error) => return Err(not_found(error.into())),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(ReadError::NotAFile);
+    }
+    let left = usize::try_from(metadata.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mut data = vec![0; left.min(length.min(PIECE_MAX) as usize)];
+    let mut filled = 0;
+    // Ends: each round fills more of the buffer, or is the last.
+    while filled < data.len() {
+        match file.read_at(&mut data[filled..], offset.saturating_add(filled as u64))? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    data.truncate(filled);
+    Ok(FilePiece {
+        data,
+        size: metadata.size(),
+    })
+}
+
+fn not_found(error: io::Error) -> ReadError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::NotFound,
+        _ => ReadError::Io(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox() -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let runs = runs(
+            root.path(),
+            &AgentId::new("s").unwrap(),
+            &FrameworkId::new("f").unwrap(),
+            &ExecutorId::new("e").unwrap(),
+        );
+        let sandbox = create(&runs, &ContainerId::new("c1").unwrap(), None).unwrap();
+        (root, sandbox)
+    }
+
+    /// SPEC 5.1.
+    #[test]
+    fn the_layout_is_the_one_mesos_users_know_and_latest_is_the_newest_run() {
+        let (root, first) = sandbox();
+        let runs = root.path().join("slaves/s/frameworks/f/executors/e/runs");
+        assert_eq!(first, runs.join("c1"));
+        assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new("c1"));
+        create(&runs, &ContainerId::new("c2").unwrap(), None).unwrap();
+        assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new("c2"));
+        assert!(first.join("stdout").is_file() && first.join("stderr").is_file());
+    }
+
+    #[test]
+    fn a_piece_is_read_from_its_offset_and_the_end_is_empty() {
+        let (_root, sandbox) = sandbox();
+        fs::write(sandbox.join("stdout"), "hello world").unwrap();
+        let piece = read(&sandbox, "stdout", 6, 3).unwrap();
+        assert_eq!((piece.data.as_slice(), piece.size), (b"wor".as_slice(), 11));
+        assert_eq!(read(&sandbox, "stdout", 11, 10).unwrap().data, b"");
+        assert_eq!(read(&sandbox, "stdout", u64::MAX, 10).unwrap().data, b"");
+    }
+
+    #[test]
+    fn nothing_outside_the_sandbox_is_read() {
+        let (root, sandbox) = sandbox();
+        fs::write(root.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", sandbox.join("absolute")).unwrap();
+        std::os::unix::fs::symlink("../../../secret", sandbox.join("relative")).unwrap();
+        std::os::unix::fs::symlink("stdout", sandbox.join("inside")).unwrap();
+        for path in [
+            "../c1/stdout",
+            "/etc/passwd",
+            "absolute",
+            "relative",
+            "",
+            "a/../../stdout",
+        ] {
+            let refused = read(&sandbox, path, 0, 10);
+            assert!(
+                matches!(refused, Err(ReadError::Outside { .. })),
+                "{path}: {refused:?}"
+            );
+        }
+        assert!(read(&sandbox, "inside", 0, 10).is_ok());
+        assert!(matches!(
+            read(&sandbox, "missing", 0, 1),
+            Err(ReadError::NotFound)
+        ));
+        assert!(matches!(
+            read(&sandbox, ".", 0, 1),
+            Err(ReadError::NotAFile)
+        ));
+        nix::unistd::mkfifo(&sandbox.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(
+            read(&sandbox, "pipe", 0, 1),
+            Err(ReadError::NotAFile)
+        ));
+    }
+}

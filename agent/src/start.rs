@@ -1,0 +1,224 @@
+//! Starting an agent: its work directory is locked, then its actors are started, each knowing those it speaks to.
+//!
+//! The roof makes the node, the launcher and the modules; nothing here opens a socket or names a concrete module.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use module_api::qos_controller::QosControllerRef;
+use module_api::resource_estimator::ResourceEstimatorRef;
+use module_api::usage::CurrentUsage;
+use protocol::ResourceUsage;
+use runtime::SpawnError;
+use runtime::prelude::*;
+
+use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, WhenEnded};
+use crate::config::Config;
+use crate::container::Containerizer;
+use crate::container::events::{Survey, TakeSurvey};
+use crate::launcher::Launcher;
+use crate::metrics;
+use crate::monitor::{Monitor, Sampler, proc_sampler};
+use crate::oversubscription::Oversubscription;
+use crate::qos::Qos;
+use crate::status::{StatusUpdates, Waiting};
+
+/// How long pages wait for the agent's actors.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What advises the agent.
+pub struct Modules {
+    /// What may be lent.
+    pub resource_estimator: ResourceEstimatorRef,
+    /// Who must yield.
+    pub qos_controller: QosControllerRef,
+}
+
+/// Why an agent does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another agent has the work directory.
+    #[error(
+        "--work_dir `{work_dir}` is in use by another agent: give each agent a directory of its own"
+    )]
+    WorkDirInUse {
+        /// The directory.
+        work_dir: String,
+    },
+    /// The work directory cannot be used.
+    #[error("--work_dir `{work_dir}` cannot be used: {source}")]
+    WorkDir {
+        /// The directory.
+        work_dir: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The node does not take its actors.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+/// The right to use a work directory. Ends with its owner, however that ends.
+#[derive(Debug)]
+pub struct WorkDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl WorkDir {
+    /// Makes the directory if it is missing, and locks it. Comes before a launcher is started there.
+    pub fn lock(path: &Path) -> Result<Self, StartError> {
+        let work_dir = || path.display().to_string();
+        let unusable = |source| StartError::WorkDir {
+            work_dir: work_dir(),
+            source,
+        };
+        std::fs::create_dir_all(path).map_err(unusable)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("agent.lock"));
+        let lock = lock.map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
+                work_dir: work_dir(),
+            }),
+            Err(TryLockError::Error(source)) => Err(unusable(source)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// An agent that has been started.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Its own actor, named `agent`.
+    pub agent: Handle<Agent>,
+    containerizer: Handle<Containerizer>,
+    status: Handle<StatusUpdates>,
+    monitor: Handle<Monitor>,
+    _work_dir: Arc<WorkDir>,
+}
+
+/// Starts an agent's actors on `node`. It registers by itself; the work directory is its own until `Started` is dropped.
+pub fn start(
+    node: &Node,
+    config: Config,
+    work_dir: WorkDir,
+    launcher: Box<dyn Launcher>,
+    modules: Modules,
+) -> Result<Started, StartError> {
+    start_with(node, config, work_dir, launcher, modules, proc_sampler())
+}
+
+/// The same with another look at processes than /proc.
+pub fn start_with(
+    node: &Node,
+    config: Config,
+    work_dir: WorkDir,
+    launcher: Box<dyn Launcher>,
+    modules: Modules,
+    sampler: Sampler,
+) -> Result<Started, StartError> {
+    let settings = config.settings().clone();
+    let status = node.spawn("status_updates", StatusUpdates::default())?;
+    let containerizer = node.spawn(
+        "containerizer",
+        Containerizer::new(config.clone(), launcher, status.clone()),
+    )?;
+    let total = config.info().resources.clone();
+    let monitor = node.spawn(
+        "monitor",
+        Monitor::new(total, containerizer.clone(), sampler),
+    )?;
+    let started = node.clock().now();
+    let agent = Agent::new(
+        config,
+        containerizer.clone(),
+        status.clone(),
+        node.rng(),
+        started,
+    );
+    let agent = node.spawn("agent", agent)?;
+    let oversubscription = Oversubscription::new(
+        modules.resource_estimator,
+        monitor.refer(),
+        containerizer.clone(),
+        agent.clone(),
+        settings.oversubscribed_resources_interval,
+    );
+    node.spawn("oversubscription", oversubscription)?;
+    let qos = Qos::new(
+        modules.qos_controller,
+        monitor.refer(),
+        containerizer.clone(),
+        settings.qos_correction_interval_min,
+    );
+    node.spawn("qos", qos)?;
+    Ok(Started {
+        agent,
+        containerizer,
+        status,
+        monitor,
+        _work_dir: Arc::new(work_dir),
+    })
+}
+
+impl Started {
+    /// Waits for the agent's end.
+    pub async fn ended(&self) -> AgentEnd {
+        let asked = self.agent.ask(WhenEnded, Patience::WhileLinked).await;
+        asked.unwrap_or_else(|error| AgentEnd::Broken {
+            name: "agent".into(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Leaves the master for good and kills everything (SIGUSR1).
+    pub fn leave(&self) {
+        if let Err(error) = self.agent.tell(Leave) {
+            tracing::warn!(%error, "the agent does not hear that it should leave");
+        }
+    }
+
+    /// How the agent is; an error when it does not answer in time.
+    pub async fn state(&self) -> Result<AgentState, AskError> {
+        self.agent.ask(DescribeAgent, PATIENCE).await
+    }
+
+    /// How its containers are.
+    pub async fn survey(&self) -> Result<Survey, AskError> {
+        self.containerizer.ask(TakeSurvey, PATIENCE).await
+    }
+
+    /// What its containers use.
+    pub async fn usage(&self) -> Result<ResourceUsage, String> {
+        let answer = self
+            .monitor
+            .ask(CurrentUsage, PATIENCE)
+            .await
+            .map_err(|error| error.to_string())?;
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Its counters under Mesos' names (SPEC 5.11); `None` when it does not answer in time.
+    pub async fn counters(&self) -> Option<BTreeMap<String, f64>> {
+        let (state, survey) = (self.state().await.ok()?, self.survey().await.ok()?);
+        let mut figures = state.figures;
+        figures.updates_waiting = self.status.ask(Waiting, PATIENCE).await.ok()?;
+        Some(metrics::snapshot(&figures, &survey))
+    }
+}

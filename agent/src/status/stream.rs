@@ -1,0 +1,300 @@
+//! The status updates of each task on their way to its framework: in order, one in flight, sent again until acknowledged.
+//!
+//! Pure (SPEC 5.3): no clock, no mailbox. A terminal acknowledgement closes a task's stream.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use protocol::{FrameworkId, StatusUpdate, TaskId, TaskState, Uuid};
+use runtime::Instant;
+
+/// The first wait for an acknowledgement.
+pub const RESEND_MIN: Duration = Duration::from_secs(10);
+/// The longest wait for an acknowledgement.
+pub const RESEND_MAX: Duration = Duration::from_secs(600);
+/// Updates that may wait in one task's stream; one more is refused.
+pub const WAITING_MAX: usize = 4096;
+
+/// Whose stream.
+pub type Key = (FrameworkId, TaskId);
+
+/// What became of an update that was given to its stream.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for one match, and a box would cost more"
+)]
+pub enum Accepted {
+    /// Send it now.
+    Send(StatusUpdate),
+    /// An earlier one is in flight; this one waits.
+    Queued,
+    /// It is here already: it needs no more than a confirmation to whoever sent it.
+    Duplicate,
+    /// The task has ended: nothing can follow. It must not be sent.
+    AfterEnd,
+    /// Too many wait.
+    Full,
+}
+
+/// What an acknowledgement changes.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for one match, and a box would cost more"
+)]
+pub enum Acknowledged {
+    /// Nothing: it is not for the update in flight.
+    Stale,
+    /// The next update goes out now.
+    Next(StatusUpdate),
+    /// All is acknowledged for now.
+    Quiet,
+    /// The task's end is acknowledged: the stream is closed.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// The first one is in flight.
+    waiting: VecDeque<StatusUpdate>,
+    latest: TaskState,
+    wait: Duration,
+    due: Instant,
+}
+
+/// All streams of an agent.
+#[derive(Debug, Default)]
+pub struct Streams {
+    open: BTreeMap<Key, Stream>,
+}
+
+impl Streams {
+    /// Takes an update into the agent's care.
+    pub fn accept(&mut self, update: StatusUpdate, now: Instant) -> Accepted {
+        let key = (update.framework_id.clone(), update.status.task_id.clone());
+        let stream = self.open.entry(key).or_insert_with(|| Stream {
+            waiting: VecDeque::new(),
+            latest: update.status.state,
+            wait: RESEND_MIN,
+            due: now,
+        });
+        if stream
+            .waiting
+            .iter()
+            .any(|waiting| waiting.status.uuid == update.status.uuid)
+        {
+            return Accepted::Duplicate;
+        }
+        if stream.latest.is_terminal() && !stream.waiting.is_empty() {
+            return Accepted::AfterEnd;
+        }
+        if stream.waiting.len() >= WAITING_MAX {
+            return Accepted::Full;
+        }
+        stream.latest = update.status.state;
+        stream.waiting.push_back(update);
+        if stream.waiting.len() > 1 {
+            return Accepted::Queued;
+        }
+        stream.start(now).map_or(Accepted::Queued, Accepted::Send)
+    }
+
+    /// The framework has this update.
+    pub fn acknowledge(&mut self, key: &Key, uuid: Uuid, now: Instant) -> Acknowledged {
+        let Some(stream) = self.open.get_mut(key) else {
+            return Acknowledged::Stale;
+        };
+        match stream.waiting.front() {
+            Some(front) if front.status.uuid == Some(uuid) => {}
+            _ => return Acknowledged::Stale,
+        }
+        let ended = stream
+            .waiting
+            .pop_front()
+            .is_some_and(|update| update.status.state.is_terminal());
+        if ended {
+            self.open.remove(key);
+            return Acknowledged::Closed;
+        }
+        stream
+            .start(now)
+            .map_or(Acknowledged::Quiet, Acknowledged::Next)
+    }
+
+    /// The updates whose acknowledgement is overdue, to be sent again; each waits twice as long next time.
+    pub fn overdue(&mut self, now: Instant) -> Vec<StatusUpdate> {
+        let late = self
+            .open
+            .values_mut()
+            .filter(|stream| !stream.waiting.is_empty() && stream.due <= now);
+        late.filter_map(|stream| {
+            stream.wait = (stream.wait * 2).min(RESEND_MAX);
+            stream.due = now + stream.wait;
+            stream.front()
+        })
+        .collect()
+    }
+
+    /// A new master: everything in flight is sent again at once, and the waits begin anew.
+    pub fn all_in_flight(&mut self, now: Instant) -> Vec<StatusUpdate> {
+        self.open
+            .values_mut()
+            .filter_map(|stream| stream.start(now))
+            .collect()
+    }
+
+    /// When something is next overdue.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.open
+            .values()
+            .filter(|stream| !stream.waiting.is_empty())
+            .map(|stream| stream.due)
+            .min()
+    }
+
+    /// The framework is gone: nobody will acknowledge.
+    pub fn forget_framework(&mut self, framework: &FrameworkId) {
+        self.open.retain(|(owner, _), _| owner != framework);
+    }
+
+    /// The task is of no interest to anybody.
+    pub fn forget(&mut self, key: &Key) {
+        self.open.remove(key);
+    }
+
+    /// Updates not yet acknowledged.
+    pub fn waiting(&self) -> usize {
+        self.open.values().map(|stream| stream.waiting.len()).sum()
+    }
+}
+
+impl Stream {
+    /// Puts the first update in flight.
+    fn start(&mut self, now: Instant) -> Option<StatusUpdate> {
+        self.wait = RESEND_MIN;
+        self.due = now + self.wait;
+        self.front()
+    }
+
+    /// The update in flight, with the newest state beside it so that resources are freed early.
+    fn front(&self) -> Option<StatusUpdate> {
+        let mut update = self.waiting.front()?.clone();
+        update.latest_state = self.latest;
+        Some(update)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{Source, TaskStatus};
+    use runtime::Timestamp;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::default() + Duration::from_secs(seconds)
+    }
+
+    fn key() -> Key {
+        (FrameworkId::new("f").unwrap(), TaskId::new("t").unwrap())
+    }
+
+    fn update(state: TaskState, number: u8) -> StatusUpdate {
+        let (framework_id, task_id) = key();
+        let mut status = TaskStatus::new(task_id, state, Source::Executor, Timestamp::default());
+        status.uuid = Some(Uuid([number; 16]));
+        StatusUpdate {
+            framework_id,
+            status,
+            latest_state: state,
+        }
+    }
+
+    fn states(updates: &[StatusUpdate]) -> Vec<(TaskState, TaskState)> {
+        updates
+            .iter()
+            .map(|update| (update.status.state, update.latest_state))
+            .collect()
+    }
+
+    /// SPEC 5.3.
+    #[test]
+    fn one_update_is_in_flight_and_bears_the_newest_state() {
+        let mut streams = Streams::default();
+        let now = at(0);
+        assert!(matches!(
+            streams.accept(update(TaskState::Starting, 1), now),
+            Accepted::Send(_)
+        ));
+        assert_eq!(
+            streams.accept(update(TaskState::Running, 2), now),
+            Accepted::Queued
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Finished, 3), now),
+            Accepted::Queued
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Running, 2), now),
+            Accepted::Duplicate
+        );
+        assert_eq!(
+            streams.accept(update(TaskState::Failed, 4), now),
+            Accepted::AfterEnd
+        );
+        let Acknowledged::Next(next) = streams.acknowledge(&key(), Uuid([1; 16]), now) else {
+            panic!()
+        };
+        assert_eq!(
+            (next.status.state, next.latest_state),
+            (TaskState::Running, TaskState::Finished)
+        );
+        assert_eq!(
+            streams.acknowledge(&key(), Uuid([1; 16]), now),
+            Acknowledged::Stale
+        );
+        assert!(matches!(
+            streams.acknowledge(&key(), Uuid([2; 16]), now),
+            Acknowledged::Next(_)
+        ));
+        assert_eq!(
+            streams.acknowledge(&key(), Uuid([3; 16]), now),
+            Acknowledged::Closed
+        );
+        assert_eq!(streams.waiting(), 0);
+        assert_eq!(streams.next_due(), None);
+    }
+
+    /// SPEC 5.3: 10 s doubling to 10 min.
+    #[test]
+    fn an_unacknowledged_update_is_sent_again_after_ten_seconds_doubling_to_ten_minutes() {
+        let mut streams = Streams::default();
+        streams.accept(update(TaskState::Running, 1), at(0));
+        let mut sent = Vec::new();
+        for second in 1..=2600 {
+            if !streams.overdue(at(second)).is_empty() {
+                sent.push(second);
+            }
+        }
+        assert_eq!(sent, [10, 30, 70, 150, 310, 630, 1230, 1830, 2430]);
+    }
+
+    #[test]
+    fn a_new_master_gets_what_is_in_flight_at_once_and_the_waits_begin_anew() {
+        let mut streams = Streams::default();
+        streams.accept(update(TaskState::Running, 1), at(0));
+        streams.accept(update(TaskState::Finished, 2), at(0));
+        streams.overdue(at(10));
+        let again = streams.all_in_flight(at(15));
+        assert_eq!(states(&again), [(TaskState::Running, TaskState::Finished)]);
+        assert_eq!(streams.next_due(), Some(at(25)));
+    }
+
+    #[test]
+    fn a_removed_framework_leaves_no_stream() {
+        let mut streams = Streams::default();
+        streams.accept(update(TaskState::Running, 1), at(0));
+        streams.forget_framework(&key().0);
+        assert_eq!((streams.waiting(), streams.next_due()), (0, None));
+    }
+}

@@ -1,0 +1,405 @@
+//! The only file of this crate with unsafe code: a fork for a process with one thread, and a spawn that does not copy its caller.
+//!
+//! Called by the zygote and by command executors, which have one thread each. Remembers nothing.
+//! Never called by the agent itself: it has threads, and what runs between fork and exec must not need their locks.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
+use tokio::io::unix::AsyncFd;
+
+/// Which side of a fork this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The new process.
+    Child,
+    /// The old one, which now has this child.
+    Parent(Pid),
+}
+
+/// Makes a copy of this process. It must have one thread only.
+pub fn fork() -> io::Result<Forked> {
+    // SAFETY: the zygote never starts a thread, so no lock can be held by one that the child will not have;
+    // the child may therefore go on as an ordinary process.
+    #[allow(unsafe_code)]
+    let forked = unsafe { nix::unistd::fork() };
+    match forked? {
+        nix::unistd::ForkResult::Child => Ok(Forked::Child),
+        nix::unistd::ForkResult::Parent { child } => Ok(Forked::Parent(child)),
+    }
+}
+
+/// Whether the new process leads a process group only, or a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// A process group in its parent's session.
+    Group,
+    /// A session of its own.
+    Session,
+}
+
+/// Whom the new process runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User id.
+    pub uid: u32,
+    /// Main group id.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+}
+
+/// A program to start.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The file to execute; a name without a slash is looked up in the environment's `PATH`.
+    pub file: String,
+    /// `argv`, beginning with the program's own name.
+    pub arguments: Vec<String>,
+    /// The whole environment, as `NAME=value`.
+    pub environment: Vec<(String, String)>,
+    /// Where it starts; `None` is where its parent is.
+    pub directory: Option<PathBuf>,
+    /// Its standard output and error; `None` is its parent's. Standard input is its parent's.
+    pub output: Option<(RawFd, RawFd)>,
+    /// Group or session.
+    pub leads: Leads,
+    /// `None` is its parent's user.
+    pub credentials: Option<Credentials>,
+}
+
+/// Why a program could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} `{what}`: {source}")]
+pub struct SpawnError {
+    /// What was being done, for example `execute`.
+    pub step: &'static str,
+    /// To what.
+    pub what: String,
+    /// The system's answer.
+    pub source: io::Error,
+}
+
+impl SpawnError {
+    fn new(step: &'static str, what: impl Into<String>, source: io::Error) -> Self {
+        Self {
+            step,
+            what: what.into(),
+            source,
+        }
+    }
+}
+
+/// Everything the child needs, made before it exists: between clone and exec it may not allocate.
+struct Plan {
+    file: CString,
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    directory: Option<CString>,
+    output: Option<(RawFd, RawFd)>,
+    leads: Leads,
+    credentials: Option<Credentials>,
+    parent: libc::pid_t,
+    failure: Option<(&'static str, i32)>,
+}
+
+/// The file that a name means: itself if it has a slash, else the first executable of that name in `path`.
+pub fn look_up(file: &str, path: &str) -> io::Result<PathBuf> {
+    if file.is_empty() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    if file.contains('/') {
+        return Ok(PathBuf::from(file));
+    }
+    let mut denied = false;
+    for directory in path.split(':').filter(|directory| !directory.is_empty()) {
+        let candidate = Path::new(directory).join(file);
+        match nix::unistd::access(&candidate, nix::unistd::AccessFlags::X_OK) {
+            Ok(()) if candidate.is_file() => return Ok(candidate),
+            Err(nix::errno::Errno::EACCES) => denied = true,
+            _ => {}
+        }
+    }
+    let code = if denied { libc::EACCES } else { libc::ENOENT };
+    Err(io::Error::from_raw_os_error(code))
+}
+
+/// Starts a program without copying this process: the child borrows its memory until it executes.
+///
+/// The child dies with this thread (`PR_SET_PDEATHSIG`), has default signal handlers and no blocked signal.
+pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
+    let invalid = |what: &str| {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it contains a zero byte");
+        SpawnError::new("pass", what, source)
+    };
+    let text = |text: &str| CString::new(text).map_err(|_| invalid(text));
+    let path = program.environment.iter().find(|(name, _)| name == "PATH");
+    let file = look_up(
+        &program.file,
+        path.map_or("/usr/bin:/bin", |(_, path)| path),
+    )
+    .map_err(|source| SpawnError::new("execute", &program.file, source))?;
+    let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| invalid(&program.file))?;
+    let arguments = program
+        .arguments
+        .iter()
+        .map(|argument| text(argument))
+        .collect::<Result<Vec<_>, _>>()?;
+    let environment = program
+        .environment
+        .iter()
+        .map(|(name, value)| text(&format!("{name}={value}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let directory = match &program.directory {
+        Some(directory) => Some(
+            CString::new(directory.as_os_str().as_bytes())
+                .map_err(|_| invalid(&directory.display().to_string()))?,
+        ),
+        None => None,
+    };
+    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let mut plan = Plan {
+        file,
+        arguments: pointers(&arguments),
+        environment: pointers(&environment),
+        directory,
+        output: program.output,
+        leads: program.leads,
+        credentials: program.credentials.clone(),
+        parent: nix::unistd::getpid().as_raw(),
+        failure: None,
+    };
+    let child =
+        run(&mut plan).map_err(|source| SpawnError::new("fork for", &program.file, source))?;
+    let Some((step, code)) = plan.failure else {
+        return Ok(child);
+    };
+    // The child is already over; whoever reaps children here must not wait for it.
+    let _ = nix::sys::wait::waitpid(child, None);
+    let what = match step {
+        "change to" => program
+            .directory
+            .as_ref()
+            .map_or(String::new(), |d| d.display().to_string()),
+        "become user" => program
+            .credentials
+            .as_ref()
+            .map_or(String::new(), |c| c.uid.to_string()),
+        _ => program.file.clone(),
+    };
+    Err(SpawnError::new(
+        step,
+        what,
+        io::Error::from_raw_os_error(code),
+    ))
+}
+
+/// Stack for the child between clone and exec. It calls a dozen system calls and nothing else.
+const STACK: usize = 32 * 1024;
+
+fn run(plan: &mut Plan) -> io::Result<Pid> {
+    let mut stack: Vec<u64> = Vec::with_capacity(STACK / 8);
+    let mut old = nix::sys::signal::SigSet::empty();
+    let all = nix::sys::signal::SigSet::all();
+    nix::sys::signal::pthread_sigmask(
+        nix::sys::signal::SigmaskHow::SIG_SETMASK,
+        Some(&all),
+        Some(&mut old),
+    )?;
+    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so the stack and the plan outlive
+    // its use of them and nobody else touches them meanwhile. The stack is 8-byte aligned memory of the stated length, and its
+    // top is rounded down to 16 bytes. Signals are blocked, so no handler of ours runs in the child.
+    #[allow(unsafe_code)]
+    let child = unsafe {
+        let top = stack.as_mut_ptr().cast::<u8>().add(STACK);
+        let top = top.sub(top as usize % 16);
+        let plan: *mut Plan = plan;
+        libc::clone(
+            child,
+            top.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            plan.cast(),
+        )
+    };
+    let cloned = if child < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(Pid::from_raw(child))
+    };
+    nix::sys::signal::pthread_sigmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&old), None)?;
+    cloned
+}
+
+/// What the child does: only system calls, no allocation, no lock, no return on success.
+extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `run` passes a pointer to its plan, which it keeps alive and untouched until this function has ended.
+    #[allow(unsafe_code)]
+    let plan = unsafe { &mut *argument.cast::<Plan>() };
+    // SAFETY: only async-signal-safe calls, on pointers and descriptors that the parent made and keeps valid.
+    #[allow(unsafe_code)]
+    let failure = unsafe { become_program(plan) };
+    plan.failure = Some(failure);
+    // SAFETY: ends this process without running anything of the parent's.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::_exit(127)
+    }
+}
+
+/// Turns the child into the program, or says at which step it failed and with which error.
+///
+/// # Safety
+/// Must run in a child made by `run`; every pointer in the plan must be valid.
+#[allow(unsafe_code)]
+unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
+    // SAFETY: see the function's contract; each call gets valid pointers and checks its result.
+    unsafe {
+        // Default handlers: a program must not start with ours, nor with SIGPIPE ignored as Rust programs have it.
+        for signal in 1..=64 {
+            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+        let led = match plan.leads {
+            Leads::Group => libc::setpgid(0, 0),
+            Leads::Session => libc::setsid(),
+        };
+        if led < 0 {
+            return ("lead a group for", errno());
+        }
+        if let Some((out, error)) = plan.output
+            && (libc::dup2(out, 1) < 0 || libc::dup2(error, 2) < 0)
+        {
+            return ("redirect the output of", errno());
+        }
+        if let Some(directory) = &plan.directory
+            && libc::chdir(directory.as_ptr()) < 0
+        {
+            return ("change to", errno());
+        }
+        if let Some(who) = &plan.credentials {
+            // Raw calls: the C library's wrappers signal other threads, of which there are none here.
+            let groups = libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr());
+            if groups < 0
+                || libc::syscall(libc::SYS_setresgid, who.gid, who.gid, who.gid) < 0
+                || libc::syscall(libc::SYS_setresuid, who.uid, who.uid, who.uid) < 0
+            {
+                return ("become user", errno());
+            }
+        }
+        // After the change of user, which would clear it.
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+            return ("tie to its parent", errno());
+        }
+        if libc::getppid() != plan.parent {
+            return ("keep the parent of", libc::ESRCH);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::execve(
+            plan.file.as_ptr(),
+            plan.arguments.as_ptr(),
+            plan.environment.as_ptr(),
+        );
+    }
+    ("execute", errno())
+}
+
+fn errno() -> i32 {
+    nix::errno::Errno::last_raw()
+}
+
+/// Ended children as something to wait for in an event loop.
+pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
+    // SAFETY: the `SignalFd` owns a valid descriptor, and nobody replaces or closes it while the `AsyncFd` owns it.
+    #[allow(unsafe_code)]
+    unsafe { AsyncFd::register(signals) }.map_err(io::Error::from)
+}
+
+/// Whom a user's name means on this host.
+pub fn credentials(user: &str) -> io::Result<Option<Credentials>> {
+    let Some(known) = nix::unistd::User::from_name(user)? else {
+        return Ok(None);
+    };
+    let name = CString::new(user).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let groups = groups(&name, known.gid)?;
+    Ok(Some(Credentials {
+        uid: known.uid.as_raw(),
+        gid: known.gid.as_raw(),
+        groups,
+    }))
+}
+
+fn groups(user: &CStr, main: nix::unistd::Gid) -> io::Result<Vec<u32>> {
+    let groups = nix::unistd::getgrouplist(user, main)?;
+    Ok(groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    fn program(file: &str, arguments: &[&str]) -> Program {
+        Program {
+            file: file.into(),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            directory: None,
+            output: None,
+            leads: Leads::Group,
+            credentials: None,
+        }
+    }
+
+    #[test]
+    fn a_spawned_program_ends_with_its_own_status() {
+        let child = spawn(&program("sh", &["sh", "-c", "exit 3"])).unwrap();
+        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 3));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_is_named_with_the_systems_answer() {
+        let error = spawn(&program("no-such-program", &["x"])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "execute `no-such-program`: No such file or directory (os error 2)"
+        );
+        let error = spawn(&program("/etc/passwd", &["x"])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "execute `/etc/passwd`: Permission denied (os error 13)"
+        );
+        let mut elsewhere = program("/bin/true", &["true"]);
+        elsewhere.directory = Some("/no/such/place".into());
+        let error = spawn(&elsewhere).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "change to `/no/such/place`: No such file or directory (os error 2)"
+        );
+        assert!(spawn(&program("/bin/true", &["a\0b"])).is_err());
+    }
+
+    #[test]
+    fn a_spawned_program_leads_its_own_group() {
+        let script = "test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$";
+        let child = spawn(&program("sh", &["sh", "-c", script])).unwrap();
+        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+    }
+}

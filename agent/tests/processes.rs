@@ -1,0 +1,459 @@
+//! Real processes: a real zygote, real command executors and real tasks, with a master that only listens. Real time, bounded waits.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::*;
+use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher, procfs};
+use protocol::message::operator::ReadSandbox;
+use protocol::{CommandInfo, ExecutorId, KillPolicy, Reason, TaskInfo, TaskState, Termination};
+use runtime::memory::Network;
+use runtime::prelude::*;
+use transport::unix::Listener;
+
+/// The zygote's program, which cargo builds with the tests.
+fn zygote_program() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let profile = own.ancestors().nth(2).unwrap();
+    let program = profile.join("examples").join("zygote");
+    assert!(
+        program.exists(),
+        "{} is built by cargo with the tests",
+        program.display()
+    );
+    program
+}
+
+struct World {
+    master: Master,
+    agent: Started,
+    node: Node,
+    work_dir: tempfile::TempDir,
+    listener: Listener,
+}
+
+/// A story about one agent with real processes.
+fn world<F: Future>(story: impl FnOnce(World) -> F) -> F::Output {
+    world_in(tempfile::tempdir().unwrap(), story)
+}
+
+fn world_in<F: Future>(work_dir: tempfile::TempDir, story: impl FnOnce(World) -> F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async move {
+        let network = Network::new();
+        let node = |name: &str, role, accepts: &[Role]| {
+            let node = Node::builder(name).role(role).accepts(accepts).build();
+            network.join(&node, name);
+            node
+        };
+        let master = Master::start(
+            &node("master", Role::Master, &[Role::Agent]),
+            Manners::default(),
+        );
+        let agent_node = node("agent", Role::Agent, &[Role::Master, Role::Executor]);
+        let socket = work_dir.path().join("executors.sock");
+        let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
+        let launcher = ZygoteLauncher::start(&zygote_program(), &[], work_dir.path()).unwrap();
+        let agent = start_agent(
+            &agent_node,
+            work_dir.path(),
+            Box::new(launcher),
+            FakeModule::silent(),
+            FakeModule::silent(),
+        );
+        eventually(&agent_node, 10, "registered", || master.registrations() > 0).await;
+        agent_node.clock().sleep(Duration::from_millis(20)).await;
+        story(World {
+            master,
+            agent,
+            node: agent_node,
+            work_dir,
+            listener,
+        })
+        .await
+    })
+}
+
+impl World {
+    async fn ends(&self, task: &str) -> protocol::TaskStatus {
+        let ended = || {
+            self.master
+                .last(task)
+                .is_some_and(|update| update.status.state.is_terminal())
+        };
+        eventually(&self.node, 20, &format!("{task} ends"), ended).await;
+        self.master.last(task).unwrap().status
+    }
+
+    async fn is(&self, task: &str, state: TaskState) {
+        let is = || self.master.states(task).contains(&state);
+        eventually(&self.node, 20, &format!("{task} is {state}"), is).await;
+    }
+
+    async fn file(&self, task: &str, path: &str) -> Vec<u8> {
+        let read = ReadSandbox {
+            framework_id: framework_id(),
+            executor_id: ExecutorId::new(task).unwrap(),
+            path: path.into(),
+            offset: 0,
+            length: 4096,
+        };
+        self.agent
+            .agent
+            .ask(read, Duration::from_secs(5))
+            .await
+            .unwrap()
+            .unwrap()
+            .data
+    }
+
+    /// Processes of tasks in this work directory.
+    fn processes(&self) -> Vec<i32> {
+        processes_of(self.work_dir.path())
+    }
+}
+
+fn processes_of(work_dir: &Path) -> Vec<i32> {
+    let alive = procfs::processes()
+        .unwrap()
+        .into_iter()
+        .filter(|process| !process.zombie);
+    let of_task = |pid: &i32| {
+        procfs::variable(*pid, "MESOS_SANDBOX")
+            .is_some_and(|sandbox| Path::new(&sandbox).starts_with(work_dir))
+    };
+    alive.map(|process| process.pid).filter(of_task).collect()
+}
+
+fn shell(id: &str, line: &str) -> TaskInfo {
+    task(id, CommandInfo::shell(line))
+}
+
+/// SPEC 5.4.
+#[test]
+fn a_task_starts_runs_and_finishes_and_its_output_can_be_read() {
+    world(|world| async move {
+        world
+            .master
+            .run(vec![shell("t", "echo out; echo err >&2; pwd; env")]);
+        let status = world.ends("t").await;
+        assert_eq!(
+            world.master.states("t"),
+            [TaskState::Starting, TaskState::Running, TaskState::Finished]
+        );
+        assert_eq!(status.termination, Some(Termination::Exited(0)));
+        let out = String::from_utf8(world.file("t", "stdout").await).unwrap();
+        let sandbox = out.lines().nth(1).unwrap();
+        assert!(
+            out.starts_with("out\n") && sandbox.contains("/executors/t/runs/"),
+            "{out}"
+        );
+        assert!(
+            out.contains("MESOS_TASK_ID=t") && !out.contains("MEROS_EXECUTOR_TOKEN"),
+            "{out}"
+        );
+        assert_eq!(world.file("t", "stderr").await, b"err\n");
+    });
+}
+
+/// The fault list.
+#[test]
+fn each_way_to_fail_has_its_state_and_message() {
+    world(|world| async move {
+        let missing = CommandInfo::program("/no/such/program", []);
+        world.master.run(vec![
+            shell("three", "exit 3"),
+            shell("signal", "kill -SEGV $$"),
+            task("missing", missing),
+            TaskInfo {
+                command: None,
+                ..shell("neither", "")
+            },
+        ]);
+        let check = |status: protocol::TaskStatus, state, reason, message: &str| {
+            assert_eq!(
+                (status.state, status.reason),
+                (state, Some(reason)),
+                "{status:?}"
+            );
+            assert!(status.message.contains(message), "{}", status.message);
+        };
+        let failed = Reason::CommandExecutorFailed;
+        check(
+            world.ends("three").await,
+            TaskState::Failed,
+            failed,
+            "Command exited with status 3",
+        );
+        check(
+            world.ends("signal").await,
+            TaskState::Failed,
+            failed,
+            "Command terminated by signal Segmentation fault",
+        );
+        let message = "execute `/no/such/program`: No such file or directory";
+        check(
+            world.ends("missing").await,
+            TaskState::Failed,
+            failed,
+            message,
+        );
+        check(
+            world.ends("neither").await,
+            TaskState::Error,
+            Reason::TaskInvalid,
+            "exactly one of",
+        );
+    });
+}
+
+/// SPEC 5.4.
+#[test]
+fn a_kill_is_polite_at_first_and_certain_after_the_grace() {
+    world(|world| async move {
+        let stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+        let policy = KillPolicy {
+            grace_period: Duration::from_millis(300),
+        };
+        world.master.run(vec![
+            shell("polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
+            TaskInfo {
+                kill_policy: Some(policy),
+                ..shell("stubborn", stubborn)
+            },
+        ]);
+        world.is("polite", TaskState::Running).await;
+        world.is("stubborn", TaskState::Running).await;
+        eventually(&world.node, 10, "traps set", || {
+            world.processes().len() >= 4
+        })
+        .await;
+        world.node.clock().sleep(Duration::from_millis(300)).await;
+        world.master.kill("polite");
+        world.master.kill("stubborn");
+        let polite = world.ends("polite").await;
+        assert_eq!(
+            (polite.state, polite.termination),
+            (TaskState::Killed, Some(Termination::Exited(0)))
+        );
+        let stubborn = world.ends("stubborn").await;
+        assert_eq!(
+            (stubborn.state, stubborn.termination),
+            (TaskState::Killed, Some(Termination::Signaled(9)))
+        );
+        assert_eq!(stubborn.message, "Command terminated by signal Killed");
+    });
+}
+
+/// The fault list: nothing a task started outlives it.
+#[test]
+fn a_grandchild_does_not_outlive_its_task_not_even_in_a_session_of_its_own() {
+    world(|world| async move {
+        world.master.run(vec![shell("t", "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; sleep 0.2")]);
+        assert_eq!(world.ends("t").await.state, TaskState::Finished);
+        assert_eq!(world.processes(), [0_i32; 0]);
+    });
+}
+
+/// The fault list.
+#[test]
+fn a_killed_executor_fails_its_task_and_leaves_nothing() {
+    world(|world| async move {
+        world.master.run(vec![shell(
+            "t",
+            "setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done",
+        )]);
+        world.is("t", TaskState::Running).await;
+        eventually(&world.node, 10, "all run", || world.processes().len() >= 3).await;
+        let leader = world.agent.usage().await.unwrap().executors[0].clone();
+        assert!(
+            leader
+                .statistics
+                .is_some_and(|statistics| statistics.processes >= 4),
+            "the executor and its tasks"
+        );
+        let task = world.processes()[0];
+        let session = procfs::processes()
+            .unwrap()
+            .into_iter()
+            .find(|process| process.pid == task)
+            .unwrap()
+            .session;
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(session),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .unwrap();
+        let status = world.ends("t").await;
+        assert_eq!(
+            (status.state, status.reason),
+            (TaskState::Failed, Some(Reason::ExecutorTerminated))
+        );
+        assert_eq!(status.message, "the executor terminated by signal 9");
+        eventually(&world.node, 10, "nothing is left", || {
+            world.processes().is_empty()
+        })
+        .await;
+    });
+}
+
+/// The fault list: `kill -9` of an agent closes its sockets, and nothing else tells its processes.
+#[test]
+fn when_the_agent_is_gone_nothing_it_started_is_left() {
+    let work_dir = tempfile::tempdir().unwrap();
+    let path = work_dir.path().to_owned();
+    let kept = world_in(work_dir, |world| async move {
+        world.master.run(vec![shell(
+            "t",
+            "setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done",
+        )]);
+        world.is("t", TaskState::Running).await;
+        eventually(&world.node, 10, "all run", || world.processes().len() >= 3).await;
+        drop(world.listener);
+        world.work_dir
+    });
+    // The runtime with all sockets is gone now.
+    let mut left = processes_of(&path);
+    for _ in 0..500 {
+        if left.is_empty() {
+            break;
+        }
+        nix::poll::poll(&mut [], nix::poll::PollTimeout::from(10_u8)).unwrap();
+        left = processes_of(&path);
+    }
+    assert_eq!(left, [0_i32; 0]);
+    drop(kept);
+}
+
+/// Old orphans must not exist: a zygote that was killed together with its executors leaves what left their sessions.
+#[test]
+fn what_an_earlier_agent_left_behind_is_ended_before_a_new_one_works() {
+    let work_dir = tempfile::tempdir().unwrap();
+    let sandbox = work_dir.path().join("slaves/s/x");
+    let mut orphan = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("MESOS_SANDBOX", &sandbox)
+        .env("MEROS_CONTAINER_ID", "c")
+        .spawn()
+        .unwrap();
+    let launcher = ZygoteLauncher::start(&zygote_program(), &[], work_dir.path()).unwrap();
+    assert!(!orphan.wait().unwrap().success());
+    drop(launcher);
+}
+
+/// The fault list.
+#[test]
+fn a_hundred_megabytes_of_output_arrive_whole_and_disturb_nobody() {
+    world(|world| async move {
+        world.master.run(vec![
+            shell("t", "head -c 100000000 /dev/zero | tr '\\0' x"),
+            shell("other", "echo fine"),
+        ]);
+        assert_eq!(world.ends("other").await.state, TaskState::Finished);
+        assert_eq!(world.ends("t").await.state, TaskState::Finished);
+        let read = ReadSandbox {
+            framework_id: framework_id(),
+            executor_id: ExecutorId::new("t").unwrap(),
+            path: "stdout".into(),
+            offset: 99_999_999,
+            length: 100,
+        };
+        let piece = world
+            .agent
+            .agent
+            .ask(read, Duration::from_secs(5))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (piece.data.as_slice(), piece.size),
+            (b"x".as_slice(), 100_000_000)
+        );
+    });
+}
+
+/// The fault list.
+#[test]
+fn a_second_agent_is_refused_the_work_directory() {
+    let work_dir = tempfile::tempdir().unwrap();
+    let first = WorkDir::lock(work_dir.path()).unwrap();
+    let second = WorkDir::lock(work_dir.path());
+    assert!(matches!(second, Err(StartError::WorkDirInUse { .. })));
+    assert!(
+        second
+            .unwrap_err()
+            .to_string()
+            .contains("in use by another agent")
+    );
+    drop(first);
+    assert!(WorkDir::lock(work_dir.path()).is_ok());
+}
+
+/// The fault list. Needs root, to mount a small disk; without it there is nothing to show.
+#[test]
+fn a_full_disk_fails_the_task_and_not_the_agent() {
+    let work_dir = tempfile::tempdir().unwrap();
+    let disk = work_dir.path().join("slaves");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+        .arg(&disk)
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let kept = world_in(work_dir, |world| async move {
+        let filler = world.work_dir.path().join("slaves/filler");
+        let _ = std::fs::write(&filler, vec![0; 1 << 20]);
+        world.master.run(vec![shell("full", "echo x")]);
+        let status = world.ends("full").await;
+        assert_eq!(
+            (status.state, status.reason),
+            (TaskState::Failed, Some(Reason::ContainerLaunchFailed))
+        );
+        assert!(
+            status.message.contains("No space left on device"),
+            "{}",
+            status.message
+        );
+        std::fs::remove_file(filler).unwrap();
+        world.master.run(vec![shell("again", "echo x")]);
+        assert_eq!(world.ends("again").await.state, TaskState::Finished);
+        world.work_dir
+    });
+    std::process::Command::new("umount")
+        .arg("-l")
+        .arg(&disk)
+        .status()
+        .unwrap();
+    drop(kept);
+}
+
+/// Many at once: every one ends, and nothing is left.
+#[test]
+fn two_hundred_tasks_in_one_go_all_finish() {
+    world(|world| async move {
+        let tasks = (0..200)
+            .map(|number| task(&format!("t{number}"), CommandInfo::program("/bin/true", [])));
+        world.master.run(tasks.collect());
+        for number in 0..200 {
+            assert_eq!(
+                world.ends(&format!("t{number}")).await.state,
+                TaskState::Finished
+            );
+        }
+        assert_eq!(world.processes(), [0_i32; 0]);
+    });
+}

@@ -1,0 +1,694 @@
+//! The agent's actors in virtual time: a master that listens, a launcher without processes, executors on simulated nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use executor_driver::{Environment, Executor, ExecutorDriverRef};
+use meros_agent::{AgentEnd, LauncherEvent, Settings, Started};
+use module_api::Fault;
+use protocol::message::executor::ExecutorSubscribed;
+use protocol::message::registration::{DisownTasks, ShutDownAgent};
+use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage};
+use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::{
+    CommandInfo, ExecutorId, ExecutorInfo, KillPolicy, QosCorrection, Reason, TaskId, TaskInfo,
+    TaskState, Termination,
+};
+use resources::{Resources, Revocable};
+use runtime::memory::Network;
+use runtime::prelude::*;
+use runtime::rehearsal::rehearse_network;
+
+struct World {
+    network: Network,
+    master: Master,
+    agent: Started,
+    node: Node,
+    stage: Stage,
+    work_dir: Arc<tempfile::TempDir>,
+}
+
+/// What a story may want otherwise.
+struct Cast {
+    manners: Manners,
+    stage: Stage,
+    estimator: FakeModule,
+    controller: FakeModule,
+    severed: bool,
+}
+
+impl Default for Cast {
+    fn default() -> Self {
+        Self {
+            manners: Manners::default(),
+            stage: Stage::prompt(),
+            estimator: FakeModule::silent(),
+            controller: FakeModule::silent(),
+            severed: false,
+        }
+    }
+}
+
+fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output {
+    rehearse_network(|network| async move {
+        let work_dir = Arc::new(tempfile::tempdir().unwrap());
+        let master = Master::start(
+            &network.node("master", Role::Master, &[Role::Agent]),
+            cast.manners,
+        );
+        let node = network.node("agent", Role::Agent, &[Role::Master, Role::Executor]);
+        if cast.severed {
+            network.sever("agent", "master");
+        }
+        let mut settings = Settings::new(vec!["master".into()], work_dir.path());
+        settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
+        network.join(
+            &node,
+            &format!("unix:{}", settings.executor_socket.display()),
+        );
+        network.join(&node, "agent");
+        let launcher = Box::new(FakeLauncher(cast.stage.clone()));
+        let agent = start_agent_with(&node, settings, launcher, cast.estimator, cast.controller);
+        node.clock().settle().await;
+        story(World {
+            network,
+            master,
+            agent,
+            node,
+            stage: cast.stage,
+            work_dir,
+        })
+        .await
+    })
+}
+
+impl World {
+    async fn settle(&self) {
+        self.node.clock().settle().await;
+    }
+
+    async fn advance(&self, seconds: u64) {
+        self.node
+            .clock()
+            .advance(Duration::from_secs(seconds))
+            .await;
+    }
+
+    /// The executor of the container that was launched as the `index`th subscribes.
+    async fn executor(&self, index: usize) -> (Node, Script) {
+        let request = self.stage.launched.lock().unwrap()[index].clone();
+        let environment = Environment::from(|name| request.environment.get(name).cloned()).unwrap();
+        let node = self
+            .network
+            .node(&format!("executor-{index}"), Role::Executor, &[Role::Agent]);
+        let script = Script::default();
+        ExecutorDriverRef::connect(&node, environment, script.clone())
+            .await
+            .unwrap();
+        self.settle().await;
+        (node, script)
+    }
+}
+
+/// An executor that does what it is told and writes it down.
+#[derive(Clone, Default)]
+struct Script {
+    heard: Arc<Mutex<Vec<String>>>,
+    driver: Arc<Mutex<Option<ExecutorDriverRef>>>,
+}
+
+impl Script {
+    fn note(&self, what: String, driver: &ExecutorDriverRef) {
+        self.heard.lock().unwrap().push(what);
+        *self.driver.lock().unwrap() = Some(driver.clone());
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    fn driver(&self) -> ExecutorDriverRef {
+        self.driver.lock().unwrap().clone().unwrap()
+    }
+}
+
+impl Executor for Script {
+    fn subscribed(&mut self, subscribed: &ExecutorSubscribed, driver: &ExecutorDriverRef) {
+        self.note(
+            format!("subscribed {}", subscribed.executor.executor_id),
+            driver,
+        );
+    }
+
+    fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {
+        self.note(format!("launch {}", task.task_id), driver);
+        driver.report(&task.task_id, TaskState::Running);
+    }
+
+    fn kill(&mut self, task_id: TaskId, policy: Option<KillPolicy>, driver: &ExecutorDriverRef) {
+        self.note(
+            format!(
+                "kill {task_id} {:?}",
+                policy.map(|policy| policy.grace_period)
+            ),
+            driver,
+        );
+        driver.report(&task_id, TaskState::Killed);
+    }
+
+    fn message(&mut self, data: Vec<u8>, driver: &ExecutorDriverRef) {
+        self.note(
+            format!("message {}", String::from_utf8_lossy(&data)),
+            driver,
+        );
+        driver.message(data);
+    }
+
+    fn shutdown(&mut self, grace: Duration, driver: &ExecutorDriverRef) {
+        self.note(format!("shutdown {grace:?}"), driver);
+    }
+
+    fn disconnected(&mut self, driver: &ExecutorDriverRef) {
+        self.note("disconnected".into(), driver);
+    }
+}
+
+fn shell(id: &str) -> TaskInfo {
+    task(id, CommandInfo::shell("true"))
+}
+
+fn custom(id: &str) -> TaskInfo {
+    let executor = ExecutorInfo {
+        executor_id: ExecutorId::new("own").unwrap(),
+        name: "own".into(),
+        command: CommandInfo::shell("./executor"),
+        resources: Resources::parse("cpus:0.1;mem:32").unwrap(),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    };
+    TaskInfo {
+        command: None,
+        executor: Some(executor),
+        ..shell(id)
+    }
+}
+
+fn revocable(text: &str) -> Resources {
+    Resources::parse(text)
+        .unwrap()
+        .to_revocable(Revocable::Throttleable)
+        .unwrap()
+}
+
+/// SPEC 5.2.
+#[test]
+fn registration_is_tried_again_with_growing_pauses() {
+    let manners = Manners {
+        not_now: 6,
+        ..Manners::default()
+    };
+    world(
+        Cast {
+            manners,
+            ..Cast::default()
+        },
+        |world| async move {
+            world.advance(70).await;
+            let heard = world.master.heard.lock().unwrap();
+            let times: Vec<f64> = heard
+                .registrations
+                .iter()
+                .map(|(at, _)| at.as_secs_f64())
+                .collect();
+            assert_eq!(times.len(), 7, "six refusals and an admission: {times:?}");
+            for (number, pause) in times.windows(2).map(|pair| pair[1] - pair[0]).enumerate() {
+                let longest = f64::from(1_u32 << number).min(60.0);
+                assert!(
+                    pause > longest * 0.49 && pause < longest + 0.1,
+                    "pause {number} is {pause}"
+                );
+            }
+        },
+    );
+}
+
+/// SPEC 5.2.
+#[test]
+fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        world.network.sever("agent", "master");
+        world.advance(10).await;
+        assert_eq!(world.master.registrations(), 1);
+        world.network.heal("agent", "master");
+        world.advance(60).await;
+        assert_eq!(world.master.registrations(), 2);
+        {
+            let heard = world.master.heard.lock().unwrap();
+            let again = &heard.registrations[1].1;
+            assert_eq!(again.agent.id, Some(agent_id()));
+            assert_eq!(
+                (again.tasks.len(), again.tasks[0].state),
+                (1, TaskState::Staging)
+            );
+            assert_eq!(again.frameworks, [framework()]);
+        }
+        // Pings keep it; without them it looks for a master after 75 s.
+        for _ in 0..4 {
+            world.advance(15).await;
+            world.master.ping(true).await;
+        }
+        assert_eq!(world.master.registrations(), 2);
+        world.advance(74).await;
+        assert_eq!(world.master.registrations(), 2);
+        world.advance(3).await;
+        assert_eq!(world.master.registrations(), 3);
+        world.master.ping(false).await;
+        world.advance(2).await;
+        assert_eq!(
+            world.master.registrations(),
+            4,
+            "a master that does not hold it for connected is told again"
+        );
+    });
+}
+
+/// SPEC 5.3.
+#[test]
+fn an_update_is_sent_again_until_acknowledged_and_a_second_acknowledgement_is_harmless() {
+    let manners = Manners {
+        acknowledges: false,
+        ..Manners::default()
+    };
+    world(
+        Cast {
+            manners,
+            ..Cast::default()
+        },
+        |world| async move {
+            world.master.run(vec![shell("t")]);
+            world.settle().await;
+            let (_executor, script) = world.executor(0).await;
+            script.driver().report(&task_id("t"), TaskState::Finished);
+            // Pings, so that the agent stays with its master.
+            for _ in 0..18 {
+                world.advance(10).await;
+                world.master.ping(true).await;
+            }
+            let first = {
+                let heard = world.master.heard.lock().unwrap();
+                let seconds: Vec<u64> = heard.updates.iter().map(|(at, _)| at.as_secs()).collect();
+                assert_eq!(seconds, [0, 10, 30, 70, 150]);
+                let update = heard.updates[1].1.clone();
+                assert_eq!(
+                    (update.status.state, update.latest_state),
+                    (TaskState::Running, TaskState::Finished)
+                );
+                update
+            };
+            let acknowledge = AcknowledgeStatus {
+                framework_id: framework_id(),
+                agent_id: agent_id(),
+                task_id: task_id("t"),
+                uuid: first.status.uuid.unwrap(),
+            };
+            world.master.tell(acknowledge.clone());
+            world.master.tell(acknowledge);
+            world.settle().await;
+            assert_eq!(
+                world.master.states("t"),
+                [TaskState::Running, TaskState::Finished]
+            );
+            assert_eq!(world.master.heard.lock().unwrap().updates.len(), 6);
+        },
+    );
+}
+
+/// SPEC 5.2, 5.4.
+#[test]
+fn a_kill_before_the_executor_subscribes_ends_the_task_and_a_later_one_goes_to_the_executor() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("early"), shell("late")]);
+        world.settle().await;
+        world.master.kill("early");
+        world.settle().await;
+        let early = world.master.last("early").unwrap().status;
+        assert_eq!(
+            (early.state, early.reason),
+            (TaskState::Killed, Some(Reason::TaskKilledDuringLaunch))
+        );
+        assert_eq!(
+            world.stage.killed.lock().unwrap().len(),
+            1,
+            "its container is not needed"
+        );
+        let late = world
+            .stage
+            .launched
+            .lock()
+            .unwrap()
+            .iter()
+            .position(|request| request.environment["MESOS_EXECUTOR_ID"] == "late");
+        let (_executor, script) = world.executor(late.unwrap()).await;
+        world.master.kill("late");
+        world.settle().await;
+        assert_eq!(
+            script.heard(),
+            ["subscribed late", "launch late", "kill late None"]
+        );
+        assert_eq!(
+            world.master.states("late"),
+            [TaskState::Running, TaskState::Killed]
+        );
+        world.master.kill("never");
+        world.settle().await;
+        let never = world.master.last("never").unwrap().status;
+        assert_eq!(
+            (never.state, never.reason),
+            (TaskState::Lost, Some(Reason::TaskUnknown))
+        );
+    });
+}
+
+/// SPEC 5.3: one minute.
+#[test]
+fn an_executor_that_does_not_subscribe_is_killed_after_a_minute() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        world.advance(59).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        world.advance(2).await;
+        let status = world.master.last("t").unwrap().status;
+        assert_eq!(
+            (status.state, status.reason),
+            (TaskState::Failed, Some(Reason::ExecutorRegistrationTimeout))
+        );
+    });
+}
+
+/// SPEC 5.4.
+#[test]
+fn a_frameworks_own_executor_runs_several_tasks_and_passes_messages() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![custom("a"), custom("b")]);
+        world.settle().await;
+        assert_eq!(
+            world.stage.launched.lock().unwrap().len(),
+            1,
+            "one executor for both"
+        );
+        let (executor, script) = world.executor(0).await;
+        world.master.run(vec![custom("c")]);
+        let message = FrameworkMessage {
+            framework_id: framework_id(),
+            agent_id: agent_id(),
+            executor_id: ExecutorId::new("own").unwrap(),
+            data: b"hi".to_vec(),
+        };
+        world.master.tell(message.clone());
+        world.settle().await;
+        assert_eq!(
+            script.heard(),
+            [
+                "subscribed own",
+                "launch a",
+                "launch b",
+                "launch c",
+                "message hi"
+            ]
+        );
+        assert_eq!(world.master.heard.lock().unwrap().messages, [message]);
+        script.driver().report(&task_id("a"), TaskState::Finished);
+        world.settle().await;
+        // Its process ends: what lives has failed, what has ended stays so, and the master hears of it.
+        executor.shutdown().await;
+        world.settle().await;
+        for (task, state) in [
+            ("a", TaskState::Finished),
+            ("b", TaskState::Failed),
+            ("c", TaskState::Failed),
+        ] {
+            assert_eq!(world.master.states(task).last(), Some(&state), "{task}");
+        }
+        let exited = world.master.heard.lock().unwrap().exited.clone();
+        assert_eq!(
+            (exited.len(), exited[0].termination),
+            (1, Some(Termination::Signaled(9)))
+        );
+        let again = world.agent.survey().await.unwrap();
+        assert!(
+            again.containers.is_empty(),
+            "all is acknowledged and forgotten: {again:?}"
+        );
+    });
+}
+
+/// SPEC 5.2.
+#[test]
+fn nobody_hears_of_a_removed_frameworks_tasks_and_its_executors_end() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![custom("a")]);
+        world.settle().await;
+        let (_executor, script) = world.executor(0).await;
+        world.master.tell(ShutDownFramework {
+            framework_id: framework_id(),
+        });
+        world.settle().await;
+        assert_eq!(script.heard().last().unwrap(), "shutdown 5s");
+        world.advance(6).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert_eq!(world.master.states("a"), [TaskState::Running]);
+        assert!(world.agent.survey().await.unwrap().frameworks.is_empty());
+    });
+}
+
+#[test]
+fn a_disowned_task_is_killed_and_not_spoken_of() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let (_executor, script) = world.executor(0).await;
+        world.master.tell(DisownTasks {
+            tasks: vec![(framework_id(), task_id("t"))],
+        });
+        world.settle().await;
+        assert_eq!(script.heard().last().unwrap(), "kill t None");
+        assert_eq!(world.master.states("t"), [TaskState::Running]);
+    });
+}
+
+/// S7, S20.
+#[test]
+fn what_is_lent_is_told_only_when_it_changes_and_again_when_registering() {
+    let same = revocable("cpus:14");
+    let more = revocable("cpus:15");
+    let estimates = [
+        same.clone(),
+        same.clone(),
+        same.clone(),
+        more.clone(),
+        more.clone(),
+    ]
+    .map(Ok);
+    world(
+        Cast {
+            estimator: FakeModule::new(estimates, []),
+            ..Cast::default()
+        },
+        |world| async move {
+            for _ in 0..10 {
+                world.advance(15).await;
+                world.master.ping(true).await;
+            }
+            assert_eq!(world.master.oversubscribed(), [same, more.clone()]);
+            world.network.sever("agent", "master");
+            world.settle().await;
+            world.network.heal("agent", "master");
+            world.advance(60).await;
+            let heard = world.master.heard.lock().unwrap();
+            assert_eq!(heard.registrations.last().unwrap().1.oversubscribed, more);
+        },
+    );
+}
+
+/// S20, S23.
+#[test]
+fn a_silent_estimator_lends_nothing_and_one_that_lends_regular_resources_is_not_believed() {
+    world(Cast::default(), |world| async move {
+        world.advance(70).await;
+        assert!(world.master.oversubscribed().is_empty());
+    });
+    let regular = Resources::parse("cpus:1").unwrap();
+    let estimates = [
+        Err(Fault::Failed {
+            reason: "no".into(),
+        }),
+        Ok(regular),
+        Ok(revocable("cpus:2")),
+    ];
+    world(
+        Cast {
+            estimator: FakeModule::new(estimates, []),
+            ..Cast::default()
+        },
+        |world| async move {
+            world.advance(40).await;
+            assert_eq!(world.master.oversubscribed(), [revocable("cpus:2")]);
+            assert_eq!(
+                world.agent.counters().await.unwrap()["slave/oversubscription_estimates_rejected"],
+                1.0
+            );
+        },
+    );
+}
+
+/// S26, S27, SPEC 5.7.
+#[test]
+fn a_kill_correction_ends_the_whole_container_and_its_task_is_lost() {
+    let kill = |executor: &str| QosCorrection::Kill {
+        framework_id: framework_id(),
+        executor_id: ExecutorId::new(executor).unwrap(),
+        container_id: None,
+    };
+    // The first round comes before there is a task, the third names nobody.
+    let rounds = [
+        Ok(vec![]),
+        Err(Fault::NotInitialized),
+        Ok(vec![kill("nobody"), kill("t")]),
+    ];
+    world(
+        Cast {
+            controller: FakeModule::new([], rounds),
+            ..Cast::default()
+        },
+        |world| async move {
+            let mut lent = shell("t");
+            lent.resources += &revocable("cpus:1");
+            world.master.run(vec![lent]);
+            world.advance(1).await;
+            let status = world.master.last("t").unwrap().status;
+            assert_eq!(
+                (status.state, status.reason),
+                (TaskState::Lost, Some(Reason::ContainerPreempted))
+            );
+            assert_eq!(
+                world.agent.counters().await.unwrap()["slave/executors_preempted"],
+                1.0
+            );
+        },
+    );
+}
+
+/// S25.
+#[test]
+fn a_silent_controller_costs_nothing() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.advance(30).await;
+        let (_executor, script) = world.executor(0).await;
+        assert_eq!(script.heard(), ["subscribed t", "launch t"]);
+        let asked = world.node.counters()["process/controller/handled"];
+        assert_eq!(asked, 1.0, "it is asked once, and the question stays open");
+    });
+}
+
+#[test]
+fn a_lost_launcher_fails_what_ran_and_the_next_task_is_launched_again() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("a")]);
+        world.settle().await;
+        world.stage.happens(LauncherEvent::Lost {
+            reason: "killed".into(),
+        });
+        world.settle().await;
+        let status = world.master.last("a").unwrap().status;
+        assert_eq!(
+            (status.state, status.reason),
+            (TaskState::Failed, Some(Reason::ExecutorTerminated))
+        );
+        world.master.run(vec![shell("b")]);
+        world.settle().await;
+        assert_eq!(world.stage.launched.lock().unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn an_executor_without_the_token_is_refused_and_speaks_for_nobody() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let request = world.stage.launched.lock().unwrap()[0].clone();
+        let mut environment =
+            Environment::from(|name| request.environment.get(name).cloned()).unwrap();
+        environment.token = "guess".into();
+        let node = world
+            .network
+            .node("stranger", Role::Executor, &[Role::Agent]);
+        let driver = ExecutorDriverRef::connect(&node, environment, Script::default())
+            .await
+            .unwrap();
+        driver.report(&task_id("t"), TaskState::Finished);
+        assert!(matches!(
+            driver.ended().await,
+            executor_driver::DriverEnd::Refused(_)
+        ));
+        world.settle().await;
+        assert_eq!(world.master.states("t"), []);
+        assert_eq!(
+            world.agent.counters().await.unwrap()["slave/invalid_status_updates"],
+            1.0
+        );
+    });
+}
+
+#[test]
+fn a_stranger_who_calls_itself_master_is_not_obeyed() {
+    world(Cast::default(), |world| async move {
+        let stranger = world.network.node("stranger", Role::Master, &[Role::Agent]);
+        stranger.connect("agent").await.unwrap();
+        let agent = world.master.agent();
+        stranger
+            .tell(
+                &agent,
+                RunTasks {
+                    framework: framework(),
+                    tasks: vec![shell("t")],
+                },
+            )
+            .unwrap();
+        world.settle().await;
+        assert!(world.stage.launched.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_agent_that_is_shut_down_kills_what_it_runs_and_says_why() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        world.master.tell(ShutDownAgent {
+            reason: "removed".into(),
+        });
+        assert_eq!(
+            world.agent.ended().await,
+            AgentEnd::ShutDown {
+                reason: "removed".into()
+            }
+        );
+        world.settle().await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert!(world.work_dir.path().exists());
+    });
+}

@@ -1,0 +1,168 @@
+//! The peer that benchmarks measure against: a quinn stream that moves frames and does nothing else.
+//!
+//! Same certificates, same limits, same batching as the links, but no lanes, no codec, no actors. The server counts
+//! frames, answers each one of the asking stream, and says how many it saw when the telling stream ends.
+//! Remembers nothing between streams. Never used by a node: only measured beside one.
+
+use std::net::SocketAddr;
+
+use bytes::{Buf, Bytes, BytesMut};
+use quinn::{Connection, RecvStream, SendStream, TokioRuntime, VarInt};
+use runtime::{Clock, Role};
+use std::sync::Arc;
+
+use crate::certificates::{Identity, server_name};
+use crate::quic::{Options, config};
+
+/// The most bytes written at once: the same as a link writes.
+pub const BATCH_MAX: usize = 256 << 10;
+
+/// How a stream is used, told by its first byte.
+const TELLING: u8 = 0;
+const ASKING: u8 = 1;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The side that counts. Dropping it ends its connections.
+pub struct Server {
+    endpoint: quinn::Endpoint,
+}
+
+impl Server {
+    /// Serves on the calling thread's runtime; port 0 takes any free one.
+    pub fn bind(identity: &Identity, address: SocketAddr, clock: &Clock) -> Result<Self, Failure> {
+        let options = Options::default();
+        let mut server = config::server(identity, &options, clock)?;
+        if let Some(transport) = Arc::get_mut(&mut server.transport) {
+            transport.max_concurrent_bidi_streams(VarInt::from_u32(16));
+        }
+        let socket = config::socket(address, options.socket_buffer)?;
+        let setup = config::endpoint(identity, [0; 32])?;
+        let endpoint = quinn::Endpoint::new(setup, Some(server), socket, Arc::new(TokioRuntime))?;
+        let accepting = endpoint.clone();
+        tokio::spawn(async move {
+            while let Some(incoming) = accepting.accept().await {
+                let Ok(connection) = incoming.await else {
+                    continue;
+                };
+                tokio::spawn(async move {
+                    while let Ok((send, receive)) = connection.accept_bi().await {
+                        tokio::spawn(serve(send, receive));
+                    }
+                });
+            }
+        });
+        Ok(Self { endpoint })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> Result<SocketAddr, Failure> {
+        Ok(self.endpoint.local_addr()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.endpoint.close(VarInt::from_u32(0), b"measured");
+    }
+}
+
+async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Failure> {
+    let mut usage = [0];
+    receive.read_exact(&mut usage).await?;
+    let (mut buffer, mut count) = (BytesMut::new(), 0_u64);
+    while let Some(chunk) = receive.read_chunk(BATCH_MAX, true).await? {
+        buffer.extend_from_slice(&chunk.bytes);
+        while let Some(frame) = take_frame(&mut buffer) {
+            count += 1;
+            if usage[0] == ASKING {
+                send.write_all(&frame).await?;
+            }
+        }
+    }
+    if usage[0] == TELLING {
+        send.write_all(&count.to_le_bytes()).await?;
+    }
+    send.finish()?;
+    Ok(())
+}
+
+/// One frame with its length prefix, if a whole one is there.
+fn take_frame(buffer: &mut BytesMut) -> Option<BytesMut> {
+    let length = 4 + buffer.get(..4)?.get_u32() as usize;
+    (buffer.len() >= length).then(|| buffer.split_to(length))
+}
+
+/// A frame of `length` bytes behind its four bytes of length.
+#[must_use]
+pub fn frame(length: u32) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.resize(4 + length as usize, 0x5a);
+    frame.freeze()
+}
+
+/// The side that sends.
+pub struct Client {
+    connection: Connection,
+    _endpoint: quinn::Endpoint,
+}
+
+impl Client {
+    /// Connects to a [`Server`] whose identity has `role`.
+    pub async fn connect(
+        identity: &Identity,
+        address: SocketAddr,
+        role: Role,
+        clock: &Clock,
+    ) -> Result<Self, Failure> {
+        let options = Options::default();
+        let client = config::client(identity, &options, clock)?;
+        let socket = config::socket((address.ip(), 0).into(), options.socket_buffer)?;
+        let setup = config::endpoint(identity, [1; 32])?;
+        let endpoint = quinn::Endpoint::new(setup, None, socket, Arc::new(TokioRuntime))?;
+        let connection = endpoint
+            .connect_with(client, address, &server_name(role))?
+            .await?;
+        Ok(Self {
+            connection,
+            _endpoint: endpoint,
+        })
+    }
+
+    /// Sends `frame` `count` times, in writes of up to [`BATCH_MAX`] bytes, and returns when the server has seen all.
+    pub async fn tell(&self, frame: &[u8], count: u64) -> Result<(), Failure> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_all(&[TELLING]).await?;
+        let mut buffer = BytesMut::new();
+        let mut left = count;
+        while left > 0 {
+            buffer.reserve(BATCH_MAX);
+            while left > 0 && buffer.len() + frame.len() <= BATCH_MAX {
+                buffer.extend_from_slice(frame);
+                left -= 1;
+            }
+            send.write_chunk(buffer.split().freeze()).await?;
+        }
+        send.finish()?;
+        let mut seen = [0; 8];
+        receive.read_exact(&mut seen).await?;
+        match u64::from_le_bytes(seen) {
+            seen if seen == count => Ok(()),
+            seen => Err(format!("the server saw {seen} frames, expected {count}").into()),
+        }
+    }
+
+    /// Sends `frame` and waits for its echo, `count` times, one at a time.
+    pub async fn ask(&self, frame: &[u8], count: u64) -> Result<(), Failure> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_all(&[ASKING]).await?;
+        let mut echo = vec![0; frame.len()];
+        for _ in 0..count {
+            send.write_all(frame).await?;
+            receive.read_exact(&mut echo).await?;
+        }
+        send.finish()?;
+        Ok(())
+    }
+}

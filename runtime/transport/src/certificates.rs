@@ -1,0 +1,381 @@
+//! Certificates: a cluster's authority, and the identity it gives to each node.
+//!
+//! A node's certificate says its role twice: as the DNS name `<role>.meros`, so that a dialler who wants a master is
+//! protected from an agent by ordinary TLS verification, and as the URI `meros://<role>/<name>`, so that the name a
+//! node claims in its hello can be checked. Certificates are valid from 1975 to 4096: an expiry that nobody renews
+//! is an outage. A leaked key is answered with a new authority.
+//!
+//! Remembers nothing: files are read and written where the caller asks, and the calls block (start-up only).
+//! Never overwrites an authority, never writes a key that others may read, and knows nothing of connections.
+
+mod files;
+mod subject;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use runtime::Role;
+use rustls::crypto::ring::default_provider;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+
+pub use subject::Subject;
+
+/// The authority's certificate, beside every identity and in the authority's own directory.
+const CA_CERTIFICATE: &str = "ca.pem";
+/// The authority's key: only in the authority's own directory.
+const CA_KEY: &str = "ca.key";
+
+/// The cluster's certificate authority: who holds it can admit nodes of every role.
+pub struct Authority {
+    certificate: String,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// Makes a new authority, in memory only: [`Authority::save`] keeps it.
+    pub fn create() -> Result<Self, CertificateError> {
+        let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        let certificate = authority_params(&key)
+            .self_signed(&key)
+            .map_err(CertificateError::crypto)?;
+        Ok(Self {
+            certificate: certificate.pem(),
+            key,
+        })
+    }
+
+    /// Reads the authority kept in `directory` as `ca.pem` and `ca.key`.
+    pub fn load(directory: &Path) -> Result<Self, CertificateError> {
+        let certificate = files::read(&directory.join(CA_CERTIFICATE))?;
+        let key_file = directory.join(CA_KEY);
+        let key = KeyPair::from_pem(&files::read(&key_file)?)
+            .map_err(|error| unusable(&key_file, error))?;
+        let authority = Self { certificate, key };
+        // One certificate is issued and verified, so that a pair which does not belong together, or an authority
+        // made by another tool under another name, is found here and not at the first handshake.
+        let probe = authority.issue(Role::Operator, "probe")?;
+        probe
+            .verify()
+            .map_err(|reason| CertificateError::Unusable {
+                file: directory.join(CA_CERTIFICATE),
+                reason: format!(
+                    "does not belong to {CA_KEY}, or was not made by this program: {reason}"
+                ),
+            })?;
+        Ok(authority)
+    }
+
+    /// Keeps the authority in `directory` (made if it is missing). An authority already there is an error, never lost.
+    pub fn save(&self, directory: &Path) -> Result<(), CertificateError> {
+        files::make_directory(directory)?;
+        files::write_new(
+            &directory.join(CA_KEY),
+            &self.key.serialize_pem(),
+            files::PRIVATE,
+        )?;
+        files::write_new(
+            &directory.join(CA_CERTIFICATE),
+            &self.certificate,
+            files::PUBLIC,
+        )
+    }
+
+    /// The authority kept in `directory`, made there first if there is none.
+    pub fn load_or_create(directory: &Path) -> Result<Self, CertificateError> {
+        if directory.join(CA_KEY).exists() || directory.join(CA_CERTIFICATE).exists() {
+            return Self::load(directory);
+        }
+        let authority = Self::create()?;
+        match authority.save(directory) {
+            Ok(()) => Ok(authority),
+            Err(CertificateError::Exists { .. }) => Self::load(directory), // another process was quicker
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Issues a certificate and a key of its own to the node `name` of `role`.
+    ///
+    /// A name has 1 to 128 letters, digits, dots, dashes and underscores.
+    pub fn issue(&self, role: Role, name: &str) -> Result<Identity, CertificateError> {
+        let subject =
+            Subject::new(role, name).map_err(|reason| CertificateError::Name { reason })?;
+        let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        let issuer = Issuer::new(authority_params(&self.key), &self.key);
+        let certificate = node_params(&subject)?
+            .signed_by(&key, &issuer)
+            .map_err(CertificateError::crypto)?;
+        Ok(Identity {
+            subject,
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+            authority: self.certificate.clone(),
+        })
+    }
+
+    /// The authority's certificate as PEM text: what every node trusts.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Authority")
+    }
+}
+
+/// What a node shows to others and trusts in them: its certificate and key, and its authority's certificate.
+#[derive(Clone)]
+pub struct Identity {
+    subject: Subject,
+    certificate: String,
+    key: String,
+    authority: String,
+}
+
+impl Identity {
+    /// Reads the identity that `directory` keeps for `role`: `ca.pem`, `<role>.pem` and `<role>.key`.
+    pub fn load(directory: &Path, role: Role) -> Result<Self, CertificateError> {
+        let (certificate_file, key_file) = Self::files(directory, role);
+        let authority_file = directory.join(CA_CERTIFICATE);
+        let authority = files::read(&authority_file)?;
+        let certificate = files::read(&certificate_file)?;
+        let key = files::read(&key_file)?;
+        parse_certificate(&authority).map_err(|reason| unusable(&authority_file, reason))?;
+        parse_key(&key).map_err(|reason| unusable(&key_file, reason))?;
+        let parsed = parse_certificate(&certificate)
+            .map_err(|reason| unusable(&certificate_file, reason))?;
+        let subject = Subject::of(&parsed).map_err(|reason| unusable(&certificate_file, reason))?;
+        if subject.role != role {
+            let reason = format!(
+                "holds the certificate of a node with role {}, expected {role}",
+                subject.role
+            );
+            return Err(unusable(&certificate_file, reason));
+        }
+        let identity = Self {
+            subject,
+            certificate,
+            key,
+            authority,
+        };
+        identity
+            .verify()
+            .map_err(|reason| unusable(&certificate_file, reason))?;
+        Ok(identity)
+    }
+
+    /// Keeps the identity in `directory` (made if it is missing), readable by its owner only.
+    ///
+    /// Replaces an older identity of the same role from the same authority. Another authority's `ca.pem` is an error.
+    pub fn save(&self, directory: &Path) -> Result<(), CertificateError> {
+        let (certificate_file, key_file) = Self::files(directory, self.subject.role);
+        let authority_file = directory.join(CA_CERTIFICATE);
+        files::make_directory(directory)?;
+        match files::write_new(&authority_file, &self.authority, files::PUBLIC) {
+            Err(CertificateError::Exists { file }) if files::read(&file)? != self.authority => {
+                return Err(CertificateError::Exists { file });
+            }
+            Err(CertificateError::Exists { .. }) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        files::replace(&key_file, &self.key, files::PRIVATE)?;
+        files::replace(&certificate_file, &self.certificate, files::PUBLIC)
+    }
+
+    /// Whose identity it is.
+    #[must_use]
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// The chain to show: the node's own certificate (the authority issues without intermediates).
+    pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        Ok(vec![parse_certificate(&self.certificate)?])
+    }
+
+    /// The key that belongs to the certificate.
+    pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        parse_key(&self.key)
+    }
+
+    /// What this node trusts: its authority and nothing else.
+    pub(crate) fn roots(&self) -> Result<rustls::RootCertStore, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(parse_certificate(&self.authority)?)
+            .map_err(|error| error.to_string())?;
+        Ok(roots)
+    }
+
+    /// Is the key the certificate's, and the certificate the authority's? Any time inside the validity will do.
+    fn verify(&self) -> Result<(), String> {
+        let provider = default_provider();
+        CertifiedKey::from_der(self.chain()?, self.key()?, &provider)
+            .and_then(|pair| pair.keys_match())
+            .map_err(|error| format!("does not belong to its key: {error}"))?;
+        let certificate = parse_certificate(&self.certificate)?;
+        let authority = parse_certificate(&self.authority)?;
+        let anchor =
+            webpki::anchor_from_trusted_cert(&authority).map_err(|error| error.to_string())?;
+        webpki::EndEntityCert::try_from(&certificate)
+            .and_then(|certificate| {
+                let algorithms = provider.signature_verification_algorithms.all;
+                let time =
+                    UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
+                let usage = webpki::KeyUsage::server_auth();
+                certificate
+                    .verify_for_usage(algorithms, &[anchor], &[], time, usage, None, None)
+                    .map(drop)
+            })
+            .map_err(|error| format!("was not issued by {CA_CERTIFICATE}: {error}"))
+    }
+
+    fn files(directory: &Path, role: Role) -> (PathBuf, PathBuf) {
+        (
+            directory.join(format!("{role}.pem")),
+            directory.join(format!("{role}.key")),
+        )
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Identity({})", self.subject)
+    }
+}
+
+/// What an authority's certificate says. It follows from the key alone, so that a kept authority can be used again; and
+/// no two have the same name, so that a certificate of another one is recognised as that and not as a forgery.
+fn authority_params(key: &KeyPair) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let number: String = params
+        .key_identifier(key)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(
+        DnType::CommonName,
+        format!("meros cluster authority {number}"),
+    );
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = rcgen::date_time_ymd(1975, 1, 1);
+    params.not_after = rcgen::date_time_ymd(4096, 1, 1);
+    params
+}
+
+fn node_params(subject: &Subject) -> Result<CertificateParams, CertificateError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, subject.name.clone());
+    let dns = subject::server_name(subject.role)
+        .try_into()
+        .map_err(CertificateError::crypto)?;
+    let uri = subject
+        .to_string()
+        .try_into()
+        .map_err(CertificateError::crypto)?;
+    params.subject_alt_names = vec![SanType::DnsName(dns), SanType::URI(uri)];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = rcgen::date_time_ymd(1975, 1, 1);
+    params.not_after = rcgen::date_time_ymd(4096, 1, 1);
+    Ok(params)
+}
+
+/// The DNS name in the certificate of every node of `role`.
+pub(crate) fn server_name(role: Role) -> String {
+    subject::server_name(role)
+}
+
+fn parse_certificate(pem: &str) -> Result<CertificateDer<'static>, String> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| format!("is not a PEM certificate: {error}"))
+}
+
+fn parse_key(pem: &str) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| format!("is not a PEM private key: {error}"))
+}
+
+fn unusable(file: &Path, reason: impl fmt::Display) -> CertificateError {
+    CertificateError::Unusable {
+        file: file.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
+/// Why a certificate or key cannot be made, kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// Nothing was ever kept there: make it first.
+    #[error("{} does not exist", file.display())]
+    Missing {
+        /// The file looked for.
+        file: PathBuf,
+    },
+    /// An authority is kept there already: load it, or choose another directory.
+    #[error("{} exists and belongs to another authority; it is never overwritten", file.display())]
+    Exists {
+        /// The file in the way.
+        file: PathBuf,
+    },
+    /// The file is there, but not what it should be.
+    #[error("{} {reason}", file.display())]
+    Unusable {
+        /// The file read.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The disk refused.
+    #[error("cannot {action} {}", file.display())]
+    Io {
+        /// What was tried: "read", "write" or "make".
+        action: &'static str,
+        /// The file or directory.
+        file: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No certificate can be issued to such a name.
+    #[error("node name {reason}")]
+    Name {
+        /// What is wrong with the name, and what was expected.
+        reason: String,
+    },
+    /// Key or certificate could not be made.
+    #[error("cannot make a certificate: {reason}")]
+    Crypto {
+        /// The library's words.
+        reason: String,
+    },
+}
+
+impl CertificateError {
+    fn crypto(error: impl fmt::Display) -> Self {
+        Self::Crypto {
+            reason: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

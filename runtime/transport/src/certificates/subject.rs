@@ -1,0 +1,149 @@
+//! Whose certificate it is: the role and name in its URI `meros://<role>/<name>`.
+//!
+//! Hears the bytes of a certificate that TLS has verified already. Remembers nothing. Verifies nothing: it only reads,
+//! and answers bytes that are no certificate with an error, never a panic.
+
+use std::fmt;
+
+use runtime::Role;
+
+/// Longest node name a certificate is issued to, in bytes.
+const NAME_MAX: usize = 128;
+const SCHEME: &str = "meros://";
+
+/// Who a certificate was issued to. Written `meros://agent/agent-1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// What kind of node it is: decides what others let it say.
+    pub role: Role,
+    /// Its name, the one in its pids.
+    pub name: String,
+}
+
+impl Subject {
+    /// Checks the name: 1 to 128 letters, digits, dots, dashes and underscores.
+    pub(super) fn new(role: Role, name: &str) -> Result<Self, String> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(allowed) {
+            let shown: String = name.chars().take(NAME_MAX).collect();
+            return Err(format!(
+                "{shown:?}: expected 1 to {NAME_MAX} letters, digits, dots, dashes and underscores"
+            ));
+        }
+        Ok(Self {
+            role,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Reads the subject back from a certificate (DER).
+    pub fn of(certificate: &[u8]) -> Result<Self, String> {
+        let names =
+            alternative_names(certificate).ok_or("has no readable subject alternative names")?;
+        let mut found = None;
+        let mut rest = names;
+        while !rest.is_empty() {
+            let (tag, value) =
+                element(&mut rest).ok_or("has malformed subject alternative names")?;
+            if tag != tag::URI || !value.starts_with(SCHEME.as_bytes()) {
+                continue;
+            }
+            if found.replace(value).is_some() {
+                return Err(format!("has more than one {SCHEME} name"));
+            }
+        }
+        let uri =
+            found.ok_or_else(|| format!("has no {SCHEME} name: it was not issued to a node"))?;
+        Self::parse(uri).ok_or_else(|| {
+            format!(
+                "is issued to {:?}: expected {SCHEME}<role>/<name>",
+                lossy(uri)
+            )
+        })
+    }
+
+    fn parse(uri: &[u8]) -> Option<Self> {
+        let path = std::str::from_utf8(uri).ok()?.strip_prefix(SCHEME)?;
+        let (role, name) = path.split_once('/')?;
+        Self::new(role.parse().ok()?, name).ok()
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{SCHEME}{}/{}", self.role, self.name)
+    }
+}
+
+/// The DNS name in the certificate of every node of `role`.
+pub(super) fn server_name(role: Role) -> String {
+    format!("{role}.meros")
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(2 * NAME_MAX)]).into_owned()
+}
+
+/// DER tags on the way from a certificate to its alternative names (RFC 5280, 4.1 and 4.2.1.6).
+mod tag {
+    pub const BOOLEAN: u8 = 0x01;
+    pub const OCTETS: u8 = 0x04;
+    pub const OBJECT: u8 = 0x06;
+    pub const SEQUENCE: u8 = 0x30;
+    pub const EXTENSIONS: u8 = 0xa3;
+    pub const URI: u8 = 0x86;
+}
+
+/// Object identifier 2.5.29.17, the subject alternative name extension.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// The contents of the subject alternative name extension.
+fn alternative_names(mut certificate: &[u8]) -> Option<&[u8]> {
+    let mut certificate = expect(&mut certificate, tag::SEQUENCE)?;
+    let mut body = expect(&mut certificate, tag::SEQUENCE)?;
+    let mut extensions = loop {
+        match element(&mut body)? {
+            (tag::EXTENSIONS, mut wrapped) => break expect(&mut wrapped, tag::SEQUENCE)?,
+            _ => continue,
+        }
+    };
+    while !extensions.is_empty() {
+        let mut extension = expect(&mut extensions, tag::SEQUENCE)?;
+        if expect(&mut extension, tag::OBJECT)? != ALTERNATIVE_NAMES {
+            continue;
+        }
+        let mut value = match element(&mut extension)? {
+            (tag::BOOLEAN, _critical) => expect(&mut extension, tag::OCTETS)?,
+            (tag::OCTETS, value) => value,
+            _ => return None,
+        };
+        return expect(&mut value, tag::SEQUENCE);
+    }
+    None
+}
+
+fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    element(input)
+        .filter(|(found, _)| *found == tag)
+        .map(|(_, value)| value)
+}
+
+/// Takes one element off `input`: its tag and its value. Lengths above four bytes are no certificate.
+fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&tag, rest) = input.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let length = match first {
+        0..=0x7f => usize::from(first),
+        0x81..=0x84 => {
+            let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            rest = after;
+            digits
+                .iter()
+                .fold(0, |length, digit| (length << 8) | usize::from(*digit))
+        }
+        _ => return None,
+    };
+    let (value, after) = rest.split_at_checked(length)?;
+    *input = after;
+    Some((tag, value))
+}

@@ -1,0 +1,216 @@
+//! What authorities and identities promise.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn role_and_name_are_read_back_from_the_certificate() {
+    let authority = Authority::create().unwrap();
+    for role in Role::ALL {
+        let identity = authority.issue(role, "Node_1.rack-2").unwrap();
+        let certificate = identity.chain().unwrap().remove(0);
+        assert_eq!(
+            Subject::of(&certificate).unwrap(),
+            Subject {
+                role,
+                name: "Node_1.rack-2".into()
+            }
+        );
+    }
+}
+
+#[test]
+fn a_certificate_is_valid_for_the_name_of_its_role_and_no_other() {
+    let identity = Authority::create()
+        .unwrap()
+        .issue(Role::Agent, "agent-1")
+        .unwrap();
+    let certificate = identity.chain().unwrap().remove(0);
+    let certificate = webpki::EndEntityCert::try_from(&certificate).unwrap();
+    for role in Role::ALL {
+        let asked = server_name(role).try_into().unwrap();
+        assert_eq!(
+            certificate.verify_is_valid_for_subject_name(&asked).is_ok(),
+            role == Role::Agent,
+            "{role}"
+        );
+    }
+}
+
+#[test]
+fn an_authority_loaded_again_issues_what_the_first_one_trusts() {
+    let directory = directory();
+    let first = Authority::create().unwrap();
+    first.save(directory.path()).unwrap();
+    let again = Authority::load(directory.path()).unwrap();
+    assert_eq!(first.certificate(), again.certificate());
+    assert_eq!(again.issue(Role::Master, "m").unwrap().verify(), Ok(()));
+}
+
+#[test]
+fn an_existing_authority_is_never_overwritten() {
+    let directory = directory();
+    let first = Authority::load_or_create(directory.path()).unwrap();
+    let error = Authority::create()
+        .unwrap()
+        .save(directory.path())
+        .unwrap_err();
+    assert!(matches!(error, CertificateError::Exists { .. }), "{error}");
+    assert_eq!(
+        Authority::load_or_create(directory.path())
+            .unwrap()
+            .certificate(),
+        first.certificate()
+    );
+    let stranger = Authority::create()
+        .unwrap()
+        .issue(Role::Agent, "a")
+        .unwrap();
+    let error = stranger.save(directory.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("ca.pem") && error.contains("another authority"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_identity_survives_its_files_and_only_its_owner_can_read_the_key() {
+    let directory = directory();
+    let home = directory.path().join("deep/er");
+    let authority = Authority::create().unwrap();
+    authority
+        .issue(Role::Agent, "old")
+        .unwrap()
+        .save(&home)
+        .unwrap();
+    authority
+        .issue(Role::Agent, "agent-1")
+        .unwrap()
+        .save(&home)
+        .unwrap();
+    authority
+        .issue(Role::Operator, "me")
+        .unwrap()
+        .save(&home)
+        .unwrap();
+    assert_eq!(
+        Identity::load(&home, Role::Agent).unwrap().subject().name,
+        "agent-1"
+    );
+    assert_eq!(
+        Identity::load(&home, Role::Operator)
+            .unwrap()
+            .subject()
+            .name,
+        "me"
+    );
+    assert_eq!(
+        fs::metadata(home.join("agent.key"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
+    assert_eq!(
+        fs::read_dir(&home).unwrap().count(),
+        5,
+        "no drafts are left"
+    );
+}
+
+#[test]
+fn a_missing_or_broken_file_is_named_in_the_error() {
+    let directory = directory();
+    let home = directory.path();
+    let told = |wanted: &str| {
+        let error = Identity::load(home, Role::Agent).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}, expected {wanted}");
+    };
+    told("ca.pem does not exist");
+    let authority = Authority::create().unwrap();
+    authority
+        .issue(Role::Agent, "a")
+        .unwrap()
+        .save(home)
+        .unwrap();
+    fs::write(home.join("agent.key"), "garbage").unwrap();
+    told("agent.key is not a PEM private key");
+    fs::write(
+        home.join("agent.key"),
+        authority.issue(Role::Agent, "b").unwrap().key,
+    )
+    .unwrap();
+    told("agent.pem does not belong to its key");
+    let stranger = Authority::create()
+        .unwrap()
+        .issue(Role::Agent, "a")
+        .unwrap();
+    fs::write(home.join("agent.key"), &stranger.key).unwrap();
+    fs::write(home.join("agent.pem"), &stranger.certificate).unwrap();
+    told("agent.pem was not issued by ca.pem");
+    fs::write(home.join("agent.pem"), authority.certificate()).unwrap();
+    told("agent.pem has no readable subject alternative names");
+    let master = authority.issue(Role::Master, "m").unwrap();
+    fs::write(home.join("agent.pem"), &master.certificate).unwrap();
+    told("role master, expected agent");
+    fs::write(home.join("agent.pem"), "x".repeat(100_000)).unwrap();
+    told("agent.pem is longer than 65536 bytes");
+}
+
+#[test]
+fn an_authority_whose_key_and_certificate_do_not_belong_together_is_refused() {
+    let (one, other) = (directory(), directory());
+    Authority::create().unwrap().save(one.path()).unwrap();
+    Authority::create().unwrap().save(other.path()).unwrap();
+    fs::copy(other.path().join("ca.pem"), one.path().join("ca.pem")).unwrap();
+    let error = Authority::load(one.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("ca.pem does not belong to ca.key"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_name_that_would_not_fit_a_pid_or_a_uri_gets_no_certificate() {
+    let authority = Authority::create().unwrap();
+    for name in ["", "a/b", "a b", "name@node", "\u{e9}", &"x".repeat(129)] {
+        let error = authority.issue(Role::Agent, name).unwrap_err().to_string();
+        assert!(error.contains("expected 1 to 128 letters"), "{error}");
+    }
+}
+
+#[test]
+fn neither_key_shows_in_a_debug_print() {
+    let authority = Authority::create().unwrap();
+    let identity = authority.issue(Role::Agent, "a").unwrap();
+    assert_eq!(
+        format!("{authority:?} {identity:?}"),
+        "Authority Identity(meros://agent/a)"
+    );
+}
+
+proptest! {
+    #[test]
+    fn bytes_that_are_no_certificate_are_an_error_and_never_a_panic(bytes: Vec<u8>) {
+        prop_assert!(Subject::of(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_damaged_certificate_never_panics(place in 0usize..400, value: u8, length in 0usize..600) {
+        let authority = Authority::create().unwrap();
+        let mut bytes = authority.issue(Role::Agent, "a").unwrap().chain().unwrap().remove(0).to_vec();
+        let place = place % bytes.len();
+        bytes[place] = value;
+        bytes.truncate(length);
+        let _ = Subject::of(&bytes);
+    }
+}

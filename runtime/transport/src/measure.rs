@@ -1,0 +1,266 @@
+//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the very
+//! same frames, between the same two threads, in the same run.
+//!
+//! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing.
+//! Never runs inside a node that does other work: it makes two of its own, and two threads for them.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use runtime::prelude::*;
+use runtime::{Dialled, Hello, Outgoing};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::bare::{Client, Server};
+use crate::certificates::{Authority, Identity};
+use crate::quic::{Endpoint, Options};
+
+const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why there is no figure.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Tells sent one way, in each round.
+    pub tells: u64,
+    /// Asks made one after the other, in each round.
+    pub asks: u64,
+    /// Rounds: of each thing the best one counts, since other work on the machine only ever slows.
+    pub rounds: u32,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            tells: 1_000_000,
+            asks: 20_000,
+            rounds: 5,
+        }
+    }
+}
+
+/// What was measured: messages per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Bytes of a tell's frame as it was sent, the four bytes of its length included.
+    pub frame: usize,
+    /// Tells from an actor's node to an actor on another node.
+    pub remote_tell: f64,
+    /// The same frames, moved by a bare quinn stream.
+    pub remote_tell_limit: f64,
+    /// Asks from one node to an actor on another, each awaited before the next.
+    pub remote_ask: f64,
+    /// The same frames, there and back over a bare quinn stream.
+    pub remote_ask_limit: f64,
+}
+
+/// A hundred bytes on the wire, header and all: numbers that take all their room.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Carried {
+    numbers: [u64; 8],
+}
+
+impl Carried {
+    fn new(number: u64) -> Self {
+        Self {
+            numbers: [u64::MAX - number; 8],
+        }
+    }
+}
+
+/// How many have you had since the last time?
+#[derive(Serialize, Deserialize)]
+struct Counted;
+
+/// Give the first of them back.
+#[derive(Serialize, Deserialize)]
+struct Echo(Carried);
+
+runtime::remote! {
+    Carried = "measure/carried" v1;
+    Counted = "measure/counted" v1 -> u64;
+    Echo = "measure/echo" v1 -> u64
+}
+
+#[derive(Default)]
+struct Sink {
+    count: u64,
+}
+
+impl Actor for Sink {
+    type Context = Context<Self>;
+}
+
+impl Process for Sink {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Carried>(&[Role::Agent]);
+        ears.hear::<Counted>(&[Role::Agent]);
+        ears.hear::<Echo>(&[Role::Agent]);
+    }
+}
+
+impl Handler<Carried> for Sink {
+    type Result = ();
+    fn handle(&mut self, _: Carried, _: &mut Context<Self>) {
+        self.count += 1;
+    }
+}
+
+impl Handler<Counted> for Sink {
+    type Result = u64;
+    fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> u64 {
+        std::mem::take(&mut self.count)
+    }
+}
+
+impl Handler<Echo> for Sink {
+    type Result = u64;
+    fn handle(&mut self, Echo(carried): Echo, _: &mut Context<Self>) -> u64 {
+        carried.numbers[0]
+    }
+}
+
+/// Measures on two threads of its own; blocks until it is done.
+pub fn messages(load: Load) -> Result<Figures, Failure> {
+    let authority = Authority::create()?;
+    let (master, agent) = (
+        authority.issue(Role::Master, "master-1")?,
+        authority.issue(Role::Agent, "agent-1")?,
+    );
+    let (serving, served) = std::sync::mpsc::channel();
+    let (end, ended) = oneshot::channel();
+    let server = std::thread::Builder::new()
+        .name("measure-server".into())
+        .spawn(move || on_one_thread(serve(master, serving, ended)))?;
+    let result = match served.recv() {
+        Ok(addresses) => on_one_thread(ask_and_tell(agent, addresses, load)),
+        Err(_) => Err("the serving thread did not start".into()),
+    };
+    let _ = end.send(()); // it may have failed already, and then says why
+    server.join().map_err(|_| "the serving thread panicked")??;
+    result
+}
+
+fn on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    LocalSet::new().block_on(&runtime, work)
+}
+
+/// Where the two servers are: the node's, and the bare one.
+type Addresses = (SocketAddr, SocketAddr);
+
+async fn serve(
+    identity: Identity,
+    serving: std::sync::mpsc::Sender<Addresses>,
+    ended: oneshot::Receiver<()>,
+) -> Result<(), Failure> {
+    let node = Node::builder("master-1")
+        .role(Role::Master)
+        .accepts(&[Role::Agent])
+        .build();
+    node.spawn("sink", Sink::default())?;
+    let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
+    let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
+    serving.send((endpoint.address()?, bare.address()?))?;
+    let _ = ended.await; // dropped or sent, it is over
+    node.shutdown().await;
+    endpoint.close().await;
+    Ok(())
+}
+
+async fn ask_and_tell(
+    identity: Identity,
+    (ours, bare): Addresses,
+    load: Load,
+) -> Result<Figures, Failure> {
+    let node = Node::builder("agent-1")
+        .role(Role::Agent)
+        .accepts(&[Role::Master])
+        .outgoing_max(4 << 20)
+        .build();
+    let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
+    let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
+    let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
+    let frame = frame_of(&node).await?;
+    let mut best = Figures {
+        frame: frame.len(),
+        ..Figures::default()
+    };
+    for _ in 0..load.rounds {
+        let clock = node.clock().clone();
+        let rate = |count: u64, since: runtime::Instant| {
+            count as f64 / (clock.now() - since).as_secs_f64()
+        };
+        let began = clock.now();
+        client.tell(&frame, load.tells).await?;
+        best.remote_tell_limit = best.remote_tell_limit.max(rate(load.tells, began));
+        let began = clock.now();
+        tell_all(&node, &sink, load.tells).await?;
+        best.remote_tell = best.remote_tell.max(rate(load.tells, began));
+        let began = clock.now();
+        client.ask(&frame, load.asks).await?;
+        best.remote_ask_limit = best.remote_ask_limit.max(rate(load.asks, began));
+        let began = clock.now();
+        for number in 0..load.asks {
+            node.ask(&sink, Echo(Carried::new(number)), PATIENCE)
+                .await?;
+        }
+        best.remote_ask = best.remote_ask.max(rate(load.asks, began));
+    }
+    node.shutdown().await;
+    endpoint.close().await;
+    Ok(best)
+}
+
+/// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
+const TURN: u64 = 1000;
+
+/// Tells as fast as the link takes, and returns when the actor has had them all.
+async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<(), Failure> {
+    let mut told = 0;
+    while told < count {
+        let turn = TURN.min(count - told);
+        let refused = (0..turn).find_map(|_| {
+            let refused = node.tell(sink, Carried::new(told)).err();
+            told += u64::from(refused.is_none());
+            refused
+        });
+        match refused {
+            None => tokio::task::yield_now().await,
+            Some(TellError::Full) => node.clock().sleep(Duration::from_millis(1)).await,
+            Some(error) => return Err(error.into()),
+        }
+    }
+    match node.ask(sink, Counted, PATIENCE).await? {
+        counted if counted == count => Ok(()),
+        counted => Err(format!("{counted} of {count} tells came through").into()),
+    }
+}
+
+/// The frame that the node puts on a link for a tell: taken from a link that leads nowhere.
+async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
+    let nowhere = Node::builder("nowhere").role(Role::Master).build();
+    let hello = Hello::decode(&nowhere.hello())?;
+    let (id, role) = (nowhere.id().clone(), Role::Master);
+    let peer = Peer {
+        node: id.clone(),
+        role,
+        address: String::new(),
+    };
+    let link = node.attach(peer, hello, Dialled::ByUs)?;
+    node.tell(&Pid::new("sink", id, 1), Carried::new(0))?;
+    let mut frame = BytesMut::new();
+    match link.outgoing(Lane::Ordinary, &mut frame, usize::MAX).await {
+        Outgoing::Batch => Ok(frame.freeze()),
+        other => Err(format!("no frame to measure with: {other:?}").into()),
+    }
+}

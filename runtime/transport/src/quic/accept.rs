@@ -1,0 +1,91 @@
+//! Accepting: from a first packet to a link.
+//!
+//! Hears connections from outside. Remembers how many handshakes are under way, and refuses those above the bound at
+//! the cost of one packet, so that a whole cluster coming back costs seconds and not an outage.
+//! Never reads a byte of a stream before the certificate's role was found acceptable.
+
+use std::sync::Arc;
+
+use quinn::{Connection, Incoming};
+use runtime::{AttachError, Dialled};
+use tokio::sync::Semaphore;
+
+use super::handshake::{self, Failure};
+use super::session::Session;
+use super::{Closing, Shared, canonical};
+
+/// Accepts until the endpoint is closed.
+pub(super) async fn accept(shared: Arc<Shared>) {
+    let under_way = Arc::new(Semaphore::new(shared.options.handshakes_max));
+    while let Some(incoming) = shared.endpoint.accept().await {
+        let Ok(permit) = under_way.clone().try_acquire_owned() else {
+            incoming.refuse();
+            continue;
+        };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let address = incoming.remote_address();
+            let clock = shared.node.clock().clone();
+            let admitted = admit(&shared, incoming);
+            match clock
+                .timeout(shared.options.handshake_timeout, admitted)
+                .await
+            {
+                Ok(Ok(session)) => drop(tokio::spawn(session.run())),
+                Ok(Err(Failure::Lost(error))) => {
+                    tracing::debug!(%address, %error, "a connection ended unfinished")
+                }
+                Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
+                    tracing::debug!(%address, reason, "not linked")
+                }
+                Ok(Err(Failure::Close(_, reason))) => {
+                    tracing::warn!(%address, reason, "refused a connection")
+                }
+                Err(late) => tracing::debug!(%address, %late, "gave up on a handshake"),
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn admit(shared: &Arc<Shared>, incoming: Incoming) -> Result<Session, Failure> {
+    let connection = incoming.accept()?.await?;
+    let admitted = greet(shared, &connection).await;
+    if let Err(failure) = &admitted {
+        failure.close(&connection);
+    }
+    admitted
+}
+
+async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session, Failure> {
+    let node = &shared.node;
+    let subject = handshake::subject(connection)?;
+    if !node.accepts(subject.role) {
+        let reason = AttachError::WrongRole { role: subject.role }.to_string();
+        return Err(Failure::Close(Closing::Refused, reason));
+    }
+    let address = canonical(connection.remote_address());
+    let mut incoming = connection.accept_uni().await?;
+    let hello = handshake::hear_hello(&mut incoming).await?;
+    let peer = handshake::proven(&hello, &subject, address)?;
+    if shared.is_before(&peer.node)
+        && let Some(turn) = shared.turn_taken(address)
+    {
+        // We are dialling that very node, and of two connections that cross ours stays. Should ours fail, this one
+        // is welcome.
+        drop(turn.lock().await);
+    }
+    let link = match node.attach(peer.clone(), hello, Dialled::ByThem) {
+        Ok(link) => link,
+        Err(error @ AttachError::Duplicate { .. }) => {
+            return Err(Failure::Close(Closing::Duplicate, error.to_string()));
+        }
+        Err(error @ AttachError::ShuttingDown) => {
+            return Err(Failure::Close(Closing::Farewell, error.to_string()));
+        }
+        Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
+    };
+    shared.joined(address, &peer, connection);
+    let session = Session::new(shared.clone(), link, connection.clone(), address, incoming);
+    session.answer().await
+}

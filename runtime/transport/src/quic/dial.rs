@@ -1,0 +1,127 @@
+//! Dialling: from an address to a link.
+//!
+//! Hears addresses from the node. Remembers nothing beyond the attempt: one at a time goes to one address, and those
+//! who ask meanwhile get its link. Never tries again by itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::{Connection, ConnectionError};
+use runtime::{AttachError, ConnectError, Dialled, Peer, Role};
+
+use super::address::Address;
+use super::handshake::{self, Failure};
+use super::session::Session;
+use super::{Closing, Shared, canonical};
+use crate::certificates::{Subject, server_name};
+
+/// Connects to the first of the address's hosts that can be reached.
+pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, ConnectError> {
+    let wanted = Address::parse(&text).map_err(|reason| ConnectError::Refused {
+        address: text.clone(),
+        reason,
+    })?;
+    let unreachable = |reason: String| ConnectError::Unreachable {
+        address: text.clone(),
+        reason,
+    };
+    let hosts = tokio::net::lookup_host(&wanted.host)
+        .await
+        .map_err(|error| unreachable(error.to_string()))?;
+    let mut last = unreachable("the host has no address that this node's socket can reach".into());
+    for host in hosts.filter(|host| shared.can_reach(*host)) {
+        match dial_one(&shared, &text, canonical(host), wanted.role).await {
+            Err(error @ ConnectError::Unreachable { .. }) => last = error,
+            answer => return answer,
+        }
+    }
+    Err(last)
+}
+
+impl Shared {
+    /// An IPv4 socket sends to no IPv6 address.
+    fn can_reach(&self, host: SocketAddr) -> bool {
+        host.is_ipv4() || self.endpoint.local_addr().is_ok_and(|ours| ours.is_ipv6())
+    }
+}
+
+async fn dial_one(
+    shared: &Arc<Shared>,
+    text: &str,
+    host: SocketAddr,
+    role: Role,
+) -> Result<Peer, ConnectError> {
+    let turn = shared.turn(host);
+    let held = turn.lock().await;
+    let answer = match shared.linked_at(host).filter(|peer| peer.role == role) {
+        Some(peer) => Ok(peer),
+        None => {
+            let patience = shared.options.handshake_timeout;
+            match shared
+                .node
+                .clock()
+                .timeout(patience, introduce(shared, host, role))
+                .await
+            {
+                Ok(answer) => answer.map_err(|failure| handshake::connect_error(text, failure)),
+                Err(late) => Err(ConnectError::Unreachable {
+                    address: text.to_owned(),
+                    reason: late.to_string(),
+                }),
+            }
+        }
+    };
+    drop(held);
+    shared.turn_over(host, turn);
+    answer
+}
+
+async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result<Peer, Failure> {
+    let connecting = shared
+        .endpoint
+        .connect_with(shared.client.clone(), host, &server_name(role))
+        .map_err(|error| Failure::Close(Closing::Refused, error.to_string()))?;
+    let connection = connecting.await?;
+    let subject = handshake::subject(&connection)?;
+    let answer = greet(shared, &connection, &subject, host).await;
+    match &answer {
+        Err(Failure::Close(Closing::Duplicate, _)) => {}
+        Err(Failure::Lost(ConnectionError::ApplicationClosed(close)))
+            if close.error_code == Closing::Duplicate.code() => {}
+        Err(failure) => {
+            failure.close(&connection);
+            return answer;
+        }
+        Ok(_) => return answer,
+    }
+    // Two connections have crossed, and the other one stays.
+    connection.close(Closing::Duplicate.code(), b"already linked");
+    let linked =
+        shared.linked_as(|peer| peer.node.name() == subject.name && peer.role == subject.role);
+    linked.map_or(answer, Ok)
+}
+
+async fn greet(
+    shared: &Arc<Shared>,
+    connection: &Connection,
+    subject: &Subject,
+    host: SocketAddr,
+) -> Result<Peer, Failure> {
+    let node = &shared.node;
+    let mut outgoing = connection.open_uni().await?;
+    handshake::say_hello(node, &mut outgoing).await?;
+    let mut incoming = connection.accept_uni().await?;
+    let hello = handshake::hear_hello(&mut incoming).await?;
+    let peer = handshake::proven(&hello, subject, host)?;
+    let link = match node.attach(peer.clone(), hello, Dialled::ByUs) {
+        Ok(link) => link,
+        Err(error @ AttachError::Duplicate { .. }) => {
+            return Err(Failure::Close(Closing::Duplicate, error.to_string()));
+        }
+        Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
+    };
+    shared.joined(host, &peer, connection);
+    let session = Session::new(shared.clone(), link, connection.clone(), host, incoming);
+    tokio::spawn(session.with(outgoing).run());
+    Ok(peer)
+}

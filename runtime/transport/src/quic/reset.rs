@@ -1,0 +1,81 @@
+//! How a node that was restarted tells its old peers so: stateless resets that its earlier life has promised.
+//!
+//! A peer that goes on sending to a connection nobody knows any more gets a reset at once, instead of being left to
+//! time out. For that the reset key must outlive the process: it comes from the node's private key.
+//! Remembers a derived key and the source of connection ids. Never shows the private key to anybody.
+
+use std::time::Duration;
+
+use quinn::crypto::{CryptoError, HmacKey};
+use quinn::{ConnectionId, ConnectionIdGenerator};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
+use rustls::crypto::tls13::HkdfExpander;
+
+/// Bytes of a signature: a hash of 256 bits.
+const SIGNATURE: usize = 32;
+/// Bytes of a connection id: enough never to be guessed by one who cannot see the packets.
+const CONNECTION_ID: usize = 8;
+
+/// The key that signs resets.
+pub(super) struct ResetKey(Box<dyn HkdfExpander>);
+
+impl ResetKey {
+    pub(super) fn new(secret: &[u8]) -> Result<Self, String> {
+        let suite = TLS13_CHACHA20_POLY1305_SHA256
+            .tls13()
+            .ok_or("the cipher suite has no TLS 1.3 part")?;
+        Ok(Self(suite.hkdf_provider.extract_from_secret(
+            Some(b"meros stateless reset"),
+            secret,
+        )))
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        if self.0.expand_slice(&[data], signature).is_err() {
+            signature.fill(0); // only for lengths that nobody asks for
+        }
+    }
+
+    fn signature_len(&self) -> usize {
+        SIGNATURE
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let mut expected = [0; SIGNATURE];
+        self.sign(data, &mut expected);
+        if expected == signature {
+            Ok(())
+        } else {
+            Err(CryptoError)
+        }
+    }
+}
+
+/// Connection ids, drawn from a seed. Takes those of an earlier life for real, which is what makes a reset possible.
+pub(super) struct ConnectionIds(StdRng);
+
+impl ConnectionIds {
+    pub(super) fn new(seed: [u8; 32]) -> Self {
+        Self(StdRng::from_seed(seed))
+    }
+}
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; CONNECTION_ID];
+        self.0.fill_bytes(&mut id);
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}

@@ -1,0 +1,419 @@
+//! A session: the tasks that move bytes between one link and its connection.
+//!
+//! In each direction the first stream carries ordinary frames, the second the ping lane, and every bulk has one of
+//! its own: its token, its length, its bytes. One task per lane writes, in writes as large as what has
+//! gathered; one reads ordinary frames; another serves the rest and the end. Hears the link and the connection, remembers the
+//! reason it ends for. Never looks into a frame: that is the link's business.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{Either, join, join_all, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::{FutureExt, select_biased};
+use quinn::{
+    Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError,
+};
+use runtime::codec::BODY_MAX;
+use runtime::{Lane, Link, Outgoing};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::handshake::{self, Failure};
+use super::{Closing, Shared};
+use crate::lanes::{BATCH_MAX, Trouble, shrink};
+
+/// Bulks sent at once on one connection. With both lanes this stays below what the peer lets us open.
+const BULKS_MAX: u32 = 8;
+/// Pieces of a stream taken at once: one is what came in one packet.
+const PIECES: usize = 32;
+/// Bytes of the token and the length before a bulk.
+const BULK_HEADER: usize = 16;
+/// Bulk bytes being read at once on one connection, counted in units of a KiB.
+const READING_MAX: u32 = (BODY_MAX >> 10) as u32;
+
+/// Pings overtake everything, and bulks wait for everything.
+const PING_PRIORITY: i32 = 2;
+const ORDINARY_PRIORITY: i32 = 1;
+
+/// One link and the connection under it.
+pub(super) struct Session {
+    wire: Arc<Wire>,
+    incoming: RecvStream,
+    outgoing: Option<SendStream>,
+}
+
+/// What the tasks of one session share.
+struct Wire {
+    shared: Arc<Shared>,
+    link: Link,
+    connection: Connection,
+    address: SocketAddr,
+    sending: Arc<Semaphore>,
+    reading: Semaphore,
+    /// Why we have closed the connection, if we have.
+    verdict: Mutex<Option<String>>,
+}
+
+impl Session {
+    /// The session of a link whose hello came on `incoming`.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        link: Link,
+        connection: Connection,
+        address: SocketAddr,
+        incoming: RecvStream,
+    ) -> Self {
+        let wire = Wire {
+            shared,
+            link,
+            connection,
+            address,
+            sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
+            reading: Semaphore::new(READING_MAX as usize),
+            verdict: Mutex::default(),
+        };
+        Self {
+            wire: Arc::new(wire),
+            incoming,
+            outgoing: None,
+        }
+    }
+
+    /// Our hello was sent on `outgoing` already.
+    pub(super) fn with(mut self, outgoing: SendStream) -> Self {
+        self.outgoing = Some(outgoing);
+        self
+    }
+
+    /// Answers the peer's hello with ours.
+    pub(super) async fn answer(self) -> Result<Self, Failure> {
+        let wire = self.wire.clone();
+        let said = async {
+            let mut outgoing = wire.connection.open_uni().await?;
+            handshake::say_hello(&wire.shared.node, &mut outgoing).await?;
+            Ok(outgoing)
+        };
+        match said.await {
+            Ok(outgoing) => Ok(self.with(outgoing)),
+            Err(failure) => {
+                wire.link.close("the connection was lost during the hello");
+                wire.shared.parted(wire.address, &wire.connection);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Serves the link until it or the connection has ended.
+    pub(super) async fn run(self) {
+        let Self {
+            wire,
+            incoming,
+            outgoing,
+        } = self;
+        let Some(outgoing) = outgoing else { return };
+        let reader = tokio::spawn(wire.clone().read_ordinary(incoming));
+        let writers = [
+            tokio::spawn(wire.clone().write_ordinary(outgoing)),
+            tokio::spawn(wire.clone().write_ping()),
+        ];
+        let rest = wire.read_rest();
+        let end = wire.serve_end(writers);
+        let (lost, ()) = join(end, rest).await;
+        let _ = reader.await; // what was received before the end is still delivered
+        let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
+        wire.link.close(&reason);
+        wire.shared.parted(wire.address, &wire.connection);
+    }
+}
+
+impl Wire {
+    fn verdict(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the session for what the peer did, and says so once; a lost connection ends it by itself.
+    fn judge(&self, served: Result<(), Trouble>) {
+        let (reason, logged) = match served {
+            Ok(()) | Err(Trouble::Lost) => return,
+            Err(Trouble::Unread(reason)) => (reason, true),
+            Err(Trouble::Garbled(reason)) => (reason, false),
+        };
+        let mut verdict = self.verdict();
+        if verdict.is_some() || self.connection.close_reason().is_some() {
+            return;
+        }
+        if !logged {
+            tracing::warn!(peer = %self.link.peer().node, address = %self.address, reason, "closing the connection");
+        }
+        self.connection
+            .close(Closing::Garbled.code(), reason.as_bytes());
+        *verdict = Some(reason);
+    }
+
+    /// Waits for the end: the connection's, or the link's, whose last words are then given time to reach the peer.
+    async fn serve_end(&self, writers: [JoinHandle<()>; 2]) -> ConnectionError {
+        let (lost, closed) = (
+            std::pin::pin!(self.connection.closed()),
+            std::pin::pin!(self.link.closed()),
+        );
+        match select(lost, closed).await {
+            Either::Left((lost, _)) => lost,
+            Either::Right((reason, _)) => {
+                let last_words = async {
+                    join_all(writers).await;
+                    let _ = self.sending.acquire_many(BULKS_MAX).await; // never closed
+                };
+                let clock = self.shared.node.clock();
+                let _ = clock
+                    .timeout(self.shared.options.farewell_timeout, last_words)
+                    .await; // cut off if late
+                self.connection
+                    .close(Closing::Farewell.code(), reason.as_bytes());
+                self.connection.closed().await
+            }
+        }
+    }
+
+    /// Ends a stream, and waits until the peer has all of it.
+    async fn finish(&self, mut stream: SendStream) {
+        if stream.finish().is_ok() {
+            let clock = self.shared.node.clock();
+            let _ = clock
+                .timeout(self.shared.options.farewell_timeout, stream.stopped())
+                .await; // cut off if late
+        }
+    }
+
+    async fn write_ordinary(self: Arc<Self>, mut stream: SendStream) {
+        let _ = stream.set_priority(ORDINARY_PRIORITY); // fails only on a stream that has ended
+        let mut buffer = BytesMut::new();
+        loop {
+            match self
+                .link
+                .outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX)
+                .await
+            {
+                Outgoing::Batch => {
+                    if let Err(error) = stream.write_all(&buffer).await {
+                        return self.judge(Err(error.into()));
+                    }
+                    let used = buffer.len();
+                    buffer.clear();
+                    shrink(&mut buffer, used);
+                }
+                Outgoing::Bulk { token, bytes } => {
+                    let Ok(permit) = self.sending.clone().acquire_owned().await else {
+                        return;
+                    };
+                    let wire = self.clone();
+                    tokio::spawn(async move {
+                        let sent = wire.write_bulk(token, bytes).await;
+                        wire.judge(sent);
+                        drop(permit);
+                    });
+                }
+                Outgoing::Closed => return self.finish(stream).await,
+            }
+        }
+    }
+
+    async fn write_ping(self: Arc<Self>) {
+        let Ok(mut stream) = self.connection.open_uni().await else {
+            return;
+        };
+        let _ = stream.set_priority(PING_PRIORITY); // fails only on a stream that has ended
+        let mut buffer = BytesMut::new();
+        while self.link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
+            if let Err(error) = stream.write_all(&buffer).await {
+                return self.judge(Err(error.into()));
+            }
+            let used = buffer.len();
+            buffer.clear();
+            shrink(&mut buffer, used);
+        }
+        self.finish(stream).await;
+    }
+
+    async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
+        let mut stream = self
+            .connection
+            .open_uni()
+            .await
+            .map_err(|_| Trouble::Lost)?;
+        let mut header = BytesMut::with_capacity(BULK_HEADER);
+        header.extend_from_slice(&token.to_be_bytes());
+        header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        stream
+            .write_all_chunks(&mut [header.freeze(), bytes])
+            .await?;
+        self.finish(stream).await;
+        Ok(())
+    }
+
+    async fn read_ordinary(self: Arc<Self>, stream: RecvStream) {
+        let served = self.read_lane(stream).await;
+        let farewell = served.is_ok();
+        self.judge(served);
+        if farewell {
+            // The peer has said all it will say, and closes when it has our acknowledgement; should it not, we do.
+            let clock = self.shared.node.clock();
+            let closed = clock
+                .timeout(
+                    self.shared.options.farewell_timeout * 2,
+                    self.connection.closed(),
+                )
+                .await;
+            if closed.is_err() {
+                self.connection
+                    .close(Closing::Farewell.code(), b"the peer ended its stream");
+            }
+        }
+    }
+
+    async fn read_lane(&self, mut stream: RecvStream) -> Result<(), Trouble> {
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        let mut buffer = BytesMut::new();
+        while let Some(count) = stream.read_chunks(&mut pieces).await? {
+            for piece in &mut pieces[..count] {
+                buffer.extend_from_slice(&std::mem::take(piece));
+            }
+            let used = buffer.len();
+            self.link.deliver(&mut buffer)?;
+            shrink(&mut buffer, used);
+        }
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        Err(Trouble::Garbled(format!(
+            "a frame was cut off: the stream ended after {} bytes of it",
+            buffer.len()
+        )))
+    }
+
+    /// Takes every stream after the first: one ping lane, then bulks.
+    async fn read_rest(&self) {
+        let mut under_way = FuturesUnordered::new();
+        let mut ping = true;
+        loop {
+            let mut accepting = std::pin::pin!(self.connection.accept_uni().fuse());
+            select_biased! {
+                served = under_way.select_next_some() => self.judge(served),
+                stream = accepting => match stream {
+                    Ok(stream) => {
+                        let serving = self.read_other(stream, std::mem::take(&mut ping));
+                        under_way.push(serving);
+                    }
+                    Err(_) => break,
+                },
+            }
+        }
+        while let Some(served) = under_way.next().await {
+            self.judge(served);
+        }
+    }
+
+    async fn read_other(&self, stream: RecvStream, ping: bool) -> Result<(), Trouble> {
+        if ping {
+            self.read_lane(stream).await
+        } else {
+            self.read_bulk(stream).await
+        }
+    }
+
+    async fn read_bulk(&self, mut stream: RecvStream) -> Result<(), Trouble> {
+        let mut header = [0; BULK_HEADER];
+        stream.read_exact(&mut header).await?;
+        let (token, length) = header.split_at(8);
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |number, byte| (number << 8) | u64::from(*byte))
+        };
+        let (token, length) = (number(token), number(length));
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= BODY_MAX)
+            .ok_or_else(|| {
+                Trouble::Garbled(format!(
+                    "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
+                ))
+            })?;
+        // What is announced is not believed with memory: room is counted here, and taken as bytes come.
+        let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(READING_MAX);
+        let _room = self
+            .reading
+            .acquire_many(room)
+            .await
+            .map_err(|_| Trouble::Lost)?;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
+            if body.len() + chunk.bytes.len() > length {
+                return Err(Trouble::Garbled(format!(
+                    "bulk {token} is longer than the {length} bytes announced"
+                )));
+            }
+            body.extend_from_slice(&chunk.bytes);
+        }
+        if body.len() < length {
+            let reason = format!(
+                "bulk {token} was cut off after {} bytes of {length}",
+                body.len()
+            );
+            return Err(Trouble::Garbled(reason));
+        }
+        Ok(self.link.deliver_bulk(token, body.freeze())?)
+    }
+}
+
+/// The end of a connection in words for those who watched the peer.
+fn ended(lost: ConnectionError, wire: &Wire) -> String {
+    match lost {
+        ConnectionError::ApplicationClosed(close) => {
+            format!(
+                "closed by the peer: {}",
+                String::from_utf8_lossy(&close.reason)
+            )
+        }
+        ConnectionError::TimedOut => {
+            format!("no sign of life for {:?}", wire.shared.options.idle_timeout)
+        }
+        ConnectionError::Reset => "the peer has restarted".to_owned(),
+        ConnectionError::LocallyClosed => "the connection was closed here".to_owned(),
+        lost => lost.to_string(),
+    }
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Stopped(code) => {
+                Self::Garbled(format!("the peer stopped a stream with code {code}"))
+            }
+            _ => Self::Lost,
+        }
+    }
+}
+
+impl From<ReadError> for Trouble {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => {
+                Self::Garbled(format!("the peer reset a stream with code {code}"))
+            }
+            _ => Self::Lost,
+        }
+    }
+}
+
+impl From<ReadExactError> for Trouble {
+    fn from(error: ReadExactError) -> Self {
+        match error {
+            ReadExactError::FinishedEarly(bytes) => Self::Garbled(format!(
+                "a bulk's header was cut off after {bytes} bytes of {BULK_HEADER}"
+            )),
+            ReadExactError::ReadError(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Where the endpoint's own tasks run: on the node's home thread, whoever calls.
+//!
+//! Hears futures from quinn. Remembers the first one, which drives the endpoint and holds its socket, so that a close
+//! can wait for the port to be free. Keeps no time of its own: quinn's timers are tokio's.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
+use tokio::task::JoinHandle;
+
+#[derive(Debug)]
+pub(super) struct Tasks {
+    home: tokio::runtime::Handle,
+    driver: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Tasks {
+    pub(super) fn on(home: tokio::runtime::Handle) -> Self {
+        Self {
+            home,
+            driver: Mutex::default(),
+        }
+    }
+
+    /// The task that drives the endpoint, once.
+    pub(super) fn driver(&self) -> Option<JoinHandle<()>> {
+        self.driver
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+impl Runtime for Tasks {
+    #[allow(clippy::disallowed_types, reason = "quinn speaks of time in these")]
+    fn new_timer(&self, at: std::time::Instant) -> Pin<Box<dyn AsyncTimer>> {
+        TokioRuntime.new_timer(at)
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let task = self.home.spawn(future);
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        if driver.is_none() {
+            *driver = Some(task);
+        }
+    }
+
+    fn wrap_udp_socket(
+        &self,
+        socket: std::net::UdpSocket,
+    ) -> std::io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
+    }
+}

@@ -1,0 +1,278 @@
+//! A session: the tasks that move bytes between one link and its Unix socket.
+//!
+//! One task reads and delivers, one writes ordinary frames, one the ping lane, and each bulk has one while it is under
+//! way; all write in short chunks, in turn. Hears the link and the socket; remembers the bulks that have begun to come.
+//! Never looks into a frame: that is the link's business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::future::{Either, join, select};
+use runtime::codec::BODY_MAX;
+use runtime::{Lane, Link, Node, Outgoing, Peer};
+use tokio::sync::Semaphore;
+
+use super::chunk::{Chunks, Kind, LENGTH_MAX, Unread, Writer};
+use crate::lanes::{BATCH_MAX, Trouble, shrink};
+
+/// Bulks sent at once, and bulks taken at once.
+const BULKS_MAX: u32 = 4;
+/// Bytes of bulks that may have been announced and not yet come whole.
+const BULK_BYTES_MAX: usize = 2 * BODY_MAX;
+/// Bytes of the token before a piece of a bulk.
+const TOKEN: usize = 8;
+/// How long a closing connection may take to hand over what was written before.
+const FAREWELL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// One link and the socket under it.
+pub(super) struct Session {
+    node: Node,
+    link: Link,
+    chunks: Chunks,
+    writer: Arc<Writer>,
+}
+
+impl Session {
+    pub(super) fn new(node: Node, link: Link, chunks: Chunks, writer: Writer) -> Self {
+        Self {
+            node,
+            link,
+            chunks,
+            writer: Arc::new(writer),
+        }
+    }
+
+    /// Who is on the other end.
+    pub(super) fn peer(&self) -> &Peer {
+        self.link.peer()
+    }
+
+    /// Serves the link until it or the socket has ended.
+    pub(super) async fn run(self) {
+        let Self {
+            node,
+            link,
+            chunks,
+            writer,
+        } = self;
+        let mut reading = tokio::spawn(read(link.clone(), chunks));
+        let writing = tokio::spawn(write(link.clone(), writer.clone()));
+        match select(&mut reading, std::pin::pin!(link.closed())).await {
+            Either::Left((read, _)) => {
+                let (reason, tell) = match read {
+                    Ok(Ok(reason)) => (reason, false),
+                    Ok(Err(Trouble::Lost)) | Err(_) => {
+                        ("the connection was lost".to_owned(), false)
+                    }
+                    Ok(Err(Trouble::Unread(reason))) => (reason, true),
+                    Ok(Err(Trouble::Garbled(reason))) => {
+                        tracing::warn!(peer = %link.peer().node, reason, "closing the Unix connection");
+                        (reason, true)
+                    }
+                };
+                link.close(&reason);
+                if tell {
+                    let farewell = writer.write(Kind::Farewell, &[], cut(&reason));
+                    let _ = node.clock().timeout(FAREWELL_TIMEOUT, farewell).await; // it is closed either way
+                }
+            }
+            Either::Right((reason, _)) => {
+                let last_words = async {
+                    let _ = writing.await; // fails only if the runtime ends
+                    let _ = writer.write(Kind::Farewell, &[], cut(&reason)).await; // it is closed either way
+                    writer.end().await;
+                    // What the peer still sends is read and dropped until it closes too.
+                    let _ = (&mut reading).await;
+                };
+                let _ = node.clock().timeout(FAREWELL_TIMEOUT, last_words).await; // cut off if late
+                reading.abort();
+            }
+        }
+    }
+}
+
+/// A reason that fits into a chunk.
+fn cut(reason: &str) -> &[u8] {
+    &reason.as_bytes()[..reason.len().min(LENGTH_MAX)]
+}
+
+/// Writes what the link says until it has closed.
+async fn write(link: Link, writer: Arc<Writer>) {
+    let sending = Arc::new(Semaphore::new(BULKS_MAX as usize));
+    let ordinary = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            match link.outgoing(Lane::Ordinary, &mut buffer, BATCH_MAX).await {
+                Outgoing::Batch => {
+                    if write_pieces(&writer, Kind::Ordinary, &mut buffer)
+                        .await
+                        .is_err()
+                    {
+                        break; // the reader finds the same end, and its reason
+                    }
+                }
+                Outgoing::Bulk { token, bytes } => {
+                    let Ok(permit) = sending.clone().acquire_owned().await else {
+                        break;
+                    };
+                    let writer = writer.clone();
+                    tokio::spawn(async move {
+                        let _ = write_bulk(&writer, token, &bytes).await; // the reader finds the same end
+                        drop(permit);
+                    });
+                }
+                Outgoing::Closed => break,
+            }
+        }
+    };
+    let ping = async {
+        let mut buffer = BytesMut::new();
+        while link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
+            if write_pieces(&writer, Kind::Ping, &mut buffer)
+                .await
+                .is_err()
+            {
+                break; // the reader finds the same end, and its reason
+            }
+        }
+    };
+    join(ordinary, ping).await;
+    let _ = sending.acquire_many(BULKS_MAX).await; // never closed
+}
+
+async fn write_pieces(writer: &Writer, kind: Kind, buffer: &mut BytesMut) -> std::io::Result<()> {
+    for piece in buffer.chunks(LENGTH_MAX) {
+        writer.write(kind, &[], piece).await?;
+    }
+    let used = buffer.len();
+    buffer.clear();
+    shrink(buffer, used);
+    Ok(())
+}
+
+async fn write_bulk(writer: &Writer, token: u64, bytes: &Bytes) -> std::io::Result<()> {
+    let token = token.to_be_bytes();
+    writer
+        .write(Kind::BulkBegin, &token, &(bytes.len() as u64).to_be_bytes())
+        .await?;
+    for piece in bytes.chunks(LENGTH_MAX - TOKEN) {
+        writer.write(Kind::BulkPiece, &token, piece).await?;
+    }
+    Ok(())
+}
+
+/// Delivers what comes until the peer closes, and gives its reason.
+async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
+    let (mut ordinary, mut ping) = (BytesMut::new(), BytesMut::new());
+    let mut bulks = Bulks::default();
+    while let Some((kind, body)) = chunks.next().await? {
+        match kind {
+            Kind::Ordinary => deliver(&link, &mut ordinary, body)?,
+            Kind::Ping => deliver(&link, &mut ping, body)?,
+            Kind::BulkBegin => bulks.begin(body).map_err(Trouble::Garbled)?,
+            Kind::BulkPiece => {
+                if let Some((token, bytes)) = bulks.piece(body).map_err(Trouble::Garbled)? {
+                    link.deliver_bulk(token, bytes)?;
+                }
+            }
+            Kind::Farewell => {
+                return Ok(format!(
+                    "closed by the peer: {}",
+                    String::from_utf8_lossy(&body)
+                ));
+            }
+            Kind::Hello => return Err(Trouble::Garbled("a second hello".into())),
+        }
+    }
+    if ordinary.is_empty() && ping.is_empty() {
+        return Ok("closed by the peer".into());
+    }
+    Err(Trouble::Garbled("a frame was cut off".into()))
+}
+
+fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), Trouble> {
+    if lane.is_empty() {
+        *lane = body;
+    } else {
+        lane.extend_from_slice(&body);
+    }
+    link.deliver(lane)?;
+    if lane.is_empty() {
+        *lane = BytesMut::new(); // lets go of the piece of the socket's buffer that it was
+    }
+    Ok(())
+}
+
+/// Bulks that have begun to come.
+#[derive(Default)]
+struct Bulks {
+    coming: BTreeMap<u64, (usize, BytesMut)>,
+}
+
+impl Bulks {
+    fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
+        if body.len() != TOKEN + 8 {
+            return Err(format!(
+                "beginning of a bulk has {} bytes, expected {}",
+                body.len(),
+                TOKEN + 8
+            ));
+        }
+        let (token, length) = (body.get_u64(), body.get_u64());
+        let announced: usize = self.coming.values().map(|(length, _)| length).sum();
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| announced.saturating_add(*length) <= BULK_BYTES_MAX);
+        let Some(length) = length.filter(|length| *length > 0) else {
+            return Err(format!(
+                "bulk {token} is empty, or one too many: {announced} bytes are to come already"
+            ));
+        };
+        if self.coming.len() >= BULKS_MAX as usize
+            || self
+                .coming
+                .insert(token, (length, BytesMut::new()))
+                .is_some()
+        {
+            return Err(format!(
+                "bulk {token} began twice, or is one of more than {BULKS_MAX} at once"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The bulk, once its last piece has come.
+    fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
+        if body.len() <= TOKEN {
+            return Err(format!(
+                "piece of a bulk has {} bytes, expected more than {TOKEN}",
+                body.len()
+            ));
+        }
+        let token = body.get_u64();
+        let Some((length, bytes)) = self.coming.get_mut(&token) else {
+            return Err(format!("piece of bulk {token}, which has not begun"));
+        };
+        bytes.extend_from_slice(&body);
+        if bytes.len() < *length {
+            return Ok(None);
+        }
+        let (length, bytes) = self.coming.remove(&token).unwrap_or_default();
+        if bytes.len() > length {
+            return Err(format!(
+                "bulk {token} is longer than the {length} bytes announced"
+            ));
+        }
+        Ok(Some((token, bytes.freeze())))
+    }
+}
+
+impl From<Unread> for Trouble {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Lost(_) => Self::Lost,
+            Unread::Garbled(reason) => Self::Garbled(reason),
+        }
+    }
+}
