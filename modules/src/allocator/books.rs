@@ -11,6 +11,7 @@ mod run;
 pub use run::{Asked, Booked, Refusal};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
@@ -21,6 +22,7 @@ use protocol::{AgentId, Capability, FrameworkId};
 use resources::{Quantities, Resources, Role};
 use runtime::Instant;
 
+use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
@@ -34,20 +36,52 @@ pub struct Side {
     pub held: Resources,
     /// What is neither; computed when it is first needed.
     available: Option<Resources>,
+    /// Whether more is held than there is, so that what is freed is not simply available again.
+    over: bool,
 }
 
 impl Side {
-    /// What may be granted.
-    pub fn available(&mut self) -> &Resources {
-        let (total, held) = (&self.total, &self.held);
-        self.available
-            .get_or_insert_with(|| total.saturating_sub(held))
+    fn of(total: Resources) -> Self {
+        Self {
+            total,
+            ..Self::default()
+        }
     }
 
-    /// What is granted is no longer available. It must have been.
-    pub fn grant(&mut self, granted: &Resources, rest: Resources) {
+    /// What may be granted.
+    pub fn available(&mut self) -> &Resources {
+        let (total, held, over) = (&self.total, &self.held, &mut self.over);
+        self.available.get_or_insert_with(|| {
+            *over = !total.contains(held);
+            total.saturating_sub(held)
+        })
+    }
+
+    /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
+    fn grant(&mut self, granted: &Resources, rest: Resources) {
         self.held += granted;
         self.available = Some(rest);
+    }
+
+    /// This is held, whether or not it was available.
+    fn hold(&mut self, held: &Resources) {
+        self.held += held;
+        self.available = None;
+    }
+
+    /// This is held no more. It must have been.
+    fn free(&mut self, freed: &Resources) {
+        self.held.subtract_what_is_there(freed);
+        match &mut self.available {
+            Some(available) if !self.over => *available += freed,
+            _ => self.available = None,
+        }
+    }
+
+    /// There is this much now.
+    fn set_total(&mut self, total: Resources) {
+        self.total = total;
+        self.available = None;
     }
 }
 
@@ -65,9 +99,11 @@ pub struct Agent {
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
     /// Who holds what here, by pool.
-    pub holders: BTreeMap<Client, [Resources; 2]>,
+    pub holders: ByClient<[Resources; 2]>,
     /// Who refused what here.
-    pub filters: BTreeMap<Client, Filters>,
+    pub filters: ByClient<Filters>,
+    /// What was refused here last: who refuses the same shares it.
+    refused: Option<Arc<Resources>>,
     mark: Mark,
 }
 
@@ -173,10 +209,6 @@ impl Books {
             u32::try_from(self.agents.len() - 1).unwrap_or(u32::MAX)
         });
         self.serials += 1;
-        let side = |total: Resources| Side {
-            total: total.unallocate(),
-            ..Side::default()
-        };
         let regular = info.resources.non_revocable();
         let gpus = !regular.gpus().is_zero();
         self.agents[slot as usize] = Some(Agent {
@@ -184,9 +216,13 @@ impl Books {
             serial: self.serials,
             active: true,
             gpus,
-            sides: [side(regular), side(oversubscribed.revocable())],
-            holders: BTreeMap::new(),
-            filters: BTreeMap::new(),
+            sides: [
+                Side::of(regular.unallocate()),
+                Side::of(oversubscribed.revocable().unallocate()),
+            ],
+            holders: ByClient::default(),
+            filters: ByClient::default(),
+            refused: None,
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);
@@ -251,8 +287,7 @@ impl Books {
         self.count_totals(slot, false);
         let agent = self.agents[slot as usize].as_mut()?;
         let side = &mut agent.sides[index(Pool::Revocable)];
-        side.total = lent.total.revocable().unallocate();
-        side.available = None;
+        side.set_total(lent.total.revocable().unallocate());
         let resources = side.held.saturating_sub(&side.total);
         self.count_totals(slot, true);
         self.mark(slot, Mark::Run);
@@ -311,17 +346,14 @@ impl Books {
             return;
         };
         let parts = [held.non_revocable(), held.revocable()];
-        if !agent.holders.contains_key(&client)
-            && let Some(member) = self.clients.get_mut(client)
-        {
+        let (holding, first) = agent.holders.admit(client, Default::default);
+        if first && let Some(member) = self.clients.get_mut(client) {
             member.places += 1;
         }
-        let holding = agent.holders.entry(client).or_default();
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
             let side = &mut agent.sides[index(pool)];
             holding[index(pool)] += &part;
-            side.held += &part;
-            side.available = None;
+            side.hold(&part);
             self.clients.hold(pool, client, &part.quantities());
         }
     }
@@ -331,7 +363,7 @@ impl Books {
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
-        let Some(holding) = agent.holders.get_mut(&client) else {
+        let Some(holding) = agent.holders.get_mut(client) else {
             return;
         };
         for pool in Pool::ALL {
@@ -350,13 +382,11 @@ impl Books {
                     before.saturating_sub(held)
                 }
             };
-            let side = &mut agent.sides[index(pool)];
-            side.held.subtract_what_is_there(&part);
-            side.available = None;
+            agent.sides[index(pool)].free(&part);
             self.clients.free(pool, client, &part.quantities());
         }
         if holding.iter().all(Resources::is_empty) {
-            agent.holders.remove(&client);
+            agent.holders.remove(client);
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
             }

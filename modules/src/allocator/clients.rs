@@ -24,12 +24,25 @@ pub struct Member {
     active: [bool; 2],
     /// What it holds, offered or launched, by pool.
     held: [Quantities; 2],
+    /// What its framework understands beyond plain resources.
+    pub takes: Takes,
     /// On how many agents it holds anything.
     pub places: usize,
     /// The agents on which it has filters.
     pub filtered: BTreeSet<u32>,
     told: Option<Told>,
     dirty: bool,
+}
+
+/// What a framework can make use of (SPEC 4.5, `capable` and `strip`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Agents with graphics processors.
+    pub gpus: bool,
+    /// Shared volumes.
+    pub shared: bool,
+    /// Refined reservations.
+    pub refined: bool,
 }
 
 /// What the sorter believes of a client.
@@ -121,6 +134,7 @@ impl Clients {
             suppressed: false,
             active: [false; 2],
             held: Default::default(),
+            takes: Takes::default(),
             places: 0,
             filtered: BTreeSet::new(),
             told: None,

@@ -6,11 +6,14 @@
 //! the books do not have, whatever the sorter says.
 
 mod books;
+mod by_client;
 mod clients;
 mod filter;
 
 pub use books::{Agent, Asked, Booked, Books, Refusal, Side};
+pub use by_client::ByClient;
 pub use clients::{Clients, Member};
+pub use filter::Filters;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -259,13 +259,15 @@ impl World {
         let mut sums: BTreeMap<(Client, usize), Quantities> = BTreeMap::new();
         for agent in self.books.agents() {
             let mut held = [Resources::new(), Resources::new()];
-            for (client, parts) in &agent.holders {
+            for (client, parts) in agent.holders.iter() {
                 for (pool, part) in parts.iter().enumerate() {
                     held[pool] += part;
-                    *sums.entry((*client, pool)).or_default() += &part.quantities();
+                    *sums.entry((client, pool)).or_default() += &part.quantities();
                 }
             }
             for (side, held) in agent.sides.iter().zip(&held) {
+                let available = side.total.saturating_sub(&side.held);
+                assert_eq!(side.clone().available(), &available, "{}", agent.id);
                 assert_eq!(&side.held, held, "{}: the sum of what is held", agent.id);
             }
             assert!(
