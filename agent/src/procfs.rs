@@ -131,24 +131,6 @@ pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Pr
     sorted
 }
 
-/// The children of the calling thread, zombies included. Cheap where the kernel lists them, else all of /proc is read.
-pub fn own_children() -> io::Result<Vec<i32>> {
-    match std::fs::read_to_string("/proc/thread-self/children") {
-        Ok(list) => Ok(list
-            .split_ascii_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect()),
-        Err(_) => {
-            let own = std::process::id() as i32;
-            Ok(processes()?
-                .iter()
-                .filter(|process| process.parent == own)
-                .map(|process| process.pid)
-                .collect())
-        }
-    }
-}
-
 /// One variable of another process's environment, if it may be read and has it.
 pub fn variable(pid: i32, name: &str) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;

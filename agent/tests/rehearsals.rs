@@ -381,6 +381,39 @@ fn a_kill_before_the_executor_subscribes_ends_the_task_and_a_later_one_goes_to_t
     });
 }
 
+#[test]
+fn many_tasks_in_one_go_are_launched_some_at_a_time_and_one_that_waits_can_be_killed() {
+    world(Cast::default(), |world| async move {
+        world.master.run(
+            (0..40)
+                .map(|number| shell(&format!("t{number:02}")))
+                .collect(),
+        );
+        world.settle().await;
+        let launched = || world.stage.launched.lock().unwrap().len();
+        assert_eq!(launched(), 32);
+        world.master.kill("t32");
+        world.settle().await;
+        assert_eq!(world.master.states("t32"), [TaskState::Killed]);
+        assert!(
+            world.stage.killed.lock().unwrap().is_empty(),
+            "there is no process to kill"
+        );
+        let (_executor, _script) = world.executor(0).await;
+        assert_eq!(
+            launched(),
+            33,
+            "the next one's turn comes when an executor has subscribed"
+        );
+        world.master.kill("t05");
+        world.settle().await;
+        assert_eq!(launched(), 34);
+        let last =
+            world.stage.launched.lock().unwrap()[33].environment["MESOS_EXECUTOR_ID"].clone();
+        assert_eq!(last, "t34");
+    });
+}
+
 /// SPEC 5.3: one minute.
 #[test]
 fn an_executor_that_does_not_subscribe_is_killed_after_a_minute() {

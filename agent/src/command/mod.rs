@@ -5,10 +5,11 @@
 //! reports the end, so that a task that has ended runs nowhere. It reads no output and keeps nothing on disk.
 
 pub mod outcome;
+mod program;
 
 use std::collections::BTreeMap;
-use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +19,16 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid as ProcessId;
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{
-    Capability, CommandInfo, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus,
-    Termination,
+    Capability, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus, Termination,
 };
 use runtime::prelude::*;
 use tokio::io::unix::AsyncFd;
 
+pub use self::program::program;
+
 use self::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
 use crate::procfs;
-use crate::sys::{self, Program};
+use crate::sys;
 use crate::zygote::{child_signals, ended_child, forget_signals, kill_all, wire::LaunchRequest};
 
 /// The exit status of an executor that may have left something behind.
@@ -38,8 +40,7 @@ const SWEEPS_MAX: u32 = 250;
 /// Runs the command executor in this process. Its exit status 0 says that it has left nothing behind.
 pub fn run(request: &LaunchRequest) -> i32 {
     match serve(request) {
-        Ok(true) => 0,
-        Ok(false) => UNCLEAN,
+        Ok(never) => match never {},
         Err(error) => {
             eprintln!("command executor: {error}");
             UNCLEAN
@@ -47,21 +48,50 @@ pub fn run(request: &LaunchRequest) -> i32 {
     }
 }
 
-fn serve(request: &LaunchRequest) -> Result<bool, Box<dyn std::error::Error>> {
+fn serve(request: &LaunchRequest) -> Result<Infallible, Box<dyn Error>> {
     let environment = Environment::from(|name| request.environment.get(name).cloned())?;
     let (variables, user) = (request.environment.clone(), request.user.clone());
     executor_driver::run_with(environment, |node, environment| async move {
-        let signals = Arc::new(sys::watch(child_signals()?)?);
-        let runner = node.spawn("runner", Runner::new(variables, user, signals))?;
-        let executor = CommandExecutor {
-            runner: runner.clone(),
-        };
-        let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
-        let clean = runner.ask(Finished, Patience::WhileLinked).await?;
-        driver.stop();
-        driver.ended().await;
-        Ok(clean)
+        live(node, environment, variables, user).await
     })?
+}
+
+async fn live(
+    node: Node,
+    environment: Environment,
+    variables: BTreeMap<String, String>,
+    user: Option<String>,
+) -> Result<Infallible, Box<dyn Error>> {
+    let signals = Arc::new(sys::watch(child_signals()?)?);
+    let runner = node.spawn("runner", Runner::new(variables, user, signals))?;
+    let executor = CommandExecutor {
+        runner: runner.clone(),
+    };
+    let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
+    let clean = runner.ask(Finished, Patience::WhileLinked).await?;
+    driver.stop();
+    driver.ended().await;
+    // The agent has everything. Nothing is taken down piece by piece: the kernel does that faster.
+    std::process::exit(if clean { 0 } else { UNCLEAN })
+}
+
+/// Does once, in the zygote, what would else be done in every executor that is forked from it: what is looked up and remembered
+/// at first use (the processor's abilities, symbols of the system's library) is there already.
+pub fn warm_up() -> std::io::Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    let _ = std::is_x86_feature_detected!("avx2");
+    let system = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&system, async {
+        let node = Node::builder("warm-up").build();
+        node.clock().sleep(Duration::from_millis(1)).await;
+        // There is no agent: the way to one is what counts.
+        let _dialling = transport::unix::Dialling::install(&node);
+        let _ = node.connect(&format!("{}/", transport::unix::SCHEME)).await;
+    });
+    Ok(())
 }
 
 /// Passes the agent's calls on to the runner.
@@ -419,137 +449,5 @@ impl Handler<Finished> for Runner {
             None => self.waiting.push(promise),
         }
         reply
-    }
-}
-
-/// A command as a program to start: its argv, its environment, and the user it becomes.
-///
-/// The environment is this process's own without what belongs to an agent or an outer executor, then what the agent sets,
-/// then the command's.
-pub fn program(
-    command: &CommandInfo,
-    variables: &BTreeMap<String, String>,
-    user: Option<&str>,
-    directory: Option<PathBuf>,
-    output: Option<(RawFd, RawFd)>,
-    leads: sys::Leads,
-) -> Result<Program, String> {
-    let own = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = environment_of(own, variables, &command.environment);
-    let (file, arguments) = match command.shell {
-        true => (
-            "/bin/sh".to_owned(),
-            vec!["sh".to_owned(), "-c".to_owned(), command.value.clone()],
-        ),
-        false if command.arguments.is_empty() => {
-            (command.value.clone(), vec![command.value.clone()])
-        }
-        false => (command.value.clone(), command.arguments.clone()),
-    };
-    Ok(Program {
-        file,
-        arguments,
-        environment,
-        directory,
-        output,
-        leads,
-        credentials: switch_to(user)?,
-    })
-}
-
-/// Whom to become: nobody else unless we are root and another user is asked for.
-fn switch_to(user: Option<&str>) -> Result<Option<sys::Credentials>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
-        return Ok(None);
-    };
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(None);
-    }
-    match sys::credentials(user) {
-        Ok(Some(credentials)) => Ok(Some(credentials)),
-        Ok(None) => Err(format!("user `{user}` is not known on this host")),
-        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
-    }
-}
-
-fn environment_of(
-    own: impl Iterator<Item = (String, String)>,
-    agents: &BTreeMap<String, String>,
-    commands: &BTreeMap<String, String>,
-) -> Vec<(String, String)> {
-    let foreign = |name: &str| {
-        ["MESOS_", "MEROS_", "LIBPROCESS_"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
-    let mut all: BTreeMap<String, String> = own.filter(|(name, _)| !foreign(name)).collect();
-    all.extend(agents.clone());
-    all.extend(commands.clone());
-    all.into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_command_and_a_program_become_their_argv() {
-        let check = |command: CommandInfo, file: &str, arguments: &[&str]| {
-            let program = program(
-                &command,
-                &BTreeMap::new(),
-                None,
-                None,
-                None,
-                sys::Leads::Group,
-            )
-            .unwrap();
-            assert_eq!(
-                (program.file.as_str(), program.arguments),
-                (file, arguments.iter().map(|&a| a.into()).collect())
-            );
-        };
-        check(
-            CommandInfo::shell("exit 3"),
-            "/bin/sh",
-            &["sh", "-c", "exit 3"],
-        );
-        check(
-            CommandInfo::program("echo", ["a b".to_owned()]),
-            "echo",
-            &["echo", "a b"],
-        );
-        let bare = CommandInfo {
-            arguments: Vec::new(),
-            ..CommandInfo::program("true", [])
-        };
-        check(bare, "true", &["true"]);
-    }
-
-    #[test]
-    fn the_commands_variables_win_and_those_of_an_outer_agent_are_left_out() {
-        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs
-                .iter()
-                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-                .collect()
-        };
-        let own = pairs(&[
-            ("PATH", "/bin"),
-            ("MESOS_WORK_DIR", "/outer"),
-            ("HOME", "/root"),
-        ]);
-        let agents = pairs(&[("MESOS_SANDBOX", "/s")]);
-        let commands = pairs(&[("HOME", "/home/x")]);
-        let expected = pairs(&[
-            ("HOME", "/home/x"),
-            ("MESOS_SANDBOX", "/s"),
-            ("PATH", "/bin"),
-        ]);
-        assert_eq!(
-            environment_of(own.into_iter(), &agents, &commands),
-            Vec::from_iter(expected)
-        );
     }
 }

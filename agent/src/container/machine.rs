@@ -199,6 +199,12 @@ impl Container {
         }
     }
 
+    /// Its turn to be launched has come, if it still wants that.
+    pub fn launch(&mut self) -> Vec<Effect> {
+        let wanted = self.phase == Phase::Launching;
+        wanted.then_some(Effect::Launch).into_iter().collect()
+    }
+
     /// The executor could not be started.
     pub fn launch_failed(&mut self, problem: &str) -> Vec<Effect> {
         let fate = (

@@ -5,6 +5,7 @@
 //! master only to pass on messages and ends of executors. Never judges a task: the master has.
 
 pub mod events;
+pub mod launches;
 pub mod machine;
 pub mod order;
 pub mod table;
@@ -24,6 +25,7 @@ use protocol::{
 use runtime::NodeId;
 use runtime::prelude::*;
 
+use self::launches::Launches;
 use self::machine::{Container, Effect};
 use self::order::Order;
 use self::table::Table;
@@ -53,6 +55,8 @@ pub struct Containerizer {
     master: Option<Pid>,
     pub(crate) containers: Table,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
+    /// Command executors that are being started, and those that wait for their turn.
+    pub(crate) launches: Launches,
     /// Which container the executor on this node is in.
     speakers: BTreeMap<NodeId, ContainerId>,
     pub(crate) counts: Counts,
@@ -69,6 +73,7 @@ impl Containerizer {
             master: None,
             containers: Table::default(),
             frameworks: BTreeMap::new(),
+            launches: Launches::default(),
             speakers: BTreeMap::new(),
             counts: Counts::default(),
         }
@@ -222,13 +227,31 @@ impl Containerizer {
         while let Some(effect) = effects.pop_front() {
             effects.extend(self.act(id, effect, ctx));
         }
+        self.launches
+            .look_again(id, self.containers.get(id).map(|container| container.phase));
         self.forget_if_over(id);
+        // A launch that fails at once comes through here too: only the outermost call starts what waits.
+        while let Some(next) = self.launches.take_next() {
+            self.with(
+                &next,
+                ctx,
+                Container::launch as fn(&mut Container) -> Vec<Effect>,
+            );
+            self.launches.done();
+        }
     }
 
     fn act(&mut self, id: &ContainerId, effect: Effect, ctx: &mut Context<Self>) -> Vec<Effect> {
         let settings = &self.config.settings;
         match effect {
             Effect::Launch => {
+                let is_command = self
+                    .containers
+                    .get(id)
+                    .is_some_and(|container| container.is_command);
+                if is_command && !self.launches.begin(id) {
+                    return Vec::new();
+                }
                 let Some(request) = self.launch_request(id) else {
                     return Vec::new();
                 };
@@ -262,7 +285,14 @@ impl Containerizer {
                 self.later(id, grace_period, Container::destroy, ctx);
             }
             Effect::DestroyAfter(grace) => self.later(id, grace, Container::destroy, ctx),
-            Effect::Destroy => self.launcher.kill(id),
+            Effect::Destroy => {
+                if self.launches.withdraw(id)
+                    && let Some(container) = self.containers.get_mut(id)
+                {
+                    return container.exited(None);
+                }
+                self.launcher.kill(id);
+            }
             Effect::Report(verdict) => {
                 let Some(container) = self.containers.get(id) else {
                     return Vec::new();

@@ -60,6 +60,7 @@ fn serve() -> io::Result<()> {
         arrived: Vec::new(),
         lock: None,
     };
+    command::warm_up()?;
     let served = zygote.run();
     zygote.kill_everything();
     served
