@@ -1,1 +1,18 @@
-//! Integration tests.
+//! Integration tests of the whole: real binaries, real sockets, real processes. One module a capability.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may end by a panic"
+)]
+
+mod commands;
+mod examples;
+mod failover;
+mod faults;
+mod offers;
+mod oversubscription;
+mod pages;
+mod puppet;
+mod support;
+mod tasks;

@@ -18,11 +18,12 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::Resources;
 use runtime::Instant;
+use runtime::NodeId;
 use runtime::prelude::*;
 
 use crate::config::Config;
 use crate::container::Containerizer;
-use crate::container::events::{KillEverything, Registered, TakeInventory};
+use crate::container::events::{Inventory, KillEverything, Registered, TakeInventory};
 use crate::metrics::AgentFigures;
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
@@ -111,6 +112,8 @@ pub struct Agent {
     /// Counts attempts, so that an answer to an old one is known.
     attempt: u64,
     master: Option<Master>,
+    /// The node of the master that has been asked to have us and has not answered.
+    courted: Option<NodeId>,
     oversubscribed: Resources,
     estimates_rejected: u64,
     started: Instant,
@@ -137,6 +140,7 @@ impl Agent {
             turn: 0,
             attempt: 0,
             master: None,
+            courted: None,
             oversubscribed: Resources::new(),
             estimates_rejected: 0,
             started,
@@ -154,52 +158,60 @@ impl Agent {
         let masters = &self.config.settings.masters;
         let address = masters[self.turn % masters.len()].clone();
         self.turn = self.turn.wrapping_add(1);
-        let (attempt, node, me) = (self.attempt, ctx.node().clone(), ctx.pid().clone());
+        let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
         let inventory = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
-        let (agent, oversubscribed) = (self.info.clone(), self.oversubscribed.clone());
-        let to = address.clone();
-        let attempting = async move {
-            let master = node
-                .find(&to, "master", FIND_PATIENCE)
-                .await
-                .map_err(|error| error.to_string())?;
+        let looking = async move {
+            let found = node.find(&to, "master", FIND_PATIENCE).await;
+            let master = found.map_err(|error| error.to_string())?;
             let inventory = inventory.await.map_err(|error| error.to_string())?;
-            let register = RegisterAgent {
-                agent,
-                pid: me,
-                version: VERSION.to_owned(),
-                tasks: inventory.tasks,
-                frameworks: inventory.frameworks,
-                oversubscribed: oversubscribed.clone(),
-            };
-            let answer = node
-                .ask(&master, register, REGISTER_PATIENCE)
-                .await
-                .map_err(|error| error.to_string())?;
-            Ok::<_, String>((master, answer, oversubscribed))
+            Ok::<_, String>((master, inventory))
         };
-        ctx.then(attempting, move |this, answer, ctx| {
+        ctx.then(looking, move |this, found, ctx| {
             if this.attempt != attempt || this.end.is_some() {
                 return;
             }
+            match found {
+                Ok((master, inventory)) => this.court(address, master, inventory, ctx),
+                Err(problem) => this.try_later(&address, &problem, ctx),
+            }
+        });
+    }
+
+    /// Asks a master that was found to have us. What it says meanwhile may come before its answer, and is obeyed.
+    fn court(&mut self, address: String, pid: Pid, inventory: Inventory, ctx: &mut Context<Self>) {
+        let (attempt, told) = (self.attempt, self.oversubscribed.clone());
+        let register = RegisterAgent {
+            agent: self.info.clone(),
+            pid: ctx.pid().clone(),
+            version: VERSION.to_owned(),
+            tasks: inventory.tasks,
+            frameworks: inventory.frameworks,
+            oversubscribed: told.clone(),
+        };
+        self.courted = Some(pid.node().clone());
+        let asked = ctx.node().ask(&pid, register, REGISTER_PATIENCE);
+        ctx.then(asked, move |this, answer, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            this.courted = None;
             match answer {
-                Ok((pid, Ok(registered), told)) => {
+                Ok(Ok(registered)) => {
+                    let total = registered.total_ping_timeout.max(Duration::from_secs(1));
+                    let vigil = Vigil::begin(ctx.clock().now(), total);
                     let master = Master {
-                        vigil: Vigil::begin(
-                            ctx.clock().now(),
-                            registered.total_ping_timeout.max(Duration::from_secs(1)),
-                        ),
                         pid,
                         address,
+                        vigil,
                         told,
                     };
                     this.on_registered(master, registered, ctx);
                 }
-                Ok((_, Err(RegistrationRefused::Never { reason }), _)) => {
+                Ok(Err(RegistrationRefused::Never { reason })) => {
                     this.finish(AgentEnd::Refused { reason }, ctx)
                 }
-                Ok((_, Err(refused), _)) => this.try_later(&address, &refused.to_string(), ctx),
-                Err(problem) => this.try_later(&address, &problem, ctx),
+                Ok(Err(refused)) => this.try_later(&address, &refused.to_string(), ctx),
+                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
             }
         });
     }
@@ -301,17 +313,17 @@ impl Agent {
         self.register_after(pause, ctx);
     }
 
-    /// Whether a message comes from the master that has us. An older or a foreign one is not obeyed.
+    /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
     fn obeys(&self, ctx: &Context<Self>) -> bool {
-        match (&self.master, ctx.sender()) {
-            (Some(master), Some(sender)) => sender.peer.node == *master.pid.node(),
-            // Said by somebody on this node.
-            (_, None) => true,
-            (None, Some(sender)) => {
-                tracing::warn!(peer = %sender.peer.node, "a message from a master that does not have us is ignored");
-                false
-            }
+        let Some(sender) = ctx.sender() else {
+            return true; // Said by somebody on this node.
+        };
+        let ours = self.master.as_ref().map(|master| master.pid.node());
+        let obeyed = ours.or(self.courted.as_ref()) == Some(&sender.peer.node);
+        if !obeyed {
+            tracing::warn!(peer = %sender.peer.node, "a message from a master that does not have us is ignored");
         }
+        obeyed
     }
 
     fn finish(&mut self, end: AgentEnd, ctx: &mut Context<Self>) {

@@ -1,1 +1,35 @@
 //! The master: frameworks, agents, offers and tasks.
+//!
+//! [`start`] runs one [`Master`] actor on a node. What it decides is in plain functions on the [`books::Books`], one family a
+//! file; what it must not forget is in a [`registry::Registry`]. Pages and metrics are made from snapshots, in [`http`].
+
+pub mod accept;
+pub mod admission;
+pub mod agents;
+pub mod books;
+pub mod config;
+pub mod counters;
+pub mod effects;
+mod error;
+pub mod frameworks;
+pub mod health;
+pub mod http;
+pub mod ids;
+pub mod kill;
+mod master;
+pub mod offering;
+pub mod offers;
+pub mod reconcile;
+pub mod registry;
+mod size;
+pub mod status;
+pub mod subscription;
+pub mod tasks;
+pub mod validation;
+pub mod view;
+
+pub use config::{Config, InvalidConfig};
+pub use error::StartError;
+pub use http::{counters as counters_source, routes};
+pub use master::{Master, Started, TakeSnapshot, start};
+pub use registry::{LocalRegistry, MemoryRegistry, Registry};

@@ -63,7 +63,9 @@ fn start_allocator(node: &Node, given: &Parameters) -> Result<AllocatorRef, Modu
     given.only(&[MIN_ALLOCATABLE])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
     let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
-    let sorter = supervise(node, ModuleKind::Sorter, "sorter", || Sorter::new(Drf::default()))?;
+    let sorter = supervise(node, ModuleKind::Sorter, "sorter", || {
+        Sorter::new(Drf::default())
+    })?;
     let (sorter, home) = (SorterRef::new(sorter), node.clone());
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
         Allocator::new(sorter.clone(), sets_min.clone(), home.rng())
@@ -76,7 +78,9 @@ fn read_sets(text: &str) -> Option<Vec<Quantities>> {
     if text.trim().is_empty() {
         return Some(Vec::new());
     }
-    text.split('|').map(|set| Quantities::parse(set.trim()).ok()).collect()
+    text.split('|')
+        .map(|set| Quantities::parse(set.trim()).ok())
+        .collect()
 }
 
 fn start_estimator<P: resource_estimator::EstimatorPolicy>(
@@ -86,7 +90,12 @@ fn start_estimator<P: resource_estimator::EstimatorPolicy>(
 ) -> Result<ResourceEstimatorRef, ModuleError> {
     tracing::debug!(module = given.module(), "starting the resource estimator");
     let make = move || ResourceEstimator::new(policy());
-    let actor = supervise(node, ModuleKind::ResourceEstimator, "resource_estimator", make)?;
+    let actor = supervise(
+        node,
+        ModuleKind::ResourceEstimator,
+        "resource_estimator",
+        make,
+    )?;
     Ok(ResourceEstimatorRef::new(actor))
 }
 
@@ -113,7 +122,8 @@ fn supervise<A: Process>(
         name: name.to_owned(),
         reason: error.to_string(),
     };
-    node.supervise(name, SUPERVISION, make).map_err(not_started)?;
+    node.supervise(name, SUPERVISION, make)
+        .map_err(not_started)?;
     Ok(node.refer(Pid::new(name, node.id().clone(), 0)))
 }
 

@@ -78,11 +78,15 @@ pub fn marked(text: &str) -> Resources {
 
 pub fn executor<'a>(usage: &'a ResourceUsage, name: &str) -> &'a ExecutorUsage {
     let mut executors = usage.executors.iter();
-    executors.find(|executor| executor.executor_id.as_str() == name).unwrap()
+    executors
+        .find(|executor| executor.executor_id.as_str() == name)
+        .unwrap()
 }
 
 /// The names of the executors to be killed.
 pub fn killed(corrections: &[QosCorrection]) -> Vec<&str> {
-    let names = corrections.iter().map(|QosCorrection::Kill { executor_id, .. }| executor_id.as_str());
+    let names = corrections
+        .iter()
+        .map(|QosCorrection::Kill { executor_id, .. }| executor_id.as_str());
     names.collect()
 }

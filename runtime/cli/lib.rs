@@ -1,1 +1,181 @@
-//! The `meros` command.
+//! The `meros` command: a whole cluster, its parts, and what an operator does with it.
+//!
+//! This is the roof: the only place that opens sockets for services, names concrete modules, and knows all crates. [`main`] is the
+//! command. [`local::LocalCluster`] is a whole cluster in this process, for `meros run`, for benchmarks and for tests. Decides nothing
+//! about the cluster; that is for the services.
+
+pub mod agent;
+pub mod bench;
+
+pub mod certs;
+pub mod failure;
+pub mod flags;
+pub mod local;
+pub mod logging;
+pub mod master;
+pub mod member;
+pub mod operator;
+pub mod print;
+pub mod run;
+pub mod signals;
+mod table;
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::task::LocalSet;
+
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::signals::Signals;
+
+/// Share one cluster among many frameworks
+#[derive(Parser, Debug)]
+#[command(
+    name = "meros",
+    version,
+    max_term_width = 110,
+    after_help = "Try it: meros run -- echo hello"
+)]
+struct Cli {
+    /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, warn for other verbs]
+    #[arg(long, global = true, env = "MEROS_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Master(Box<master::MasterArgs>),
+    Agent(Box<agent::AgentArgs>),
+    Local(Box<local::LocalArgs>),
+    Run(run::RunArgs),
+    /// List the agents
+    Agents(operator::ListArgs),
+    /// List the tasks, ended ones too
+    Tasks(operator::ListArgs),
+    /// List the frameworks, ended ones too
+    Frameworks(operator::ListArgs),
+    /// Show the whole cluster at a glance
+    State(operator::ListArgs),
+    Kill(operator::kill::KillArgs),
+    Logs(operator::logs::LogsArgs),
+    Certs(certs::CertsArgs),
+    #[command(subcommand)]
+    Bench(bench::BenchArgs),
+    /// Starts executors on behalf of an agent
+    #[command(hide = true, name = "executor-zygote")]
+    ExecutorZygote,
+}
+
+impl Verb {
+    /// Whether it runs until it is stopped.
+    fn serves(&self) -> bool {
+        matches!(self, Self::Master(_) | Self::Agent(_) | Self::Local(_))
+    }
+}
+
+/// The `meros` command: reads the command line, does what it says, and gives the exit code (0 done, 1 failed, 2 not understood).
+pub fn main() -> ExitCode {
+    main_with(std::env::args_os())
+}
+
+fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(flags::underscored(arguments)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // Nobody is there to read it.
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    if let Verb::ExecutorZygote = cli.verb {
+        return ::agent::zygote::main();
+    }
+    match perform(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.to_string().is_empty() {
+                print::complain(format_args!("meros: {failure}"));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn perform(cli: Cli) -> Outcome {
+    let filter = cli
+        .log
+        .as_deref()
+        .unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
+    logging::start(filter)?;
+    let signals = Signals::take()?;
+    match cli.verb {
+        Verb::Master(args) => master::run(*args, signals),
+        Verb::Agent(args) => agent::run(*args, signals),
+        Verb::Local(args) => local::run(*args, signals),
+        Verb::Run(args) => on_this_thread(run::run(args, signals))?,
+        Verb::Agents(args) => on_this_thread(operator::list::agents(args))?,
+        Verb::Tasks(args) => on_this_thread(operator::list::tasks(args))?,
+        Verb::Frameworks(args) => on_this_thread(operator::list::frameworks(args))?,
+        Verb::State(args) => on_this_thread(operator::list::state(args))?,
+        Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
+        Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
+        Verb::Certs(args) => certs::run(&args),
+        Verb::Bench(args) => bench::run(args, signals),
+        Verb::ExecutorZygote => Ok(()), // Handled before any thread began.
+    }
+}
+
+/// Runs a future with actors on this thread, and gives what it gives.
+pub fn on_this_thread<F: Future>(future: F) -> Outcome<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::because("cannot start", &error))?;
+    Ok(LocalSet::new().block_on(&runtime, future))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_are_spelled_as_mesos_spells_them_and_the_dash_form_is_accepted() {
+        for work_dir in ["--work_dir=/x", "--work-dir=/x"] {
+            let given = ["meros", "agent", "--master=a:1,b:2", work_dir].map(OsString::from);
+            let cli = Cli::try_parse_from(flags::underscored(given)).unwrap();
+            assert!(matches!(cli.verb, Verb::Agent(_)));
+        }
+    }
+
+    #[test]
+    fn a_tasks_own_flags_are_not_ours() {
+        let given = [
+            "meros",
+            "run",
+            "--instances=2",
+            "--",
+            "sh",
+            "-c",
+            "--work-dir",
+        ]
+        .map(OsString::from);
+        let cli = Cli::try_parse_from(flags::underscored(given)).unwrap();
+        let Verb::Run(args) = cli.verb else {
+            panic!("expected run")
+        };
+        assert_eq!(args.command, ["sh", "-c", "--work-dir"]);
+    }
+}

@@ -78,6 +78,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
 struct Appender<'a>(&'a mut BytesMut);
 
 impl bincode::enc::write::Writer for Appender<'_> {
+    // Most writes are of one or eight bytes, and known to be: inlined, they are one store.
+    #[inline(always)]
     fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
         self.0.extend_from_slice(bytes);
         Ok(())

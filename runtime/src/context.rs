@@ -3,6 +3,7 @@
 //! Implements actix's [`ActorContext`] and [`AsyncContext`], so everything written for actix works. It
 //! takes turns: after [`TURN`] messages the actor lets its neighbours on the thread run.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::identity::Pid;
 use crate::link::Sender;
 use crate::mailbox::{Counts, Meter};
 use crate::node::Node;
+use crate::run::{Resume, Unfinished};
 
 /// How many messages an actor handles before its neighbours get their turn.
 const TURN: u32 = 128;
@@ -38,6 +40,10 @@ pub struct Context<A: Actor<Context = Context<A>>> {
     turn: u32,
     /// Futures that the mailbox waits for.
     waits: usize,
+    /// What must be handled before the mailbox, in order.
+    unfinished: VecDeque<Box<dyn Unfinished<A>>>,
+    /// Whether a future is there to come back to it.
+    resuming: bool,
 }
 
 impl<A: Actor<Context = Context<A>>> Context<A> {
@@ -60,6 +66,8 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
             sender: None,
             turn: TURN,
             waits: 0,
+            unfinished: VecDeque::new(),
+            resuming: false,
         }
     }
 
@@ -164,6 +172,49 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     /// Whether the turn ended with messages perhaps still waiting.
     pub(crate) fn turn_is_over(&self) -> bool {
         self.turn == 0
+    }
+
+    /// Whether it may handle another message now.
+    pub(crate) fn may_hear(&self) -> bool {
+        !AsyncContext::waiting(self)
+    }
+
+    #[inline]
+    pub(crate) fn has_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// Keeps what is left of something for later, in front of the mailbox.
+    #[cold]
+    pub(crate) fn leave_unfinished(&mut self, rest: Box<dyn Unfinished<A>>) {
+        self.unfinished.push_front(rest);
+        if !self.resuming {
+            self.resuming = true;
+            AsyncContext::spawn(self, Resume);
+        }
+    }
+
+    /// Handles what is unfinished, and then this.
+    #[cold]
+    pub(crate) fn handle_after_unfinished(&mut self, actor: &mut A, next: Box<dyn Unfinished<A>>) {
+        self.unfinished.push_back(next);
+        self.go_on(actor);
+    }
+
+    /// Goes on with what is unfinished, as far as the actor may hear.
+    pub(crate) fn go_on(&mut self, actor: &mut A) {
+        while self.may_hear() {
+            let Some(mut next) = self.unfinished.pop_front() else {
+                return;
+            };
+            if !next.go_on(actor, self) {
+                self.unfinished.push_front(next);
+            }
+        }
+    }
+
+    pub(crate) fn has_resumed(&mut self) {
+        self.resuming = false;
     }
 
     /// Whether the mailbox waits for a future.

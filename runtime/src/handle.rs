@@ -16,7 +16,7 @@ use crate::ask::{Asking, Patience, TellError};
 use crate::context::Context;
 use crate::identity::Pid;
 use crate::link::Sender;
-use crate::mailbox::{Meter, Unwanted, postmarked};
+use crate::mailbox::{Meter, Unwanted, postmarked, postmarked_run};
 use crate::message::Remote;
 use crate::node::Node;
 
@@ -52,7 +52,7 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             return Err((message, unwanted));
         }
         postmarked(origin, || self.address.do_send(message)).map_err(|error| {
-            self.meter.unreserve();
+            self.meter.unreserve(1);
             (error.into_inner(), Unwanted::Gone)
         })
     }
@@ -66,8 +66,45 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
     {
         self.meter.reserve_always();
         if postmarked(None, || self.address.do_send(message)).is_err() {
-            self.meter.unreserve();
+            self.meter.unreserve(1);
         }
+    }
+
+    /// Enqueues messages that came in together from one sender, as one. What the mailbox has no room for is counted.
+    pub(crate) fn tell_run<M>(
+        &self,
+        messages: Vec<M>,
+        origin: &Arc<Sender>,
+    ) -> Result<(), (u64, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        let count = messages.len() as u64;
+        match self.meter.reserve_run(count) {
+            Ok(()) => {}
+            Err(Unwanted::Gone) => return Err((count, Unwanted::Gone)),
+            // As many as there is room for: one by one, since room comes and goes.
+            Err(Unwanted::Full) => {
+                let told = messages
+                    .into_iter()
+                    .map(|message| self.tell(message, Some(origin.clone())));
+                let refused = told.filter_map(|told| told.err().map(|(_, unwanted)| unwanted));
+                let reasons: Vec<Unwanted> = refused.collect();
+                return reasons
+                    .last()
+                    .map_or(Ok(()), |reason| Err((reasons.len() as u64, *reason)));
+            }
+        }
+        let mut rest = messages.into_iter();
+        let Some(first) = rest.next() else {
+            return Ok(());
+        };
+        postmarked_run(origin.clone(), rest, || self.address.do_send(first)).map_err(|_| {
+            self.meter.unreserve(count);
+            (count, Unwanted::Gone)
+        })
     }
 
     /// Enqueues a question and gives the place where its reply will come.
@@ -86,7 +123,7 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             return Err((message, unwanted));
         }
         postmarked(origin, || self.address.send(message)).map_err(|error| {
-            self.meter.unreserve();
+            self.meter.unreserve(1);
             (error.into_inner(), Unwanted::Gone)
         })
     }

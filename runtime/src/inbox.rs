@@ -17,15 +17,21 @@ use crate::frame::{self, Frame, Letter, PREFIX};
 use crate::identity::{Peer, Pid};
 use crate::link::{Answer, Connection, Sender};
 use crate::lock;
+use crate::mailbox::Unwanted;
 use crate::message::Lane;
 use crate::node::Node;
 use crate::process::Unheard;
 use crate::registry::Entry;
+use crate::run::Gathering;
+
+mod bulk;
 
 /// Senders remembered; when there are more, all are learned anew.
 const SENDERS_MAX: usize = 4096;
 /// Bytes that may wait for bulks.
 const HELD_MAX: usize = 2 * BODY_MAX;
+/// Bytes at the beginning of a frame that are compared before a run is thought of.
+const ALIKE: usize = 12;
 /// Bulks that may be under way at once.
 const BULKS_MAX: usize = 1024;
 
@@ -104,20 +110,21 @@ impl Inbox {
             inbox: &mut inbox,
             last: None,
         };
-        let (mut at, mut frames) = (0, 0);
+        let (mut at, mut frames, mut run) = (0, 0, None);
         let result = loop {
             match whole_frame(&bytes[at..], connection.frame_max) {
                 Ok(Some(frame)) => {
-                    if let Err(garbled) = delivery.frame(frame) {
+                    at += PREFIX + frame.len();
+                    if let Err(garbled) = delivery.next(&mut run, frame, &bytes[at..]) {
                         break Err(garbled);
                     }
-                    at += PREFIX + frame.len();
                     frames += 1;
                 }
                 Ok(None) => break Ok(()),
                 Err(garbled) => break Err(garbled),
             }
         };
+        delivery.send(run);
         connection.delivered.fetch_add(frames, Ordering::Relaxed);
         bytes.advance(at);
         result
@@ -209,7 +216,110 @@ fn whole_frame(bytes: &[u8], frame_max: usize) -> Result<Option<&[u8]>, Garbled>
     Ok(rest.get(..length))
 }
 
+/// Tells with one and the same header, being gathered.
+struct Alike<'a> {
+    /// All of the frame before the body.
+    header: &'a [u8],
+    entry: Arc<Entry>,
+    name: &'static str,
+    version: u16,
+    sender: Arc<Sender>,
+    gathering: Box<dyn Gathering>,
+}
+
 impl Delivery<'_> {
+    /// Handles one frame, or gathers it with those before it that are like it.
+    #[inline]
+    fn next<'a>(
+        &mut self,
+        run: &mut Option<Alike<'a>>,
+        frame: &'a [u8],
+        following: &'a [u8],
+    ) -> Result<(), Garbled> {
+        if let Some(run) = run
+            && let Some(body) = frame.strip_prefix(run.header)
+        {
+            return self.gather(run, body);
+        }
+        self.send(run.take());
+        self.frame(frame)?;
+        *run = self.begin_run(frame, following)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn gather(&self, run: &mut Alike<'_>, body: &[u8]) -> Result<(), Garbled> {
+        match run.gathering.add(body) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.send_gathered(run);
+                Ok(())
+            }
+            Err(Garbled { reason }) => {
+                let (name, version) = (run.name, run.version);
+                Err(Garbled {
+                    reason: format!("{name} v{version} {reason}"),
+                })
+            }
+        }
+    }
+
+    fn send(&self, run: Option<Alike<'_>>) {
+        if let Some(mut run) = run {
+            self.send_gathered(&mut run);
+        }
+    }
+
+    fn send_gathered(&self, run: &mut Alike<'_>) {
+        if let Err((count, unwanted)) = run.gathering.send(&*run.entry.body, &run.sender) {
+            tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
+            if unwanted == Unwanted::Full {
+                (0..count).for_each(|_| self.node.counts().mailbox_full());
+            }
+        }
+    }
+
+    /// Begins a run after a tell, if what follows looks the same.
+    #[inline]
+    fn begin_run<'a>(
+        &mut self,
+        frame: &'a [u8],
+        following: &[u8],
+    ) -> Result<Option<Alike<'a>>, Garbled> {
+        let looks_alike = following.get(PREFIX..).zip(frame.get(..ALIKE));
+        if !looks_alike.is_some_and(|(next, start)| next.starts_with(start)) {
+            return Ok(None);
+        }
+        let Frame::Letter(letter) = Frame::read(frame)? else {
+            return Ok(None);
+        };
+        if letter.correlation.is_some() || letter.to.incarnation == 0 || !self.inbox.held.is_empty()
+        {
+            return Ok(None);
+        }
+        let Some(entry) = self.find(&letter).cloned() else {
+            return Ok(None);
+        };
+        let role = self.connection.peer.role;
+        let ear = entry.ears.ear(letter.id, letter.version);
+        let Some((ear, gather)) = ear
+            .filter(|ear| ear.roles.contains(role))
+            .and_then(|ear| Some((ear, ear.gather?)))
+        else {
+            return Ok(None);
+        };
+        let gathering = gather(following.len() / (PREFIX + frame.len()) + 1);
+        let (name, version) = (ear.name, ear.version);
+        Ok(Some(Alike {
+            header: &frame[..frame.len() - letter.body.len()],
+            sender: self.inbox.sender(letter.from)?,
+            entry,
+            name,
+            version,
+            gathering,
+        }))
+    }
+
     #[inline]
     fn frame(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
         match Frame::read(bytes)? {
@@ -357,147 +467,6 @@ impl Delivery<'_> {
         tracing::debug!(peer = %self.connection.peer.node, to = ?letter.to, %error, "message not taken");
         if let Some(correlation) = letter.correlation {
             self.connection.fail(correlation, error);
-        }
-        Ok(())
-    }
-
-    fn announced(&mut self, token: u64, length: u64, header: &[u8]) -> Result<(), Garbled> {
-        if length > BODY_MAX as u64 {
-            return Err(Garbled::new(format!(
-                "bulk of {length} bytes, expected at most {BODY_MAX}"
-            )));
-        }
-        if self.inbox.announced.len() >= BULKS_MAX || self.inbox.announced.contains_key(&token) {
-            return Err(Garbled::new(format!(
-                "bulk {token} is announced twice or is one of too many"
-            )));
-        }
-        match Frame::read(header)? {
-            Frame::Letter(letter) => {
-                // A bulk to nobody is read and dropped when it comes, but nothing waits for it.
-                if let Some(entry) = self.find(&letter) {
-                    let incarnation = entry.pid.incarnation();
-                    self.inbox.hold(incarnation, Held::Awaited(token))?;
-                }
-            }
-            Frame::Reply { outcome: Ok(_), .. } => {}
-            other => return Err(Garbled::new(format!("bulk announced for {other:?}"))),
-        }
-        self.inbox.grow(header.len())?;
-        self.inbox
-            .announced
-            .insert(token, (header.to_vec(), length));
-        match self.inbox.early.remove(&token) {
-            Some(body) => {
-                self.inbox.held_bytes -= body.len();
-                self.bulk(token, body)
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn bulk(&mut self, token: u64, body: Bytes) -> Result<(), Garbled> {
-        let Some((header, length)) = self.inbox.announced.remove(&token) else {
-            if self.inbox.early.len() >= BULKS_MAX || self.inbox.early.contains_key(&token) {
-                return Err(Garbled::new(format!(
-                    "bulk {token} came twice or is one of too many"
-                )));
-            }
-            self.inbox.grow(body.len())?;
-            self.inbox.early.insert(token, body);
-            return Ok(());
-        };
-        self.inbox.held_bytes -= header.len();
-        if body.len() as u64 != length {
-            let reason = format!(
-                "bulk {token} has {} bytes, announced were {length}",
-                body.len()
-            );
-            return Err(Garbled { reason });
-        }
-        match Frame::read(&header)? {
-            Frame::Reply { correlation, .. } => self.connection.replied(correlation, Ok(&body)),
-            Frame::Letter(letter) => match self.place_of(token) {
-                Some((incarnation, place)) => {
-                    self.inbox.grow(header.len() + body.len())?;
-                    if let Some(queue) = self.inbox.held.get_mut(&incarnation) {
-                        queue[place] = Held::Arrived {
-                            header: header.clone(),
-                            body,
-                        };
-                    }
-                    self.release(incarnation)?;
-                }
-                None => self.open(&Letter {
-                    body: &body,
-                    ..letter
-                })?,
-            },
-            _ => {}
-        }
-        self.release_exits()
-    }
-
-    /// Where in which queue the bulk's place is.
-    fn place_of(&self, token: u64) -> Option<(u64, usize)> {
-        self.inbox.held.iter().find_map(|(incarnation, queue)| {
-            let place = queue
-                .iter()
-                .position(|held| matches!(held, Held::Awaited(other) if *other == token));
-            place.map(|place| (*incarnation, place))
-        })
-    }
-
-    /// Opens what waited for this actor, up to the next bulk that has not arrived.
-    fn release(&mut self, incarnation: u64) -> Result<(), Garbled> {
-        loop {
-            let Some(queue) = self.inbox.held.get_mut(&incarnation) else {
-                return Ok(());
-            };
-            let held = match queue.pop_front() {
-                Some(Held::Awaited(token)) => {
-                    queue.push_front(Held::Awaited(token));
-                    return Ok(());
-                }
-                Some(held) => held,
-                None => {
-                    self.inbox.held.remove(&incarnation);
-                    return Ok(());
-                }
-            };
-            self.inbox.held_bytes -= held.size();
-            let (header, body) = match &held {
-                Held::Arrived { header, body } => (&header[..], Some(&body[..])),
-                Held::Frame(frame) => (&frame[..], None),
-                Held::Awaited(_) => continue,
-            };
-            if let Frame::Letter(letter) = Frame::read(header)? {
-                let body = body.unwrap_or(letter.body);
-                self.open(&Letter { body, ..letter })?;
-            }
-        }
-    }
-
-    /// Tells the exits before which no bulk is missing any more.
-    fn release_exits(&mut self) -> Result<(), Garbled> {
-        while let Some((newest, _)) = self.inbox.exits.front() {
-            let missing = self
-                .inbox
-                .announced
-                .keys()
-                .next()
-                .is_some_and(|oldest| oldest <= newest);
-            if missing {
-                return Ok(());
-            }
-            let Some((_, bytes)) = self.inbox.exits.pop_front() else {
-                return Ok(());
-            };
-            self.inbox.held_bytes -= bytes.len();
-            if let Frame::Exited { of, reason } = Frame::read(&bytes)? {
-                let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
-                self.node.ended_elsewhere(&pid, &reason);
-            }
         }
         Ok(())
     }

@@ -66,6 +66,7 @@ mod placement;
 mod process;
 mod registry;
 pub mod rehearsal;
+mod run;
 mod supervise;
 #[cfg(test)]
 mod tests;

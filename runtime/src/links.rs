@@ -41,9 +41,10 @@ impl Node {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
             return entry.ears.tell(&*entry.body, message);
         }
-        self.connection(to.node())
-            .ok_or(TellError::Gone)?
-            .tell(to, &message)
+        // Written under the lock, which spares every tell the counting of one more reference.
+        let links = read(&self.0.links);
+        let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
+        connection.tell(to, &message)
     }
 
     /// Asks whoever has this pid, here or elsewhere. The question is sent now; dropping the returned

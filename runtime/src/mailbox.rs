@@ -4,7 +4,7 @@
 //! sends. Tells and asks are enqueued the same way, so they keep their order. An ask whose asker has gone
 //! is handled all the same. The meter remembers counts only, never messages.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,6 +17,7 @@ use futures_util::task::AtomicWaker;
 use crate::context::Context;
 use crate::link::Sender;
 use crate::lock;
+use crate::run::{Run, Unfinished};
 
 /// No more messages are taken; those in the queue are still handled.
 const DRAINING: u64 = 1 << 63;
@@ -86,6 +87,17 @@ impl Meter {
         Err(self.give_back(before))
     }
 
+    /// Takes this many places, or none.
+    pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
+        let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
+        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
+        if depth < self.bound && count <= self.bound - depth {
+            return Ok(());
+        }
+        self.sent.0.fetch_sub(count - 1, Ordering::AcqRel);
+        Err(self.give_back(before))
+    }
+
     #[cold]
     fn give_back(&self, before: u64) -> Unwanted {
         self.sent.0.fetch_sub(1, Ordering::AcqRel);
@@ -101,9 +113,9 @@ impl Meter {
         self.sent.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Gives back a place for which no message came, because the queue was closed.
-    pub(crate) fn unreserve(&self) {
-        self.sent.0.fetch_sub(1, Ordering::AcqRel);
+    /// Gives back places for which no message came, because the queue was closed.
+    pub(crate) fn unreserve(&self, count: u64) {
+        self.sent.0.fetch_sub(count, Ordering::AcqRel);
     }
 
     /// Messages waiting now.
@@ -114,7 +126,7 @@ impl Meter {
 
     /// A message left the queue. Only the actor's own thread calls this.
     #[inline]
-    fn taken(&self) {
+    pub(crate) fn taken(&self) {
         self.handled.0.store(
             self.handled.0.load(Ordering::Relaxed) + 1,
             Ordering::Relaxed,
@@ -240,12 +252,16 @@ enum Postmark {
     Counted,
     /// Took a place and came from a link.
     FromLink,
+    /// Took as many places as there are messages in the run that it is the first of.
+    Run,
 }
 
 thread_local! {
     // actix gives `pack` nothing but the message, so the handle leaves these here just before.
     static POSTMARK: Cell<Postmark> = const { Cell::new(Postmark::None) };
     static ORIGIN: RefCell<Option<Arc<Sender>>> = const { RefCell::new(None) };
+    /// The messages of a run after its first.
+    static REST: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
 /// Runs `send`, whose message will carry that it took a place, and where it came from.
@@ -264,10 +280,23 @@ pub(crate) fn postmarked<T, E>(
     send().inspect_err(|_| wipe()) // The queue was closed and nothing was packed.
 }
 
+/// Runs `send` for the first message of a run, which will carry the others.
+pub(crate) fn postmarked_run<M: 'static, T, E>(
+    origin: Arc<Sender>,
+    rest: std::vec::IntoIter<M>,
+    send: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    ORIGIN.set(Some(origin));
+    REST.set(Some(Box::new(rest)));
+    POSTMARK.set(Postmark::Run);
+    send().inspect_err(|_| wipe()) // The queue was closed and nothing was packed.
+}
+
 #[cold]
 fn wipe() {
     POSTMARK.set(Postmark::None);
     ORIGIN.set(None);
+    REST.set(None);
 }
 
 /// The message of a letter, and whether it took a place.
@@ -300,6 +329,15 @@ where
         let content = match POSTMARK.replace(Postmark::None) {
             Postmark::Counted => Content::Counted(message),
             Postmark::None => Content::Uncounted(message),
+            Postmark::Run => {
+                let rest = REST.take().and_then(|rest| rest.downcast().ok());
+                let run = Run::new(
+                    message,
+                    rest.map_or_else(Default::default, |rest| *rest),
+                    ORIGIN.take(),
+                );
+                return Envelope::with_proxy(Box::new(run));
+            }
             Postmark::FromLink => {
                 let letter = Letter {
                     content: Content::Counted(message),
@@ -315,14 +353,33 @@ where
     }
 }
 
-impl<A, M> EnvelopeProxy<A> for Letter<M>
-where
+/// Lets the actor handle one message, counted and now and then timed.
+#[inline]
+pub(crate) fn handle_one<A, M>(
+    message: M,
+    asker: Option<OneshotSender<M::Result>>,
+    actor: &mut A,
+    ctx: &mut Context<A>,
+) where
     A: Actor<Context = Context<A>> + Handler<M>,
     M: Message + Send + 'static,
-    M::Result: Send,
 {
+    ctx.spend();
+    let timed = ctx.counts.count::<M>(&ctx.meter);
+    let start = timed.then(|| ctx.clock().now());
+    actor.handle(message, ctx).handle(ctx, asker);
+    if let Some(start) = start {
+        ctx.meter.record(ctx.clock().now() - start);
+    }
+}
+
+impl<M: Message> Letter<M> {
     #[inline]
-    fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
+    fn open<A>(&mut self, actor: &mut A, ctx: &mut Context<A>)
+    where
+        A: Actor<Context = Context<A>> + Handler<M>,
+        M: Send + 'static,
+    {
         let message = match std::mem::replace(&mut self.content, Content::Taken) {
             Content::Counted(message) => {
                 ctx.meter.taken();
@@ -331,13 +388,42 @@ where
             Content::Uncounted(message) => message,
             Content::Taken => return,
         };
-        ctx.spend();
-        let timed = ctx.counts.count::<M>(&ctx.meter);
-        let start = timed.then(|| ctx.clock().now());
-        actor.handle(message, ctx).handle(ctx, self.asker.take());
-        if let Some(start) = start {
-            ctx.meter.record(ctx.clock().now() - start);
+        handle_one(message, self.asker.take(), actor, ctx);
+    }
+
+    fn take(&mut self) -> Self {
+        Self {
+            content: std::mem::replace(&mut self.content, Content::Taken),
+            asker: self.asker.take(),
         }
+    }
+}
+
+impl<M: Message> Parcel<M> {
+    #[inline]
+    fn open<A>(&mut self, actor: &mut A, ctx: &mut Context<A>)
+    where
+        A: Actor<Context = Context<A>> + Handler<M>,
+        M: Send + 'static,
+    {
+        ctx.sender = self.origin.take();
+        self.letter.open(actor, ctx);
+        ctx.sender = None;
+    }
+}
+
+impl<A, M> EnvelopeProxy<A> for Letter<M>
+where
+    A: Actor<Context = Context<A>> + Handler<M>,
+    M: Message + Send + 'static,
+    M::Result: Send,
+{
+    #[inline]
+    fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
+        if ctx.has_unfinished() {
+            return ctx.handle_after_unfinished(actor, Box::new(self.take()));
+        }
+        self.open(actor, ctx);
     }
 }
 
@@ -348,9 +434,36 @@ where
     M::Result: Send,
 {
     fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
-        ctx.sender = self.origin.take();
-        self.letter.handle(actor, ctx);
-        ctx.sender = None;
+        if ctx.has_unfinished() {
+            let parcel = Parcel {
+                letter: self.letter.take(),
+                origin: self.origin.take(),
+            };
+            return ctx.handle_after_unfinished(actor, Box::new(parcel));
+        }
+        self.open(actor, ctx);
+    }
+}
+
+impl<A, M> Unfinished<A> for Letter<M>
+where
+    A: Actor<Context = Context<A>> + Handler<M>,
+    M: Message + Send + 'static,
+{
+    fn go_on(&mut self, actor: &mut A, ctx: &mut Context<A>) -> bool {
+        self.open(actor, ctx);
+        true
+    }
+}
+
+impl<A, M> Unfinished<A> for Parcel<M>
+where
+    A: Actor<Context = Context<A>> + Handler<M>,
+    M: Message + Send + 'static,
+{
+    fn go_on(&mut self, actor: &mut A, ctx: &mut Context<A>) -> bool {
+        self.open(actor, ctx);
+        true
     }
 }
 

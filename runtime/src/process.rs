@@ -19,6 +19,7 @@ use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
 use crate::link::{Answer, Sender};
 use crate::message::Remote;
+use crate::run::{self, Gather};
 
 /// An actor that the runtime can run.
 ///
@@ -69,6 +70,7 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
+            gather: Some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
                 tell: tell_inside::<A, M>,
                 ask: ask_inside::<A, M>,
@@ -99,6 +101,7 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            gather: None,
             door: Box::new(()),
         };
         self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
@@ -129,6 +132,8 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
+    /// Tells that come together travel together, unless they must be turned into another shape first.
+    pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
     door: Box<dyn Any + Send + Sync>,
 }
@@ -199,7 +204,7 @@ impl Ear {
     }
 }
 
-fn incarnation<A: Process>(to: &AnyIncarnation) -> Result<&Incarnation<A>, TellError> {
+pub(crate) fn incarnation<A: Process>(to: &AnyIncarnation) -> Result<&Incarnation<A>, TellError> {
     to.downcast_ref().ok_or(TellError::Gone)
 }
 

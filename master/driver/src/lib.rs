@@ -1,1 +1,151 @@
 //! What a framework links: an actor that finds the master, receives offers and launches tasks.
+//!
+//! A framework writes a [`Scheduler`], which is called back, and says what it wants done with [`Verbs`] inside a callback or a
+//! [`DriverRef`] outside. The driver does the rest:
+//!
+//! - it tries its masters in turn, with jittered back-off up to 15 s, and subscribes again, under the same framework id, whenever the
+//!   master is lost;
+//! - it hands each status update over once and acknowledges it, again if the first acknowledgement was lost;
+//! - it asks how its tasks are after each new subscription and every 15 minutes, so that a launch or a kill lost on the way comes out
+//!   (W17); an answer that brings no news stays with the driver;
+//! - tasks launched while there is no master come back as lost, with reason `MASTER_DISCONNECTED`.
+//!
+//! # A framework that runs one command
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use protocol::{CommandInfo, FrameworkInfo, Offer, TaskId, TaskInfo, TaskStatus};
+//! use resources::Resources;
+//! use runtime::Role;
+//! use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
+//!
+//! struct Once { launched: bool }
+//!
+//! impl Scheduler for Once {
+//!     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+//!         let needed: Resources = "cpus:0.1;mem:32".parse().unwrap();
+//!         for offer in offers {
+//!             // The part of the offer that serves the need, with the role it is allocated to and its reservations.
+//!             let Some(resources) = offer.resources.find(&needed).filter(|_| !self.launched) else {
+//!                 driver.decline(vec![offer.id], Default::default());
+//!                 continue;
+//!             };
+//!             self.launched = true;
+//!             let task = TaskInfo {
+//!                 name: "greeting".to_owned(),
+//!                 task_id: TaskId::new("greeting").unwrap(),
+//!                 agent_id: offer.agent_id.clone(),
+//!                 resources,
+//!                 command: Some(CommandInfo::shell("echo hello")),
+//!                 executor: None,
+//!                 data: Vec::new(),
+//!                 kill_policy: None,
+//!                 labels: Default::default(),
+//!             };
+//!             driver.launch(vec![offer.id], vec![task]);
+//!         }
+//!     }
+//!
+//!     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+//!         println!("{} is {}", status.task_id, status.state);
+//!         if status.state.is_terminal() {
+//!             driver.tear_down();
+//!         }
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! // `meros certs` has made this identity; `meros local` leaves one in its work directory.
+//! let identity = transport::Identity::load(Path::new("certs"), Role::Framework)?;
+//! let driver = SchedulerDriver::new(["127.0.0.1:5050"], FrameworkInfo::new("nobody", "once"))
+//!     .connect(&identity, Once { launched: false })?;
+//! println!("the driver ended: {:?}", driver.ended().await);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `tests/examples/framework.rs` is the same at full length. Where the order of calls matters: callbacks come one at a time, and the
+//! verbs of one callback reach the master before those of the next.
+
+mod connect;
+mod driver;
+mod ledger;
+mod policy;
+mod scheduler;
+mod verbs;
+
+use std::collections::BTreeSet;
+
+use protocol::FrameworkInfo;
+use runtime::{Node, SpawnError};
+
+pub use connect::ConnectError;
+pub use ledger::{RECONCILE_EVERY, RECONCILE_RETRY};
+pub use policy::{BACKOFF_FIRST, BACKOFF_MAX, UPDATES_REMEMBERED};
+pub use scheduler::Scheduler;
+pub use verbs::{DriverRef, Ended, Verb, Verbs};
+
+/// Who acknowledges status updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// The driver, when [`Scheduler::status`] has returned.
+    #[default]
+    Implicit,
+    /// The scheduler, with the verb `acknowledge`, for example once it has written the status down. Until then the task's later
+    /// updates wait at the agent.
+    Explicit,
+}
+
+/// A driver that has not been started: which framework it speaks for, and which masters it tries.
+pub struct SchedulerDriver {
+    plan: driver::Plan,
+}
+
+impl SchedulerDriver {
+    /// A driver for `framework`, which tries `masters` (`host:port` each) in this order, again and again.
+    ///
+    /// With an id in `framework` it takes over from that framework's earlier scheduler.
+    pub fn new(
+        masters: impl IntoIterator<Item = impl Into<String>>,
+        framework: FrameworkInfo,
+    ) -> Self {
+        let masters = masters.into_iter().map(Into::into).collect();
+        let (suppressed, acknowledgement) = (BTreeSet::new(), Acknowledgement::default());
+        Self {
+            plan: driver::Plan {
+                masters,
+                framework,
+                suppressed,
+                acknowledgement,
+            },
+        }
+    }
+
+    /// Says who acknowledges status updates; the driver by default.
+    pub fn acknowledgement(mut self, acknowledgement: Acknowledgement) -> Self {
+        self.plan.acknowledgement = acknowledgement;
+        self
+    }
+
+    /// Subscribes without wanting offers for these roles until they are revived.
+    pub fn suppressed(mut self, roles: BTreeSet<String>) -> Self {
+        self.plan.suppressed = roles;
+        self
+    }
+
+    /// Starts on a node that is on the network already, as its actor `scheduler`. The node must have role framework and accept masters.
+    pub fn start(self, node: &Node, scheduler: impl Scheduler) -> Result<DriverRef, SpawnError> {
+        driver::start(node, self.plan, scheduler)
+    }
+
+    /// Starts on a node and a socket of its own, shown to others with `identity`; both are closed when the driver ends.
+    ///
+    /// To be called in an actix system or a `LocalSet`: the driver and its connection live on the calling thread.
+    pub fn connect(
+        self,
+        identity: &transport::Identity,
+        scheduler: impl Scheduler,
+    ) -> Result<DriverRef, ConnectError> {
+        connect::connect(self, identity, scheduler)
+    }
+}

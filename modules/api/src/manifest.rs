@@ -204,7 +204,11 @@ impl Manifest {
         for (name, entry) in &self.modules {
             let library = entry.library.to_string();
             if registry.knows(name) {
-                tracing::info!(module = name, library, "linked in, so its library is not opened");
+                tracing::info!(
+                    module = name,
+                    library,
+                    "linked in, so its library is not opened"
+                );
                 continue;
             }
             let name = name.clone();
@@ -404,21 +408,33 @@ mod tests {
     fn a_linked_in_name_wins_and_any_other_must_be_had_from_somewhere() {
         assert_eq!(Manifest::parse(FIXED).unwrap().check(&registry()), Ok(()));
         let error = Manifest::parse(LOAD).unwrap().check(&registry());
-        assert!(matches!(error, Err(ManifestError::NoModule { .. })), "{error:?}");
+        assert!(
+            matches!(error, Err(ManifestError::NoModule { .. })),
+            "{error:?}"
+        );
         let here = format!(
             r#"{{"libraries":{{"file":"{}","modules":{{"name":"mine"}}}}}}"#,
             env!("CARGO_MANIFEST_DIR")
         );
         let error = Manifest::parse(&here).unwrap().check(&registry());
-        assert!(matches!(error, Err(ManifestError::Foreign { .. })), "{error:?}");
+        assert!(
+            matches!(error, Err(ManifestError::Foreign { .. })),
+            "{error:?}"
+        );
     }
 
     #[test]
     fn what_is_wrong_is_named_by_its_path() {
         for (text, expected) in [
-            ("", "--modules is not JSON: EOF while parsing a value at line 1 column 0"),
+            (
+                "",
+                "--modules is not JSON: EOF while parsing a value at line 1 column 0",
+            ),
             ("[]", "--modules: the top is `[]`: expected an object"),
-            (r#"{"libs":{}}"#, "--modules: libs is given: expected no such field"),
+            (
+                r#"{"libs":{}}"#,
+                "--modules: libs is given: expected no such field",
+            ),
             (
                 r#"{"libraries":7}"#,
                 "--modules: libraries is `7`: expected an object or a list of objects",
@@ -439,6 +455,11 @@ mod tests {
             assert_eq!(Manifest::parse(text).unwrap_err().to_string(), expected);
         }
         let error = Manifest::parse("file:///nowhere/at/all.json").unwrap_err();
-        assert!(error.to_string().starts_with("--modules names /nowhere/at/all.json"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("--modules names /nowhere/at/all.json"),
+            "{error}"
+        );
     }
 }

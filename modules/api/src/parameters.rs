@@ -77,9 +77,7 @@ impl Parameters {
         match self.iter().find(|(key, _)| !known.contains(key)) {
             None => Ok(()),
             Some((key, _)) if known.is_empty() => Err(self.bad(key, "given", "no parameters")),
-            Some((key, _)) => {
-                Err(self.bad(key, "given", &format!("only {}", known.join(" or "))))
-            }
+            Some((key, _)) => Err(self.bad(key, "given", &format!("only {}", known.join(" or ")))),
         }
     }
 

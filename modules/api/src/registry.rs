@@ -45,7 +45,10 @@ impl<R> Shelf<R> {
     }
 
     fn make(&self, node: &Node, name: &str, given: &Parameters) -> Result<R, ModuleError> {
-        let factory = self.names.get(name).and_then(|first| self.factories.get(first));
+        let factory = self
+            .names
+            .get(name)
+            .and_then(|first| self.factories.get(first));
         match factory {
             Some(factory) => factory(node, given),
             None => Err(ModuleError::Unknown {
@@ -104,7 +107,10 @@ impl Registry {
     pub fn add_allocator(
         &mut self,
         names: &[&str],
-        factory: impl Fn(&Node, &Parameters) -> Result<AllocatorRef, ModuleError> + Send + Sync + 'static,
+        factory: impl Fn(&Node, &Parameters) -> Result<AllocatorRef, ModuleError>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.allocators.put(names, Arc::new(factory));
     }

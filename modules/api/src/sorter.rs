@@ -270,7 +270,11 @@ mod tests {
             ("cpus:0.009;mem:31", false),
             ("disk:100", false),
         ] {
-            assert_eq!(is_allocatable(&quantities(portion), &sets), expected, "{portion}");
+            assert_eq!(
+                is_allocatable(&quantities(portion), &sets),
+                expected,
+                "{portion}"
+            );
         }
         assert!(is_allocatable(&quantities("disk:1"), &[]));
         assert!(!is_allocatable(&Quantities::new(), &[]));

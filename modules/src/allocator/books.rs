@@ -11,6 +11,7 @@ mod run;
 pub use run::{Asked, Booked, Refusal};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
@@ -21,6 +22,7 @@ use protocol::{AgentId, Capability, FrameworkId};
 use resources::{Quantities, Resources, Role};
 use runtime::Instant;
 
+use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
@@ -34,19 +36,52 @@ pub struct Side {
     pub held: Resources,
     /// What is neither; computed when it is first needed.
     available: Option<Resources>,
+    /// Whether more is held than there is, so that what is freed is not simply available again.
+    over: bool,
 }
 
 impl Side {
-    /// What may be granted.
-    pub fn available(&mut self) -> &Resources {
-        let (total, held) = (&self.total, &self.held);
-        self.available.get_or_insert_with(|| total.saturating_sub(held))
+    fn of(total: Resources) -> Self {
+        Self {
+            total,
+            ..Self::default()
+        }
     }
 
-    /// What is granted is no longer available. It must have been.
-    pub fn grant(&mut self, granted: &Resources, rest: Resources) {
+    /// What may be granted.
+    pub fn available(&mut self) -> &Resources {
+        let (total, held, over) = (&self.total, &self.held, &mut self.over);
+        self.available.get_or_insert_with(|| {
+            *over = !total.contains(held);
+            total.saturating_sub(held)
+        })
+    }
+
+    /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
+    fn grant(&mut self, granted: &Resources, rest: Resources) {
         self.held += granted;
         self.available = Some(rest);
+    }
+
+    /// This is held, whether or not it was available.
+    fn hold(&mut self, held: &Resources) {
+        self.held += held;
+        self.available = None;
+    }
+
+    /// This is held no more. It must have been.
+    fn free(&mut self, freed: &Resources) {
+        self.held.subtract_what_is_there(freed);
+        match &mut self.available {
+            Some(available) if !self.over => *available += freed,
+            _ => self.available = None,
+        }
+    }
+
+    /// There is this much now.
+    fn set_total(&mut self, total: Resources) {
+        self.total = total;
+        self.available = None;
     }
 }
 
@@ -64,9 +99,11 @@ pub struct Agent {
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
     /// Who holds what here, by pool.
-    pub holders: BTreeMap<Client, [Resources; 2]>,
+    pub holders: ByClient<[Resources; 2]>,
     /// Who refused what here.
-    pub filters: BTreeMap<Client, Filters>,
+    pub filters: ByClient<Filters>,
+    /// What was refused here last: who refuses the same shares it.
+    refused: Option<Arc<Resources>>,
     mark: Mark,
 }
 
@@ -148,7 +185,11 @@ impl Books {
                 Ok(role) if weight.is_finite() && *weight > 0.0 => {
                     self.weights.insert(role, *weight);
                 }
-                Ok(_) => tracing::warn!(role = text, weight, "a weight must be above zero: it counts as 1"),
+                Ok(_) => tracing::warn!(
+                    role = text,
+                    weight,
+                    "a weight must be above zero: it counts as 1"
+                ),
                 Err(error) => tracing::warn!(%error, "a weight for no role is passed over"),
             }
         }
@@ -168,10 +209,6 @@ impl Books {
             u32::try_from(self.agents.len() - 1).unwrap_or(u32::MAX)
         });
         self.serials += 1;
-        let side = |total: Resources| Side {
-            total: total.unallocate(),
-            ..Side::default()
-        };
         let regular = info.resources.non_revocable();
         let gpus = !regular.gpus().is_zero();
         self.agents[slot as usize] = Some(Agent {
@@ -179,9 +216,13 @@ impl Books {
             serial: self.serials,
             active: true,
             gpus,
-            sides: [side(regular), side(oversubscribed.revocable())],
-            holders: BTreeMap::new(),
-            filters: BTreeMap::new(),
+            sides: [
+                Side::of(regular.unallocate()),
+                Side::of(oversubscribed.revocable().unallocate()),
+            ],
+            holders: ByClient::default(),
+            filters: ByClient::default(),
+            refused: None,
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);
@@ -219,7 +260,8 @@ impl Books {
         }
         for (client, held) in agent.holders {
             for pool in Pool::ALL {
-                self.clients.free(pool, client, &held[index(pool)].quantities());
+                self.clients
+                    .free(pool, client, &held[index(pool)].quantities());
             }
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
@@ -245,8 +287,7 @@ impl Books {
         self.count_totals(slot, false);
         let agent = self.agents[slot as usize].as_mut()?;
         let side = &mut agent.sides[index(Pool::Revocable)];
-        side.total = lent.total.revocable().unallocate();
-        side.available = None;
+        side.set_total(lent.total.revocable().unallocate());
         let resources = side.held.saturating_sub(&side.total);
         self.count_totals(slot, true);
         self.mark(slot, Mark::Run);
@@ -280,7 +321,14 @@ impl Books {
         }
         // Refused for no time at all: if that began a run, who refuses everything at once would be asked without end.
         let refused_for_no_time = refuse.is_some_and(|refuse| refuse.is_zero());
-        self.mark(slot, if refused_for_no_time { Mark::Batch } else { Mark::Run });
+        self.mark(
+            slot,
+            if refused_for_no_time {
+                Mark::Batch
+            } else {
+                Mark::Run
+            },
+        );
     }
 
     /// What a grant gave is taken back, as if it had never been.
@@ -298,17 +346,14 @@ impl Books {
             return;
         };
         let parts = [held.non_revocable(), held.revocable()];
-        if !agent.holders.contains_key(&client) {
-            if let Some(member) = self.clients.get_mut(client) {
-                member.places += 1;
-            }
+        let (holding, first) = agent.holders.admit(client, Default::default);
+        if first && let Some(member) = self.clients.get_mut(client) {
+            member.places += 1;
         }
-        let holding = agent.holders.entry(client).or_default();
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
             let side = &mut agent.sides[index(pool)];
             holding[index(pool)] += &part;
-            side.held += &part;
-            side.available = None;
+            side.hold(&part);
             self.clients.hold(pool, client, &part.quantities());
         }
     }
@@ -318,7 +363,7 @@ impl Books {
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
-        let Some(holding) = agent.holders.get_mut(&client) else {
+        let Some(holding) = agent.holders.get_mut(client) else {
             return;
         };
         for pool in Pool::ALL {
@@ -337,13 +382,11 @@ impl Books {
                     before.saturating_sub(held)
                 }
             };
-            let side = &mut agent.sides[index(pool)];
-            side.held.subtract_what_is_there(&part);
-            side.available = None;
+            agent.sides[index(pool)].free(&part);
             self.clients.free(pool, client, &part.quantities());
         }
         if holding.iter().all(Resources::is_empty) {
-            agent.holders.remove(&client);
+            agent.holders.remove(client);
             if let Some(member) = self.clients.get_mut(client) {
                 member.places = member.places.saturating_sub(1);
             }
@@ -353,11 +396,16 @@ impl Books {
     /// The parts of what a framework holds, each with its role and without it: by their allocation, or else by the framework's only role.
     fn by_role(&self, framework: &FrameworkId, resources: &Resources) -> Vec<(Role, Resources)> {
         let mut parts: BTreeMap<Role, Resources> = BTreeMap::new();
-        let first = resources.iter().next().and_then(|resource| resource.allocation_role());
-        if let Some(role) = first {
-            if resources.iter().all(|resource| resource.allocation_role() == Some(role)) {
-                return vec![(role.clone(), resources.unallocate())];
-            }
+        let first = resources
+            .iter()
+            .next()
+            .and_then(|resource| resource.allocation_role());
+        if let Some(role) = first
+            && resources
+                .iter()
+                .all(|resource| resource.allocation_role() == Some(role))
+        {
+            return vec![(role.clone(), resources.unallocate())];
         }
         for resource in resources {
             let role = match resource.allocation_role() {
@@ -366,12 +414,17 @@ impl Books {
             };
             *parts.entry(role).or_default() += resource.clone();
         }
-        parts.into_iter().map(|(role, part)| (role, part.unallocate())).collect()
+        parts
+            .into_iter()
+            .map(|(role, part)| (role, part.unallocate()))
+            .collect()
     }
 
     fn only_role(&self, framework: &FrameworkId) -> Role {
         let first = self.clients.of(framework).first().copied();
-        first.and_then(|client| self.clients.get(client)).map_or(Role::STAR, |member| member.role.clone())
+        first
+            .and_then(|client| self.clients.get(client))
+            .map_or(Role::STAR, |member| member.role.clone())
     }
 
     fn count_totals(&mut self, slot: u32, add: bool) {

@@ -24,12 +24,25 @@ pub struct Member {
     active: [bool; 2],
     /// What it holds, offered or launched, by pool.
     held: [Quantities; 2],
+    /// What its framework understands beyond plain resources.
+    pub takes: Takes,
     /// On how many agents it holds anything.
     pub places: usize,
     /// The agents on which it has filters.
     pub filtered: BTreeSet<u32>,
     told: Option<Told>,
     dirty: bool,
+}
+
+/// What a framework can make use of (SPEC 4.5, `capable` and `strip`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Agents with graphics processors.
+    pub gpus: bool,
+    /// Shared volumes.
+    pub shared: bool,
+    /// Refined reservations.
+    pub refined: bool,
 }
 
 /// What the sorter believes of a client.
@@ -95,7 +108,9 @@ impl Clients {
 
     /// All clients with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Client, &Member)> {
-        (0..).zip(&self.members).filter_map(|(client, member)| Some((client, member.as_ref()?)))
+        (0..)
+            .zip(&self.members)
+            .filter_map(|(client, member)| Some((client, member.as_ref()?)))
     }
 
     /// How many take part in this pool.
@@ -119,6 +134,7 @@ impl Clients {
             suppressed: false,
             active: [false; 2],
             held: Default::default(),
+            takes: Takes::default(),
             places: 0,
             filtered: BTreeSet::new(),
             told: None,
@@ -216,10 +232,10 @@ impl Clients {
     }
 
     fn touch(&mut self, client: Client) {
-        if let Some(Some(member)) = self.members.get_mut(client as usize) {
-            if !std::mem::replace(&mut member.dirty, true) {
-                self.dirty.push(client);
-            }
+        if let Some(Some(member)) = self.members.get_mut(client as usize)
+            && !std::mem::replace(&mut member.dirty, true)
+        {
+            self.dirty.push(client);
         }
     }
 }
@@ -294,7 +310,11 @@ mod tests {
         let mut clients = Clients::default();
         let client = clients.admit(&framework("f"), &Role::STAR);
         clients.set_active(client, [true, false]);
-        assert_eq!(told(&mut clients).len(), 2, "joined, and active in one pool");
+        assert_eq!(
+            told(&mut clients).len(),
+            2,
+            "joined, and active in one pool"
+        );
         clients.presume(pool, client, &cpus(4));
         clients.hold(pool, client, &cpus(4));
         assert_eq!(told(&mut clients), [], "its advice was followed");

@@ -3,6 +3,8 @@
 //! Pure. Remembers one short list for each client that refused something there. A filter hides an offer that is contained in what was
 //! refused, so a bigger offer passes. Never reads a clock: who asks says what time it is.
 
+use std::sync::Arc;
+
 use resources::Resources;
 use runtime::Instant;
 use smallvec::SmallVec;
@@ -13,7 +15,8 @@ const FILTERS_MAX: usize = 32;
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
-    refused: Resources,
+    /// Shared by all who refused the same, so that one look tells for all of them.
+    refused: Arc<Resources>,
     until: Instant,
 }
 
@@ -23,25 +26,30 @@ pub struct Filters(SmallVec<[Filter; 1]>);
 
 impl Filters {
     /// Hides what is contained in `refused` until then. A filter that hides no more and no longer than another is not kept.
-    pub fn add(&mut self, refused: Resources, until: Instant) {
+    pub fn add(&mut self, refused: Arc<Resources>, until: Instant) {
         let covered = |by: &Filter| by.until >= until && by.refused.contains(&refused);
         if self.0.iter().any(covered) {
             return;
         }
-        self.0.retain(|old| old.until > until || !refused.contains(&old.refused));
+        self.0
+            .retain(|old| old.until > until || !refused.contains(&old.refused));
         self.0.push(Filter { refused, until });
         if self.0.len() > FILTERS_MAX {
-            let first = self.0.iter().enumerate().min_by_key(|(_, filter)| filter.until);
+            let first = self
+                .0
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, filter)| filter.until);
             if let Some((first, _)) = first {
                 self.0.remove(first);
             }
         }
     }
 
-    /// Whether this offer is hidden now.
-    pub fn hide(&self, offered: &Resources, now: Instant) -> bool {
-        let hides = |filter: &Filter| filter.until > now && filter.refused.contains(offered);
-        self.0.iter().any(hides)
+    /// Whether an offer is hidden now; `covers` says whether it is contained in what was refused.
+    pub fn hide(&self, now: Instant, mut covers: impl FnMut(&Arc<Resources>) -> bool) -> bool {
+        let mut hides = |filter: &Filter| filter.until > now && covers(&filter.refused);
+        self.0.iter().any(&mut hides)
     }
 
     /// Lets go of what has ended; true if anything had.
@@ -71,6 +79,10 @@ mod tests {
         Resources::parse(text).unwrap()
     }
 
+    fn refused(text: &str) -> Arc<Resources> {
+        Arc::new(resources(text))
+    }
+
     fn at(seconds: u64) -> Instant {
         Instant::default() + Duration::from_secs(seconds)
     }
@@ -79,7 +91,7 @@ mod tests {
     #[test]
     fn a_filter_hides_what_was_refused_or_less_until_its_end_and_never_more() {
         let mut filters = Filters::default();
-        filters.add(resources("cpus:2;mem:100"), at(5));
+        filters.add(refused("cpus:2;mem:100"), at(5));
         for (offered, now, hidden) in [
             ("cpus:2;mem:100", 0, true),
             ("cpus:1", 4, true),
@@ -87,18 +99,23 @@ mod tests {
             ("cpus:1;ports:[1-2]", 0, false),
             ("cpus:1", 5, false),
         ] {
-            assert_eq!(filters.hide(&resources(offered), at(now)), hidden, "{offered} at {now}");
+            let offered_there = resources(offered);
+            assert_eq!(
+                filters.hide(at(now), |refused| refused.contains(&offered_there)),
+                hidden,
+                "{offered} at {now}"
+            );
         }
     }
 
     #[test]
     fn a_filter_that_another_covers_is_not_kept() {
         let mut filters = Filters::default();
-        filters.add(resources("cpus:1"), at(5));
-        filters.add(resources("cpus:2"), at(9));
-        filters.add(resources("cpus:1"), at(9));
+        filters.add(refused("cpus:1"), at(5));
+        filters.add(refused("cpus:2"), at(9));
+        filters.add(refused("cpus:1"), at(9));
         assert_eq!((filters.0.len(), filters.first_end()), (1, Some(at(9))));
-        filters.add(resources("cpus:1"), at(20));
+        filters.add(refused("cpus:1"), at(20));
         assert_eq!((filters.0.len(), filters.first_end()), (2, Some(at(9))));
         assert!(filters.expire(at(9)) && !filters.expire(at(10)));
         assert_eq!(filters.first_end(), Some(at(20)));
@@ -109,9 +126,9 @@ mod tests {
     fn a_client_that_refuses_ever_more_keeps_a_bounded_list() {
         let mut filters = Filters::default();
         for n in 1..1000 {
-            filters.add(resources(&format!("cpus:{n};mem:{}", 2000 - n)), at(n));
+            filters.add(refused(&format!("cpus:{n};mem:{}", 2000 - n)), at(n));
         }
         assert_eq!(filters.0.len(), FILTERS_MAX);
-        assert!(filters.hide(&resources("cpus:999"), at(0)));
+        assert!(filters.hide(at(0), |refused| refused.contains(&resources("cpus:999"))));
     }
 }

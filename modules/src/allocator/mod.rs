@@ -6,11 +6,14 @@
 //! the books do not have, whatever the sorter says.
 
 mod books;
+mod by_client;
 mod clients;
 mod filter;
 
 pub use books::{Agent, Asked, Booked, Books, Refusal, Side};
+pub use by_client::ByClient;
 pub use clients::{Clients, Member};
+pub use filter::Filters;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -111,7 +114,9 @@ impl Allocator {
         let rest = self.rest_until - ctx.clock().now();
         if rest.is_zero() {
             // After whatever is in the mailbox already, so that it is served together.
-            ctx.then(std::future::ready(()), move |this, (), ctx| begin(this, ctx));
+            ctx.then(std::future::ready(()), move |this, (), ctx| {
+                begin(this, ctx)
+            });
         } else {
             ctx.after(rest, begin);
         }
@@ -156,7 +161,9 @@ impl Allocator {
             if let Some((slate, asked)) = self.books.slate(*pool, slots, barred, now) {
                 let sorter = self.sorter.clone();
                 let advice = async move { sorter.advice(slate).await };
-                ctx.then(advice, move |this, advice, ctx| this.hear(asked, advice, ctx));
+                ctx.then(advice, move |this, advice, ctx| {
+                    this.hear(asked, advice, ctx)
+                });
                 return;
             }
             self.next_stage(ctx);
@@ -233,12 +240,20 @@ impl Allocator {
         if booked.grants.is_empty() {
             return;
         }
-        let grants = booked.grants.iter().map(|(_, grant)| grant.clone()).collect();
-        let told = self.master.as_ref().map(|master| master.tell(Granted { grants }));
+        let grants = booked
+            .grants
+            .iter()
+            .map(|(_, grant)| grant.clone())
+            .collect();
+        let told = self
+            .master
+            .as_ref()
+            .map(|master| master.tell(Granted { grants }));
         if let Some(Err(error)) = told {
             tracing::warn!(%error, "the master cannot be told of grants: they are taken back");
             for (client, grant) in &booked.grants {
-                self.books.take_back(&grant.agent_id, *client, &grant.resources);
+                self.books
+                    .take_back(&grant.agent_id, *client, &grant.resources);
             }
         }
     }

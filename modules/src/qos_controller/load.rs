@@ -23,7 +23,11 @@ impl Load {
     /// Reads the text of `/proc/loadavg`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut averages = text.split_whitespace().map(str::parse::<f64>);
-        let (_one, five, fifteen) = (averages.next()?.ok()?, averages.next()?.ok()?, averages.next()?.ok()?);
+        let (_one, five, fifteen) = (
+            averages.next()?.ok()?,
+            averages.next()?.ok()?,
+            averages.next()?.ok()?,
+        );
         Some(Self { five, fifteen })
     }
 }
@@ -92,7 +96,10 @@ impl QosPolicy for LoadPolicy {
     }
 
     fn corrections(&self, usage: &ResourceUsage) -> Vec<QosCorrection> {
-        let revocable = usage.executors.iter().filter(|executor| executor.is_revocable());
+        let revocable = usage
+            .executors
+            .iter()
+            .filter(|executor| executor.is_revocable());
         let kill = revocable.map(|executor| QosCorrection::Kill {
             framework_id: executor.framework_id.clone(),
             executor_id: executor.executor_id.clone(),
@@ -149,7 +156,9 @@ mod tests {
         assert!(make(none().with(FIVE, "six")).is_err());
         assert!(make(none().with(FIVE, "-1")).is_err());
         assert!(make(none().with(FIVE, "6").with("load_threshold_1min", "9")).is_err());
-        let both = make(none().with(FIVE, "6").with(FIFTEEN, "4")).ok().unwrap();
+        let both = make(none().with(FIVE, "6").with(FIFTEEN, "4"))
+            .ok()
+            .unwrap();
         assert_eq!((both.five, both.fifteen), (Some(6.0), Some(4.0)));
         assert!(make(none().with(FIFTEEN, "4.5")).is_ok());
     }

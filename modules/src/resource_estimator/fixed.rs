@@ -18,7 +18,11 @@ impl Fixed {
     /// Reads the parameter `resources`, which must be there.
     pub fn from_parameters(given: &Parameters) -> Result<Self, ModuleError> {
         given.only(&[KEY])?;
-        given.required(KEY, "resources such as `cpus:14`, unreserved and not empty", Self::parse)
+        given.required(
+            KEY,
+            "resources such as `cpus:14`, unreserved and not empty",
+            Self::parse,
+        )
     }
 
     /// Lends these resources; all of them become revocable. None if the text is no such list.
@@ -51,13 +55,24 @@ mod tests {
         for text in ["", "cpus", "cpus:-1", "cpus(ads):4"] {
             let given = Parameters::none("fixed").with("resources", text);
             let error = Fixed::from_parameters(&given).unwrap_err();
-            assert!(error.to_string().contains("parameter `resources` is `"), "{error}");
+            assert!(
+                error.to_string().contains("parameter `resources` is `"),
+                "{error}"
+            );
         }
         let error = Fixed::from_parameters(&Parameters::none("fixed")).unwrap_err();
-        assert!(error.to_string().contains("`resources` is missing"), "{error}");
+        assert!(
+            error.to_string().contains("`resources` is missing"),
+            "{error}"
+        );
         let given = Parameters::none("fixed").with("resources", "cpus:14");
         let fixed = Fixed::from_parameters(&given).unwrap();
-        assert!(fixed.total.iter().all(|resource| resource.is_throttleable()));
+        assert!(
+            fixed
+                .total
+                .iter()
+                .all(|resource| resource.is_throttleable())
+        );
         assert!(Fixed::from_parameters(&given.with("resource", "cpus:1")).is_err());
     }
 }

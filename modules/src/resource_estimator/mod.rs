@@ -114,7 +114,9 @@ mod tests {
     }
 
     fn start<P: EstimatorPolicy + Send>(node: &Node, policy: P) -> ResourceEstimatorRef {
-        let actor = node.spawn("resource_estimator", ResourceEstimator::new(policy)).unwrap();
+        let actor = node
+            .spawn("resource_estimator", ResourceEstimator::new(policy))
+            .unwrap();
         ResourceEstimatorRef::new(actor.refer())
     }
 
@@ -122,14 +124,23 @@ mod tests {
     #[test]
     fn an_estimator_is_initialized_before_its_use_and_only_once() {
         rehearse(|node| async move {
-            let monitor = node.spawn("monitor", Monitor::of(usage(""))).unwrap().refer();
+            let monitor = node
+                .spawn("monitor", Monitor::of(usage("")))
+                .unwrap()
+                .refer();
             let estimator = start(&node, Fixed::parse("cpus:14").unwrap());
             let kind = ModuleKind::ResourceEstimator;
             let fault = Fault::NotInitialized;
-            assert_eq!(estimator.oversubscribable().await, Err(ModuleError::Fault { kind, fault }));
+            assert_eq!(
+                estimator.oversubscribable().await,
+                Err(ModuleError::Fault { kind, fault })
+            );
             assert_eq!(estimator.initialize(monitor.clone()).await, Ok(()));
             let fault = Fault::InitializedTwice;
-            assert_eq!(estimator.initialize(monitor).await, Err(ModuleError::Fault { kind, fault }));
+            assert_eq!(
+                estimator.initialize(monitor).await,
+                Err(ModuleError::Fault { kind, fault })
+            );
         });
     }
 
@@ -145,7 +156,9 @@ mod tests {
             let busy = usage("web:cpus:2 batch:cpus*:4");
             monitor.tell(crate::testing::Now(busy)).unwrap();
             assert_eq!(estimator.oversubscribable().await, Ok(lent("cpus:10")));
-            monitor.tell(crate::testing::Now(usage("batch:cpus*:20"))).unwrap();
+            monitor
+                .tell(crate::testing::Now(usage("batch:cpus*:20")))
+                .unwrap();
             assert_eq!(estimator.oversubscribable().await, Ok(Resources::new()));
         });
     }
@@ -158,8 +171,16 @@ mod tests {
             let estimator = start(&node, Noop);
             estimator.initialize(monitor.refer()).await.unwrap();
             let hour = Duration::from_secs(3600);
-            assert!(node.clock().timeout(hour, estimator.oversubscribable()).await.is_err());
-            assert!(estimator.initialize(monitor.refer()).await.is_err(), "it still hears");
+            assert!(
+                node.clock()
+                    .timeout(hour, estimator.oversubscribable())
+                    .await
+                    .is_err()
+            );
+            assert!(
+                estimator.initialize(monitor.refer()).await.is_err(),
+                "it still hears"
+            );
             node.stop(estimator.pid());
         });
     }
@@ -171,7 +192,10 @@ mod tests {
             let estimator = start(&node, Fixed::parse("cpus:14").unwrap());
             estimator.initialize(monitor.refer()).await.unwrap();
             let error = estimator.oversubscribable().await.unwrap_err();
-            assert!(error.to_string().contains("no usage to judge from"), "{error}");
+            assert!(
+                error.to_string().contains("no usage to judge from"),
+                "{error}"
+            );
             monitor.stop();
             node.ended(&monitor.pid()).await;
             assert!(estimator.oversubscribable().await.is_err());

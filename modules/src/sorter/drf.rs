@@ -34,7 +34,10 @@ impl Drf {
             return Err(Fault::Failed { reason });
         }
         self.next = Some((slate.epoch, slate.number + 1));
-        slate.changes.into_iter().for_each(|change| self.apply(change));
+        slate
+            .changes
+            .into_iter()
+            .for_each(|change| self.apply(change));
         let excluded = Excluded::of(&slate.exclusions);
         let mut advice = Vec::with_capacity(slate.rooms.len());
         let tree = match slate.pool {
@@ -44,7 +47,9 @@ impl Drf {
         for (n, mut room) in slate.rooms.into_iter().enumerate() {
             let Ok(number) = u32::try_from(n) else { break };
             while let Some(client) = next(tree, n, &room, &slate.sets_min, &excluded) {
-                let Some(role) = self.roles.get(&client) else { break };
+                let Some(role) = self.roles.get(&client) else {
+                    break;
+                };
                 tree.hold(client, &room.take(role));
                 advice.push(Advice {
                     room: number,
@@ -126,7 +131,9 @@ fn next(
         !room.free.is_empty() || room.reserved.iter().any(|(owner, _)| on_the_way(owner))
     };
     let wanted_role = |role: &Role| plain || is_allocatable(&room.portion(role), sets_min);
-    tree.first(wanted_branch, wanted_role, |client| !excluded.has(client, n))
+    tree.first(wanted_branch, wanted_role, |client| {
+        !excluded.has(client, n)
+    })
 }
 
 /// The slate's exclusions by client.
@@ -206,7 +213,13 @@ mod tests {
         let sizes = [(2, 1024), (1, 512), (3, 2048), (4, 4096), (1, 512)];
         let (mut cpus, mut mem) = (0, 0);
         let mut given = Vec::new();
-        let joins = [Some((0, "role1")), Some((1, "role2")), None, Some((2, "role1")), None];
+        let joins = [
+            Some((0, "role1")),
+            Some((1, "role2")),
+            None,
+            Some((2, "role1")),
+            None,
+        ];
         for ((number, (c, m)), join) in (0..).zip(sizes).zip(joins) {
             (cpus, mem) = (cpus + c, mem + m);
             let mut changes = join.map_or(vec![], |(client, role)| joined(client, role));
@@ -249,7 +262,10 @@ mod tests {
             reserved("a", "", "mem:31"),
             room("disk:100"),
         ];
-        assert_eq!(clients(&sorter.advise(slate(0, changes, rooms)).unwrap()), [(0, 0), (0, 1)]);
+        assert_eq!(
+            clients(&sorter.advise(slate(0, changes, rooms)).unwrap()),
+            [(0, 0), (0, 1)]
+        );
     }
 
     #[test]
@@ -261,9 +277,13 @@ mod tests {
         let mut other = slate(1, vec![], vec![]);
         other.epoch = 4;
         assert!(sorter.advise(other).is_err());
-        let advice = sorter.advise(slate(1, vec![], vec![room("cpus:1")])).unwrap();
+        let advice = sorter
+            .advise(slate(1, vec![], vec![room("cpus:1")]))
+            .unwrap();
         assert_eq!(clients(&advice), [(0, 0)]);
-        let advice = sorter.advise(slate(0, vec![], vec![room("cpus:1")])).unwrap();
+        let advice = sorter
+            .advise(slate(0, vec![], vec![room("cpus:1")]))
+            .unwrap();
         assert!(advice.is_empty(), "a new epoch knows no client");
     }
 }

@@ -118,7 +118,9 @@ impl Node {
 
 /// The dominant share: the largest part of any resource (S78), divided by the weight (S88).
 fn share(held: &Quantities, total: &[(resources::Name, Scalar)], weight: f64) -> f64 {
-    let parts = total.iter().map(|(name, all)| held.get(name).as_f64() / all.as_f64());
+    let parts = total
+        .iter()
+        .map(|(name, all)| held.get(name).as_f64() / all.as_f64());
     parts.fold(0.0, f64::max) / weight
 }
 
@@ -132,7 +134,11 @@ impl Tree {
 
     /// This role weighs so much now. What is not above zero counts as 1.
     pub fn weigh(&mut self, role: &Role, weight: f64) {
-        let weight = if weight.is_finite() && weight > 0.0 { weight } else { 1.0 };
+        let weight = if weight.is_finite() && weight > 0.0 {
+            weight
+        } else {
+            1.0
+        };
         self.weights.insert(role.clone(), weight);
         if let Some(node) = self.role_node(role) {
             self.nodes[node].weight = weight;
@@ -195,7 +201,11 @@ impl Tree {
         let mut at = node;
         loop {
             let count = &mut self.nodes[at].active;
-            *count = if active { *count + 1 } else { count.saturating_sub(1) };
+            *count = if active {
+                *count + 1
+            } else {
+                count.saturating_sub(1)
+            };
             if at == ROOT {
                 return;
             }
@@ -250,6 +260,11 @@ impl Tree {
     /// Whether any client takes part.
     pub fn is_active(&self) -> bool {
         self.nodes[ROOT].active > 0
+    }
+
+    /// Whether this client has joined and not left.
+    pub fn knows(&self, client: Client) -> bool {
+        self.clients.contains_key(&client)
     }
 
     /// A client's dominant share, from 0 to 1.
@@ -431,9 +446,17 @@ mod tests {
         tree.hold(0, &quantities("cpus:2"));
         assert_eq!(tree.order()[0], 2);
         tree.hold(2, &quantities("cpus:1"));
-        assert_eq!(tree.order()[0], 3, "d has 1 and a has 2, so d/f comes before a/c");
+        assert_eq!(
+            tree.order()[0],
+            3,
+            "d has 1 and a has 2, so d/f comes before a/c"
+        );
         tree.weigh(&Role::new("a").unwrap(), 4.0);
-        assert_eq!(tree.order()[0], 1, "a weighs 4, so it has the smaller share");
+        assert_eq!(
+            tree.order()[0],
+            1,
+            "a weighs 4, so it has the smaller share"
+        );
     }
 
     /// SPEC 4.8: a client that is also a parent lives in a leaf of its own.
@@ -462,7 +485,11 @@ mod tests {
         tree.leave(1);
         tree.leave(2);
         assert!(!tree.is_active() && tree.order().is_empty());
-        assert_eq!(tree.nodes.len() - tree.unused.len(), 1, "only the root is left");
+        assert_eq!(
+            tree.nodes.len() - tree.unused.len(),
+            1,
+            "only the root is left"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod hostile;
 mod lives;
 mod local;
 mod remote;
+mod runs;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -20,6 +20,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use runtime::Role;
+use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
@@ -116,6 +117,7 @@ impl Authority {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
             authority: self.certificate.clone(),
+            lasting: Some(lasting(&self.key, role, name)?),
         })
     }
 
@@ -139,6 +141,8 @@ pub struct Identity {
     certificate: String,
     key: String,
     authority: String,
+    /// From the authority that issued it in this process; the same each time it issues to this node.
+    lasting: Option<[u8; 32]>,
 }
 
 impl Identity {
@@ -166,6 +170,7 @@ impl Identity {
             certificate,
             key,
             authority,
+            lasting: None,
         };
         identity
             .verify()
@@ -205,6 +210,14 @@ impl Identity {
     /// The key that belongs to the certificate.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
         parse_key(&self.key)
+    }
+
+    /// A secret of this node that its next life has too, whether it keeps its key or is issued a new one each time.
+    pub(crate) fn lasting_secret(&self) -> Result<Vec<u8>, String> {
+        match &self.lasting {
+            Some(secret) => Ok(secret.to_vec()),
+            None => Ok(self.key()?.secret_der().to_vec()),
+        }
     }
 
     /// What this node trusts: its authority and nothing else.
@@ -251,6 +264,24 @@ impl fmt::Debug for Identity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Identity({})", self.subject)
     }
+}
+
+/// A secret for this node alone that follows from the authority's key, and does not lead back to it.
+fn lasting(key: &KeyPair, role: Role, name: &str) -> Result<[u8; 32], CertificateError> {
+    let suite = TLS13_CHACHA20_POLY1305_SHA256.tls13();
+    let suite = suite.ok_or_else(|| CertificateError::crypto("no TLS 1.3"))?;
+    let salt = b"meros lasting secret";
+    let expander = suite
+        .hkdf_provider
+        .extract_from_secret(Some(salt), key.serialized_der());
+    let mut secret = [0; 32];
+    expander
+        .expand_slice(
+            &[role.as_str().as_bytes(), b"/", name.as_bytes()],
+            &mut secret,
+        )
+        .map_err(|_| CertificateError::crypto("no key of this length"))?;
+    Ok(secret)
 }
 
 /// What an authority's certificate says. It follows from the key alone, so that a kept authority can be used again; and

@@ -28,8 +28,6 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Bytes of a tell's whole frame, its four bytes of length included. Raised to the least a frame can have.
-    pub frame: usize,
     /// Tells sent one way, in each round.
     pub tells: u64,
     /// Asks made one after the other, in each round.
@@ -41,10 +39,9 @@ pub struct Load {
 impl Default for Load {
     fn default() -> Self {
         Self {
-            frame: 104,
             tells: 1_000_000,
             asks: 20_000,
-            rounds: 3,
+            rounds: 5,
         }
     }
 }
@@ -52,7 +49,7 @@ impl Default for Load {
 /// What was measured: messages per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Bytes of a frame as it was sent.
+    /// Bytes of a tell's frame as it was sent, the four bytes of its length included.
     pub frame: usize,
     /// Tells from an actor's node to an actor on another node.
     pub remote_tell: f64,
@@ -64,23 +61,27 @@ pub struct Figures {
     pub remote_ask_limit: f64,
 }
 
-/// A message of any size.
-#[derive(Clone, Serialize, Deserialize)]
+/// A hundred bytes on the wire, header and all: numbers that take all their room.
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Carried {
-    number: u64,
-    text: String,
+    numbers: [u64; 8],
+}
+
+impl Carried {
+    fn new(number: u64) -> Self {
+        Self {
+            numbers: [u64::MAX - number; 8],
+        }
+    }
 }
 
 /// How many have you had since the last time?
 #[derive(Serialize, Deserialize)]
 struct Counted;
 
-/// Give it back.
-#[derive(Clone, Serialize, Deserialize)]
-struct Echo {
-    number: u64,
-    text: String,
-}
+/// Give the first of them back.
+#[derive(Serialize, Deserialize)]
+struct Echo(Carried);
 
 runtime::remote! {
     Carried = "measure/carried" v1;
@@ -121,8 +122,8 @@ impl Handler<Counted> for Sink {
 
 impl Handler<Echo> for Sink {
     type Result = u64;
-    fn handle(&mut self, echo: Echo, _: &mut Context<Self>) -> u64 {
-        echo.number
+    fn handle(&mut self, Echo(carried): Echo, _: &mut Context<Self>) -> u64 {
+        carried.numbers[0]
     }
 }
 
@@ -184,12 +185,12 @@ async fn ask_and_tell(
     let node = Node::builder("agent-1")
         .role(Role::Agent)
         .accepts(&[Role::Master])
-        .outgoing_max(1 << 20)
+        .outgoing_max(4 << 20)
         .build();
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
     let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
-    let (carried, frame) = sized(&node, load.frame).await?;
+    let frame = frame_of(&node).await?;
     let mut best = Figures {
         frame: frame.len(),
         ..Figures::default()
@@ -203,22 +204,15 @@ async fn ask_and_tell(
         client.tell(&frame, load.tells).await?;
         best.remote_tell_limit = best.remote_tell_limit.max(rate(load.tells, began));
         let began = clock.now();
-        tell_all(&node, &sink, &carried, load.tells).await?;
+        tell_all(&node, &sink, load.tells).await?;
         best.remote_tell = best.remote_tell.max(rate(load.tells, began));
         let began = clock.now();
         client.ask(&frame, load.asks).await?;
         best.remote_ask_limit = best.remote_ask_limit.max(rate(load.asks, began));
         let began = clock.now();
         for number in 0..load.asks {
-            node.ask(
-                &sink,
-                Echo {
-                    number,
-                    text: carried.text.clone(),
-                },
-                PATIENCE,
-            )
-            .await?;
+            node.ask(&sink, Echo(Carried::new(number)), PATIENCE)
+                .await?;
         }
         best.remote_ask = best.remote_ask.max(rate(load.asks, began));
     }
@@ -227,25 +221,24 @@ async fn ask_and_tell(
     Ok(best)
 }
 
+/// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
+const TURN: u64 = 1000;
+
 /// Tells as fast as the link takes, and returns when the actor has had them all.
-async fn tell_all(node: &Node, sink: &Pid, carried: &Carried, count: u64) -> Result<(), Failure> {
+async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<(), Failure> {
     let mut told = 0;
     while told < count {
-        // As an actor would: a turn's worth at a time, then others have theirs.
-        for _ in 0..TURN.min(count - told) {
-            match node.tell(
-                sink,
-                Carried {
-                    number: told,
-                    text: carried.text.clone(),
-                },
-            ) {
-                Ok(()) => told += 1,
-                Err(TellError::Full) => break,
-                Err(error) => return Err(error.into()),
-            }
+        let turn = TURN.min(count - told);
+        let refused = (0..turn).find_map(|_| {
+            let refused = node.tell(sink, Carried::new(told)).err();
+            told += u64::from(refused.is_none());
+            refused
+        });
+        match refused {
+            None => tokio::task::yield_now().await,
+            Some(TellError::Full) => node.clock().sleep(Duration::from_millis(1)).await,
+            Some(error) => return Err(error.into()),
         }
-        tokio::task::yield_now().await;
     }
     match node.ask(sink, Counted, PATIENCE).await? {
         counted if counted == count => Ok(()),
@@ -253,32 +246,18 @@ async fn tell_all(node: &Node, sink: &Pid, carried: &Carried, count: u64) -> Res
     }
 }
 
-/// Tells between two turns of everybody else on the thread.
-const TURN: u64 = 1000;
-
-/// A message whose frame has this many bytes, and that frame.
-async fn sized(node: &Node, wanted: usize) -> Result<(Carried, Bytes), Failure> {
-    let with = |length: usize| Carried {
-        number: 1 << 30,
-        text: "x".repeat(length),
-    };
-    let overhead = frame_of(node, with(0)).await?.len();
-    let carried = with(wanted.saturating_sub(overhead));
-    let frame = frame_of(node, carried.clone()).await?;
-    Ok((carried, frame))
-}
-
-/// The frame that a node puts on a link for this message: taken from a link that leads nowhere.
-async fn frame_of(node: &Node, carried: Carried) -> Result<Bytes, Failure> {
+/// The frame that the node puts on a link for a tell: taken from a link that leads nowhere.
+async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
     let nowhere = Node::builder("nowhere").role(Role::Master).build();
     let hello = Hello::decode(&nowhere.hello())?;
+    let (id, role) = (nowhere.id().clone(), Role::Master);
     let peer = Peer {
-        node: nowhere.id().clone(),
-        role: Role::Master,
+        node: id.clone(),
+        role,
         address: String::new(),
     };
     let link = node.attach(peer, hello, Dialled::ByUs)?;
-    node.tell(&Pid::new("sink", nowhere.id().clone(), 1), carried)?;
+    node.tell(&Pid::new("sink", id, 1), Carried::new(0))?;
     let mut frame = BytesMut::new();
     match link.outgoing(Lane::Ordinary, &mut frame, usize::MAX).await {
         Outgoing::Batch => Ok(frame.freeze()),

@@ -3,6 +3,8 @@
 //! Pure, like all of the books. An agent is looked at again only after something about it has changed, so that the cost of a run
 //! follows the changes and not the size of the cluster.
 
+use std::sync::Arc;
+
 use module_api::sorter::Client;
 use resources::Resources;
 use runtime::Instant;
@@ -21,7 +23,13 @@ pub(super) enum Mark {
 }
 
 impl Books {
-    pub(super) fn add_filter(&mut self, slot: u32, client: Client, refused: Resources, until: Instant) {
+    pub(super) fn add_filter(
+        &mut self,
+        slot: u32,
+        client: Client,
+        refused: Resources,
+        until: Instant,
+    ) {
         let Some(member) = self.clients.get_mut(client) else {
             return;
         };
@@ -32,7 +40,10 @@ impl Books {
             return;
         }
         member.filtered.insert(slot);
-        let filters = agent.filters.entry(client).or_default();
+        let shared = agent.refused.take().filter(|last| **last == refused);
+        let refused = shared.unwrap_or_else(|| Arc::new(refused));
+        agent.refused = Some(refused.clone());
+        let (filters, _) = agent.filters.admit(client, Filters::default);
         let before = filters.first_end();
         filters.add(refused, until);
         let after = filters.first_end();
@@ -52,7 +63,7 @@ impl Books {
                 continue;
             };
             let serial = agent.serial;
-            if let Some(filters) = agent.filters.remove(&client) {
+            if let Some(filters) = agent.filters.remove(client) {
                 self.forget_end(slot, serial, client, &filters);
             }
         }
@@ -75,14 +86,14 @@ impl Books {
             let Some(agent) = agent.filter(|agent| agent.serial == serial) else {
                 continue;
             };
-            let Some(filters) = agent.filters.get_mut(&client) else {
+            let Some(filters) = agent.filters.get_mut(client) else {
                 continue;
             };
             filters.expire(now);
             match filters.first_end() {
                 Some(end) => drop(self.ends.insert((end, slot, serial, client))),
                 None => {
-                    agent.filters.remove(&client);
+                    agent.filters.remove(client);
                     if let Some(member) = self.clients.get_mut(client) {
                         member.filtered.remove(&slot);
                     }

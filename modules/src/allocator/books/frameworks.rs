@@ -12,6 +12,7 @@ use protocol::{Capability, FrameworkId};
 use resources::Role;
 
 use super::{Books, Framework};
+use crate::allocator::clients::Takes;
 
 impl Books {
     /// A framework may be offered to, or its info has changed.
@@ -27,7 +28,11 @@ impl Books {
             capabilities: info.capabilities,
         };
         self.frameworks.insert(id.clone(), framework);
-        let sound = |text: &String| Role::new(text).inspect_err(|error| tracing::warn!(%error, "passed over")).ok();
+        let sound = |text: &String| {
+            Role::new(text)
+                .inspect_err(|error| tracing::warn!(%error, "passed over"))
+                .ok()
+        };
         let roles: BTreeSet<Role> = info.roles.iter().filter_map(sound).collect();
         for role in &roles {
             self.clients.admit(&id, role);
@@ -110,18 +115,21 @@ impl Books {
         let takes_part = member.subscribed
             && !member.suppressed
             && framework.is_some_and(|framework| framework.active);
+        let can = |capability: Capability| {
+            framework.is_some_and(|framework| framework.capabilities.contains(&capability))
+        };
+        let takes = Takes {
+            gpus: can(Capability::GpuResources),
+            shared: can(Capability::SharedResources),
+            refined: can(Capability::ReservationRefinement),
+        };
         // S11: whoever has not asked for revocable resources never sees one.
-        let revocable = framework.is_some_and(|framework| {
-            framework.capabilities.contains(&Capability::RevocableResources)
-        });
-        self.clients.set_active(client, [takes_part, takes_part && revocable]);
-    }
-
-    /// Whether the framework of this client has the capability.
-    pub fn can(&self, client: Client, capability: Capability) -> bool {
-        let member = self.clients.get(client);
-        let framework = member.and_then(|member| self.frameworks.get(&member.framework));
-        framework.is_some_and(|framework| framework.capabilities.contains(&capability))
+        let revocable = can(Capability::RevocableResources);
+        if let Some(member) = self.clients.get_mut(client) {
+            member.takes = takes;
+        }
+        self.clients
+            .set_active(client, [takes_part, takes_part && revocable]);
     }
 
     /// The clients of a framework in these roles; of no roles, in all.

@@ -5,15 +5,15 @@
 //! Guarantees (quota) will be a stage before them, on the same slates.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use module_api::allocator::Grant;
 use module_api::sorter::{Advice, Change, Client, Exclusion, Pool, Room, Slate, is_allocatable};
-use protocol::Capability;
 use resources::{Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
 use super::{Agent, Books};
-use crate::allocator::clients::{Clients, index};
+use crate::allocator::clients::{Clients, Takes, index};
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -116,7 +116,9 @@ impl Books {
             }
             exclude_filtered(&mut exclusions, rooms.len(), agent, clients, pool, now);
             if agent.gpus {
-                blind.iter().for_each(|client| exclusions.add(*client, rooms.len()));
+                blind
+                    .iter()
+                    .for_each(|client| exclusions.add(*client, rooms.len()));
             }
             for (_, client) in barred.range((slot, 0)..=(slot, Client::MAX)) {
                 exclusions.add(*client, rooms.len());
@@ -177,9 +179,11 @@ impl Books {
         if self.with_gpus == 0 {
             return Vec::new();
         }
-        let active = self.clients.iter().filter(|(_, member)| member.is_active(pool));
-        let clients = active.map(|(client, _)| client);
-        clients.filter(|client| !self.can(*client, Capability::GpuResources)).collect()
+        let blind = self
+            .clients
+            .iter()
+            .filter(|(_, member)| member.is_active(pool) && !member.takes.gpus);
+        blind.map(|(client, _)| client).collect()
     }
 
     /// Follows the advice in its order, as far as the books allow.
@@ -221,12 +225,11 @@ impl Books {
             client: advice.client,
             pool,
             role: member.role.clone(),
-            shared: self.can(advice.client, Capability::SharedResources),
-            refined: self.can(advice.client, Capability::ReservationRefinement),
-            gpus: self.can(advice.client, Capability::GpuResources),
+            takes: member.takes,
         };
         let (framework_id, active) = (member.framework.clone(), member.is_active(pool));
-        self.clients.presume(pool, taker.client, &room.take(&taker.role));
+        self.clients
+            .presume(pool, taker.client, &room.take(&taker.role));
         if !active {
             return Err(Refusal::Inactive);
         }
@@ -251,7 +254,7 @@ impl Books {
         let (client, pool) = (taker.client, taker.pool);
         let agent = self.agent_at(slot, serial).filter(|agent| agent.active);
         let agent = agent.ok_or(Refusal::NoAgent)?;
-        if agent.gpus && !taker.gpus {
+        if agent.gpus && !taker.takes.gpus {
             return Err(Refusal::Incapable);
         }
         let side = &mut agent.sides[index(pool)];
@@ -260,14 +263,14 @@ impl Books {
         if !is_allocatable(&amount, sets_min) {
             return Err(Refusal::TooLittle);
         }
-        let filters = agent.filters.get(&client);
-        if filters.is_some_and(|filters| filters.hide(&granted, now)) {
+        let filters = agent.filters.get(client);
+        let covers = |refused: &Arc<Resources>| refused.contains(&granted);
+        if filters.is_some_and(|filters| filters.hide(now, covers)) {
             return Err(Refusal::Filtered);
         }
         side.grant(&granted, rest);
         let id = agent.id.clone();
-        let first = !agent.holders.contains_key(&client);
-        let holding = agent.holders.entry(client).or_default();
+        let (holding, first) = agent.holders.admit(client, Default::default);
         holding[index(pool)] += &granted;
         self.clients.hold(pool, client, &amount);
         if let Some(member) = self.clients.get_mut(client).filter(|_| first) {
@@ -279,21 +282,23 @@ impl Books {
 
 impl Booked {
     fn refuse(&mut self, refusal: Refusal) {
-        match self.refusals.iter_mut().find(|(known, _)| *known == refusal) {
+        match self
+            .refusals
+            .iter_mut()
+            .find(|(known, _)| *known == refusal)
+        {
             Some((_, count)) => *count += 1,
             None => self.refusals.push((refusal, 1)),
         }
     }
 }
 
-/// Who is to be given something, and what it can make use of beyond plain resources (SPEC 4.5, `capable` and `strip`).
+/// Who is to be given something, and what it can make use of.
 struct Taker {
     client: Client,
     pool: Pool,
     role: Role,
-    shared: bool,
-    refined: bool,
-    gpus: bool,
+    takes: Takes,
 }
 
 impl Taker {
@@ -309,8 +314,8 @@ impl Taker {
 
     fn takes(&self, resource: &Resource) -> bool {
         resource.is_allocatable_to(&self.role)
-            && (self.shared || !resource.is_shared())
-            && (self.refined || resource.reservations().len() < 2)
+            && (self.takes.shared || !resource.is_shared())
+            && (self.takes.refined || resource.reservations().len() < 2)
     }
 }
 
@@ -359,18 +364,32 @@ fn exclude_filtered(
         return;
     }
     let available = agent.sides[index(pool)].available();
-    let plain = available.iter().all(|resource| !resource.is_reserved() && !resource.is_shared());
-    for (client, filters) in &agent.filters {
-        let Some(member) = clients.get(*client).filter(|member| member.is_active(pool)) else {
+    let plain = available
+        .iter()
+        .all(|resource| !resource.is_reserved() && !resource.is_shared());
+    // Where all is for everybody, a refusal that many share is looked at once for all of them.
+    let mut seen: Option<(*const Resources, bool)> = None;
+    let mut covers_all = |refused: &Arc<Resources>| match seen {
+        Some((last, covers)) if std::ptr::eq(last, Arc::as_ptr(refused)) => covers,
+        _ => {
+            let covers = refused.contains(available);
+            seen = Some((Arc::as_ptr(refused), covers));
+            covers
+        }
+    };
+    for (client, filters) in agent.filters.iter() {
+        let member = clients.get(client);
+        let Some(member) = member.filter(|member| member.is_active(pool)) else {
             continue;
         };
         let hidden = if plain {
-            filters.hide(available, now)
+            filters.hide(now, &mut covers_all)
         } else {
-            filters.hide(&available.allocatable_to(&member.role), now)
+            let offered = available.allocatable_to(&member.role);
+            filters.hide(now, |refused| refused.contains(&offered))
         };
         if hidden {
-            exclusions.add(*client, n);
+            exclusions.add(client, n);
         }
     }
 }

@@ -214,3 +214,26 @@ proptest! {
         let _ = Subject::of(&bytes);
     }
 }
+
+#[test]
+fn a_node_has_the_same_lasting_secret_in_each_life_and_no_other_node_has_it() {
+    let (authority, other) = (Authority::create().unwrap(), Authority::create().unwrap());
+    let issued = |authority: &Authority, role, name| {
+        let identity = authority.issue(role, name).unwrap();
+        identity.lasting_secret().unwrap()
+    };
+    let secret = issued(&authority, Role::Agent, "a-1");
+    assert_eq!(secret, issued(&authority, Role::Agent, "a-1"));
+    assert_ne!(secret, issued(&authority, Role::Agent, "a-2"));
+    assert_ne!(secret, issued(&authority, Role::Master, "a-1"));
+    assert_ne!(secret, issued(&other, Role::Agent, "a-1"));
+
+    let kept = directory();
+    let identity = authority.issue(Role::Agent, "a-1").unwrap();
+    identity.save(kept.path()).unwrap();
+    let loaded = || Identity::load(kept.path(), Role::Agent).unwrap();
+    assert_eq!(
+        loaded().lasting_secret().unwrap(),
+        loaded().lasting_secret().unwrap()
+    );
+}

@@ -164,8 +164,8 @@ pub(crate) fn client(
 
 /// What the endpoint as a whole is set up with. `seed` is where its connection ids come from.
 pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
-    let key = identity.key().map_err(BindError::identity)?;
-    let secret = ResetKey::new(key.secret_der()).map_err(BindError::identity)?;
+    let lasting = identity.lasting_secret().map_err(BindError::identity)?;
+    let secret = ResetKey::new(&lasting).map_err(BindError::identity)?;
     let mut endpoint = EndpointConfig::new(Arc::new(secret));
     endpoint.cid_generator(move || Box::new(ConnectionIds::new(seed)));
     Ok(endpoint)

@@ -1,8 +1,8 @@
 //! How a node that was restarted tells its old peers so: stateless resets that its earlier life has promised.
 //!
 //! A peer that goes on sending to a connection nobody knows any more gets a reset at once, instead of being left to
-//! time out. For that the reset key must outlive the process: it comes from the node's private key.
-//! Remembers a derived key and the source of connection ids. Never shows the private key to anybody.
+//! time out. For that the reset key must outlive the process: it comes from the identity's lasting secret.
+//! Remembers a derived key and the source of connection ids. Never shows the secret to anybody.
 
 use std::time::Duration;
 

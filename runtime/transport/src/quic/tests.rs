@@ -20,7 +20,7 @@ fn quick() -> Options {
         idle_timeout: Duration::from_millis(600),
         keep_alive: Duration::from_millis(100),
         handshake_timeout: Duration::from_secs(3),
-        farewell_timeout: Duration::from_millis(500),
+        farewell_timeout: Duration::from_secs(10),
         ..Options::default()
     }
 }

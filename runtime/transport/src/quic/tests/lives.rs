@@ -111,6 +111,8 @@ fn a_node_that_died_and_was_started_again_tells_its_old_peers_long_before_they_t
             .role(Role::Master)
             .accepts(&Role::ALL)
             .build();
+        // With a key of its own or, as beside the authority's key, with a new one for each life.
+        let identity = authority.issue(Role::Master, "master-1").unwrap();
         let _again = Endpoint::bind(node, &identity, address, slow).unwrap();
         let notes = agent.hears(1).await;
         assert_eq!(notes, ["exited noter NodeLost(\"the peer has restarted\")"]);

@@ -1,0 +1,166 @@
+//! The ledger: which of the framework's tasks have not ended, as far as this driver has seen, and what is still owed to each (W17).
+//!
+//! It makes lost launches and lost kills come out: after a loss of the master and every 15 minutes the driver asks how these tasks are,
+//! and asks again, ever less often, while there is no answer. Pure: no clock and no mailbox.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::{AgentId, KillPolicy, Reason, TaskId, TaskState, TaskStatus};
+
+/// How many tasks are remembered. A framework with more has the rest reconciled by the master's own list only.
+pub const TASKS_REMEMBERED: usize = 500_000;
+/// How many tasks are asked about in one message.
+pub const RECONCILE_CHUNK: usize = 5_000;
+/// Every so often all tasks are asked about.
+pub const RECONCILE_EVERY: Duration = Duration::from_secs(15 * 60);
+/// The first wait for an answer to that question; doubled until it reaches [`RECONCILE_EVERY`].
+pub const RECONCILE_RETRY: Duration = Duration::from_secs(10);
+
+/// One task that has not ended.
+#[derive(Debug, Default)]
+struct Entry {
+    agent: Option<AgentId>,
+    /// The newest state delivered to the scheduler.
+    state: Option<TaskState>,
+    /// The kill the scheduler asked for.
+    kill: Option<Option<KillPolicy>>,
+    /// The driver has asked, and nobody has answered.
+    unanswered: bool,
+    /// The next answer is the driver's own business, unless it is news.
+    quiet: bool,
+}
+
+/// The framework's tasks that have not ended.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    tasks: BTreeMap<TaskId, Entry>,
+}
+
+impl Ledger {
+    /// Notes that a task was sent off to be launched.
+    pub fn launched(&mut self, task: &TaskId, agent: &AgentId) {
+        if self.tasks.len() < TASKS_REMEMBERED {
+            let entry = self.tasks.entry(task.clone()).or_default();
+            entry.agent = Some(agent.clone());
+        }
+    }
+
+    /// Notes that a task shall be killed.
+    pub fn kill(&mut self, task: &TaskId, policy: Option<KillPolicy>) {
+        if self.tasks.len() < TASKS_REMEMBERED || self.tasks.contains_key(task) {
+            self.tasks.entry(task.clone()).or_default().kill = Some(policy);
+        }
+    }
+
+    /// Notes a status. Whether the scheduler should be told: an answer to the driver's own question is told only if it is news.
+    pub fn heard(&mut self, status: &TaskStatus) -> bool {
+        let known = self.tasks.get_mut(&status.task_id);
+        let echo = known.is_some_and(|entry| {
+            let answer = status.reason == Some(Reason::Reconciliation) && status.uuid.is_none();
+            let echo = answer && entry.quiet && entry.state == Some(status.state);
+            entry.quiet &= !answer;
+            entry.unanswered = false;
+            echo
+        });
+        if status.state.is_terminal() || status.state == TaskState::Unknown {
+            self.tasks.remove(&status.task_id);
+        } else if self.tasks.contains_key(&status.task_id) || self.tasks.len() < TASKS_REMEMBERED {
+            let entry = self.tasks.entry(status.task_id.clone()).or_default();
+            entry.state = Some(status.state);
+            if status.agent_id.is_some() {
+                entry.agent.clone_from(&status.agent_id);
+            }
+        }
+        !echo
+    }
+
+    /// The scheduler itself wants to know how these are, or (empty) how all are: answers go to it.
+    pub fn asked_by_scheduler(&mut self, tasks: &[(TaskId, Option<AgentId>)]) {
+        if tasks.is_empty() {
+            self.tasks
+                .values_mut()
+                .for_each(|entry| entry.quiet = false);
+        }
+        for (task, _) in tasks {
+            if let Some(entry) = self.tasks.get_mut(task) {
+                entry.quiet = false;
+            }
+        }
+    }
+
+    /// All tasks, to be asked about anew.
+    pub fn ask_all(&mut self) -> Vec<(TaskId, Option<AgentId>)> {
+        self.tasks
+            .iter_mut()
+            .map(|(task, entry)| {
+                (entry.unanswered, entry.quiet) = (true, true);
+                (task.clone(), entry.agent.clone())
+            })
+            .collect()
+    }
+
+    /// The tasks that were asked about and of which nothing was heard since.
+    pub fn unanswered(&self) -> Vec<(TaskId, Option<AgentId>)> {
+        let unanswered = self.tasks.iter().filter(|(_, entry)| entry.unanswered);
+        unanswered
+            .map(|(task, entry)| (task.clone(), entry.agent.clone()))
+            .collect()
+    }
+
+    /// The kills that have not been followed by the task's end.
+    pub fn kills(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
+        let tasks = self.tasks.iter();
+        tasks
+            .filter_map(|(task, entry)| entry.kill.map(|policy| (task.clone(), policy)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Source;
+    use runtime::Timestamp;
+
+    fn status(task: &TaskId, state: TaskState) -> TaskStatus {
+        TaskStatus::new(task.clone(), state, Source::Master, Timestamp::default())
+    }
+
+    #[test]
+    fn a_lost_launch_stays_unanswered_until_something_is_heard_of_it() {
+        let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
+        ledger.launched(&task, &AgentId::new("a").unwrap());
+        assert_eq!(ledger.ask_all().len(), 1);
+        assert_eq!(ledger.unanswered().len(), 1);
+        let answer = status(&task, TaskState::Lost).because(Reason::Reconciliation, "");
+        assert!(ledger.heard(&answer), "news is told");
+        assert!(ledger.unanswered().is_empty() && ledger.ask_all().is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_the_drivers_own_question_is_told_only_if_it_is_news() {
+        let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
+        assert!(ledger.heard(&status(&task, TaskState::Running)));
+        let same = status(&task, TaskState::Running).because(Reason::Reconciliation, "");
+        assert!(
+            ledger.heard(&same),
+            "nobody but the scheduler can have asked"
+        );
+        ledger.ask_all();
+        assert!(!ledger.heard(&same));
+        ledger.ask_all();
+        ledger.asked_by_scheduler(&[]);
+        assert!(ledger.heard(&same));
+    }
+
+    #[test]
+    fn a_kill_is_owed_until_the_task_has_ended() {
+        let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
+        ledger.kill(&task, None);
+        ledger.heard(&status(&task, TaskState::Killing));
+        assert_eq!(ledger.kills(), [(task.clone(), None)]);
+        ledger.heard(&status(&task, TaskState::Killed));
+        assert!(ledger.kills().is_empty());
+    }
+}

@@ -1,0 +1,43 @@
+//! The framework's half: [`Scheduler`], what it is called back for.
+//!
+//! A scheduler decides and remembers; it never waits. Each callback is given [`Verbs`], in which it writes down what it wants done;
+//! the driver does it, in order, as soon as the callback has returned. Callbacks come one at a time.
+
+use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::{AgentId, ExecutorId, Offer, OfferId, TaskStatus};
+
+use crate::verbs::Verbs;
+
+/// What a framework does with what it hears. Only [`offers`](Self::offers) and [`status`](Self::status) must be written.
+pub trait Scheduler: Send + Unpin + 'static {
+    /// The master knows this framework now. Comes again, with the same framework id, after each loss of the master.
+    fn subscribed(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
+
+    /// The master is lost. All offers are void; the driver is already looking for a master again.
+    fn disconnected(&mut self, _driver: &mut Verbs, _reason: &str) {}
+
+    /// Resources to choose from. Each offer is to be accepted or declined: what is kept is kept from everybody else.
+    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>);
+
+    /// This offer is void: accepting it would lose the tasks.
+    fn rescinded(&mut self, _driver: &mut Verbs, _offer: &OfferId) {}
+
+    /// A task has a new state. Each update comes once as long as the driver lives and remembers it (see [`crate::UPDATES_REMEMBERED`]).
+    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);
+
+    /// Bytes from an executor. At most once.
+    fn message(
+        &mut self,
+        _driver: &mut Verbs,
+        _agent: &AgentId,
+        _executor: &ExecutorId,
+        _data: &[u8],
+    ) {
+    }
+
+    /// An agent or an executor is no more. Its tasks' statuses come separately, before or after.
+    fn lost(&mut self, _driver: &mut Verbs, _lost: &Lost) {}
+
+    /// The framework cannot go on: refused, removed, or replaced by a newer scheduler. The driver stops after this.
+    fn failed(&mut self, _driver: &mut Verbs, _reason: &str) {}
+}

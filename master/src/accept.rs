@@ -1,0 +1,309 @@
+//! Accept: what becomes of offers that a framework takes, and of the tasks it launches on them (SPEC 2.2 ACCEPT, 3.13).
+//!
+//! Pure, and linear in the tasks: each is validated against what its predecessors left over, booked, and sent to the agent
+//! together with the others. One bad offer voids the whole call; one bad task only itself. It never waits: what the agent
+//! makes of its tasks comes back as status updates.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use protocol::message::scheduler::AcceptOffers;
+use protocol::message::task::RunTasks;
+use protocol::{
+    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, Reason, TaskId, TaskInfo,
+    TaskState,
+};
+use resources::{Invalid, Resources, Role};
+use runtime::Timestamp;
+
+use crate::books::{Books, freed_offer, master_status, sum};
+use crate::effects::{Effects, Tell, ToAgent};
+use crate::size::in_frames;
+use crate::tasks::{Freed, Task};
+use crate::validation::TaskRules;
+
+/// The offers of a valid accept, added up.
+struct Taken {
+    agent_id: AgentId,
+    role: Role,
+    resources: Resources,
+}
+
+/// Why a whole accept is void.
+struct Void {
+    reason: Reason,
+    message: String,
+}
+
+impl Books {
+    /// The framework takes these offers.
+    pub fn accept(&mut self, call: AcceptOffers, now: Timestamp, out: &mut Effects) {
+        self.counters.count("master/messages_launch_tasks");
+        let taken = self.check_offers(&call.framework_id, &call.offer_ids);
+        let offers = self.take_offers(&call.framework_id, &call.offer_ids);
+        let tasks = call
+            .operations
+            .into_iter()
+            .flat_map(|Operation::Launch { tasks }| tasks);
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(void) => {
+                for offer in offers {
+                    self.recovered(freed_offer(&offer), None, out);
+                }
+                let lost = |task: &TaskInfo| task.task_id.clone();
+                let tasks: Vec<_> = tasks.map(|task| lost(&task)).collect();
+                self.void(&call.framework_id, tasks, &void, now, out);
+                return;
+            }
+        };
+        self.counters.add("master/offers_accepted", offers.len());
+        let (remaining, launched) = self.launch_all(&call.framework_id, &taken, tasks, now, out);
+        let freed = Freed {
+            framework_id: call.framework_id.clone(),
+            agent_id: taken.agent_id.clone(),
+            resources: remaining,
+        };
+        let refuse = Some(call.filters.refuse()).filter(|refuse| !refuse.is_zero());
+        self.recovered(freed, refuse, out);
+        self.run(&call.framework_id, &taken.agent_id, launched, out);
+    }
+
+    /// All offers known, of this framework, of one agent that is connected, and of one role.
+    fn check_offers(&self, framework: &FrameworkId, ids: &[OfferId]) -> Result<Taken, Void> {
+        let void = |message: String| Void {
+            reason: Reason::InvalidOffers,
+            message,
+        };
+        let mut first: Option<&Arc<Offer>> = None;
+        let mut seen = BTreeSet::new();
+        let mut parts = Vec::with_capacity(ids.len());
+        for id in ids {
+            let offer = self
+                .offers
+                .get(id)
+                .filter(|offer| offer.framework_id == *framework)
+                .ok_or_else(|| {
+                    void(format!(
+                        "offer_id is `{id}`: expected an offer to this framework that is still valid"
+                    ))
+                })?;
+            if !seen.insert(id) {
+                return Err(void(format!(
+                    "offer_id is `{id}`: expected each offer once"
+                )));
+            }
+            let first = *first.get_or_insert(offer);
+            if offer.agent_id != first.agent_id {
+                return Err(void(format!(
+                    "offer_id is `{id}`, of agent `{}`: expected offers of one agent, `{}`",
+                    offer.agent_id, first.agent_id
+                )));
+            }
+            if offer.role != first.role {
+                return Err(void(format!(
+                    "offer_id is `{id}`, of role `{}`: expected offers of one role, `{}`",
+                    offer.role, first.role
+                )));
+            }
+            parts.push(&offer.resources);
+        }
+        let first = first
+            .ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
+        if self.agents.connected(&first.agent_id).is_none() {
+            return Err(Void {
+                reason: Reason::AgentDisconnected,
+                message: format!("agent `{}` is not connected", first.agent_id),
+            });
+        }
+        let role = Role::new(&first.role).map_err(|invalid| void(invalid.to_string()))?;
+        Ok(Taken {
+            agent_id: first.agent_id.clone(),
+            role,
+            resources: sum(parts),
+        })
+    }
+
+    /// Takes those of these offers that are the framework's; they can be used no more, whatever else happens.
+    fn take_offers(&mut self, framework: &FrameworkId, ids: &[OfferId]) -> Vec<Arc<Offer>> {
+        let mut taken = Vec::new();
+        for id in ids {
+            let offer = self.offers.get(id);
+            if offer.is_some_and(|offer| offer.framework_id == *framework) {
+                taken.extend(self.offers.remove(id));
+            }
+        }
+        taken
+    }
+
+    /// Tells that none of these tasks will run.
+    fn void(
+        &mut self,
+        framework: &FrameworkId,
+        tasks: impl IntoIterator<Item = TaskId>,
+        void: &Void,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        for task in tasks {
+            let known = self.frameworks.get(framework);
+            let (state, reason) = (TaskState::Dropped, void.reason);
+            let status = master_status(known, &task, state, reason, &void.message, now);
+            self.counters.task_ended(&status);
+            self.tell_status(framework, status, out);
+        }
+    }
+
+    /// Validates and books each task; gives what is left of the offers and what is to be run.
+    fn launch_all(
+        &mut self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        tasks: impl Iterator<Item = TaskInfo>,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> (Resources, Vec<TaskInfo>) {
+        let mut remaining = taken.resources.clone();
+        let mut launched = Vec::new();
+        for mut task in tasks {
+            match self.launch(framework, taken, &mut task, &mut remaining) {
+                Ok(()) => launched.push(task),
+                Err(invalid) => {
+                    let status = master_status(
+                        self.frameworks.get(framework),
+                        &task.task_id,
+                        TaskState::Error,
+                        Reason::TaskInvalid,
+                        invalid.to_string(),
+                        now,
+                    )
+                    .on(&taken.agent_id);
+                    self.counters.task_ended(&status);
+                    self.tell_status(framework, status, out);
+                }
+            }
+        }
+        (remaining, launched)
+    }
+
+    fn launch(
+        &mut self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        task: &mut TaskInfo,
+        remaining: &mut Resources,
+    ) -> Result<(), Invalid> {
+        let framework = self.frameworks.get(framework).ok_or_else(|| {
+            Invalid::new("framework_id", framework, "a framework that is subscribed")
+        })?;
+        let rules = TaskRules {
+            framework,
+            agent_id: &taken.agent_id,
+            role: &taken.role,
+            remaining,
+            tasks: &self.tasks,
+            policy: &self.policy,
+        };
+        let needs = rules.check(task)?;
+        remaining
+            .subtract(&needs.total)
+            .map_err(|shortage| Invalid::new("task.resources", shortage, "what is offered"))?;
+        task.resources = needs.task.clone();
+        if let (Some(executor), Some((resources, _))) = (&mut task.executor, needs.executor) {
+            executor.resources = resources;
+        }
+        let placed = Task::placed(framework.id.clone(), task, needs.task, TaskState::Staging);
+        self.tasks.insert(placed, task.executor.as_ref());
+        Ok(())
+    }
+
+    /// Sends tasks to their agent, several in one message.
+    fn run(
+        &self,
+        framework: &FrameworkId,
+        agent: &AgentId,
+        tasks: Vec<TaskInfo>,
+        out: &mut Effects,
+    ) {
+        let (Some(framework), Some(agent)) =
+            (self.frameworks.get(framework), self.agents.get(agent))
+        else {
+            return;
+        };
+        for tasks in in_frames(tasks) {
+            let framework = framework.info.clone();
+            out.agent(&agent.pid, ToAgent::Run(RunTasks { framework, tasks }));
+        }
+    }
+
+    /// The message with these tasks did not go out to their agent: they never ran, and what they held is free.
+    pub fn not_launched(&mut self, unsent: Unsent, now: Timestamp, out: &mut Effects) {
+        let framework = unsent.framework_id;
+        let mut executors = BTreeSet::new();
+        for (id, agent, executor) in unsent.tasks {
+            let status = master_status(
+                self.frameworks.get(&framework),
+                &id,
+                TaskState::Dropped,
+                Reason::AgentDisconnected,
+                format!("agent `{agent}` could not be reached"),
+                now,
+            )
+            .on(&agent);
+            let freed = self.tasks.update(&framework, &id, |task| {
+                task.observe(&status, status.state);
+            });
+            if let Some(freed) = freed {
+                self.recovered(freed, None, out);
+                self.counters.task_ended(&status);
+                self.tasks.complete(&framework, &id);
+                self.tell_status(&framework, status, out);
+            }
+            executors.extend(executor.map(|executor| (agent, executor)));
+        }
+        for (agent, executor) in executors {
+            self.drop_unused_executor(&agent, &framework, &executor, out);
+        }
+    }
+
+    /// Forgets an executor that was never started because its only tasks never arrived.
+    fn drop_unused_executor(
+        &mut self,
+        agent: &AgentId,
+        framework: &FrameworkId,
+        executor: &ExecutorId,
+        out: &mut Effects,
+    ) {
+        let runs_there = |owner: &FrameworkId, task: &TaskId| {
+            let task = self.tasks.get(owner, task);
+            owner == framework && task.is_some_and(|task| task.executor_id == *executor)
+        };
+        let on = self.tasks.on_agent(agent);
+        let used = on.is_some_and(|on| on.tasks().any(|(owner, task)| runs_there(owner, task)));
+        if !used && let Some(freed) = self.tasks.remove_executor(agent, framework, executor) {
+            self.recovered(freed, None, out);
+        }
+    }
+}
+
+/// What must be undone if a [`RunTasks`] does not go out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsent {
+    framework_id: FrameworkId,
+    tasks: Vec<(TaskId, AgentId, Option<ExecutorId>)>,
+}
+
+impl Unsent {
+    /// What must be undone if this does not go out.
+    pub fn of(message: &RunTasks) -> Option<Self> {
+        let task = |task: &TaskInfo| {
+            let executor = task.executor.as_ref();
+            let executor = executor.map(|executor| executor.executor_id.clone());
+            (task.task_id.clone(), task.agent_id.clone(), executor)
+        };
+        Some(Self {
+            framework_id: message.framework.id.clone()?,
+            tasks: message.tasks.iter().map(task).collect(),
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The agents that the master knows of: registered, awaited after its restart, or out of reach.
+//!
+//! Plain data with pure transitions. What tasks hold on an agent is in [`crate::tasks`], what is offered in
+//! [`crate::offers`]. It never pings: see [`crate::health`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protocol::{AgentId, AgentInfo};
+use resources::Resources;
+use runtime::{Pid, Timestamp};
+
+/// How many unreachable agents are remembered.
+const UNREACHABLE_MAX: usize = 102_400;
+
+/// An agent that is registered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// Its id.
+    pub id: AgentId,
+    /// What it says of itself; its id is set.
+    pub info: AgentInfo,
+    /// Where it hears.
+    pub pid: Pid,
+    /// Its version.
+    pub version: String,
+    /// Whether it is connected, and so gets work.
+    pub connected: bool,
+    /// Counts its registrations, so that a timer of an earlier one does nothing.
+    pub session: u64,
+    /// Since when it is registered.
+    pub registered: Timestamp,
+    /// When it last came back.
+    pub reregistered: Option<Timestamp>,
+    /// What it lends at present, allocated and available together.
+    pub oversubscribed: Resources,
+}
+
+/// All agents.
+#[derive(Clone, Debug, Default)]
+pub struct Agents {
+    registered: BTreeMap<AgentId, Arc<Agent>>,
+    by_pid: BTreeMap<Pid, AgentId>,
+    recovered: BTreeMap<AgentId, AgentInfo>,
+    unreachable: BTreeMap<AgentId, Timestamp>,
+    sessions: u64,
+}
+
+/// What is known of an agent id.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Standing<'a> {
+    /// It is registered.
+    Registered(&'a Agent),
+    /// The registry knew it when this master started, and it has not come back yet.
+    Recovered,
+    /// It has not answered for too long, since then.
+    Unreachable(Timestamp),
+    /// Never heard of, or forgotten.
+    Unknown,
+}
+
+impl Agents {
+    /// What is known of this id.
+    pub fn standing(&self, id: &AgentId) -> Standing<'_> {
+        if let Some(agent) = self.registered.get(id) {
+            Standing::Registered(agent)
+        } else if self.recovered.contains_key(id) {
+            Standing::Recovered
+        } else if let Some(since) = self.unreachable.get(id) {
+            Standing::Unreachable(*since)
+        } else {
+            Standing::Unknown
+        }
+    }
+
+    /// The registered agent of that id.
+    pub fn get(&self, id: &AgentId) -> Option<&Agent> {
+        self.registered.get(id).map(Arc::as_ref)
+    }
+
+    /// The registered and connected agent of that id.
+    pub fn connected(&self, id: &AgentId) -> Option<&Agent> {
+        self.get(id).filter(|agent| agent.connected)
+    }
+
+    /// The registered agent that hears there.
+    pub fn at(&self, pid: &Pid) -> Option<&Agent> {
+        self.get(self.by_pid.get(pid)?)
+    }
+
+    /// All registered ones.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Agent>> {
+        self.registered.values()
+    }
+
+    /// Those that the registry knew and that have not come back yet.
+    pub fn recovered(&self) -> impl Iterator<Item = (&AgentId, &AgentInfo)> {
+        self.recovered.iter()
+    }
+
+    /// Those out of reach, and since when.
+    pub fn unreachable(&self) -> &BTreeMap<AgentId, Timestamp> {
+        &self.unreachable
+    }
+
+    /// The registry knew these when this master started.
+    pub fn recover(
+        &mut self,
+        agents: BTreeMap<AgentId, AgentInfo>,
+        unreachable: BTreeMap<AgentId, Timestamp>,
+    ) {
+        self.recovered = agents;
+        self.unreachable = unreachable;
+    }
+
+    /// It is registered and connected from now on; gives its session.
+    pub fn register(&mut self, mut agent: Agent) -> u64 {
+        self.remove(&agent.id.clone());
+        self.recovered.remove(&agent.id);
+        self.unreachable.remove(&agent.id);
+        self.sessions += 1;
+        agent.session = self.sessions;
+        agent.connected = true;
+        self.by_pid.insert(agent.pid.clone(), agent.id.clone());
+        self.registered.insert(agent.id.clone(), Arc::new(agent));
+        self.sessions
+    }
+
+    /// Changes a registered one. Its id and pid stay as they are.
+    pub fn update(&mut self, id: &AgentId, change: impl FnOnce(&mut Agent)) {
+        if let Some(agent) = self.registered.get_mut(id) {
+            let agent = Arc::make_mut(agent);
+            let (id, pid) = (agent.id.clone(), agent.pid.clone());
+            change(agent);
+            (agent.id, agent.pid) = (id, pid);
+        }
+    }
+
+    /// It is no longer registered, nor awaited, nor remembered as unreachable.
+    pub fn forget(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
+        self.recovered.remove(id);
+        self.unreachable.remove(id);
+        self.remove(id)
+    }
+
+    /// It has not answered for too long.
+    pub fn mark_unreachable(&mut self, id: &AgentId, since: Timestamp) -> Option<Arc<Agent>> {
+        let agent = self.forget(id);
+        self.unreachable.insert(id.clone(), since);
+        if self.unreachable.len() > UNREACHABLE_MAX {
+            let oldest = self.unreachable.iter().min_by_key(|(_, since)| **since);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                self.unreachable.remove(&oldest);
+            }
+        }
+        agent
+    }
+
+    fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
+        let agent = self.registered.remove(id)?;
+        self.by_pid.remove(&agent.pid);
+        Some(agent)
+    }
+}

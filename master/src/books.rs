@@ -1,0 +1,190 @@
+//! The books: all that the master knows, as one plain value that is cheap to take a snapshot of.
+//!
+//! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
+//! [`crate::subscription`] (frameworks come and go), [`crate::offering`], [`crate::accept`], [`crate::status`],
+//! [`crate::reconcile`], [`crate::kill`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
+//! copies only the maps' skeletons.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use module_api::allocator::Recovered;
+use protocol::message::scheduler::{OfferRescinded, StatusChanged};
+use protocol::{
+    AgentId, FrameworkId, MasterInfo, OfferId, Reason, Source, TaskId, TaskState, TaskStatus,
+};
+use resources::Resources;
+use runtime::Timestamp;
+
+use crate::agents::Agents;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
+use crate::frameworks::{Framework, Frameworks};
+use crate::ids::Ids;
+use crate::offers::Offers;
+use crate::registry::RegistryState;
+use crate::tasks::{Freed, Limits, Tasks};
+
+/// What the operator has chosen, as far as decisions look at it.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The roles that frameworks may have; `None` is any.
+    pub roles: Option<BTreeSet<String>>,
+    /// Whether frameworks and tasks may run as `root`.
+    pub root_submissions: bool,
+    /// After so long an unanswered offer is rescinded.
+    pub offer_timeout: Option<Duration>,
+    /// How long frameworks that were not seen since the master's start are kept at least.
+    pub agent_reregister_timeout: Duration,
+}
+
+/// All that the master knows.
+#[derive(Clone, Debug)]
+pub struct Books {
+    /// Who this master is.
+    pub master: MasterInfo,
+    /// Since when it leads.
+    pub elected: Timestamp,
+    /// Since when it runs.
+    pub started: Timestamp,
+    /// The agents.
+    pub agents: Agents,
+    /// The frameworks.
+    pub frameworks: Frameworks,
+    /// The offers.
+    pub offers: Offers,
+    /// The tasks.
+    pub tasks: Tasks,
+    /// What has happened.
+    pub counters: Counters,
+    pub(crate) ids: Ids,
+    pub(crate) policy: Policy,
+}
+
+impl Books {
+    /// Empty books of this master.
+    pub fn new(master: MasterInfo, config: &Config, now: Timestamp) -> Self {
+        Self {
+            ids: Ids::new(master.id.clone()),
+            master,
+            elected: now,
+            started: now,
+            agents: Agents::default(),
+            frameworks: Frameworks::new(config.max_completed_frameworks),
+            offers: Offers::default(),
+            tasks: Tasks::new(Limits {
+                completed: config.max_completed_tasks_per_framework,
+                unreachable: config.max_unreachable_tasks_per_framework,
+            }),
+            counters: Counters::default(),
+            policy: Policy {
+                roles: config.roles.clone(),
+                root_submissions: config.root_submissions,
+                offer_timeout: config.offer_timeout,
+                agent_reregister_timeout: config.agent_reregister_timeout,
+            },
+        }
+    }
+
+    /// Takes over what the registry holds at the beginning of a leadership.
+    pub fn recover(&mut self, state: RegistryState, now: Timestamp, out: &mut Effects) {
+        self.elected = now;
+        self.agents.recover(state.agents, state.unreachable);
+        self.frameworks.recover_removed(state.removed_frameworks);
+        for (id, entry) in state.frameworks {
+            self.recover_framework(id, entry.info, entry.deadline, now, out);
+        }
+        out.push(crate::effects::Effect::Later(
+            self.policy.agent_reregister_timeout,
+            crate::effects::Due::RecoveryOver,
+        ));
+    }
+
+    /// Tells the allocator that this is free again.
+    pub(crate) fn recovered(&self, freed: Freed, refuse: Option<Duration>, out: &mut Effects) {
+        if !freed.resources.is_empty() {
+            out.allocator(ToAllocator::Recovered(Recovered {
+                framework_id: freed.framework_id,
+                agent_id: freed.agent_id,
+                resources: freed.resources,
+                refuse,
+            }));
+        }
+    }
+
+    /// Takes these offers back: their frameworks are told, the allocator has the resources again, without a filter.
+    pub(crate) fn rescind(&mut self, offers: Vec<OfferId>, out: &mut Effects) {
+        for id in offers {
+            let Some(offer) = self.offers.remove(&id) else {
+                continue;
+            };
+            self.counters.count("master/offers_rescinded");
+            let scheduler = self.frameworks.scheduler(&offer.framework_id);
+            out.scheduler(
+                scheduler,
+                ToScheduler::Rescind(OfferRescinded { offer_id: id }),
+            );
+            self.recovered(freed_offer(&offer), None, out);
+        }
+    }
+
+    /// Takes back all offers of one agent's resources.
+    pub(crate) fn rescind_of_agent(&mut self, agent: &AgentId, out: &mut Effects) {
+        let ids = self.offers.of_agent(agent).map(|offer| offer.id.clone());
+        let ids = ids.collect();
+        self.rescind(ids, out);
+    }
+
+    /// Takes back all offers made to one framework.
+    pub(crate) fn rescind_of_framework(&mut self, framework: &FrameworkId, out: &mut Effects) {
+        let ids = self.offers.of_framework(framework);
+        let ids = ids.map(|offer| offer.id.clone()).collect();
+        self.rescind(ids, out);
+    }
+
+    /// Tells a framework a status that the master itself made: it bears no uuid, so nobody acknowledges it.
+    pub(crate) fn tell_status(
+        &mut self,
+        framework: &FrameworkId,
+        status: TaskStatus,
+        out: &mut Effects,
+    ) {
+        out.scheduler(
+            self.frameworks.scheduler(framework),
+            ToScheduler::Status(Box::new(StatusChanged { status })),
+        );
+    }
+}
+
+/// What is free when this offer is no longer out.
+pub(crate) fn freed_offer(offer: &protocol::Offer) -> Freed {
+    Freed {
+        framework_id: offer.framework_id.clone(),
+        agent_id: offer.agent_id.clone(),
+        resources: offer.resources.clone(),
+    }
+}
+
+/// A status that the master makes, in the words this framework understands.
+pub(crate) fn master_status(
+    framework: Option<&Framework>,
+    task: &TaskId,
+    state: TaskState,
+    reason: Reason,
+    message: impl Into<String>,
+    now: Timestamp,
+) -> TaskStatus {
+    let state = framework.map_or_else(|| state.as_told(false), |f| f.told(state));
+    TaskStatus::new(task.clone(), state, Source::Master, now).because(reason, message)
+}
+
+/// The sum of these.
+pub(crate) fn sum<'a>(parts: impl IntoIterator<Item = &'a Resources>) -> Resources {
+    let mut sum = Resources::default();
+    for part in parts {
+        sum += part;
+    }
+    sum
+}

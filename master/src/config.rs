@@ -1,0 +1,264 @@
+//! Config: what an operator can choose about a master, read and checked once at the door.
+//!
+//! Hears nobody and remembers nothing but the choices. It knows no command line: the roof fills it in.
+//! [`Config::check`] refuses every value that could harm (an interval of zero, a weight below zero), by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use resources::Role;
+
+/// The longest interval or timeout that makes sense: a year.
+const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What an operator can choose (SPEC 3.8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The host that others are told.
+    pub hostname: String,
+    /// The port that others are told.
+    pub port: u16,
+    /// The version that others are told.
+    pub version: String,
+    /// How long after one allocation the next begins by itself (1 s). Smaller: fresher offers for more work.
+    pub allocation_interval: Duration,
+    /// The weight of each role that has not weight 1 (S77).
+    pub weights: BTreeMap<String, f64>,
+    /// The roles that frameworks may have; `None` is any.
+    pub roles: Option<BTreeSet<String>>,
+    /// Time between two pings of an agent (15 s).
+    pub agent_ping_timeout: Duration,
+    /// How many pings in a row an agent may leave unanswered before it counts as unreachable (5).
+    pub max_agent_ping_timeouts: u32,
+    /// How long agents and frameworks that the registry knows may take to come back after the master's
+    /// own restart (10 minutes).
+    pub agent_reregister_timeout: Duration,
+    /// After so long an unanswered offer is rescinded; `None` is never.
+    pub offer_timeout: Option<Duration>,
+    /// Whether frameworks and tasks may run as `root`.
+    pub root_submissions: bool,
+    /// How many ended frameworks are remembered (50).
+    pub max_completed_frameworks: usize,
+    /// How many ended tasks of each framework are remembered (1000).
+    pub max_completed_tasks_per_framework: usize,
+    /// How many tasks of each framework on unreachable agents are remembered (1000).
+    pub max_unreachable_tasks_per_framework: usize,
+    /// All flags as the operator gave them, for `/state`.
+    pub flags: BTreeMap<String, String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            hostname: "localhost".to_owned(),
+            port: 5050,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            allocation_interval: Duration::from_secs(1),
+            weights: BTreeMap::new(),
+            roles: None,
+            agent_ping_timeout: Duration::from_secs(15),
+            max_agent_ping_timeouts: 5,
+            agent_reregister_timeout: Duration::from_secs(600),
+            offer_timeout: None,
+            root_submissions: true,
+            max_completed_frameworks: 50,
+            max_completed_tasks_per_framework: 1000,
+            max_unreachable_tasks_per_framework: 1000,
+            flags: BTreeMap::new(),
+        }
+    }
+}
+
+/// A choice that cannot be: its flag, what was given and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is `{value}`: expected {expected}")]
+pub struct InvalidConfig {
+    /// The flag's name, without dashes.
+    pub field: &'static str,
+    /// What was given, cut to 80 characters.
+    pub value: String,
+    /// What is accepted.
+    pub expected: &'static str,
+}
+
+impl InvalidConfig {
+    fn new(field: &'static str, value: impl ToString, expected: &'static str) -> Self {
+        Self {
+            field,
+            value: value.to_string().chars().take(80).collect(),
+            expected,
+        }
+    }
+}
+
+impl Config {
+    /// Without an answer to a ping for so long an agent is unreachable (75 s).
+    pub fn total_ping_timeout(&self) -> Duration {
+        self.agent_ping_timeout
+            .saturating_mul(self.max_agent_ping_timeouts)
+    }
+
+    /// Refuses the first harmful choice, by name.
+    pub fn check(&self) -> Result<(), InvalidConfig> {
+        if self.hostname.is_empty() || self.hostname.chars().any(char::is_whitespace) {
+            let expected = "a host name or address without blanks";
+            return Err(InvalidConfig::new("hostname", &self.hostname, expected));
+        }
+        let durations = [
+            ("allocation_interval", self.allocation_interval),
+            ("agent_ping_timeout", self.agent_ping_timeout),
+            ("agent_reregister_timeout", self.agent_reregister_timeout),
+            (
+                "offer_timeout",
+                self.offer_timeout.unwrap_or(Duration::from_secs(1)),
+            ),
+        ];
+        for (field, value) in durations {
+            if value < Duration::from_millis(1) || value > DURATION_MAX {
+                let given = protocol::duration::format(value);
+                return Err(InvalidConfig::new(field, given, "1ms to 365days"));
+            }
+        }
+        if self.max_agent_ping_timeouts == 0 {
+            return Err(InvalidConfig::new(
+                "max_agent_ping_timeouts",
+                0,
+                "at least 1",
+            ));
+        }
+        for (role, weight) in &self.weights {
+            check_role("weights", role)?;
+            check_weight(*weight, || format!("{role}={weight}"))?;
+        }
+        for role in self.roles.iter().flatten() {
+            check_role("roles", role)?;
+        }
+        Ok(())
+    }
+
+    /// Reads `--weights`, for example `dev=2,qa=1,prod=3` (S77).
+    pub fn parse_weights(text: &str) -> Result<BTreeMap<String, f64>, InvalidConfig> {
+        let mut weights = BTreeMap::new();
+        for pair in text
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
+            let expected = "role=weight pairs with commas between, as in `dev=2,qa=1`";
+            let (role, weight) = pair
+                .split_once('=')
+                .ok_or_else(|| InvalidConfig::new("weights", pair, expected))?;
+            let role = role.trim();
+            check_role("weights", role)?;
+            let weight: f64 = weight
+                .trim()
+                .parse()
+                .map_err(|_| InvalidConfig::new("weights", pair, expected))?;
+            check_weight(weight, || pair.to_owned())?;
+            if weights.insert(role.to_owned(), weight).is_some() {
+                return Err(InvalidConfig::new("weights", pair, "each role once"));
+            }
+        }
+        Ok(weights)
+    }
+
+    /// Reads `--roles`, for example `dev,qa,prod` (S77). The role `*` is always among them.
+    pub fn parse_roles(text: &str) -> Result<BTreeSet<String>, InvalidConfig> {
+        let mut roles = BTreeSet::from(["*".to_owned()]);
+        for role in text
+            .split(',')
+            .map(str::trim)
+            .filter(|role| !role.is_empty())
+        {
+            check_role("roles", role)?;
+            roles.insert(role.to_owned());
+        }
+        Ok(roles)
+    }
+}
+
+fn check_role(field: &'static str, role: &str) -> Result<(), InvalidConfig> {
+    match Role::new(role) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(InvalidConfig::new(
+            field,
+            role,
+            "a role: `*`, or a path such as `eng/dev` without blanks",
+        )),
+    }
+}
+
+fn check_weight(weight: f64, given: impl Fn() -> String) -> Result<(), InvalidConfig> {
+    if weight.is_finite() && weight > 0.0 {
+        return Ok(());
+    }
+    Err(InvalidConfig::new(
+        "weights",
+        given(),
+        "a weight above zero",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S77.
+    #[test]
+    fn the_seeds_roles_and_weights_are_understood() {
+        let weights = Config::parse_weights("dev=2,qa=1,prod=3").unwrap();
+        assert_eq!(
+            weights,
+            BTreeMap::from([
+                ("dev".to_owned(), 2.0),
+                ("qa".to_owned(), 1.0),
+                ("prod".to_owned(), 3.0)
+            ])
+        );
+        let roles = Config::parse_roles("dev,qa,prod").unwrap();
+        assert!(roles.contains("dev") && roles.contains("*") && !roles.contains("ops"));
+    }
+
+    #[test]
+    fn a_harmful_choice_is_refused_by_name() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let zero_interval = Config {
+            allocation_interval: Duration::ZERO,
+            ..Config::default()
+        };
+        let no_ping = Config {
+            max_agent_ping_timeouts: 0,
+            ..Config::default()
+        };
+        for (config, field) in [
+            (zero_interval, "allocation_interval"),
+            (no_ping, "max_agent_ping_timeouts"),
+        ] {
+            assert_eq!(config.check().unwrap_err().field, field);
+        }
+        for text in [
+            "dev",
+            "dev=x",
+            "dev=0",
+            "dev=-1",
+            "dev=NaN",
+            "a//b=1",
+            "dev=1,dev=2",
+        ] {
+            assert_eq!(
+                Config::parse_weights(text).unwrap_err().field,
+                "weights",
+                "{text}"
+            );
+        }
+        assert_eq!(Config::parse_roles("ok,/bad").unwrap_err().value, "/bad");
+    }
+
+    #[test]
+    fn five_pings_of_fifteen_seconds_are_seventy_five() {
+        assert_eq!(
+            Config::default().total_ping_timeout(),
+            Duration::from_secs(75)
+        );
+    }
+}

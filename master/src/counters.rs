@@ -1,0 +1,164 @@
+//! Counters: what has happened since this master leads, under Mesos' names (SPEC 3.10).
+//!
+//! Plain numbers that only grow. What can be seen in the books (how many agents, tasks, offers there are) is not counted
+//! here but looked up when somebody asks.
+
+use std::collections::BTreeMap;
+
+use protocol::{TaskState, TaskStatus};
+
+/// Names that are there from the start, so that a reader sees a zero and not a gap.
+const NAMES: [&str; 30] = [
+    "master/dropped_messages",
+    "master/invalid_executor_to_framework_messages",
+    "master/invalid_framework_to_executor_messages",
+    "master/invalid_status_update_acknowledgements",
+    "master/invalid_status_updates",
+    "master/messages_decline_offers",
+    "master/messages_executor_to_framework",
+    "master/messages_exited_executor",
+    "master/messages_framework_to_executor",
+    "master/messages_kill_task",
+    "master/messages_launch_tasks",
+    "master/messages_reconcile_tasks",
+    "master/messages_register_framework",
+    "master/messages_register_slave",
+    "master/messages_reregister_framework",
+    "master/messages_reregister_slave",
+    "master/messages_revive_offers",
+    "master/messages_status_update",
+    "master/messages_status_update_acknowledgement",
+    "master/messages_suppress_offers",
+    "master/messages_unregister_framework",
+    "master/messages_unregister_slave",
+    "master/messages_update_slave",
+    "master/slave_registrations",
+    "master/slave_removals",
+    "master/slave_reregistrations",
+    "master/valid_executor_to_framework_messages",
+    "master/valid_framework_to_executor_messages",
+    "master/valid_status_update_acknowledgements",
+    "master/valid_status_updates",
+];
+
+/// More names of the same kind, for what ends or is refused.
+const MORE_NAMES: [&str; 9] = [
+    "master/slave_removals/reason_unhealthy",
+    "master/slave_removals/reason_unregistered",
+    "master/slave_removals/reason_registered",
+    "master/slave_unreachable_scheduled",
+    "master/slave_unreachable_canceled",
+    "master/slave_unreachable_completed",
+    "master/offers_made",
+    "master/offers_accepted",
+    "master/offers_rescinded",
+];
+
+/// What has happened, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    named: BTreeMap<&'static str, u64>,
+    ended: BTreeMap<TaskState, u64>,
+    /// By state, source and reason; bounded because all three are enums.
+    why: BTreeMap<(TaskState, protocol::Source, protocol::Reason), u64>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let names = NAMES.into_iter().chain(MORE_NAMES);
+        Self {
+            named: names.map(|name| (name, 0)).collect(),
+            ended: TaskState::ALL
+                .iter()
+                .filter(|state| state.is_terminal())
+                .map(|state| (*state, 0))
+                .collect(),
+            why: BTreeMap::new(),
+        }
+    }
+}
+
+impl Counters {
+    /// One more of `name`.
+    pub fn count(&mut self, name: &'static str) {
+        self.add(name, 1);
+    }
+
+    /// So many more of `name`.
+    pub fn add(&mut self, name: &'static str, more: usize) {
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        let count = self.named.entry(name).or_default();
+        *count = count.saturating_add(more);
+    }
+
+    /// A task has ended in this way.
+    pub fn task_ended(&mut self, status: &TaskStatus) {
+        *self.ended.entry(status.state).or_default() += 1;
+        if let Some(reason) = status.reason {
+            *self
+                .why
+                .entry((status.state, status.source, reason))
+                .or_default() += 1;
+        }
+    }
+
+    /// How often `name` was counted.
+    pub fn get(&self, name: &str) -> u64 {
+        self.named.get(name).copied().unwrap_or(0)
+    }
+
+    /// All of them under their metric names.
+    pub fn metrics(&self, into: &mut BTreeMap<String, f64>) {
+        for (name, count) in &self.named {
+            into.insert((*name).to_owned(), *count as f64);
+        }
+        for (state, count) in &self.ended {
+            into.insert(format!("master/{}", gauge(*state)), *count as f64);
+        }
+        for ((state, source, reason), count) in &self.why {
+            let name = format!(
+                "master/{}/{}/{}",
+                state.name().to_lowercase(),
+                source.name().to_lowercase(),
+                reason.name().to_lowercase()
+            );
+            into.insert(name, *count as f64);
+        }
+    }
+}
+
+/// The metric of a task state, for example `tasks_running`.
+pub fn gauge(state: TaskState) -> String {
+    state.name().replacen("TASK_", "TASKS_", 1).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{Reason, Source, TaskId};
+    use runtime::Timestamp;
+
+    /// SPEC 3.10.
+    #[test]
+    fn metrics_bear_the_names_that_mesos_users_watch() {
+        let mut counters = Counters::default();
+        counters.count("master/messages_kill_task");
+        let task = TaskId::new("t").unwrap();
+        let status = TaskStatus::new(
+            task,
+            TaskState::Lost,
+            Source::Master,
+            Timestamp::from_nanos(1),
+        );
+        counters.task_ended(&status.because(Reason::InvalidOffers, ""));
+        let mut metrics = BTreeMap::new();
+        counters.metrics(&mut metrics);
+        assert_eq!(metrics["master/messages_kill_task"], 1.0);
+        assert_eq!(metrics["master/tasks_lost"], 1.0);
+        assert_eq!(metrics["master/tasks_finished"], 0.0);
+        assert_eq!(
+            metrics["master/task_lost/source_master/reason_invalid_offers"],
+            1.0
+        );
+    }
+}

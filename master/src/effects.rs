@@ -1,0 +1,144 @@
+//! Effects: what a decision wants done, as data, for the actor to carry out in order.
+//!
+//! Pure. Decisions append to [`Effects`]; they never send, and never learn whether a message arrived.
+
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, FrameworkActivity,
+    FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
+};
+use protocol::message::registration::{DisownTasks, ShutDownAgent};
+use protocol::message::scheduler::{
+    AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
+    OffersMade, StatusChanged,
+};
+use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::{AgentId, FrameworkId, OfferId};
+use runtime::Pid;
+
+/// What decisions want done, in this order.
+pub type Effects = Vec<Effect>;
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Tell an agent.
+    ToAgent(Pid, ToAgent),
+    /// Tell a scheduler.
+    ToScheduler(Pid, ToScheduler),
+    /// Tell the allocator.
+    ToAllocator(ToAllocator),
+    /// Hear when this actor ends.
+    Link(Pid),
+    /// Hear no more of it.
+    Unlink(Pid),
+    /// Begin to ping this agent, in this session of it.
+    Watch(AgentId, u64),
+    /// Come back to this after so long.
+    Later(Duration, Due),
+    /// The framework's time is over: remove it, through the registry.
+    RemoveFramework(FrameworkId),
+    /// The framework's failover deadline has changed: tell the registry.
+    RecordDeadline(FrameworkId),
+}
+
+/// What an agent is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToAgent {
+    /// Run these.
+    Run(RunTasks),
+    /// End this.
+    Kill(KillTask),
+    /// This update has been taken.
+    Acknowledge(AcknowledgeStatus),
+    /// From a scheduler to an executor.
+    Message(FrameworkMessage),
+    /// The framework is no more.
+    ShutDownFramework(ShutDownFramework),
+    /// These are not known here.
+    Disown(DisownTasks),
+    /// Stop.
+    ShutDown(ShutDownAgent),
+    /// The master does not hold it for connected: register again.
+    RegisterAgain,
+}
+
+/// What a scheduler is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToScheduler {
+    /// Choose.
+    Offers(OffersMade),
+    /// Choose no more.
+    Rescind(OfferRescinded),
+    /// A task has a new state.
+    Status(Box<StatusChanged>),
+    /// From an executor.
+    Message(FrameworkMessage),
+    /// An agent or executor is no more.
+    Lost(Lost),
+    /// Stop.
+    Failed(FrameworkFailed),
+}
+
+/// What the allocator is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToAllocator {
+    /// An agent may be offered.
+    AgentAdded(Box<AgentAdded>),
+    /// An agent is no more.
+    AgentRemoved(AgentRemoved),
+    /// An agent is to be offered, or not.
+    AgentActivity(AgentActivity),
+    /// What an agent lends has changed.
+    AgentOversubscribed(AgentOversubscribed),
+    /// A framework may be offered to.
+    FrameworkAdded(Box<FrameworkAdded>),
+    /// A framework is no more.
+    FrameworkRemoved(FrameworkRemoved),
+    /// A framework is to be offered to, or not.
+    FrameworkActivity(FrameworkActivity),
+    /// Something is free again.
+    Recovered(Recovered),
+    /// No more offers for these roles.
+    Suppressed(Suppressed),
+    /// Offers again for these roles.
+    Revived(Revived),
+}
+
+/// What is to be looked at again later. Each names a session or an id, so that one that comes too late does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// These offers have been unanswered for too long.
+    OffersExpired(Vec<OfferId>),
+    /// This framework has been without a scheduler for too long, in this session of it.
+    FailoverExpired(FrameworkId, u64),
+    /// The agents that the registry knew have had their time to come back.
+    RecoveryOver,
+}
+
+/// Shorthands that read well where effects are made.
+pub(crate) trait Tell {
+    /// Tell an agent.
+    fn agent(&mut self, pid: &Pid, message: ToAgent);
+    /// Tell a scheduler, if there is one.
+    fn scheduler(&mut self, pid: Option<&Pid>, message: ToScheduler);
+    /// Tell the allocator.
+    fn allocator(&mut self, fact: ToAllocator);
+}
+
+impl Tell for Effects {
+    fn agent(&mut self, pid: &Pid, message: ToAgent) {
+        self.push(Effect::ToAgent(pid.clone(), message));
+    }
+
+    fn scheduler(&mut self, pid: Option<&Pid>, message: ToScheduler) {
+        if let Some(pid) = pid {
+            self.push(Effect::ToScheduler(pid.clone(), message));
+        }
+    }
+
+    fn allocator(&mut self, fact: ToAllocator) {
+        self.push(Effect::ToAllocator(fact));
+    }
+}

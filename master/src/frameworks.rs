@@ -1,0 +1,199 @@
+//! The frameworks that the master knows of, connected or not, and the ones that have ended.
+//!
+//! Plain data with pure transitions. Their tasks are in [`crate::tasks`], their offers in [`crate::offers`]. It never
+//! decides whether one may come: see [`crate::subscription`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState};
+use runtime::{Pid, Timestamp};
+
+use crate::tasks::OfFramework;
+
+/// How many ids of removed frameworks are remembered, so that they are refused.
+const REMOVED_MAX: usize = 10_000;
+
+/// A framework.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Framework {
+    /// Its id.
+    pub id: FrameworkId,
+    /// What it says of itself; its id is set.
+    pub info: FrameworkInfo,
+    /// Where its scheduler hears; `None` while none is connected.
+    pub scheduler: Option<Pid>,
+    /// Counts its connections and disconnections, so that a timer of an earlier one does nothing.
+    pub session: u64,
+    /// Since when it is registered.
+    pub registered: Timestamp,
+    /// When its scheduler last came back.
+    pub reregistered: Option<Timestamp>,
+    /// When it ended.
+    pub unregistered: Option<Timestamp>,
+    /// Roles it wants no offers for at present.
+    pub suppressed: BTreeSet<String>,
+    /// Whether the registry or an agent told of it, and no scheduler of it has come back yet.
+    pub recovered: bool,
+}
+
+impl Framework {
+    /// Whether a scheduler of it is connected.
+    pub fn is_connected(&self) -> bool {
+        self.scheduler.is_some()
+    }
+
+    /// The state as this framework is told it.
+    pub fn told(&self, state: TaskState) -> TaskState {
+        state.as_told(self.info.can(Capability::PartitionAware))
+    }
+}
+
+/// A framework that has ended, with its newest tasks.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// The framework.
+    pub framework: Arc<Framework>,
+    /// Its tasks.
+    pub tasks: Arc<OfFramework>,
+}
+
+/// All frameworks.
+#[derive(Clone, Debug)]
+pub struct Frameworks {
+    known: BTreeMap<FrameworkId, Arc<Framework>>,
+    by_scheduler: BTreeMap<Pid, FrameworkId>,
+    completed: VecDeque<Completed>,
+    completed_max: usize,
+    removed: BTreeSet<FrameworkId>,
+    removed_order: VecDeque<FrameworkId>,
+    sessions: u64,
+}
+
+impl Frameworks {
+    /// None yet; room for so many completed ones.
+    pub fn new(completed_max: usize) -> Self {
+        Self {
+            known: BTreeMap::new(),
+            by_scheduler: BTreeMap::new(),
+            completed: VecDeque::new(),
+            completed_max,
+            removed: BTreeSet::new(),
+            removed_order: VecDeque::new(),
+            sessions: 0,
+        }
+    }
+
+    /// The framework of that id that has not ended.
+    pub fn get(&self, id: &FrameworkId) -> Option<&Framework> {
+        self.known.get(id).map(Arc::as_ref)
+    }
+
+    /// The framework whose scheduler hears there.
+    pub fn at(&self, scheduler: &Pid) -> Option<&Framework> {
+        self.get(self.by_scheduler.get(scheduler)?)
+    }
+
+    /// Where the scheduler of that framework hears, if one is connected.
+    pub fn scheduler(&self, id: &FrameworkId) -> Option<&Pid> {
+        self.get(id)?.scheduler.as_ref()
+    }
+
+    /// All that have not ended.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Framework>> {
+        self.known.values()
+    }
+
+    /// The newest that have, oldest first.
+    pub fn completed(&self) -> impl Iterator<Item = &Completed> {
+        self.completed.iter()
+    }
+
+    /// Whether a framework of that id has ended.
+    pub fn is_removed(&self, id: &FrameworkId) -> bool {
+        self.removed.contains(id)
+    }
+
+    /// The registry knew these to have ended when this master started.
+    pub fn recover_removed(&mut self, ids: impl IntoIterator<Item = FrameworkId>) {
+        for id in ids {
+            self.remember_removed(id);
+        }
+    }
+
+    /// It is known from now on, as it is given but for its session; gives that.
+    pub fn insert(&mut self, mut framework: Framework) -> u64 {
+        if let Some(old) = self.known.remove(&framework.id)
+            && let Some(scheduler) = &old.scheduler
+        {
+            self.by_scheduler.remove(scheduler);
+        }
+        self.sessions += 1;
+        framework.session = self.sessions;
+        if let Some(scheduler) = &framework.scheduler {
+            self.by_scheduler
+                .insert(scheduler.clone(), framework.id.clone());
+        }
+        self.known.insert(framework.id.clone(), Arc::new(framework));
+        self.sessions
+    }
+
+    /// Its scheduler is gone; gives its new session.
+    pub fn disconnect(&mut self, id: &FrameworkId) -> Option<u64> {
+        let framework = self.known.get(id).filter(|f| f.is_connected())?;
+        let framework = Framework {
+            scheduler: None,
+            ..Framework::clone(framework)
+        };
+        Some(self.insert(framework))
+    }
+
+    /// It wants offers for these roles, or no longer; empty is all of its roles.
+    pub fn suppress(&mut self, id: &FrameworkId, roles: &BTreeSet<String>, suppressed: bool) {
+        let Some(framework) = self.known.get_mut(id) else {
+            return;
+        };
+        let framework = Arc::make_mut(framework);
+        let roles = if roles.is_empty() {
+            framework.info.roles.clone()
+        } else {
+            roles & &framework.info.roles
+        };
+        framework.suppressed = if suppressed {
+            &framework.suppressed | &roles
+        } else {
+            &framework.suppressed - &roles
+        };
+    }
+
+    /// It has ended.
+    pub fn complete(&mut self, id: &FrameworkId, tasks: Arc<OfFramework>, now: Timestamp) {
+        let Some(framework) = self.known.remove(id) else {
+            return;
+        };
+        let mut framework = Arc::unwrap_or_clone(framework);
+        if let Some(scheduler) = framework.scheduler.take() {
+            self.by_scheduler.remove(&scheduler);
+        }
+        framework.unregistered = Some(now);
+        self.remember_removed(id.clone());
+        self.completed.push_back(Completed {
+            framework: Arc::new(framework),
+            tasks,
+        });
+        while self.completed.len() > self.completed_max {
+            self.completed.pop_front();
+        }
+    }
+
+    fn remember_removed(&mut self, id: FrameworkId) {
+        if self.removed.insert(id.clone()) {
+            self.removed_order.push_back(id);
+        }
+        while self.removed_order.len() > REMOVED_MAX {
+            if let Some(oldest) = self.removed_order.pop_front() {
+                self.removed.remove(&oldest);
+            }
+        }
+    }
+}

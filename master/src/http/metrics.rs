@@ -1,0 +1,81 @@
+//! The master's metrics, under Mesos' names (SPEC 3.10).
+//!
+//! A plain function of the books and the time.
+
+use std::collections::BTreeMap;
+
+use protocol::TaskState;
+use resources::{Name, Resources};
+use runtime::Timestamp;
+
+use crate::books::{Books, sum};
+use crate::counters::gauge;
+use crate::view;
+
+/// All of them.
+pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    books.counters.metrics(&mut metrics);
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("master/{name}"), value);
+    };
+    put(
+        "uptime_secs",
+        now.saturating_since(books.started).as_secs_f64(),
+    );
+    put("elected", 1.0);
+    put("outstanding_offers", books.offers.len() as f64);
+
+    let agents = books.agents.iter().count();
+    let connected = books.agents.iter().filter(|agent| agent.connected).count();
+    for name in ["slaves_active", "slaves_connected"] {
+        put(name, connected as f64);
+    }
+    for name in ["slaves_inactive", "slaves_disconnected"] {
+        put(name, (agents - connected) as f64);
+    }
+    put(
+        "slaves_unreachable",
+        books.agents.unreachable().len() as f64,
+    );
+
+    let frameworks = books.frameworks.iter().count();
+    let connected = books.frameworks.iter().filter(|one| one.is_connected());
+    let connected = connected.count();
+    for name in ["frameworks_active", "frameworks_connected"] {
+        put(name, connected as f64);
+    }
+    for name in ["frameworks_inactive", "frameworks_disconnected"] {
+        put(name, (frameworks - connected) as f64);
+    }
+
+    let by_state = books.tasks_by_state();
+    for state in TaskState::ALL.iter().filter(|state| !state.is_terminal()) {
+        if *state != TaskState::Unknown {
+            let count = by_state.get(state).copied().unwrap_or(0);
+            put(&gauge(*state), count as f64);
+        }
+    }
+    let total: Resources = sum(books.agents.iter().map(|agent| &agent.info.resources));
+    let lent = sum(books.agents.iter().map(|agent| &agent.oversubscribed));
+    let used: Vec<Resources> = books
+        .agents
+        .iter()
+        .map(|agent| view::used(books, agent))
+        .collect();
+    let used = sum(used.iter());
+    let pairs = [
+        ("", total, used.non_revocable()),
+        ("_revocable", lent, used.revocable()),
+    ];
+    for (suffix, total, used) in pairs {
+        for name in [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk] {
+            let (total, used) = (total.scalar(&name).as_f64(), used.scalar(&name).as_f64());
+            let percent = if total > 0.0 { used / total } else { 0.0 };
+            put(&format!("{name}{suffix}_total"), total);
+            put(&format!("{name}{suffix}_used"), used);
+            put(&format!("{name}{suffix}_percent"), percent);
+        }
+    }
+    metrics
+}

@@ -1,0 +1,205 @@
+//! The stories of the state pages: keys, values and sums as Mesos' tools read them.
+
+use std::collections::BTreeSet;
+
+use module_api::AllocatorRef;
+use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
+use protocol::message::registration::RegisterAgent;
+use protocol::message::scheduler::Subscribe;
+use protocol::{AgentInfo, FrameworkInfo};
+use resources::{Attributes, Resources};
+use runtime::prelude::*;
+use runtime::rehearsal::rehearse;
+
+use super::*;
+use crate::registry::MemoryRegistry;
+
+/// An allocator that grants nothing.
+struct Idle;
+
+impl Actor for Idle {
+    type Context = Context<Self>;
+}
+
+impl Process for Idle {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<Begin>();
+        ears.hear_local::<AgentAdded>();
+        ears.hear_local::<FrameworkAdded>();
+    }
+}
+
+macro_rules! ignores {
+    ($($message:ty),*) => {$(
+        impl Handler<$message> for Idle {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Self>) {}
+        }
+    )*};
+}
+ignores!(Begin, AgentAdded, FrameworkAdded);
+
+fn config() -> Config {
+    Config {
+        flags: BTreeMap::from([("port".to_owned(), "5050".to_owned())]),
+        weights: BTreeMap::from([("dev".to_owned(), 2.0)]),
+        ..Config::default()
+    }
+}
+
+/// A master with one agent and one framework.
+async fn master(node: &Node) -> Handle<Master> {
+    let idle = node.spawn("allocator", Idle).unwrap();
+    let registry = Box::new(MemoryRegistry::new());
+    let allocator = AllocatorRef::new(idle.refer());
+    let started = crate::start(node, config(), allocator, registry).unwrap();
+    let master = started.master;
+    node.clock().settle().await;
+    let agent = RegisterAgent {
+        agent: AgentInfo {
+            hostname: "host-1".into(),
+            port: 5051,
+            resources: "cpus:4;mem(ads):512;ports:[31000-32000]".parse().unwrap(),
+            attributes: Attributes::parse("rack:r1").unwrap(),
+            id: None,
+        },
+        pid: idle.pid(),
+        version: "1".into(),
+        tasks: vec![],
+        frameworks: vec![],
+        oversubscribed: Resources::default(),
+    };
+    master.ask(agent, PATIENCE).await.unwrap().unwrap();
+    let subscribe = Subscribe {
+        framework: FrameworkInfo::new("nobody", "web"),
+        scheduler: idle.pid(),
+        suppressed_roles: BTreeSet::new(),
+    };
+    master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
+    master
+}
+
+async fn body(node: &Node, master: &Handle<Master>, make: fn(&Books, &Chosen) -> Value) -> Value {
+    let pages = Pages {
+        master: master.clone(),
+        node: node.clone(),
+        chosen: Arc::new(Chosen {
+            flags: config().flags,
+            weights: config().weights,
+        }),
+    };
+    let response = pages.page(make).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20)
+        .await
+        .unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// SPEC 3.12, keys verbatim.
+#[test]
+fn state_has_the_keys_that_tools_read() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let state = body(&node, &master, state::whole).await;
+        for key in [
+            "version",
+            "start_time",
+            "elected_time",
+            "id",
+            "pid",
+            "hostname",
+            "capabilities",
+            "activated_slaves",
+            "deactivated_slaves",
+            "unreachable_slaves",
+            "leader",
+            "leader_info",
+            "flags",
+            "slaves",
+            "recovered_slaves",
+            "frameworks",
+            "completed_frameworks",
+            "orphan_tasks",
+            "unregistered_frameworks",
+        ] {
+            assert!(!state[key].is_null(), "{key}");
+        }
+        let agent = &state["slaves"][0];
+        assert_eq!(agent["hostname"], "host-1");
+        assert_eq!(agent["resources"]["cpus"], 4.0);
+        assert_eq!(agent["resources"]["gpus"], 0.0);
+        assert_eq!(agent["resources"]["ports"], "[31000-32000]");
+        assert_eq!(agent["reserved_resources"]["ads"]["mem"], 512.0);
+        assert_eq!(agent["attributes"]["rack"], "r1");
+        let framework = &state["frameworks"][0];
+        assert_eq!(
+            (&framework["name"], &framework["active"]),
+            (&json!("web"), &json!(true))
+        );
+        assert_eq!(framework["role"], "*");
+
+        let roles = body(&node, &master, |books, chosen| {
+            state::roles(books, &chosen.weights)
+        })
+        .await;
+        let dev = roles
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|role| role["name"] == "dev")
+            .unwrap();
+        assert_eq!(dev["weight"], 2.0);
+        let summary = body(&node, &master, |books, _| state::summary(books)).await;
+        assert_eq!(summary["slaves"][0]["TASK_RUNNING"], 0);
+    });
+}
+
+/// SPEC 3.10.
+#[test]
+fn metrics_have_the_names_that_alerts_are_set_on() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        node.clock().advance(Duration::from_secs(30)).await;
+        let metrics = counters(&master, &node)().await.unwrap();
+        for (name, value) in [
+            ("master/uptime_secs", 30.0),
+            ("master/elected", 1.0),
+            ("master/slaves_active", 1.0),
+            ("master/slaves_unreachable", 0.0),
+            ("master/frameworks_connected", 1.0),
+            ("master/tasks_running", 0.0),
+            ("master/tasks_lost", 0.0),
+            ("master/outstanding_offers", 0.0),
+            ("master/cpus_total", 4.0),
+            ("master/cpus_percent", 0.0),
+            ("master/cpus_revocable_total", 0.0),
+            ("master/slave_registrations", 1.0),
+            ("master/messages_register_slave", 1.0),
+            ("master/dropped_messages", 0.0),
+        ] {
+            assert_eq!(metrics.get(name), Some(&value), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        master.stop();
+        node.clock().settle().await;
+        let pages = Pages {
+            master: master.clone(),
+            node: node.clone(),
+            chosen: Arc::new(Chosen {
+                flags: BTreeMap::new(),
+                weights: BTreeMap::new(),
+            }),
+        };
+        let response = pages.page(|_, _| json!({})).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(counters(&master, &node)().await, None);
+        let _ = routes(&master, &node, &config());
+    });
+}

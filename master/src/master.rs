@@ -1,0 +1,279 @@
+//! Master: the one actor that agents, schedulers and operators speak to. It hears, lets the books decide, and carries out.
+//!
+//! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`]), questions from
+//! operators ([`operators`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
+//! what the registry has been asked. It believes a message only if it comes from the node, and of a scheduler from the very
+//! actor, that it speaks for. It never decides itself, never waits for anybody, and tells nobody what the registry has not
+//! taken.
+
+mod agents;
+mod duties;
+mod operators;
+mod perform;
+mod schedulers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use module_api::AllocatorRef;
+use module_api::allocator::{Begin, Granted, Withdrawn};
+use protocol::message::operator::{KillByOperator, ViewCluster};
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::registration::{RegisterAgent, UnregisterAgent};
+use protocol::message::scheduler::{
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
+    ReviveOffers, Subscribe, SuppressOffers, TearDown,
+};
+use protocol::message::task::{ExecutorExited, TaskUpdated};
+use protocol::{AgentId, FrameworkId, MasterId, MasterInfo, Uuid};
+use runtime::prelude::*;
+
+use crate::books::Books;
+use crate::config::Config;
+use crate::effects::Effects;
+use crate::error::StartError;
+use crate::health::Health;
+use crate::registry::{Registry, RegistryError, RegistryState};
+
+/// How long the master waits before it asks again a registry that said not now.
+const REGISTRY_RETRY: Duration = Duration::from_secs(1);
+/// How long the master waits before it speaks to an allocator that fell.
+const ALLOCATOR_RETRY: Duration = Duration::from_millis(200);
+
+/// What is known now? Answered with a snapshot, which costs the mailbox next to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeSnapshot;
+
+impl Message for TakeSnapshot {
+    type Result = Arc<Books>;
+}
+
+/// Whether the master may act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It is reading the registry: whoever comes is told to come again.
+    Recovering,
+    /// It acts.
+    Leading,
+    /// It may not act any more.
+    Deposed,
+}
+
+/// The master.
+pub struct Master {
+    books: Arc<Books>,
+    config: Config,
+    allocator: AllocatorRef,
+    registry: Box<dyn Registry>,
+    phase: Phase,
+    /// The answers of agents to pings, each with the session that is pinged.
+    health: BTreeMap<AgentId, (u64, Health)>,
+    /// Agents and schedulers of which the registry is asked whether they may come.
+    admitting: BTreeSet<Pid>,
+    /// Agents of which the registry is told that they are unreachable or have left.
+    leaving: BTreeSet<AgentId>,
+    /// Frameworks of which the registry is told that they are over.
+    removing: BTreeSet<FrameworkId>,
+    /// The timers of frameworks without a scheduler, at most one each.
+    failovers: BTreeMap<FrameworkId, SpawnHandle>,
+}
+
+/// A master that runs.
+#[derive(Clone)]
+pub struct Started {
+    /// The master.
+    pub master: Handle<Master>,
+    /// Who it says it is.
+    pub info: MasterInfo,
+}
+
+/// Starts the actor `master` on `node`. It answers at once, and leads as soon as it has read the registry. It ends when the
+/// registry says that another master leads, or can no longer be relied upon: then whoever started it starts the process anew.
+pub fn start(
+    node: &Node,
+    config: Config,
+    allocator: AllocatorRef,
+    registry: Box<dyn Registry>,
+) -> Result<Started, StartError> {
+    config.check()?;
+    let info = MasterInfo {
+        id: MasterId::new(Uuid(node.fresh_uuid()).to_string())?,
+        hostname: config.hostname.clone(),
+        port: config.port,
+        version: config.version.clone(),
+    };
+    let books = Books::new(info.clone(), &config, node.clock().wall());
+    let master = Master {
+        books: Arc::new(books),
+        config,
+        allocator,
+        registry,
+        phase: Phase::Recovering,
+        health: BTreeMap::new(),
+        admitting: BTreeSet::new(),
+        leaving: BTreeSet::new(),
+        removing: BTreeSet::new(),
+        failovers: BTreeMap::new(),
+    };
+    let master = node.spawn("master", master)?;
+    Ok(Started { master, info })
+}
+
+impl Actor for Master {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.begin_allocation(ctx);
+        self.read_registry(ctx);
+    }
+}
+
+impl Process for Master {
+    // Five thousand tasks of one accept come back as fifteen thousand updates and as many acknowledgements.
+    const MAILBOX: u32 = 262_144;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<RegisterAgent>(&[Role::Agent]);
+        ears.hear::<UnregisterAgent>(&[Role::Agent]);
+        ears.hear::<TaskUpdated>(&[Role::Agent]);
+        ears.hear::<ExecutorExited>(&[Role::Agent]);
+        ears.hear::<OversubscribedChanged>(&[Role::Agent]);
+        ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
+        ears.hear::<Subscribe>(&[Role::Framework]);
+        ears.hear::<TearDown>(&[Role::Framework]);
+        ears.hear::<AcceptOffers>(&[Role::Framework]);
+        ears.hear::<DeclineOffers>(&[Role::Framework]);
+        ears.hear::<ReviveOffers>(&[Role::Framework]);
+        ears.hear::<SuppressOffers>(&[Role::Framework]);
+        ears.hear::<AcknowledgeStatus>(&[Role::Framework]);
+        ears.hear::<ReconcileTasks>(&[Role::Framework]);
+        ears.hear::<KillTask>(&[Role::Framework]);
+        ears.hear::<ViewCluster>(&[Role::Operator]);
+        ears.hear::<KillByOperator>(&[Role::Operator]);
+        ears.hear_local::<Granted>();
+        ears.hear_local::<Withdrawn>();
+    }
+}
+
+impl Handler<TakeSnapshot> for Master {
+    type Result = MessageResult<TakeSnapshot>;
+
+    fn handle(&mut self, _: TakeSnapshot, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.books.clone())
+    }
+}
+
+impl Handler<Granted> for Master {
+    type Result = ();
+
+    fn handle(&mut self, granted: Granted, ctx: &mut Context<Self>) {
+        self.change(ctx, |books, _, out| books.granted(granted, out));
+    }
+}
+
+impl Handler<Withdrawn> for Master {
+    type Result = ();
+
+    fn handle(&mut self, withdrawn: Withdrawn, ctx: &mut Context<Self>) {
+        self.change(ctx, |books, _, out| books.withdrawn(&withdrawn, out));
+    }
+}
+
+impl Handler<Exited> for Master {
+    type Result = ();
+
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        let pid = exited.pid;
+        if self.is_allocator(&pid) {
+            tracing::error!(allocator = %pid, reason = ?exited.reason, "the allocator fell; it is told anew what there is");
+            self.change(ctx, |books, _, out| books.rescind_all(out));
+            ctx.after(ALLOCATOR_RETRY, Self::begin_allocation);
+            return;
+        }
+        tracing::info!(%pid, reason = ?exited.reason, "a link has ended");
+        self.change(ctx, |books, _, out| {
+            books.agent_disconnected(&pid, out);
+            books.framework_disconnected(&pid, out);
+        });
+    }
+}
+
+impl Master {
+    /// Lets the books decide, and carries out what they want done.
+    fn change<T>(
+        &mut self,
+        ctx: &mut Context<Self>,
+        decide: impl FnOnce(&mut Books, runtime::Timestamp, &mut Effects) -> T,
+    ) -> T {
+        let mut effects = Effects::new();
+        let now = ctx.clock().wall();
+        let decided = decide(Arc::make_mut(&mut self.books), now, &mut effects);
+        self.perform(effects, ctx);
+        decided
+    }
+
+    fn is_allocator(&self, pid: &Pid) -> bool {
+        let allocator = self.allocator.pid();
+        pid.name() == allocator.name() && pid.node() == allocator.node()
+    }
+
+    /// Tells the allocator all that there is, from the beginning.
+    fn begin_allocation(&mut self, ctx: &mut Context<Self>) {
+        let begin = Begin {
+            master: ctx.pid().clone(),
+            allocation_interval: self.config.allocation_interval,
+            weights: self.config.weights.clone(),
+        };
+        if let Err(error) = self.allocator.tell(begin) {
+            tracing::warn!(%error, "the allocator cannot be told to begin");
+            ctx.after(ALLOCATOR_RETRY, Self::begin_allocation);
+            return;
+        }
+        ctx.link(self.allocator.pid());
+        self.change(ctx, |books, _, out| books.retell_allocator(out));
+    }
+
+    fn read_registry(&mut self, ctx: &mut Context<Self>) {
+        let read = self.registry.read();
+        ctx.then(read, |master, read, ctx| match read {
+            Ok(state) => master.lead(state, ctx),
+            Err(RegistryError::NotNow { reason }) => {
+                tracing::warn!(%reason, "the registry cannot be read yet");
+                ctx.after(REGISTRY_RETRY, Self::read_registry);
+            }
+            Err(error) => master.step_down(&error, ctx),
+        });
+    }
+
+    fn lead(&mut self, state: RegistryState, ctx: &mut Context<Self>) {
+        tracing::info!(
+            agents = state.agents.len(),
+            frameworks = state.frameworks.len(),
+            "leading"
+        );
+        self.phase = Phase::Leading;
+        self.change(ctx, |books, now, out| books.recover(state, now, out));
+    }
+
+    /// The master may act no more: whoever is linked to it hears that it has ended and looks for the next one.
+    fn step_down(&mut self, error: &RegistryError, ctx: &mut Context<Self>) {
+        if self.phase != Phase::Deposed {
+            tracing::error!(%error, "this master ends");
+            self.phase = Phase::Deposed;
+            ctx.stop();
+        }
+    }
+
+    /// Why nobody can be let in just now.
+    fn not_leading(&self) -> Option<String> {
+        match self.phase {
+            Phase::Leading => None,
+            Phase::Recovering => Some("the master is reading its registry".to_owned()),
+            Phase::Deposed => Some("this master does not lead any more".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What the master hears from agents.
+//!
+//! Each handler checks that the agent's own node speaks, and lets the books decide. Nothing is remembered here.
+
+use protocol::AgentId;
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::registration::{
+    AgentRegistered, RegisterAgent, RegistrationRefused, UnregisterAgent,
+};
+use protocol::message::task::{ExecutorExited, TaskUpdated};
+use runtime::prelude::*;
+
+use super::Master;
+use crate::admission::Removal;
+use crate::agents::Agent;
+use crate::effects::{Effects, Tell, ToAgent};
+use crate::registry::RegistryError;
+
+type Registered = Result<AgentRegistered, RegistrationRefused>;
+
+impl Handler<RegisterAgent> for Master {
+    type Result = Reply<Registered>;
+
+    fn handle(&mut self, message: RegisterAgent, ctx: &mut Context<Self>) -> Reply<Registered> {
+        let (promise, reply) = promise();
+        match self.prepare(&message, ctx) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(prepared) => {
+                let id = prepared.agent_id;
+                match prepared.operation {
+                    None => promise.answer(Ok(self.admit(message, id, ctx))),
+                    Some(operation) => {
+                        let pid = message.pid.clone();
+                        self.admitting.insert(pid.clone());
+                        let applied = self.registry.apply(operation);
+                        ctx.then(applied, move |master, applied, ctx| {
+                            master.admitting.remove(&pid);
+                            promise.answer(match applied {
+                                Ok(_) => Ok(master.admit(message, id, ctx)),
+                                Err(error) => Err(master.registration_refused(error, ctx)),
+                            });
+                        });
+                    }
+                }
+            }
+        }
+        reply
+    }
+}
+
+impl Handler<UnregisterAgent> for Master {
+    type Result = ();
+
+    fn handle(&mut self, UnregisterAgent { agent_id }: UnregisterAgent, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&agent_id, ctx) {
+            self.change(ctx, |books, _, _| {
+                books.counters.count("master/messages_unregister_slave");
+            });
+            self.remove_agent(agent_id, Removal::Left, ctx);
+        }
+    }
+}
+
+impl Handler<TaskUpdated> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: TaskUpdated, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            self.change(ctx, |books, _, out| books.task_updated(message, out));
+        } else {
+            self.change(ctx, |books, _, _| {
+                books.counters.count("master/invalid_status_updates");
+            });
+        }
+    }
+}
+
+impl Handler<ExecutorExited> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: ExecutorExited, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            self.change(ctx, |books, _, out| books.executor_exited(message, out));
+        }
+    }
+}
+
+impl Handler<OversubscribedChanged> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: OversubscribedChanged, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            let agent_id = message.agent_id.clone();
+            let done = self.change(ctx, |books, _, out| books.oversubscribed(message, out));
+            if let Err(reason) = done {
+                tracing::warn!(%agent_id, %reason, "an agent's oversubscribed total is ignored");
+            }
+        }
+    }
+}
+
+impl Master {
+    fn prepare(
+        &mut self,
+        message: &RegisterAgent,
+        ctx: &mut Context<Self>,
+    ) -> Result<crate::admission::AgentPrepared, RegistrationRefused> {
+        if let Some(reason) = self.not_leading() {
+            return Err(RegistrationRefused::NotNow { reason });
+        }
+        if let Some(sender) = ctx.sender()
+            && sender.peer.node != *message.pid.node()
+        {
+            let reason = format!(
+                "pid is `{}`: expected an actor of the agent's own node, {}",
+                message.pid, sender.peer.node
+            );
+            return Err(RegistrationRefused::Never { reason });
+        }
+        let leaving = |id: &AgentId| self.leaving.contains(id);
+        if self.admitting.contains(&message.pid) || message.agent.id.as_ref().is_some_and(leaving) {
+            let reason = "the registry is being asked about this agent already".to_owned();
+            return Err(RegistrationRefused::NotNow { reason });
+        }
+        self.change(ctx, |books, _, _| books.prepare_agent(message))
+    }
+
+    fn admit(
+        &mut self,
+        message: RegisterAgent,
+        id: AgentId,
+        ctx: &mut Context<Self>,
+    ) -> AgentRegistered {
+        tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
+        let patience = self.config.total_ping_timeout();
+        let registered = self.change(ctx, |books, now, out| {
+            books.admit_agent(message, id.clone(), patience, now, out)
+        });
+        for earlier in self.books.earlier_lives(&id) {
+            if !self.leaving.contains(&earlier) {
+                tracing::info!(agent = %earlier, by = %id, "an agent was started anew and has forgotten its id");
+                self.remove_agent(earlier, Removal::Replaced, ctx);
+            }
+        }
+        registered
+    }
+
+    fn registration_refused(
+        &mut self,
+        error: RegistryError,
+        ctx: &mut Context<Self>,
+    ) -> RegistrationRefused {
+        let reason = error.to_string();
+        match error {
+            RegistryError::Refused { .. } => RegistrationRefused::Never { reason },
+            RegistryError::NotNow { .. } => RegistrationRefused::NotNow { reason },
+            RegistryError::LostLeadership | RegistryError::Broken { .. } => {
+                self.step_down(&error, ctx);
+                RegistrationRefused::NotNow { reason }
+            }
+        }
+    }
+
+    /// Whether the message being handled comes from the node of that registered agent. One that is not connected here, or
+    /// not registered at all, is told to register again.
+    fn is_from_agent(&mut self, id: &AgentId, ctx: &mut Context<Self>) -> bool {
+        let Some(sender) = ctx.sender().cloned() else {
+            return self.books.agents.get(id).is_some();
+        };
+        let agent = self.books.agents.get(id);
+        let own = |agent: &&Agent| *agent.pid.node() == sender.peer.node;
+        if agent.filter(own).is_some_and(|agent| agent.connected) {
+            return true;
+        }
+        if agent.is_some_and(|agent| !own(&agent)) {
+            tracing::warn!(agent = %id, node = %sender.peer.node, "a message for an agent of another node is ignored");
+            return false;
+        }
+        // Whichever actor of the agent spoke, the one that registers has this name.
+        let registrant = Pid::new("agent", sender.peer.node, 0);
+        let mut effects = Effects::new();
+        effects.agent(&registrant, ToAgent::RegisterAgain);
+        self.perform(effects, ctx);
+        false
+    }
+}

@@ -1,0 +1,193 @@
+//! Duties: what the master does by itself, at its times: pings, and what the registry must take before anyone is told.
+//!
+//! What the registry refuses for now is asked again each second; meanwhile nobody is told anything of it.
+
+use protocol::message::registration::PingAgent;
+use protocol::{AgentId, FrameworkId};
+use runtime::Timestamp;
+use runtime::prelude::*;
+
+use super::{Master, REGISTRY_RETRY};
+use crate::admission::Removal;
+use crate::health::{Due, Health};
+use crate::registry::{RegistryError, RegistryOperation};
+
+impl Master {
+    /// Begins to ping an agent, at once.
+    pub(super) fn watch(&mut self, agent: AgentId, session: u64, ctx: &mut Context<Self>) {
+        self.health
+            .insert(agent.clone(), (session, Health::default()));
+        self.ping_due(agent, session, ctx);
+    }
+
+    /// The time of a ping has come, unless the agent has registered again since or is gone.
+    fn ping_due(&mut self, id: AgentId, session: u64, ctx: &mut Context<Self>) {
+        let misses_max = self.config.max_agent_ping_timeouts;
+        let Some(agent) = self.books.agents.get(&id).filter(|a| a.session == session) else {
+            return;
+        };
+        let Some((_, health)) = self
+            .health
+            .get_mut(&id)
+            .filter(|(watched, _)| *watched == session)
+        else {
+            return;
+        };
+        match health.due(misses_max) {
+            Due::Unreachable => {
+                tracing::warn!(agent = %id, "the agent has left {misses_max} pings unanswered");
+                self.books_counter("master/slave_unreachable_scheduled");
+                let since = ctx.clock().wall();
+                self.mark_unreachable(id, since, ctx);
+            }
+            Due::Ping => {
+                let connected = agent.connected;
+                let patience = self.config.total_ping_timeout();
+                let ping = PingAgent { connected };
+                let asked = ctx.node().ask(&agent.pid, ping, patience);
+                let pinged = id.clone();
+                ctx.then(asked, move |master, answer, _| {
+                    let watched = master.health.get_mut(&pinged);
+                    if let (Ok(_), Some((now, health))) = (answer, watched)
+                        && *now == session
+                    {
+                        health.answered();
+                    }
+                });
+                ctx.after(self.config.agent_ping_timeout, move |master, ctx| {
+                    master.ping_due(id, session, ctx);
+                });
+            }
+        }
+    }
+
+    fn books_counter(&mut self, name: &'static str) {
+        std::sync::Arc::make_mut(&mut self.books)
+            .counters
+            .count(name);
+    }
+
+    /// Records that an agent is unreachable, then acts on it.
+    pub(super) fn mark_unreachable(
+        &mut self,
+        agent_id: AgentId,
+        since: Timestamp,
+        ctx: &mut Context<Self>,
+    ) {
+        self.leaving.insert(agent_id.clone());
+        let operation = RegistryOperation::MarkAgentUnreachable {
+            agent_id: agent_id.clone(),
+            since,
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| match applied {
+            Ok(_) => {
+                master.leaving.remove(&agent_id);
+                master.health.remove(&agent_id);
+                master.change(ctx, |books, _, out| {
+                    books.agent_unreachable(&agent_id, since, out);
+                });
+            }
+            Err(RegistryError::NotNow { reason }) => {
+                tracing::warn!(agent = %agent_id, %reason, "cannot be recorded as unreachable yet");
+                ctx.after(REGISTRY_RETRY, move |master, ctx| {
+                    master.mark_unreachable(agent_id, since, ctx);
+                });
+            }
+            Err(error) => {
+                master.leaving.remove(&agent_id);
+                tracing::error!(agent = %agent_id, %error, "cannot be recorded as unreachable");
+                master.step_down_if_over(&error, ctx);
+            }
+        });
+    }
+
+    /// Records that an agent is gone for good, then acts on it.
+    pub(super) fn remove_agent(
+        &mut self,
+        agent_id: AgentId,
+        why: Removal,
+        ctx: &mut Context<Self>,
+    ) {
+        self.leaving.insert(agent_id.clone());
+        let operation = RegistryOperation::RemoveAgent {
+            agent_id: agent_id.clone(),
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| match applied {
+            Ok(_) => {
+                master.leaving.remove(&agent_id);
+                master.health.remove(&agent_id);
+                master.change(ctx, |books, now, out| {
+                    books.agent_removed(&agent_id, why, now, out);
+                });
+            }
+            Err(RegistryError::NotNow { .. }) => {
+                ctx.after(REGISTRY_RETRY, move |master, ctx| {
+                    master.remove_agent(agent_id, why, ctx);
+                });
+            }
+            Err(error) => {
+                master.leaving.remove(&agent_id);
+                tracing::error!(agent = %agent_id, %error, "cannot be recorded as gone");
+                master.step_down_if_over(&error, ctx);
+            }
+        });
+    }
+
+    /// Records that a framework is over, then acts on it.
+    pub(super) fn remove_framework(&mut self, framework_id: FrameworkId, ctx: &mut Context<Self>) {
+        self.removing.insert(framework_id.clone());
+        let operation = RegistryOperation::RemoveFramework {
+            framework_id: framework_id.clone(),
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| match applied {
+            Ok(_) => {
+                master.removing.remove(&framework_id);
+                if let Some(timer) = master.failovers.remove(&framework_id) {
+                    ctx.cancel(timer);
+                }
+                tracing::info!(framework = %framework_id, "a framework is over");
+                master.change(ctx, |books, now, out| {
+                    books.remove_framework(&framework_id, now, out);
+                });
+            }
+            Err(RegistryError::NotNow { .. }) => {
+                ctx.after(REGISTRY_RETRY, move |master, ctx| {
+                    master.remove_framework(framework_id, ctx);
+                });
+            }
+            Err(error) => {
+                master.removing.remove(&framework_id);
+                tracing::error!(framework = %framework_id, %error, "cannot be recorded as over");
+                master.step_down_if_over(&error, ctx);
+            }
+        });
+    }
+
+    /// The agents that the registry knew have had their time: those that are not back are unreachable.
+    pub(super) fn recovery_over(&mut self, ctx: &mut Context<Self>) {
+        let since = ctx.clock().wall();
+        let missing: Vec<AgentId> = self
+            .books
+            .agents
+            .recovered()
+            .map(|(id, _)| id.clone())
+            .filter(|id| !self.leaving.contains(id))
+            .collect();
+        for id in missing {
+            tracing::warn!(agent = %id, "an agent has not come back after the master's restart");
+            self.mark_unreachable(id, since, ctx);
+        }
+    }
+
+    pub(super) fn step_down_if_over(&mut self, error: &RegistryError, ctx: &mut Context<Self>) {
+        match error {
+            RegistryError::LostLeadership | RegistryError::Broken { .. } => {
+                self.step_down(error, ctx);
+            }
+            RegistryError::NotNow { .. } | RegistryError::Refused { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Carrying out: what decisions want done, done in order.
+//!
+//! A message that does not go out is counted. Two kinds are mended at once: tasks that did not go out have never run, and
+//! offers that did not go out are free again. For all others somebody asks or sends again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use protocol::message::registration::PingAgent;
+use protocol::{FrameworkId, OfferId};
+use runtime::prelude::*;
+
+use super::Master;
+use crate::accept::Unsent;
+use crate::effects::{Due, Effect, Effects, ToAgent, ToAllocator, ToScheduler};
+
+impl Master {
+    /// Carries these out, and what follows from their failures.
+    pub(super) fn perform(&mut self, effects: Effects, ctx: &mut Context<Self>) {
+        let mut queue = VecDeque::from(effects);
+        while let Some(effect) = queue.pop_front() {
+            match effect {
+                Effect::ToAgent(pid, message) => self.tell_agent(&pid, message, ctx, &mut queue),
+                Effect::ToScheduler(pid, message) => {
+                    self.tell_scheduler(&pid, message, ctx, &mut queue);
+                }
+                Effect::ToAllocator(fact) => self.tell_allocator(fact),
+                Effect::Link(pid) => ctx.link(&pid),
+                Effect::Unlink(pid) => ctx.unlink(&pid),
+                Effect::Watch(agent, session) => self.watch(agent, session, ctx),
+                Effect::Later(after, due) => self.later(after, due, ctx),
+                Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
+                Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
+            }
+        }
+    }
+
+    fn tell_agent(
+        &mut self,
+        pid: &Pid,
+        message: ToAgent,
+        ctx: &mut Context<Self>,
+        queue: &mut VecDeque<Effect>,
+    ) {
+        let node = ctx.node().clone();
+        let mut unsent = None;
+        let told = match message {
+            ToAgent::Run(message) => {
+                unsent = Unsent::of(&message);
+                node.tell(pid, message)
+            }
+            ToAgent::Kill(message) => node.tell(pid, message),
+            ToAgent::Acknowledge(message) => node.tell(pid, message),
+            ToAgent::Message(message) => node.tell(pid, message),
+            ToAgent::ShutDownFramework(message) => node.tell(pid, message),
+            ToAgent::Disown(message) => node.tell(pid, message),
+            ToAgent::ShutDown(message) => node.tell(pid, message),
+            ToAgent::RegisterAgain => node.tell(pid, PingAgent { connected: false }),
+        };
+        if let Err(error) = told {
+            self.dropped(pid, &error);
+            if let Some(unsent) = unsent {
+                let (mut out, now) = (Effects::new(), ctx.clock().wall());
+                self.books_mut().not_launched(unsent, now, &mut out);
+                queue.extend(out);
+            }
+        }
+    }
+
+    fn tell_scheduler(
+        &mut self,
+        pid: &Pid,
+        message: ToScheduler,
+        ctx: &mut Context<Self>,
+        queue: &mut VecDeque<Effect>,
+    ) {
+        let node = ctx.node().clone();
+        let mut offers: Vec<OfferId> = Vec::new();
+        let told = match message {
+            ToScheduler::Offers(message) => {
+                offers.extend(message.offers.iter().map(|offer| offer.id.clone()));
+                node.tell(pid, message)
+            }
+            ToScheduler::Rescind(message) => node.tell(pid, message),
+            ToScheduler::Status(message) => node.tell(pid, *message),
+            ToScheduler::Message(message) => node.tell(pid, message),
+            ToScheduler::Lost(message) => node.tell(pid, message),
+            ToScheduler::Failed(message) => node.tell(pid, message),
+        };
+        if let Err(error) = told {
+            self.dropped(pid, &error);
+            let mut out = Effects::new();
+            self.books_mut().not_offered(offers, &mut out);
+            queue.extend(out);
+        }
+    }
+
+    fn tell_allocator(&mut self, fact: ToAllocator) {
+        let told = match fact {
+            ToAllocator::AgentAdded(fact) => self.allocator.tell(*fact),
+            ToAllocator::AgentRemoved(fact) => self.allocator.tell(fact),
+            ToAllocator::AgentActivity(fact) => self.allocator.tell(fact),
+            ToAllocator::AgentOversubscribed(fact) => self.allocator.tell(fact),
+            ToAllocator::FrameworkAdded(fact) => self.allocator.tell(*fact),
+            ToAllocator::FrameworkRemoved(fact) => self.allocator.tell(fact),
+            ToAllocator::FrameworkActivity(fact) => self.allocator.tell(fact),
+            ToAllocator::Recovered(fact) => self.allocator.tell(fact),
+            ToAllocator::Suppressed(fact) => self.allocator.tell(fact),
+            ToAllocator::Revived(fact) => self.allocator.tell(fact),
+        };
+        if let Err(error) = told {
+            // One that fell is told everything anew when it is back.
+            self.dropped(&self.allocator.pid().clone(), &error);
+        }
+    }
+
+    fn dropped(&mut self, pid: &Pid, error: &TellError) {
+        tracing::warn!(to = %pid, %error, "a message did not go out");
+        self.books_mut().counters.count("master/dropped_messages");
+    }
+
+    fn books_mut(&mut self) -> &mut crate::books::Books {
+        std::sync::Arc::make_mut(&mut self.books)
+    }
+
+    fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
+        let framework = match &due {
+            Due::FailoverExpired(id, _) => Some(id.clone()),
+            Due::OffersExpired(_) | Due::RecoveryOver => None,
+        };
+        let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
+        if let Some(framework) = framework
+            && let Some(older) = self.failovers.insert(framework, timer)
+        {
+            ctx.cancel(older);
+        }
+    }
+
+    fn due(&mut self, due: Due, ctx: &mut Context<Self>) {
+        match due {
+            Due::OffersExpired(ids) => {
+                self.change(ctx, |books, _, out| books.offers_expired(ids, out));
+            }
+            Due::FailoverExpired(id, session) => {
+                self.failovers.remove(&id);
+                self.change(ctx, |books, _, out| {
+                    books.failover_expired(id, session, out);
+                });
+            }
+            Due::RecoveryOver => self.recovery_over(ctx),
+        }
+    }
+
+    fn record_deadline(&mut self, id: &FrameworkId, ctx: &mut Context<Self>) {
+        let Some(operation) = self.books.deadline(id, ctx.clock().wall()) else {
+            return;
+        };
+        let applied = self.registry.apply(operation);
+        let id = id.clone();
+        ctx.then(applied, move |master, applied, ctx| {
+            if let Err(error) = applied {
+                tracing::warn!(framework = %id, %error, "a failover deadline is not recorded");
+                master.step_down_if_over(&error, ctx);
+            }
+        });
+    }
+}

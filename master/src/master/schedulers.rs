@@ -1,0 +1,175 @@
+//! What the master hears from schedulers.
+//!
+//! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Nothing is remembered here.
+
+use protocol::FrameworkId;
+use protocol::message::scheduler::{
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
+    ReviveOffers, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
+};
+use runtime::prelude::*;
+
+use super::Master;
+use crate::registry::RegistryError;
+use crate::subscription::FrameworkPrepared;
+
+type Answer = Result<Subscribed, SubscriptionRefused>;
+
+impl Handler<Subscribe> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, message: Subscribe, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let (promise, reply) = promise();
+        match self.prepare_subscription(&message, ctx) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(prepared) => {
+                let scheduler = message.scheduler.clone();
+                self.admitting.insert(scheduler.clone());
+                let applied = self.registry.apply(prepared.operation.clone());
+                ctx.then(applied, move |master, applied, ctx| {
+                    master.admitting.remove(&scheduler);
+                    promise.answer(match applied {
+                        Ok(_) => master.subscribed(prepared, message, ctx),
+                        Err(error) => Err(master.subscription_refused(error, ctx)),
+                    });
+                });
+            }
+        }
+        reply
+    }
+}
+
+impl Master {
+    fn prepare_subscription(
+        &mut self,
+        message: &Subscribe,
+        ctx: &mut Context<Self>,
+    ) -> Result<FrameworkPrepared, SubscriptionRefused> {
+        if let Some(reason) = self.not_leading() {
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        if let Some(sender) = ctx.sender()
+            && sender.peer.node != *message.scheduler.node()
+        {
+            let reason = format!(
+                "scheduler is `{}`: expected an actor of the scheduler's own node, {}",
+                message.scheduler, sender.peer.node
+            );
+            return Err(SubscriptionRefused::Never { reason });
+        }
+        if self.admitting.contains(&message.scheduler) {
+            let reason = "the registry is being asked about this scheduler already".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        let removing = |id: &FrameworkId| self.removing.contains(id);
+        if message.framework.id.as_ref().is_some_and(removing) {
+            let reason = "the framework is being removed".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        self.change(ctx, |books, _, _| books.prepare_framework(message))
+    }
+
+    fn subscribed(
+        &mut self,
+        prepared: FrameworkPrepared,
+        message: Subscribe,
+        ctx: &mut Context<Self>,
+    ) -> Answer {
+        if self.removing.contains(&prepared.framework_id) {
+            let reason = "the framework is being removed".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        tracing::info!(framework = %prepared.framework_id, scheduler = %message.scheduler, "a framework is subscribed");
+        self.change(ctx, |books, now, out| {
+            books.subscribe(prepared, message, now, out)
+        })
+    }
+
+    fn subscription_refused(
+        &mut self,
+        error: RegistryError,
+        ctx: &mut Context<Self>,
+    ) -> SubscriptionRefused {
+        let reason = error.to_string();
+        match error {
+            RegistryError::Refused { .. } => SubscriptionRefused::Never { reason },
+            RegistryError::NotNow { .. } => SubscriptionRefused::NotNow { reason },
+            RegistryError::LostLeadership | RegistryError::Broken { .. } => {
+                self.step_down(&error, ctx);
+                SubscriptionRefused::NotNow { reason }
+            }
+        }
+    }
+
+    /// Whether the message being handled comes from the scheduler that speaks for that framework now. The node is proved by
+    /// its certificate; the actor is what that node says, and tells two schedulers on one node apart.
+    fn is_from_framework(&mut self, id: &FrameworkId, ctx: &mut Context<Self>) -> bool {
+        let scheduler = self.books.frameworks.scheduler(id);
+        let Some(sender) = ctx.sender() else {
+            return scheduler.is_some();
+        };
+        let right = scheduler.is_some_and(|scheduler| {
+            *scheduler.node() == sender.peer.node
+                && sender.pid.as_ref().is_none_or(|pid| pid == scheduler)
+        });
+        if !right {
+            tracing::warn!(framework = %id, node = %sender.peer.node, "a call of who does not speak for this framework is ignored");
+            self.change(ctx, |books, _, _| {
+                books.counters.count("master/dropped_messages");
+            });
+        }
+        right
+    }
+}
+
+macro_rules! calls {
+    ($($call:ident => $decide:expr;)*) => {$(
+        impl Handler<$call> for Master {
+            type Result = ();
+
+            fn handle(&mut self, call: $call, ctx: &mut Context<Self>) {
+                if self.is_from_framework(&call.framework_id, ctx) {
+                    self.change(ctx, |books, now, out| {
+                        let decide: fn(&mut crate::books::Books, $call, runtime::Timestamp, &mut crate::effects::Effects) = $decide;
+                        decide(books, call, now, out)
+                    });
+                }
+            }
+        }
+    )*};
+}
+
+calls! {
+    AcceptOffers => |books, call, now, out| books.accept(call, now, out);
+    DeclineOffers => |books, call, _, out| books.decline(call, out);
+    ReviveOffers => |books, call, _, out| books.revive(call, out);
+    SuppressOffers => |books, call, _, out| books.suppress(call, out);
+    AcknowledgeStatus => |books, call, _, out| books.acknowledge(call, out);
+    ReconcileTasks => |books, call, now, out| books.reconcile(call, now, out);
+    KillTask => |books, call, now, out| books.kill(call, now, out);
+    TearDown => |books, call, _, out| {
+        books.counters.count("master/messages_unregister_framework");
+        out.push(crate::effects::Effect::RemoveFramework(call.framework_id));
+    };
+}
+
+impl Handler<FrameworkMessage> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
+        let from_agent = ctx
+            .sender()
+            .is_some_and(|sender| sender.peer.role == Role::Agent);
+        if from_agent {
+            let node = ctx.sender().map(|sender| sender.peer.node.clone());
+            let agent = self.books.agents.connected(&message.agent_id);
+            if agent.map(|agent| agent.pid.node()) == node.as_ref() {
+                self.change(ctx, |books, _, out| {
+                    books.message_to_scheduler(message, out)
+                });
+            }
+        } else if self.is_from_framework(&message.framework_id, ctx) {
+            self.change(ctx, |books, _, out| books.message_to_executor(message, out));
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Stories about a master, with agents and schedulers that only record and an allocator that grants what the story says.
+
+mod agents;
+mod frameworks;
+mod launch;
+mod refusals;
+mod registry;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use module_api::allocator::*;
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::registration::*;
+use protocol::message::scheduler::*;
+use protocol::message::task::*;
+use protocol::*;
+use resources::{Attributes, Resources, Role as ResourceRole};
+use runtime::memory::Network;
+use runtime::prelude::*;
+use runtime::rehearsal::rehearse_network;
+
+use super::*;
+use crate::registry::{FickleRegistry, Whims};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What an actor of a story has heard, in order, as texts: `name` and what matters of it.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn push(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    /// What was heard since the last look.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// An agent, a scheduler or an allocator that writes down what it hears.
+struct Recorder {
+    log: Log,
+    offers: Arc<Mutex<Vec<Offer>>>,
+    statuses: Arc<Mutex<Vec<TaskStatus>>>,
+    answers: Arc<AtomicBool>,
+}
+
+impl Actor for Recorder {
+    type Context = Context<Self>;
+}
+
+macro_rules! records {
+    ($($message:ident($roles:expr) => $line:expr;)*) => {
+        impl Process for Recorder {
+            fn hears(ears: &mut Ears<Self>) {
+                $(ears.hear::<$message>($roles);)*
+                ears.hear::<PingAgent>(&[Role::Master]);
+                ears.hear::<OffersMade>(&[Role::Master]);
+                ears.hear::<StatusChanged>(&[Role::Master]);
+            }
+        }
+        $(impl Handler<$message> for Recorder {
+            type Result = ();
+            fn handle(&mut self, message: $message, _: &mut Context<Self>) {
+                let line: fn(&$message) -> String = $line;
+                self.log.push(line(&message));
+            }
+        })*
+    };
+}
+
+records! {
+    RunTasks(&[Role::Master]) => |m| {
+        let ids: Vec<_> = m.tasks.iter().map(|t| format!("{}={}", t.task_id, t.resources)).collect();
+        if ids.len() > 9 { format!("run {} tasks", ids.len()) } else { format!("run {}", ids.join(" ")) }
+    };
+    KillTask(&[Role::Master]) => |m| format!("kill {}", m.task_id);
+    AcknowledgeStatus(&[Role::Master]) => |m| format!("acknowledge {}", m.task_id);
+    ShutDownFramework(&[Role::Master]) => |m| format!("shut down {}", short(&m.framework_id));
+    DisownTasks(&[Role::Master]) => |m| {
+        let ids: Vec<_> = m.tasks.iter().map(|(_, t)| t.to_string()).collect();
+        format!("disown {}", ids.join(" "))
+    };
+    FrameworkMessage(&[Role::Master]) => |m| format!("message {}", String::from_utf8_lossy(&m.data));
+    OfferRescinded(&[Role::Master]) => |m| format!("rescind {}", short(&m.offer_id));
+    Lost(&[Role::Master]) => |m| match &m.executor_id {
+        Some(executor) => format!("lost {executor}"),
+        None => format!("lost {}", short(&m.agent_id)),
+    };
+    FrameworkFailed(&[Role::Master]) => |m| format!("failed {}", m.message);
+    Begin(&[]) => |_| "begin".to_owned();
+    AgentAdded(&[]) => |m| {
+        let used: Vec<_> = m.used.iter().map(|(f, r)| format!("{}={}", short(f), r.unallocate())).collect();
+        format!("agent {} used [{}]", short(&m.agent_id), used.join(" "))
+    };
+    AgentRemoved(&[]) => |m| format!("no agent {}", short(&m.agent_id));
+    AgentActivity(&[]) => |m| format!("agent {} active {}", short(&m.agent_id), m.active);
+    AgentOversubscribed(&[]) => |m| format!("agent {} lends {}", short(&m.agent_id), m.total);
+    FrameworkAdded(&[]) => |m| format!("framework {} active {}", short(&m.framework_id), m.active);
+    FrameworkRemoved(&[]) => |m| format!("no framework {}", short(&m.framework_id));
+    FrameworkActivity(&[]) => |m| format!("framework {} active {}", short(&m.framework_id), m.active);
+    Recovered(&[]) => |m| {
+        let refuse = m.refuse.map_or(String::new(), |d| format!(" for {d:?}"));
+        format!("recovered {} {}{refuse}", short(&m.framework_id), m.resources.unallocate())
+    };
+    Suppressed(&[]) => |m| format!("suppressed {}", short(&m.framework_id));
+    Revived(&[]) => |m| format!("revived {}", short(&m.framework_id));
+}
+
+impl Handler<PingAgent> for Recorder {
+    type Result = Reply<Pong>;
+    fn handle(&mut self, ping: PingAgent, _: &mut Context<Self>) -> Reply<Pong> {
+        let (promise, reply) = promise();
+        if !ping.connected {
+            self.log.push("register again".to_owned());
+        }
+        if self.answers.load(Ordering::Relaxed) {
+            promise.answer(Pong);
+        }
+        reply
+    }
+}
+
+/// Tell the master this, as the actor that you are.
+struct Say(Box<dyn FnOnce(&Node) + Send>);
+
+impl Message for Say {
+    type Result = ();
+}
+
+impl Handler<Say> for Recorder {
+    type Result = ();
+    fn handle(&mut self, Say(say): Say, ctx: &mut Context<Self>) {
+        say(ctx.node());
+    }
+}
+
+impl Handler<OffersMade> for Recorder {
+    type Result = ();
+    fn handle(&mut self, message: OffersMade, _: &mut Context<Self>) {
+        self.log.push(format!("{} offers", message.offers.len()));
+        self.offers.lock().unwrap().extend(message.offers);
+    }
+}
+
+impl Handler<StatusChanged> for Recorder {
+    type Result = ();
+    fn handle(&mut self, StatusChanged { status }: StatusChanged, _: &mut Context<Self>) {
+        let reason = status.reason.map_or("", |reason| reason.name());
+        let line = format!("{} {} {reason}", status.task_id, status.state);
+        self.log.push(line.trim_end().to_owned());
+        self.statuses.lock().unwrap().push(status);
+    }
+}
+
+/// The end of an id, which is the same in every run.
+fn short(id: &impl std::fmt::Display) -> String {
+    let id = id.to_string();
+    id.rsplit('-').next().unwrap().to_owned()
+}
+
+/// One actor of the story, on a node of its own.
+struct Member {
+    node: Node,
+    handle: Handle<Recorder>,
+    pid: Pid,
+    master: Pid,
+    log: Log,
+    offers: Arc<Mutex<Vec<Offer>>>,
+    statuses: Arc<Mutex<Vec<TaskStatus>>>,
+    answers: Arc<AtomicBool>,
+}
+
+impl Member {
+    fn heard(&self) -> Vec<String> {
+        self.log.take()
+    }
+
+    fn tell<M: Remote>(&self, message: M) {
+        self.node.tell(&self.master, message).unwrap();
+    }
+
+    /// As [`Member::tell`], but by the actor itself.
+    fn say<M: Remote>(&self, message: M) {
+        let master = self.master.clone();
+        let say = Say(Box::new(move |node| node.tell(&master, message).unwrap()));
+        self.handle.tell(say).unwrap();
+    }
+
+    fn offers(&self) -> Vec<Offer> {
+        std::mem::take(&mut self.offers.lock().unwrap())
+    }
+
+    fn statuses(&self) -> Vec<TaskStatus> {
+        std::mem::take(&mut self.statuses.lock().unwrap())
+    }
+}
+
+/// A master and what surrounds it.
+struct World {
+    network: Network,
+    node: Node,
+    master: Handle<Master>,
+    allocator: Log,
+    whims: Whims,
+}
+
+fn recorder(node: &Node, name: &str) -> (Pid, Log, Member) {
+    let (log, answers) = (Log::default(), Arc::new(AtomicBool::new(true)));
+    let (offers, statuses) = (Arc::default(), Arc::default());
+    let actor = Recorder {
+        log: log.clone(),
+        offers: Arc::clone(&offers),
+        statuses: Arc::clone(&statuses),
+        answers: answers.clone(),
+    };
+    let handle = node.spawn(name, actor).unwrap();
+    let pid = handle.pid();
+    let member = Member {
+        handle,
+        node: node.clone(),
+        pid: pid.clone(),
+        master: pid.clone(),
+        log: log.clone(),
+        offers,
+        statuses,
+        answers,
+    };
+    (pid, log, member)
+}
+
+impl World {
+    async fn new(network: Network, config: Config) -> World {
+        let heard = [Role::Agent, Role::Framework, Role::Operator];
+        let node = network.node("master", Role::Master, &heard);
+        let whims = Whims::none();
+        Self::on(network, node, config, whims).await
+    }
+
+    async fn on(network: Network, node: Node, config: Config, whims: Whims) -> World {
+        let (pid, allocator, _) = recorder(&node, "allocator");
+        // Whichever incarnation has the name, as the registry of modules gives it.
+        let pid = Pid::new(pid.name(), pid.node().clone(), 0);
+        let registry = FickleRegistry::new(whims.clone(), node.clock().clone());
+        let allocator_ref = AllocatorRef::new(node.refer(pid));
+        let started = start(&node, config, allocator_ref, Box::new(registry)).unwrap();
+        node.clock().settle().await;
+        World {
+            network,
+            node,
+            master: started.master,
+            allocator,
+            whims,
+        }
+    }
+
+    /// Lets everything that is under way arrive.
+    async fn settle(&self) {
+        self.node.clock().settle().await;
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.node
+            .clock()
+            .advance(Duration::from_secs(seconds))
+            .await;
+    }
+
+    fn allocator(&self) -> Vec<String> {
+        self.allocator.take()
+    }
+
+    async fn member(&self, name: &str, actor: &str, role: Role) -> Member {
+        let node = self.network.node(name, role, &[Role::Master]);
+        self.member_on(node, actor).await
+    }
+
+    async fn member_on(&self, node: Node, actor: &str) -> Member {
+        let (_, _, mut member) = recorder(&node, actor);
+        member.master = node.find("master", "master", PATIENCE).await.unwrap();
+        member
+    }
+
+    /// An agent with 8 cpus and 8192 mem that is registered, and its id.
+    async fn agent(&self, name: &str) -> (Member, AgentId) {
+        let agent = self.member(name, "agent", Role::Agent).await;
+        let id = register(&agent, None, vec![]).await.unwrap().agent_id;
+        (agent, id)
+    }
+
+    /// A framework that is subscribed, and its id.
+    async fn framework(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut FrameworkInfo),
+    ) -> (Member, FrameworkId) {
+        let scheduler = self.member(name, "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", name);
+        change(&mut info);
+        let id = subscribe(&scheduler, info).await.unwrap().framework_id;
+        (scheduler, id)
+    }
+
+    /// Grants these resources there to that framework in role `*`, and gives the offer that arrives.
+    async fn offer(
+        &self,
+        scheduler: &Member,
+        framework: &FrameworkId,
+        agent: &AgentId,
+        text: &str,
+    ) -> Offer {
+        self.grant(vec![grant(framework, agent, text)]).await;
+        scheduler.offers().pop().expect("an offer")
+    }
+
+    async fn grant(&self, grants: Vec<Grant>) {
+        self.node
+            .tell(&self.master.pid(), Granted { grants })
+            .unwrap();
+        self.settle().await;
+    }
+
+    async fn books(&self) -> Arc<Books> {
+        self.master.ask(TakeSnapshot, PATIENCE).await.unwrap()
+    }
+}
+
+/// Makes a framework partition-aware.
+fn aware(info: &mut FrameworkInfo) {
+    info.capabilities.insert(Capability::PartitionAware);
+}
+
+fn resources(text: &str) -> Resources {
+    text.parse().unwrap()
+}
+
+fn grant(framework: &FrameworkId, agent: &AgentId, text: &str) -> Grant {
+    let star = ResourceRole::new("*").unwrap();
+    Grant {
+        framework_id: framework.clone(),
+        role: "*".to_owned(),
+        agent_id: agent.clone(),
+        resources: resources(text).allocate(&star),
+    }
+}
+
+fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) -> RegisterAgent {
+    RegisterAgent {
+        agent: AgentInfo {
+            hostname: agent.node.id().name().to_owned(),
+            port: 5051,
+            resources: resources("cpus:8;mem:8192;ports:[31000-32000]"),
+            attributes: Attributes::default(),
+            id,
+        },
+        pid: agent.pid.clone(),
+        version: "test".to_owned(),
+        tasks,
+        frameworks: vec![],
+        oversubscribed: Resources::default(),
+    }
+}
+
+async fn register(
+    agent: &Member,
+    id: Option<AgentId>,
+    tasks: Vec<RunningTask>,
+) -> Result<AgentRegistered, RegistrationRefused> {
+    let message = registration(agent, id, tasks);
+    agent
+        .node
+        .ask(&agent.master, message, PATIENCE)
+        .await
+        .unwrap()
+}
+
+async fn subscribe(
+    scheduler: &Member,
+    framework: FrameworkInfo,
+) -> Result<Subscribed, SubscriptionRefused> {
+    let message = Subscribe {
+        framework,
+        scheduler: scheduler.pid.clone(),
+        suppressed_roles: BTreeSet::new(),
+    };
+    scheduler
+        .node
+        .ask(&scheduler.master, message, PATIENCE)
+        .await
+        .unwrap()
+}
+
+fn task(id: &str, agent: &AgentId, text: &str) -> TaskInfo {
+    TaskInfo {
+        name: id.to_owned(),
+        task_id: TaskId::new(id).unwrap(),
+        agent_id: agent.clone(),
+        resources: resources(text),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: vec![],
+        kill_policy: None,
+        labels: Default::default(),
+    }
+}
+
+fn accept(framework: &FrameworkId, offers: &[&Offer], tasks: Vec<TaskInfo>) -> AcceptOffers {
+    AcceptOffers {
+        framework_id: framework.clone(),
+        offer_ids: offers.iter().map(|offer| offer.id.clone()).collect(),
+        operations: vec![Operation::Launch { tasks }],
+        filters: protocol::Filters::default(),
+    }
+}
+
+/// An update of a task, with the newest state equal to it.
+fn update(
+    node: &Node,
+    framework: &FrameworkId,
+    agent: &AgentId,
+    id: &str,
+    state: TaskState,
+) -> TaskUpdated {
+    let task = TaskId::new(id).unwrap();
+    let mut status = TaskStatus::new(task, state, Source::Executor, node.clock().wall());
+    status.uuid = Some(Uuid(node.fresh_uuid()));
+    let agent_id = agent.clone();
+    let framework_id = framework.clone();
+    TaskUpdated {
+        agent_id,
+        update: StatusUpdate {
+            framework_id,
+            status,
+            latest_state: state,
+        },
+    }
+}
+
+fn acknowledgement(framework: &FrameworkId, of: &TaskUpdated) -> AcknowledgeStatus {
+    AcknowledgeStatus {
+        framework_id: framework.clone(),
+        agent_id: of.agent_id.clone(),
+        task_id: of.update.status.task_id.clone(),
+        uuid: of.update.status.uuid.unwrap(),
+    }
+}
+
+fn running(framework: &FrameworkId, info: TaskInfo, state: TaskState) -> RunningTask {
+    RunningTask {
+        framework_id: framework.clone(),
+        info,
+        state,
+    }
+}

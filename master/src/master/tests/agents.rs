@@ -1,0 +1,275 @@
+//! Agents that come, fall silent, come back and leave.
+
+use super::*;
+
+/// A cluster with one agent and a framework that runs task `t` there.
+async fn one_task(
+    network: Network,
+    change: impl FnOnce(&mut FrameworkInfo),
+) -> (World, (Member, AgentId), (Member, FrameworkId)) {
+    let world = World::new(network, Config::default()).await;
+    let (agent, a) = world.agent("agent-1").await;
+    let (scheduler, f) = world.framework("web", change).await;
+    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+    world.settle().await;
+    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+    world.settle().await;
+    world.allocator();
+    agent.heard();
+    scheduler.heard();
+    (world, (agent, a), (scheduler, f))
+}
+
+/// SPEC 3.2: 15 s x 5, and not a second sooner.
+#[test]
+fn an_agent_that_answers_no_ping_is_lost_after_exactly_seventy_five_seconds() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        // The ping of the fifteenth second is the first that goes unanswered.
+        world.pass(14).await;
+        world.pass(75).await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        world.pass(1).await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        assert_eq!(world.allocator(), ["no agent S0"]);
+        assert!(world.whims.state().unreachable.contains_key(&a));
+        let books = world.books().await;
+        assert_eq!(
+            books.tasks.of_framework(&f).unwrap().unreachable().count(),
+            1
+        );
+
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(
+            agent.heard(),
+            ["register again"],
+            "whoever still speaks is asked to come back"
+        );
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_UNREACHABLE REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        let told = scheduler.statuses().pop().unwrap();
+        assert!(told.unreachable_since.is_some() && told.uuid.is_none());
+
+        agent.answers.store(true, Ordering::Relaxed);
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        assert_eq!(
+            register(&agent, Some(a.clone()), tasks)
+                .await
+                .unwrap()
+                .agent_id,
+            a
+        );
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_RUNNING REASON_SLAVE_REREGISTERED"]
+        );
+        let heard = world.allocator();
+        assert_eq!(heard.last().unwrap(), "agent S0 used [0000=cpus:1]");
+        assert!(world.whims.state().unreachable.is_empty());
+        world.pass(300).await;
+        assert_eq!(
+            scheduler.heard(),
+            Vec::<String>::new(),
+            "it is pinged and answers"
+        );
+    });
+}
+
+#[test]
+fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        world.offer(&scheduler, &f, &a, "cpus:2").await;
+        scheduler.heard();
+        world.network.sever("master", "agent-1");
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(
+            world.allocator(),
+            ["agent S0 active false", "recovered 0000 cpus:2"]
+        );
+        world.grant(vec![grant(&f, &a, "cpus:2")]).await;
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:2"],
+            "no offer while it is away"
+        );
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            kill_policy: None,
+        };
+        scheduler.tell(kill);
+        world.settle().await;
+
+        world.network.heal("master", "agent-1");
+        agent.node.connect("master").await.unwrap();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        assert_eq!(agent.heard(), ["kill t"], "the kill has waited for it");
+        assert_eq!(
+            scheduler.heard(),
+            Vec::<String>::new(),
+            "the task never stopped, so nobody is told anything"
+        );
+        world.pass(300).await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
+    rehearse_network(|network| async move {
+        let (world, (_agent, _), (scheduler, _)) = one_task(network, |_| ()).await;
+        world.network.leave("agent-1");
+        world.pass(60).await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        world.pass(30).await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+    });
+}
+
+/// SPEC 3.2, Re-register.
+#[test]
+fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_disowned() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
+        world.settle().await;
+        scheduler.heard();
+        agent.heard();
+        world.allocator();
+
+        let gone = FrameworkId::new("never-heard-of").unwrap();
+        let tasks = vec![running(&gone, task("x", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            [
+                "t TASK_GONE REASON_RECONCILIATION",
+                "young TASK_DROPPED REASON_RECONCILIATION"
+            ]
+        );
+        assert_eq!(agent.heard(), ["shut down of", "disown t young"]);
+        assert_eq!(world.allocator(), ["agent S0 used []"]);
+
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            agent.heard(),
+            ["disown t"],
+            "what is over never lives again"
+        );
+    });
+}
+
+#[test]
+fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        assert_eq!(
+            register(&agent, None, vec![]).await.unwrap().agent_id,
+            a,
+            "the answer was lost"
+        );
+        let restarted = runtime::rehearsal::node("agent-1").seed(8);
+        let restarted = restarted.role(Role::Agent).accepts(&[Role::Master]).build();
+        world.network.join(&restarted, "agent-1");
+        let again = world.member_on(restarted, "agent").await;
+        assert_ne!(
+            again.pid.node(),
+            agent.pid.node(),
+            "a restarted node is another node"
+        );
+        assert_eq!(
+            register(&again, Some(a.clone()), vec![])
+                .await
+                .unwrap()
+                .agent_id,
+            a
+        );
+        let thief = world.member("thief", "agent", Role::Agent).await;
+        let refused = register(&thief, Some(a.clone()), vec![]).await.unwrap_err();
+        assert!(
+            matches!(&refused, RegistrationRefused::NotNow { reason } if reason.contains("agent.id")),
+            "{refused}"
+        );
+        agent.tell(UnregisterAgent {
+            agent_id: a.clone(),
+        });
+        world.settle().await;
+        assert_eq!(
+            world.books().await.agents.iter().count(),
+            1,
+            "the old process speaks for nobody"
+        );
+    });
+}
+
+#[test]
+fn an_agent_that_was_started_anew_ends_its_earlier_life_and_the_tasks_of_it() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+        let name = agent.pid.node().name().to_owned();
+        let anew = runtime::rehearsal::node(&name).seed(8);
+        let anew = anew.role(Role::Agent).accepts(&[Role::Master]).build();
+        world.network.join(&anew, &name);
+        let anew = world.member_on(anew, "agent").await;
+        let b = register(&anew, None, vec![]).await.unwrap().agent_id;
+        assert_ne!(a, b, "it has forgotten its id");
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        let agents: Vec<_> = world.whims.state().agents.into_keys().collect();
+        assert_eq!(agents, [b], "the registry has forgotten the earlier one");
+        let removed = "master/slave_removals/reason_registered";
+        assert_eq!(world.books().await.counters.get(removed), 1);
+    });
+}
+
+#[test]
+fn an_agent_that_leaves_takes_its_tasks_with_it() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+        agent.tell(UnregisterAgent {
+            agent_id: a.clone(),
+        });
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        assert_eq!(world.allocator(), ["no agent S0"]);
+        assert!(world.whims.state().agents.is_empty());
+    });
+}

@@ -1,0 +1,304 @@
+//! Frameworks that lose their schedulers, come back and end.
+
+use super::*;
+
+/// Task `t` of a framework with this failover timeout, and an offer that is out.
+async fn story(
+    network: Network,
+    seconds: u64,
+) -> (World, (Member, AgentId), (Member, FrameworkId)) {
+    let world = World::new(network, Config::default()).await;
+    let (agent, a) = world.agent("agent-1").await;
+    let (scheduler, f) = world
+        .framework("web", |info| {
+            info.failover_timeout = Duration::from_secs(seconds)
+        })
+        .await;
+    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+    world.settle().await;
+    world.offer(&scheduler, &f, &a, "cpus:2").await;
+    world.allocator();
+    agent.heard();
+    scheduler.heard();
+    (world, (agent, a), (scheduler, f))
+}
+
+/// SPEC 2.2, Failover.
+#[test]
+fn a_framework_that_comes_back_within_its_failover_timeout_keeps_its_tasks() {
+    rehearse_network(|network| async move {
+        let (world, (agent, _), (_, f)) = story(network, 60).await;
+        world.network.leave("web");
+        world.settle().await;
+        assert_eq!(
+            world.allocator(),
+            ["framework 0000 active false", "recovered 0000 cpus:2"]
+        );
+        assert!(
+            world.whims.state().frameworks[&f].deadline.is_some(),
+            "the deadline is recorded"
+        );
+        world.pass(59).await;
+        let again = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        info.failover_timeout = Duration::from_secs(60);
+        assert_eq!(subscribe(&again, info).await.unwrap().framework_id, f);
+        assert_eq!(world.whims.state().frameworks[&f].deadline, None);
+        world.pass(3600).await;
+        assert_eq!(
+            agent.heard(),
+            Vec::<String>::new(),
+            "the task was left alone"
+        );
+        again.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: vec![],
+        });
+        world.settle().await;
+        assert_eq!(again.heard(), ["t TASK_STAGING REASON_RECONCILIATION"]);
+    });
+}
+
+#[test]
+fn a_framework_that_stays_away_longer_is_over() {
+    rehearse_network(|network| async move {
+        let (world, (agent, _), (_, f)) = story(network, 60).await;
+        world.network.leave("web");
+        world.pass(59).await;
+        assert_eq!(agent.heard(), Vec::<String>::new());
+        world.allocator();
+        world.pass(1).await;
+        assert_eq!(agent.heard(), ["shut down 0000"]);
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1", "no framework 0000"]
+        );
+        let books = world.books().await;
+        let completed = books.frameworks.completed().next().unwrap();
+        let killed = completed.tasks.completed().next().unwrap();
+        let last = killed.statuses.last().unwrap();
+        assert_eq!(
+            (last.state, last.reason),
+            (TaskState::Killed, Some(Reason::FrameworkRemoved))
+        );
+
+        let late = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        let refused = subscribe(&late, info).await.unwrap_err();
+        assert!(
+            matches!(&refused, SubscriptionRefused::Never { reason } if reason.contains("framework.id")),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn a_framework_without_a_failover_timeout_ends_with_its_scheduler() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (_, f)) = story(network, 0).await;
+        world.network.leave("web");
+        world.settle().await;
+        assert_eq!(agent.heard(), ["shut down 0000"]);
+        let ended = update(&agent.node, &f, &a, "t", TaskState::Killed);
+        agent.tell(ended);
+        world.settle().await;
+        assert_eq!(
+            agent.heard(),
+            ["acknowledge t"],
+            "the master acknowledges in its stead"
+        );
+    });
+}
+
+/// SPEC 3.13, Scheduler failover: newest wins.
+#[test]
+fn a_new_scheduler_replaces_the_old_one_which_is_told_to_stop() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (old, f)) = story(network, 0).await;
+        let new = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        subscribe(&new, info.clone()).await.unwrap();
+        world.settle().await;
+        assert_eq!(old.heard(), ["rescind O1", "failed Framework failed over"]);
+        old.tell(KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            kill_policy: None,
+        });
+        old.tell(TearDown {
+            framework_id: f.clone(),
+        });
+        world.network.leave("web");
+        world.settle().await;
+        assert_eq!(
+            agent.heard(),
+            Vec::<String>::new(),
+            "the old one speaks for nobody, and its end means nothing"
+        );
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(new.heard(), ["t TASK_RUNNING"]);
+        info.principal = Some("somebody else".to_owned());
+        let refused = subscribe(&new, info).await.unwrap_err();
+        assert!(
+            refused.to_string().starts_with("framework.principal"),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn a_torn_down_framework_hears_its_tasks_killed_and_is_refused_ever_after() {
+    rehearse_network(|network| async move {
+        let (world, (agent, _), (scheduler, f)) = story(network, 3600).await;
+        scheduler.tell(TearDown {
+            framework_id: f.clone(),
+        });
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["rescind O1", "t TASK_KILLED REASON_FRAMEWORK_REMOVED"]
+        );
+        assert_eq!(agent.heard(), ["shut down 0000"]);
+        assert!(world.whims.state().removed_frameworks.contains(&f));
+        world.network.leave("web");
+        world.pass(4000).await;
+        assert_eq!(world.books().await.frameworks.completed().count(), 1);
+    });
+}
+
+/// SPEC 2.2, RECONCILE.
+#[test]
+fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (silent, b) = world.agent("agent-2").await;
+        silent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        let (scheduler, f) = world.framework("aware", aware).await;
+        let (plain, g) = world.framework("plain", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("known", &a, "cpus:1")]));
+        world.settle().await;
+        agent.tell(update(&agent.node, &f, &a, "known", TaskState::Running));
+        world.settle().await;
+        scheduler.heard();
+        plain.heard();
+        scheduler.statuses();
+
+        let unknown = AgentId::new("nobody").unwrap();
+        let id = |text: &str| TaskId::new(text).unwrap();
+        let asked = vec![
+            (id("known"), None),
+            (id("on-registered"), Some(a.clone())),
+            (id("on-unreachable"), Some(b.clone())),
+            (id("on-unknown"), Some(unknown)),
+            (id("nowhere"), None),
+        ];
+        scheduler.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: asked.clone(),
+        });
+        plain.tell(ReconcileTasks {
+            framework_id: g.clone(),
+            tasks: asked,
+        });
+        scheduler.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: vec![],
+        });
+        world.settle().await;
+        let states = |heard: Vec<String>| -> Vec<String> {
+            heard
+                .iter()
+                .map(|line| line.replace(" REASON_RECONCILIATION", ""))
+                .collect()
+        };
+        assert_eq!(
+            states(scheduler.heard()),
+            [
+                "known TASK_RUNNING",
+                "on-registered TASK_GONE",
+                "on-unreachable TASK_UNREACHABLE",
+                "on-unknown TASK_UNKNOWN",
+                "nowhere TASK_UNKNOWN",
+                "known TASK_RUNNING",
+            ]
+        );
+        assert!(
+            states(plain.heard())
+                .iter()
+                .all(|line| line.ends_with("TASK_LOST"))
+        );
+        assert!(
+            scheduler
+                .statuses()
+                .iter()
+                .all(|status| status.uuid.is_none())
+        );
+    });
+}
+
+/// S77 and SPEC 3.8, `--roles`.
+#[test]
+fn a_framework_in_a_role_that_is_not_served_is_refused_by_name() {
+    rehearse_network(|network| async move {
+        let roles = Some(Config::parse_roles("dev,qa").unwrap());
+        let world = World::new(
+            network,
+            Config {
+                roles,
+                root_submissions: false,
+                ..Config::default()
+            },
+        )
+        .await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        let refusal = async |change: fn(&mut FrameworkInfo)| {
+            let mut info = FrameworkInfo::new("nobody", "web");
+            change(&mut info);
+            subscribe(&scheduler, info)
+                .await
+                .map(|_| ())
+                .map_err(|refused| refused.to_string())
+        };
+        let error = refusal(|info| info.roles = BTreeSet::from(["prod".to_owned()]))
+            .await
+            .unwrap_err();
+        assert!(error.starts_with("framework.roles is `prod`"), "{error}");
+        let error = refusal(|info| info.roles.clear()).await.unwrap_err();
+        assert!(error.starts_with("framework.roles is"), "{error}");
+        let error = refusal(|info| info.user = "root".into()).await.unwrap_err();
+        assert!(error.starts_with("framework.user is `root`"), "{error}");
+        assert_eq!(
+            refusal(|info| info.roles = BTreeSet::from(["dev".to_owned()])).await,
+            Ok(())
+        );
+    });
+}
+
+#[test]
+fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        world.allocator();
+        for roles in [BTreeSet::new(), BTreeSet::from(["other".to_owned()])] {
+            scheduler.tell(SuppressOffers {
+                framework_id: f.clone(),
+                roles: roles.clone(),
+            });
+            scheduler.tell(ReviveOffers {
+                framework_id: f.clone(),
+                roles,
+            });
+        }
+        world.settle().await;
+        assert_eq!(world.allocator(), ["suppressed 0000", "revived 0000"]);
+    });
+}

@@ -1,0 +1,453 @@
+//! From an offer to a finished task.
+
+use super::*;
+
+/// SPEC 3.13, Launch.
+#[test]
+fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        assert_eq!(
+            world.allocator(),
+            ["begin", "agent S0 used []", "framework 0000 active true"]
+        );
+
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
+        assert_eq!(
+            (short(&offer.id).as_str(), offer.hostname.as_str()),
+            ("O0", "agent-1")
+        );
+        scheduler.tell(accept(
+            &f,
+            &[&offer],
+            vec![
+                task("t1", &a, "cpus:2;mem:64"),
+                task("t2", &a, "cpus:1;mem:32"),
+            ],
+        ));
+        world.settle().await;
+        let ran = agent.heard().pop().unwrap();
+        assert!(ran.starts_with("run t1=") && ran.contains(" t2="), "{ran}");
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:5;mem:8096 for 5s"],
+            "the rest is declined"
+        );
+        assert_eq!(
+            world
+                .books()
+                .await
+                .tasks
+                .get(&f, &TaskId::new("t1").unwrap())
+                .unwrap()
+                .state,
+            TaskState::Staging
+        );
+
+        scheduler.heard();
+        for state in [TaskState::Running, TaskState::Finished] {
+            let update = update(&agent.node, &f, &a, "t1", state);
+            agent.tell(update.clone());
+            world.settle().await;
+            assert_eq!(scheduler.heard(), [format!("t1 {state}")]);
+            scheduler.tell(acknowledgement(&f, &update));
+            world.settle().await;
+            assert_eq!(agent.heard(), ["acknowledge t1"]);
+        }
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:2;mem:64"]);
+        let books = world.books().await;
+        let of = books.tasks.of_framework(&f).unwrap();
+        assert_eq!((of.active().count(), of.completed().count()), (1, 1));
+        assert_eq!(
+            books.tasks.on_agent(&a).unwrap().held()[&f].unallocate(),
+            resources("cpus:1;mem:32")
+        );
+    });
+}
+
+/// SPEC 5.3: the newest state frees resources before the older updates are acknowledged.
+#[test]
+fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        world.allocator();
+        let mut starting = update(&agent.node, &f, &a, "t", TaskState::Starting);
+        starting.update.latest_state = TaskState::Finished;
+        agent.tell(starting);
+        world.settle().await;
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
+        assert_eq!(
+            scheduler.heard().last().unwrap(),
+            "t TASK_STARTING",
+            "the framework hears the states in order"
+        );
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(
+            world.allocator(),
+            Vec::<String>::new(),
+            "nothing is freed twice"
+        );
+        let books = world.books().await;
+        let known = books.tasks.get(&f, &TaskId::new("t").unwrap()).unwrap();
+        assert_eq!(
+            (known.state, known.told),
+            (TaskState::Finished, TaskState::Finished),
+            "what has ended stays ended"
+        );
+    });
+}
+
+/// SPEC 2.2, ACCEPT: several offers of one agent and role, also of regular and revocable resources.
+#[test]
+fn several_offers_of_one_agent_are_taken_together() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        world
+            .grant(vec![
+                grant(&f, &a, "cpus:1;mem:10"),
+                grant(&f, &a, "cpus:2;mem:20"),
+            ])
+            .await;
+        assert_eq!(
+            scheduler.heard(),
+            ["2 offers"],
+            "the offers of one run come together"
+        );
+        let offers = scheduler.offers();
+        scheduler.tell(accept(
+            &f,
+            &[&offers[0], &offers[1]],
+            vec![task("t", &a, "cpus:3;mem:30")],
+        ));
+        world.settle().await;
+        assert_eq!(agent.heard().len(), 1);
+        assert_eq!(world.books().await.offers.len(), 0);
+        assert!(
+            world
+                .allocator()
+                .iter()
+                .all(|line| !line.starts_with("recovered")),
+            "nothing was left over"
+        );
+    });
+}
+
+#[test]
+fn five_thousand_tasks_of_one_accept_all_reach_their_agent() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:5000;mem:50000").await;
+        let tasks = (0..5000).map(|n| {
+            let mut task = task(&format!("t{n}"), &a, "cpus:1;mem:10");
+            task.command
+                .as_mut()
+                .unwrap()
+                .environment
+                .insert("X".into(), "y".repeat(400));
+            task
+        });
+        scheduler.tell(accept(&f, &[&offer], tasks.collect()));
+        world.settle().await;
+        let heard = agent.heard();
+        assert!(heard.len() > 1, "cut into several messages");
+        let counts = heard
+            .iter()
+            .map(|line| line.split(' ').nth(1).unwrap().parse::<usize>().unwrap());
+        assert_eq!(counts.sum::<usize>(), 5000);
+        assert_eq!(
+            world
+                .books()
+                .await
+                .tasks
+                .on_agent(&a)
+                .unwrap()
+                .tasks()
+                .count(),
+            5000
+        );
+    });
+}
+
+/// SPEC 2.2 KILL, 3.13.
+#[test]
+fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        agent.heard();
+        scheduler.heard();
+        for id in ["t", "nobody"] {
+            let task_id = TaskId::new(id).unwrap();
+            scheduler.tell(KillTask {
+                framework_id: f.clone(),
+                task_id,
+                kill_policy: None,
+            });
+        }
+        world.settle().await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(
+            scheduler.heard(),
+            ["nobody TASK_LOST REASON_RECONCILIATION"]
+        );
+    });
+}
+
+#[test]
+fn an_operator_kills_a_task_by_its_name_alone_if_only_one_framework_has_it() {
+    use protocol::message::operator::{KillByOperator, OperatorError};
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (one, f) = world.framework("one", |_| ()).await;
+        let (two, g) = world.framework("two", |_| ()).await;
+        for (scheduler, framework, ids) in [(&one, &f, vec!["x", "both"]), (&two, &g, vec!["both"])]
+        {
+            let offer = world.offer(scheduler, framework, &a, "cpus:2").await;
+            let tasks = ids.into_iter().map(|id| task(id, &a, "cpus:1")).collect();
+            scheduler.tell(accept(framework, &[&offer], tasks));
+            world.settle().await;
+        }
+        agent.heard();
+        let kill = async |id: &str, framework: Option<&FrameworkId>| {
+            let call = KillByOperator {
+                task_id: TaskId::new(id).unwrap(),
+                framework_id: framework.cloned(),
+            };
+            operator
+                .node
+                .ask(&operator.master, call, PATIENCE)
+                .await
+                .unwrap()
+        };
+        assert_eq!(kill("x", None).await, Ok(f.clone()));
+        assert!(matches!(
+            kill("both", None).await,
+            Err(OperatorError::Ambiguous { .. })
+        ));
+        assert_eq!(kill("both", Some(&g)).await, Ok(g.clone()));
+        assert!(matches!(
+            kill("none", None).await,
+            Err(OperatorError::NotFound { .. })
+        ));
+        assert_eq!(agent.heard(), ["kill x", "kill both"]);
+    });
+}
+
+/// S127, SPEC 4.6.
+#[test]
+fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        world.allocator();
+        for (seconds, expected) in [
+            (5.0, " for 5s"),
+            (-1.0, " for 5s"),
+            (0.0, ""),
+            (60.0, " for 60s"),
+        ] {
+            let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+            let filters = protocol::Filters {
+                refuse_seconds: seconds,
+            };
+            scheduler.tell(DeclineOffers {
+                framework_id: f.clone(),
+                offer_ids: vec![offer.id],
+                filters,
+            });
+            world.settle().await;
+            assert_eq!(
+                world.allocator(),
+                [format!("recovered 0000 cpus:1{expected}")]
+            );
+        }
+    });
+}
+
+/// SPEC 3.3, `--offer_timeout`.
+#[test]
+fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
+    rehearse_network(|network| async move {
+        let offer_timeout = Some(Duration::from_secs(30));
+        let world = World::new(
+            network,
+            Config {
+                offer_timeout,
+                ..Config::default()
+            },
+        )
+        .await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        world.allocator();
+        scheduler.heard();
+        world.pass(29).await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        world.pass(1).await;
+        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
+    });
+}
+
+/// SPEC 5.7, S55.
+#[test]
+fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world
+            .framework("web", |info| {
+                info.capabilities.insert(Capability::RevocableResources);
+            })
+            .await;
+        let (plain, g) = world.framework("plain", |_| ()).await;
+        let lent = resources("cpus:4")
+            .to_revocable(resources::Revocable::Throttleable)
+            .unwrap();
+        let mut revocable = grant(&f, &a, "cpus:1");
+        revocable.resources = lent.allocate(&ResourceRole::new("*").unwrap());
+        let unwanted = Grant {
+            framework_id: g.clone(),
+            ..revocable.clone()
+        };
+        world.allocator();
+        world
+            .grant(vec![grant(&f, &a, "cpus:1"), revocable, unwanted])
+            .await;
+        assert_eq!(scheduler.heard(), ["2 offers"]);
+        assert_eq!(
+            plain.heard(),
+            Vec::<String>::new(),
+            "no capability, no revocable offer"
+        );
+        assert_eq!(world.allocator().len(), 1, "it went straight back");
+
+        agent.tell(OversubscribedChanged {
+            agent_id: a.clone(),
+            total: lent.clone(),
+        });
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        let heard = world.allocator();
+        assert!(
+            heard[0].starts_with("agent S0 lends") && heard[1].starts_with("recovered 0000"),
+            "{heard:?}"
+        );
+
+        agent.tell(OversubscribedChanged {
+            agent_id: a.clone(),
+            total: resources("cpus:1"),
+        });
+        world.settle().await;
+        assert_eq!(
+            world.allocator(),
+            Vec::<String>::new(),
+            "what is not revocable cannot be lent"
+        );
+    });
+}
+
+/// S56, S61: what may not be throttled first, regular last, and no more than is wanted.
+#[test]
+fn withdrawn_resources_are_taken_from_as_few_offers_as_will_do() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        world
+            .grant(vec![
+                grant(&f, &a, "cpus:2"),
+                grant(&f, &a, "mem:64"),
+                grant(&f, &a, "cpus:2"),
+            ])
+            .await;
+        scheduler.heard();
+        let withdrawn = Withdrawn {
+            agent_id: a.clone(),
+            resources: resources("cpus:1.5"),
+        };
+        world.node.tell(&world.master.pid(), withdrawn).unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O0"]);
+    });
+}
+
+#[test]
+fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:2").await;
+        let mut own = task("t", &a, "cpus:1");
+        own.command = None;
+        own.executor = Some(ExecutorInfo {
+            executor_id: ExecutorId::new("e").unwrap(),
+            name: "e".into(),
+            command: CommandInfo::shell("./executor"),
+            resources: resources("cpus:0.5"),
+            data: vec![],
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        });
+        let mut other = own.clone();
+        other.task_id = TaskId::new("other").unwrap();
+        other.executor.as_mut().unwrap().name = "another".into();
+        scheduler.tell(accept(&f, &[&offer], vec![own, other]));
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard()[1..],
+            ["other TASK_ERROR REASON_TASK_INVALID"]
+        );
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        assert_eq!(offer.executor_ids.len(), 1);
+        world.allocator();
+        agent.heard();
+        scheduler.heard();
+
+        let message = FrameworkMessage {
+            framework_id: f.clone(),
+            agent_id: a.clone(),
+            executor_id: ExecutorId::new("e").unwrap(),
+            data: b"hello".to_vec(),
+        };
+        scheduler.tell(message.clone());
+        agent.tell(message);
+        let termination = Some(Termination::Exited(1));
+        let executor_id = ExecutorId::new("e").unwrap();
+        agent.tell(ExecutorExited {
+            agent_id: a.clone(),
+            framework_id: f.clone(),
+            executor_id,
+            termination,
+        });
+        world.settle().await;
+        assert_eq!(agent.heard(), ["message hello"]);
+        assert_eq!(scheduler.heard(), ["message hello", "lost e"]);
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:0.5"]);
+    });
+}

@@ -1,0 +1,225 @@
+//! A registry that takes its time, refuses, or says that another master leads.
+
+use super::*;
+use crate::registry::RegistryError;
+
+fn not_now() -> RegistryError {
+    RegistryError::NotNow {
+        reason: "busy".to_owned(),
+    }
+}
+
+#[test]
+fn nobody_is_told_before_the_registry_has_answered() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        world.whims.delay(Duration::from_secs(3));
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        let asked = agent
+            .node
+            .ask(&agent.master, registration(&agent, None, vec![]), PATIENCE);
+        world.pass(2).await;
+        assert_eq!(world.books().await.agents.iter().count(), 0);
+        assert_eq!(world.allocator(), ["begin"]);
+        let twice = register(&agent, None, vec![]).await;
+        assert!(
+            matches!(twice, Err(RegistrationRefused::NotNow { .. })),
+            "one admission at a time"
+        );
+        world.pass(1).await;
+        let a = asked.await.unwrap().unwrap().agent_id;
+        assert_eq!(world.allocator(), ["agent S0 used []"]);
+
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        scheduler.heard();
+        world.whims.delay(Duration::from_secs(20));
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(15 + 75).await;
+        assert_eq!(
+            scheduler.heard(),
+            Vec::<String>::new(),
+            "it is asked, and has not answered"
+        );
+        let back = register(&agent, Some(a.clone()), vec![]).await;
+        assert!(matches!(back, Err(RegistrationRefused::NotNow { .. })));
+        world.pass(20).await;
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+    });
+}
+
+#[test]
+fn a_scheduler_that_asks_twice_while_the_registry_thinks_is_one_framework() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        world.whims.delay(Duration::from_secs(3));
+        let message = Subscribe {
+            framework: FrameworkInfo::new("nobody", "web"),
+            scheduler: scheduler.pid.clone(),
+            suppressed_roles: BTreeSet::new(),
+        };
+        let asked = scheduler
+            .node
+            .ask(&scheduler.master, message.clone(), PATIENCE);
+        world.settle().await;
+        let twice = subscribe(&scheduler, message.framework.clone()).await;
+        assert!(matches!(twice, Err(SubscriptionRefused::NotNow { .. })));
+        let f = asked.await.unwrap().unwrap().framework_id;
+        let again = subscribe(&scheduler, message.framework).await.unwrap();
+        assert_eq!(again.framework_id, f);
+        assert_eq!(world.books().await.frameworks.iter().count(), 1);
+    });
+}
+
+#[test]
+fn what_the_registry_refuses_for_now_is_not_done_and_asked_again() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        world.whims.refuse(not_now());
+        let refused = register(&agent, None, vec![]).await;
+        assert!(matches!(refused, Err(RegistrationRefused::NotNow { .. })));
+        assert_eq!(world.books().await.agents.iter().count(), 0);
+        let a = register(&agent, None, vec![]).await.unwrap().agent_id;
+
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        world.whims.refuse(not_now());
+        let refused = subscribe(&scheduler, FrameworkInfo::new("nobody", "web")).await;
+        assert!(matches!(refused, Err(SubscriptionRefused::NotNow { .. })));
+        let f = subscribe(&scheduler, FrameworkInfo::new("nobody", "web"))
+            .await
+            .unwrap()
+            .framework_id;
+
+        world.whims.refuse(not_now());
+        world.whims.refuse(not_now());
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(75 + 15).await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        world.pass(2).await;
+        assert_eq!(scheduler.heard(), [format!("lost {}", short(&a))]);
+
+        world.whims.refuse(not_now());
+        scheduler.tell(TearDown {
+            framework_id: f.clone(),
+        });
+        world.settle().await;
+        assert_eq!(world.books().await.frameworks.completed().count(), 0);
+        world.pass(1).await;
+        assert_eq!(world.books().await.frameworks.completed().count(), 1);
+    });
+}
+
+#[test]
+fn a_master_that_lost_its_leadership_ends_and_its_agents_hear_of_it() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, _) = world.agent("agent-1").await;
+        let ended = agent.node.ended(&agent.master);
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        world.whims.refuse(RegistryError::LostLeadership);
+        let message = Subscribe {
+            framework: FrameworkInfo::new("nobody", "web"),
+            scheduler: scheduler.pid.clone(),
+            suppressed_roles: BTreeSet::new(),
+        };
+        let answer = scheduler
+            .node
+            .ask(&scheduler.master, message, PATIENCE)
+            .await;
+        assert!(!matches!(answer, Ok(Ok(_))), "{answer:?}");
+        assert_eq!(ended.await, Exit::Stopped);
+    });
+}
+
+/// SPEC 3.2 and 3.13, Master failover.
+#[test]
+fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
+    rehearse_network(|network| async move {
+        let first = World::new(network.clone(), Config::default()).await;
+        let (agent, a) = first.agent("agent-1").await;
+        let (_gone, b) = first.agent("agent-2").await;
+        let (_old, f) = first
+            .framework("web", |info| {
+                info.failover_timeout = Duration::from_secs(3600)
+            })
+            .await;
+        network.leave("master");
+        let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
+        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        assert_eq!(world.allocator(), ["begin", "framework 0000 active false"]);
+
+        let mut agent = agent;
+        agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        assert_eq!(
+            register(&agent, Some(a.clone()), tasks)
+                .await
+                .unwrap()
+                .agent_id,
+            a
+        );
+        assert_eq!(
+            world.allocator().last().unwrap(),
+            "agent S0 used [0000=cpus:1]"
+        );
+
+        let scheduler = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        assert_eq!(subscribe(&scheduler, info).await.unwrap().framework_id, f);
+        let id = |text: &str| TaskId::new(text).unwrap();
+        let asked = vec![(id("t"), None), (id("x"), None), (id("y"), Some(b.clone()))];
+        scheduler.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: asked.clone(),
+        });
+        world.settle().await;
+        let known = "t TASK_RUNNING REASON_RECONCILIATION".to_owned();
+        assert_eq!(
+            scheduler.heard(),
+            [known],
+            "no answer while an agent may still know"
+        );
+        world.pass(600).await;
+        assert_eq!(scheduler.heard(), ["lost S1"], "ten minutes are over");
+        scheduler.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: asked,
+        });
+        world.settle().await;
+        assert_eq!(scheduler.heard().len(), 3);
+    });
+}
+
+#[test]
+fn an_allocator_that_fell_is_told_everything_anew() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.heard();
+        world.allocator();
+        let allocator = world.node.whereis("allocator").unwrap();
+        world.node.stop(&allocator);
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        let (_, raised, _) = recorder(&world.node, "allocator");
+        world.pass(1).await;
+        let anew = [
+            "begin",
+            "framework 0000 active true",
+            "agent S0 used [0000=cpus:1]",
+        ];
+        assert_eq!(raised.take(), anew);
+    });
+}

@@ -1,0 +1,259 @@
+//! Offering: grants become offers, and offers are declined, expire, or are taken back (SPEC 2.2, 2.3, 5.7, S55).
+//!
+//! Pure decisions on [`Books`]. What the allocator granted in ignorance of what has just happened goes straight back to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use module_api::allocator::{
+    AgentActivity, AgentAdded, AgentOversubscribed, FrameworkAdded, Granted, Revived, Suppressed,
+    Withdrawn,
+};
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, SuppressOffers};
+use protocol::{Capability, FrameworkId, Offer, OfferId};
+use resources::{Resource, Resources};
+use runtime::Pid;
+
+use crate::books::{Books, freed_offer};
+use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::size::in_frames;
+use crate::tasks::Freed;
+
+impl Books {
+    /// The allocator has granted: each framework is told its offers, several in one message.
+    pub fn granted(&mut self, granted: Granted, out: &mut Effects) {
+        let mut made: BTreeMap<FrameworkId, (Pid, Vec<Offer>)> = BTreeMap::new();
+        let mut ids = Vec::new();
+        for grant in granted.grants {
+            let Some((pid, offer)) = self.offer(&grant) else {
+                let freed = Freed {
+                    framework_id: grant.framework_id,
+                    agent_id: grant.agent_id,
+                    resources: grant.resources,
+                };
+                self.recovered(freed, None, out);
+                continue;
+            };
+            ids.push(offer.id.clone());
+            self.offers.insert(Arc::new(offer.clone()));
+            let of = made
+                .entry(grant.framework_id)
+                .or_insert_with(|| (pid, Vec::new()));
+            of.1.push(offer);
+        }
+        self.counters.add("master/offers_made", ids.len());
+        for (pid, offers) in made.into_values() {
+            for offers in in_frames(offers) {
+                out.scheduler(Some(&pid), ToScheduler::Offers(OffersMade { offers }));
+            }
+        }
+        if let Some(timeout) = self.policy.offer_timeout.filter(|_| !ids.is_empty()) {
+            out.push(Effect::Later(timeout, Due::OffersExpired(ids)));
+        }
+    }
+
+    /// The offer that a grant becomes, if it still can be one.
+    fn offer(&mut self, grant: &module_api::allocator::Grant) -> Option<(Pid, Offer)> {
+        let framework = self.frameworks.get(&grant.framework_id)?;
+        let scheduler = framework.scheduler.clone()?;
+        let agent = self.agents.connected(&grant.agent_id)?;
+        let revocable = grant.resources.iter().any(Resource::is_revocable);
+        let may = framework.info.roles.contains(&grant.role)
+            && (!revocable || framework.info.can(Capability::RevocableResources));
+        if !may || grant.resources.is_empty() {
+            return None;
+        }
+        let executors = self.tasks.on_agent(&grant.agent_id);
+        let executor_ids = executors.map(|on| {
+            let mine = on
+                .executors()
+                .filter(|(owner, _)| **owner == grant.framework_id);
+            mine.map(|(_, info)| info.executor_id.clone()).collect()
+        });
+        let offer = Offer {
+            id: self.ids.offer(),
+            framework_id: grant.framework_id.clone(),
+            agent_id: grant.agent_id.clone(),
+            hostname: agent.info.hostname.clone(),
+            role: grant.role.clone(),
+            resources: grant.resources.clone(),
+            attributes: agent.info.attributes.clone(),
+            executor_ids: executor_ids.unwrap_or_default(),
+        };
+        Some((scheduler, offer))
+    }
+
+    /// The allocator wants resources back: offers that contain any of them are rescinded, until enough is. Those that
+    /// may not be throttled go first, then revocable ones, then regular ones (S56, S61).
+    pub fn withdrawn(&mut self, withdrawn: &Withdrawn, out: &mut Effects) {
+        let mut wanted = withdrawn.resources.unallocate();
+        let mut offers: Vec<Arc<Offer>> =
+            self.offers.of_agent(&withdrawn.agent_id).cloned().collect();
+        offers.sort_by_key(|offer| kind(&offer.resources));
+        let mut rescinded = Vec::new();
+        for offer in offers {
+            let held = offer.resources.unallocate();
+            let rest = wanted.saturating_sub(&held);
+            if rest != wanted {
+                rescinded.push(offer.id.clone());
+                wanted = rest;
+            }
+        }
+        self.rescind(rescinded, out);
+    }
+
+    /// These offers did not go out to their framework: they are free again.
+    pub fn not_offered(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
+        for id in ids {
+            if let Some(offer) = self.offers.remove(&id) {
+                self.recovered(freed_offer(&offer), None, out);
+            }
+        }
+    }
+
+    /// The allocator has forgotten what it granted: all offers are rescinded.
+    pub fn rescind_all(&mut self, out: &mut Effects) {
+        let ids = self.offers.iter().map(|offer| offer.id.clone()).collect();
+        self.rescind(ids, out);
+    }
+
+    /// Tells the allocator all frameworks and agents, as if they had just come.
+    pub fn retell_allocator(&self, out: &mut Effects) {
+        for framework in self.frameworks.iter() {
+            out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
+                framework_id: framework.id.clone(),
+                info: framework.info.clone(),
+                suppressed_roles: framework.suppressed.clone(),
+                active: framework.is_connected(),
+            })));
+        }
+        for agent in self.agents.iter() {
+            let held = self.tasks.on_agent(&agent.id).map(|on| on.held().clone());
+            out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+                agent_id: agent.id.clone(),
+                info: agent.info.clone(),
+                oversubscribed: agent.oversubscribed.clone(),
+                used: held.unwrap_or_default().into_iter().collect(),
+            })));
+            if !agent.connected {
+                out.allocator(ToAllocator::AgentActivity(AgentActivity {
+                    agent_id: agent.id.clone(),
+                    active: false,
+                }));
+            }
+        }
+    }
+
+    /// These offers have been unanswered for too long.
+    pub fn offers_expired(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
+        self.rescind(ids, out);
+    }
+
+    /// The framework does not want these; what is not its offer is ignored.
+    pub fn decline(&mut self, call: DeclineOffers, out: &mut Effects) {
+        self.counters.count("master/messages_decline_offers");
+        let refuse = Some(call.filters.refuse()).filter(|refuse| !refuse.is_zero());
+        for id in &call.offer_ids {
+            let mine = self
+                .offers
+                .get(id)
+                .is_some_and(|offer| offer.framework_id == call.framework_id);
+            if mine && let Some(offer) = self.offers.remove(id) {
+                self.recovered(freed_offer(&offer), refuse, out);
+            }
+        }
+    }
+
+    /// The framework wants offers again. Roles that it has not are ignored.
+    pub fn revive(&mut self, call: ReviveOffers, out: &mut Effects) {
+        self.counters.count("master/messages_revive_offers");
+        let Some(roles) = self.roles_of(&call.framework_id, call.roles) else {
+            return;
+        };
+        self.frameworks.suppress(&call.framework_id, &roles, false);
+        let framework_id = call.framework_id;
+        out.allocator(ToAllocator::Revived(Revived {
+            framework_id,
+            roles,
+        }));
+    }
+
+    /// The framework wants no more offers. Those that are out stay.
+    pub fn suppress(&mut self, call: SuppressOffers, out: &mut Effects) {
+        self.counters.count("master/messages_suppress_offers");
+        let Some(roles) = self.roles_of(&call.framework_id, call.roles) else {
+            return;
+        };
+        self.frameworks.suppress(&call.framework_id, &roles, true);
+        let framework_id = call.framework_id;
+        out.allocator(ToAllocator::Suppressed(Suppressed {
+            framework_id,
+            roles,
+        }));
+    }
+
+    /// Those of `roles` that the framework has; empty stays empty, which is all. `None` if nothing is left of them.
+    fn roles_of(
+        &self,
+        framework: &FrameworkId,
+        roles: BTreeSet<String>,
+    ) -> Option<BTreeSet<String>> {
+        let known = &self.frameworks.get(framework)?.info.roles;
+        if roles.is_empty() {
+            return Some(roles);
+        }
+        let mine = &roles & known;
+        (!mine.is_empty()).then_some(mine)
+    }
+
+    /// What an agent lends has changed: its total is replaced, and offers of revocable resources there are rescinded.
+    pub fn oversubscribed(
+        &mut self,
+        changed: OversubscribedChanged,
+        out: &mut Effects,
+    ) -> Result<(), String> {
+        self.counters.count("master/messages_update_slave");
+        check_oversubscribed(&changed.total)?;
+        let id = changed.agent_id;
+        if self.agents.get(&id).is_none() {
+            return Err(format!("agent_id is `{id}`: expected a registered agent"));
+        }
+        let total = changed.total.clone();
+        self.agents
+            .update(&id, |agent| agent.oversubscribed = total);
+        out.allocator(ToAllocator::AgentOversubscribed(AgentOversubscribed {
+            agent_id: id.clone(),
+            total: changed.total,
+        }));
+        let revocable = self
+            .offers
+            .of_agent(&id)
+            .filter(|offer| offer.resources.iter().any(Resource::is_revocable))
+            .map(|offer| offer.id.clone())
+            .collect();
+        self.rescind(revocable, out);
+        Ok(())
+    }
+}
+
+/// Only revocable resources can be lent.
+pub(crate) fn check_oversubscribed(total: &Resources) -> Result<(), String> {
+    match total.iter().find(|resource| !resource.is_revocable()) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "oversubscribed is `{wrong}`: expected revocable resources only"
+        )),
+    }
+}
+
+/// In which order offers are taken back.
+fn kind(resources: &Resources) -> u8 {
+    let revocable = resources.iter().any(Resource::is_revocable);
+    let throttleable = resources.iter().all(Resource::is_throttleable);
+    match (revocable, throttleable) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, _) => 2,
+    }
+}

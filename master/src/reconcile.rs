@@ -1,0 +1,120 @@
+//! Reconcile: what a framework is told when it asks how its tasks are (SPEC 2.2 RECONCILE).
+//!
+//! Pure. The table of `unknown_state` is the whole policy for tasks that nobody knows; known ones are told as they were
+//! told last. Answers bear no uuid, no data and no labels. It never asks an agent.
+
+use protocol::message::scheduler::ReconcileTasks;
+use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
+use runtime::Timestamp;
+
+use crate::agents::Standing;
+use crate::books::Books;
+use crate::effects::Effects;
+use crate::tasks::Task;
+
+impl Books {
+    /// A framework asks how these tasks are, or with none named, how all are that have not ended.
+    pub fn reconcile(&mut self, call: ReconcileTasks, now: Timestamp, out: &mut Effects) {
+        self.counters.count("master/messages_reconcile_tasks");
+        let id = &call.framework_id;
+        let answers: Vec<TaskStatus> = if call.tasks.is_empty() {
+            let of = self.tasks.of_framework(id);
+            of.into_iter()
+                .flat_map(|of| of.active().chain(of.unreachable()))
+                .filter(|task| !task.told.is_terminal())
+                .map(|task| self.answer(id, task, now))
+                .collect()
+        } else {
+            let asked = call.tasks.iter();
+            asked
+                .filter_map(|(task, agent)| self.how_is(id, task, agent.as_ref(), now))
+                .collect()
+        };
+        for status in answers {
+            self.tell_status(id, status, out);
+        }
+    }
+
+    /// How one task is; `None` while an agent that may know has not come back yet.
+    pub(crate) fn how_is(
+        &self,
+        framework: &FrameworkId,
+        task: &TaskId,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Option<TaskStatus> {
+        if let Some(task) = self.tasks.find(framework, task) {
+            return Some(self.answer(framework, task, now));
+        }
+        let awaited = self.agents.recovered().next().is_some();
+        let state = unknown_state(agent.map(|id| self.agents.standing(id)), awaited)?;
+        let mut status = TaskStatus::new(task.clone(), state, Source::Master, now).because(
+            Reason::Reconciliation,
+            "Reconciliation: the master does not know this task",
+        );
+        status.agent_id = agent.cloned();
+        if let Some(Standing::Unreachable(since)) = agent.map(|id| self.agents.standing(id)) {
+            status.unreachable_since = Some(since);
+        }
+        Some(self.in_words_of(framework, status))
+    }
+
+    fn answer(&self, framework: &FrameworkId, task: &Task, now: Timestamp) -> TaskStatus {
+        let mut status = TaskStatus::new(task.id.clone(), task.told, Source::Master, now)
+            .because(Reason::Reconciliation, "Reconciliation: latest task state")
+            .on(&task.agent_id);
+        if let Some(newest) = task.statuses.last() {
+            status.executor_id = newest.executor_id.clone();
+            status.container_id = newest.container_id.clone();
+            status.healthy = newest.healthy;
+            status.termination = newest.termination;
+            status.unreachable_since = newest.unreachable_since;
+        }
+        self.in_words_of(framework, status)
+    }
+
+    fn in_words_of(&self, framework: &FrameworkId, mut status: TaskStatus) -> TaskStatus {
+        status.state = match self.frameworks.get(framework) {
+            Some(framework) => framework.told(status.state),
+            None => status.state.as_told(false),
+        };
+        status
+    }
+}
+
+/// The state of a task that the master does not know, by what it knows of the agent that was named, if one was.
+/// `awaited` says whether any agent has still to come back after the master's restart.
+fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> Option<TaskState> {
+    match agent {
+        Some(Standing::Recovered) => None,
+        None if awaited => None,
+        Some(Standing::Registered(_)) => Some(TaskState::Gone),
+        Some(Standing::Unreachable(_)) => Some(TaskState::Unreachable),
+        Some(Standing::Unknown) | None => Some(TaskState::Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC 2.2, RECONCILE.
+    #[test]
+    fn an_unknown_task_is_told_by_what_is_known_of_its_agent() {
+        let since = Timestamp::from_nanos(1);
+        let table = [
+            (Some(Standing::Recovered), false, None),
+            (None, true, None),
+            (None, false, Some(TaskState::Unknown)),
+            (Some(Standing::Unknown), true, Some(TaskState::Unknown)),
+            (
+                Some(Standing::Unreachable(since)),
+                true,
+                Some(TaskState::Unreachable),
+            ),
+        ];
+        for (agent, awaited, expected) in table {
+            assert_eq!(unknown_state(agent, awaited), expected, "{agent:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
+
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use resources::{Attributes, Resources};
+use runtime::Timestamp;
+use runtime::rehearsal::rehearse;
+use storage::forgetful::{Failure, ForgetfulDisk};
+
+use super::*;
+
+fn agent(id: &str) -> AgentInfo {
+    AgentInfo {
+        hostname: "host".to_owned(),
+        port: 5051,
+        resources: "cpus:4;mem(ads):64".parse::<Resources>().unwrap(),
+        attributes: Attributes::default(),
+        id: Some(AgentId::new(id).unwrap()),
+    }
+}
+
+fn framework(id: &str) -> FrameworkInfo {
+    let mut info = FrameworkInfo::new("nobody", "web");
+    info.id = Some(FrameworkId::new(id).unwrap());
+    info
+}
+
+fn story() -> Vec<RegistryOperation> {
+    let since = Timestamp::from_nanos(7);
+    let agent_id = |id: &str| AgentId::new(id).unwrap();
+    let framework_id = FrameworkId::new("f2").unwrap();
+    vec![
+        RegistryOperation::AdmitAgent { info: agent("a1") },
+        RegistryOperation::AdmitAgent { info: agent("a2") },
+        RegistryOperation::AdmitAgent { info: agent("a3") },
+        RegistryOperation::MarkAgentUnreachable {
+            agent_id: agent_id("a1"),
+            since,
+        },
+        RegistryOperation::MarkAgentUnreachable {
+            agent_id: agent_id("a2"),
+            since,
+        },
+        RegistryOperation::MarkAgentReachable { info: agent("a2") },
+        RegistryOperation::RemoveAgent {
+            agent_id: agent_id("a3"),
+        },
+        RegistryOperation::AdmitFramework {
+            info: framework("f1"),
+            deadline: Some(since),
+        },
+        RegistryOperation::AdmitFramework {
+            info: framework("f2"),
+            deadline: None,
+        },
+        RegistryOperation::RemoveFramework { framework_id },
+    ]
+}
+
+#[test]
+fn what_was_answered_is_found_again_after_a_crash() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        for (n, operation) in story().into_iter().enumerate() {
+            let applied = registry.apply(operation.clone()).await.unwrap();
+            assert_eq!(applied.version, n as u64 + 1);
+        }
+        let known = registry.read().await.unwrap();
+        assert_eq!((known.agents.len(), known.unreachable.len()), (1, 1));
+        assert_eq!(
+            (known.frameworks.len(), known.removed_frameworks.len()),
+            (1, 1)
+        );
+        node.stop(&registry.registrar.pid());
+        node.clock().settle().await;
+        disk.crash();
+        let mut again = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        assert_eq!(again.read().await.unwrap(), known);
+        let twice = RegistryOperation::AdmitFramework {
+            info: framework("f2"),
+            deadline: None,
+        };
+        let refused = again.apply(twice).await.unwrap_err();
+        assert!(
+            refused.to_string().starts_with("framework_id is `f2`"),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn operations_that_come_together_are_one_commit() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        let before = disk.syncs();
+        let asked: Vec<_> = (0..100)
+            .map(|n| {
+                registry.apply(RegistryOperation::AdmitAgent {
+                    info: agent(&format!("a{n}")),
+                })
+            })
+            .collect();
+        for (n, answer) in asked.into_iter().enumerate() {
+            assert_eq!(
+                answer.await,
+                Ok(Applied {
+                    version: n as u64 + 1
+                })
+            );
+        }
+        assert!(
+            disk.syncs() - before <= 3,
+            "{} syncs",
+            disk.syncs() - before
+        );
+    });
+}
+
+#[test]
+fn a_refused_commit_changes_nothing_and_the_next_one_is_taken() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        disk.fail_next(Failure::Refuse("not now".to_owned()));
+        let admit = RegistryOperation::AdmitAgent { info: agent("a") };
+        let refused = registry.apply(admit.clone()).await;
+        assert!(
+            matches!(refused, Err(RegistryError::NotNow { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(registry.read().await.unwrap(), RegistryState::default());
+        assert_eq!(registry.apply(admit).await, Ok(Applied { version: 1 }));
+    });
+}
+
+#[test]
+fn a_failed_sync_breaks_the_registry_for_good() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        disk.fail_next(Failure::Sync("i/o error".to_owned()));
+        for _ in 0..2 {
+            let broken = registry
+                .apply(RegistryOperation::AdmitAgent { info: agent("a") })
+                .await;
+            assert!(
+                matches!(broken, Err(RegistryError::Broken { .. })),
+                "{broken:?}"
+            );
+        }
+        assert!(matches!(
+            registry.read().await,
+            Err(RegistryError::Broken { .. })
+        ));
+    });
+}
+
+#[test]
+fn a_record_that_no_store_takes_is_refused_by_name_and_harms_nobody_else() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
+        let mut large = agent("large");
+        large.hostname = "x".repeat(200_000);
+        let refused = registry.apply(RegistryOperation::AdmitAgent { info: large });
+        let taken = registry.apply(RegistryOperation::AdmitAgent {
+            info: agent("small"),
+        });
+        let refused = refused.await.unwrap_err();
+        assert!(
+            matches!(&refused, RegistryError::Refused { reason } if reason.contains("bytes")),
+            "{refused}"
+        );
+        assert_eq!(taken.await, Ok(Applied { version: 1 }));
+    });
+}
+
+#[test]
+fn a_record_of_another_form_is_an_error_by_its_key() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let mut store = disk.open().unwrap();
+        let mut changes = Changes::new();
+        changes.put(b"registry/agent/a".to_vec(), b"garbage".to_vec());
+        store.commit(changes).unwrap();
+        drop(store);
+        let error = LocalRegistry::open(&node, Box::new(disk.open().unwrap()))
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("registry/agent/a"), "{error}");
+    });
+}

@@ -1,0 +1,42 @@
+//! A registry in memory: forgets all when its master ends (`--registry=in_memory`).
+//!
+//! Answers at once. It never refuses but what [`RegistryState`] refuses.
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+
+use super::{Applied, Registry, RegistryError, RegistryOperation, RegistryState};
+
+/// A registry in memory.
+#[derive(Debug, Default)]
+pub struct MemoryRegistry {
+    state: RegistryState,
+}
+
+impl MemoryRegistry {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that has this content already.
+    pub fn holding(state: RegistryState) -> Self {
+        Self { state }
+    }
+}
+
+impl Registry for MemoryRegistry {
+    fn apply(
+        &mut self,
+        operation: RegistryOperation,
+    ) -> BoxFuture<'static, Result<Applied, RegistryError>> {
+        let answer = self.state.apply(&operation).map(|_| Applied {
+            version: self.state.version,
+        });
+        future::ready(answer).boxed()
+    }
+
+    fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
+        future::ready(Ok(self.state.clone())).boxed()
+    }
+}

@@ -1,0 +1,211 @@
+//! The registry's records in a store: one for each agent, unreachable agent, framework and removed framework.
+//!
+//! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
+//! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
+
+use protocol::{AgentId, AgentInfo, FrameworkId};
+use runtime::message::id_of;
+use runtime::{Timestamp, codec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use storage::{Changes, Record, Store, VALUE_BYTES_MAX};
+
+use super::local::OpenError;
+use super::state::{Entry, FrameworkEntry, RegistryState};
+use super::{RegistryError, RegistryOperation};
+
+const PAGE: usize = 1_000;
+/// The form's version, in each value after the form's id.
+const FORM: u16 = 1;
+/// Bytes of a value in front of its content.
+const HEAD: usize = 6;
+
+/// One kind of record: the beginning of its keys, which is also the name of its form.
+#[derive(Clone, Copy)]
+struct Kind(&'static str);
+
+const AGENT: Kind = Kind("registry/agent/");
+const UNREACHABLE: Kind = Kind("registry/unreachable/");
+const FRAMEWORK: Kind = Kind("registry/framework/");
+const REMOVED: Kind = Kind("registry/removed/");
+const VERSION: Kind = Kind("registry/version/");
+
+impl Kind {
+    fn key(self, id: &str) -> Vec<u8> {
+        [self.0.as_bytes(), id.as_bytes()].concat()
+    }
+
+    fn encode<T: Serialize>(self, value: &T) -> Result<Vec<u8>, RegistryError> {
+        let refused = |reason: String| RegistryError::Refused { reason };
+        let body = codec::encode(value).map_err(|error| refused(error.to_string()))?;
+        let mut bytes = Vec::with_capacity(HEAD + body.len());
+        bytes.extend(id_of(self.0).to_le_bytes());
+        bytes.extend(FORM.to_le_bytes());
+        bytes.extend(body);
+        if bytes.len() > VALUE_BYTES_MAX {
+            let (found, kind) = (bytes.len(), self.0);
+            let reason =
+                format!("{kind} record is {found} bytes: expected at most {VALUE_BYTES_MAX}");
+            return Err(refused(reason));
+        }
+        Ok(bytes)
+    }
+
+    fn decode<T: DeserializeOwned>(self, record: &Record) -> Result<T, OpenError> {
+        let damaged = |reason: String| OpenError::Record {
+            key: String::from_utf8_lossy(&record.key).into_owned(),
+            reason,
+        };
+        let head = record
+            .value
+            .get(..HEAD)
+            .ok_or_else(|| damaged("shorter than its head".to_owned()))?;
+        let expected = [
+            id_of(self.0).to_le_bytes().as_slice(),
+            &FORM.to_le_bytes()[..],
+        ]
+        .concat();
+        if head != expected.as_slice() {
+            return Err(damaged(format!(
+                "its form is {head:02x?}, expected {expected:02x?}"
+            )));
+        }
+        codec::decode(&record.value[HEAD..]).map_err(|error| damaged(error.to_string()))
+    }
+}
+
+/// Refuses an operation whose record would be too large for a store.
+pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> {
+    match operation {
+        RegistryOperation::AdmitAgent { info } | RegistryOperation::MarkAgentReachable { info } => {
+            AGENT.encode(info).map(drop)
+        }
+        RegistryOperation::AdmitFramework { info, deadline } => FRAMEWORK
+            .encode(&FrameworkEntry {
+                info: info.clone(),
+                deadline: *deadline,
+            })
+            .map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Adds to `changes` what brings these records up to `state`.
+pub(super) fn write(
+    state: &RegistryState,
+    touched: &[Entry],
+    changes: &mut Changes,
+) -> Result<(), RegistryError> {
+    for entry in touched {
+        let (key, value) = match entry {
+            Entry::Agent(id) => (
+                AGENT.key(id.as_str()),
+                state
+                    .agents
+                    .get(id)
+                    .map(|info| AGENT.encode(info))
+                    .transpose()?,
+            ),
+            Entry::Unreachable(id) => (
+                UNREACHABLE.key(id.as_str()),
+                state
+                    .unreachable
+                    .get(id)
+                    .map(|since| UNREACHABLE.encode(since))
+                    .transpose()?,
+            ),
+            Entry::Framework(id) => (
+                FRAMEWORK.key(id.as_str()),
+                state
+                    .frameworks
+                    .get(id)
+                    .map(|entry| FRAMEWORK.encode(entry))
+                    .transpose()?,
+            ),
+            Entry::Removed(id) => (
+                REMOVED.key(id.as_str()),
+                state
+                    .removed_frameworks
+                    .contains(id)
+                    .then(|| REMOVED.encode(id))
+                    .transpose()?,
+            ),
+        };
+        match value {
+            Some(value) => changes.put(key, value),
+            None => changes.remove(key),
+        };
+    }
+    changes.put(VERSION.key(""), VERSION.encode(&state.version)?);
+    Ok(())
+}
+
+/// The whole content.
+pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
+    let mut state = RegistryState::default();
+    each(store, AGENT, |record| {
+        let info: AgentInfo = AGENT.decode(record)?;
+        if let Some(id) = info.id.clone() {
+            state.agents.insert(id, info);
+        }
+        Ok(())
+    })?;
+    each(store, UNREACHABLE, |record| {
+        let since: Timestamp = UNREACHABLE.decode(record)?;
+        let id: AgentId = id_in(UNREACHABLE, record)?;
+        state.unreachable.insert(id, since);
+        Ok(())
+    })?;
+    each(store, FRAMEWORK, |record| {
+        let entry: FrameworkEntry = FRAMEWORK.decode(record)?;
+        if let Some(id) = entry.info.id.clone() {
+            state.frameworks.insert(id, entry);
+        }
+        Ok(())
+    })?;
+    each(store, REMOVED, |record| {
+        let id: FrameworkId = REMOVED.decode(record)?;
+        state.removed_frameworks.push_back(id);
+        Ok(())
+    })?;
+    each(store, VERSION, |record| {
+        state.version = VERSION.decode(record)?;
+        Ok(())
+    })?;
+    Ok(state)
+}
+
+/// The id that a record's key ends in.
+fn id_in<T: std::str::FromStr<Err = protocol::InvalidId>>(
+    kind: Kind,
+    record: &Record,
+) -> Result<T, OpenError> {
+    let key = String::from_utf8_lossy(&record.key).into_owned();
+    key.get(kind.0.len()..)
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error: protocol::InvalidId| OpenError::Record {
+            reason: error.to_string(),
+            key,
+        })
+}
+
+/// Reads all records of one kind, a page at a time.
+fn each(
+    store: &dyn Store,
+    kind: Kind,
+    mut read: impl FnMut(&Record) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = store.page(kind.0.as_bytes(), after.as_deref(), PAGE)?;
+        for record in &page {
+            read(record)?;
+        }
+        let full = page.len() == PAGE;
+        after = page.into_iter().next_back().map(|record| record.key);
+        if !full {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The registry's content, as plain data with one pure transition.
+//!
+//! Hears nobody; whoever keeps it calls [`RegistryState::apply`], and writes the [`Entry`]s that it names. It never
+//! reads a clock: times come with the operations.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use runtime::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{RegistryError, RegistryOperation};
+
+/// How many unreachable agents are remembered (SPEC 3.1).
+pub(super) const UNREACHABLE_MAX: usize = 102_400;
+/// How many removed frameworks are remembered, so that their ids are refused.
+pub(super) const REMOVED_MAX: usize = 10_000;
+
+/// All that a master must not forget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RegistryState {
+    /// The agents that are part of the cluster, reachable ones only.
+    pub agents: BTreeMap<AgentId, AgentInfo>,
+    /// The agents that have not answered for too long, and since when.
+    pub unreachable: BTreeMap<AgentId, Timestamp>,
+    /// The frameworks that are part of the cluster, connected or not.
+    pub frameworks: BTreeMap<FrameworkId, FrameworkEntry>,
+    /// The frameworks removed, newest last.
+    pub removed_frameworks: VecDeque<FrameworkId>,
+    /// How many operations were applied.
+    pub version: u64,
+}
+
+/// A framework as the registry knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameworkEntry {
+    /// What it said of itself; its id is set.
+    pub info: FrameworkInfo,
+    /// When it is removed unless a scheduler of it subscribes; `None` while one is connected.
+    pub deadline: Option<Timestamp>,
+}
+
+/// One record of the content that an operation has touched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Entry {
+    Agent(AgentId),
+    Unreachable(AgentId),
+    Framework(FrameworkId),
+    Removed(FrameworkId),
+}
+
+impl RegistryState {
+    /// Applies `operation` and names the records it touched, or refuses it and changes nothing.
+    pub(super) fn apply(
+        &mut self,
+        operation: &RegistryOperation,
+    ) -> Result<Vec<Entry>, RegistryError> {
+        let touched = match operation {
+            RegistryOperation::AdmitAgent { info }
+            | RegistryOperation::MarkAgentReachable { info } => {
+                let id = info.id.clone().ok_or_else(|| refused("agent.id"))?;
+                self.agents.insert(id.clone(), info.clone());
+                self.unreachable.remove(&id);
+                vec![Entry::Agent(id.clone()), Entry::Unreachable(id)]
+            }
+            RegistryOperation::MarkAgentUnreachable { agent_id, since } => {
+                self.agents.remove(agent_id);
+                self.unreachable.insert(agent_id.clone(), *since);
+                let mut touched = vec![
+                    Entry::Agent(agent_id.clone()),
+                    Entry::Unreachable(agent_id.clone()),
+                ];
+                touched.extend(self.forget_oldest_unreachable());
+                touched
+            }
+            RegistryOperation::RemoveAgent { agent_id } => {
+                self.agents.remove(agent_id);
+                self.unreachable.remove(agent_id);
+                vec![
+                    Entry::Agent(agent_id.clone()),
+                    Entry::Unreachable(agent_id.clone()),
+                ]
+            }
+            RegistryOperation::AdmitFramework { info, deadline } => {
+                let id = info.id.clone().ok_or_else(|| refused("framework.id"))?;
+                if self.removed_frameworks.contains(&id) {
+                    let reason =
+                        format!("framework_id is `{id}`: expected one that was not removed");
+                    return Err(RegistryError::Refused { reason });
+                }
+                let entry = FrameworkEntry {
+                    info: info.clone(),
+                    deadline: *deadline,
+                };
+                self.frameworks.insert(id.clone(), entry);
+                vec![Entry::Framework(id)]
+            }
+            RegistryOperation::RemoveFramework { framework_id } => {
+                self.frameworks.remove(framework_id);
+                let mut touched = vec![Entry::Framework(framework_id.clone())];
+                if !self.removed_frameworks.contains(framework_id) {
+                    self.removed_frameworks.push_back(framework_id.clone());
+                    touched.push(Entry::Removed(framework_id.clone()));
+                }
+                if self.removed_frameworks.len() > REMOVED_MAX {
+                    touched.extend(self.removed_frameworks.pop_front().map(Entry::Removed));
+                }
+                touched
+            }
+        };
+        self.version += 1;
+        Ok(touched)
+    }
+
+    fn forget_oldest_unreachable(&mut self) -> Option<Entry> {
+        if self.unreachable.len() <= UNREACHABLE_MAX {
+            return None;
+        }
+        let oldest = self.unreachable.iter().min_by_key(|(_, since)| **since)?;
+        let oldest = oldest.0.clone();
+        self.unreachable.remove(&oldest);
+        Some(Entry::Unreachable(oldest))
+    }
+}
+
+fn refused(field: &str) -> RegistryError {
+    RegistryError::Refused {
+        reason: format!("{field} is not set: expected the id the master gave"),
+    }
+}

@@ -1,0 +1,186 @@
+//! Status: what a status update changes, whom it goes to, and how acknowledgements go back (SPEC 2.2 ACKNOWLEDGE, 5.3).
+//!
+//! Pure decisions on [`Books`]. An update is passed on whatever the books say of its task, because its agent sends it again
+//! until the framework has acknowledged it; resources are freed by the newest state that the agent knows, which may be
+//! ahead of the update. It never lets a task that has ended live again.
+
+use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
+use protocol::message::task::{ExecutorExited, ShutDownFramework, TaskUpdated};
+use protocol::{AgentId, FrameworkId, TaskState};
+
+use crate::books::Books;
+use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+
+impl Books {
+    /// An agent reports a task's new state.
+    pub fn task_updated(&mut self, message: TaskUpdated, out: &mut Effects) {
+        self.counters.count("master/messages_status_update");
+        let TaskUpdated { agent_id, update } = message;
+        let framework_id = update.framework_id;
+        let Some(agent) = self.agents.connected(&agent_id) else {
+            self.counters.count("master/invalid_status_updates");
+            return;
+        };
+        let pid = agent.pid.clone();
+        let mut status = update.status;
+        status.agent_id = Some(agent_id.clone());
+        let Some(framework) = self.frameworks.get(&framework_id) else {
+            self.counters.count("master/invalid_status_updates");
+            self.answer_for_the_removed(&framework_id, &agent_id, &status, out);
+            return;
+        };
+        status.state = framework.told(status.state);
+        let latest = framework.told(update.latest_state);
+        let scheduler = framework.scheduler.clone();
+        let known = self.tasks.get(&framework_id, &status.task_id);
+        if known.is_some_and(|task| task.agent_id == agent_id) {
+            self.counters.count("master/valid_status_updates");
+            let new_end = known.is_some_and(|task| !task.told.is_terminal());
+            if new_end && status.state.is_terminal() {
+                self.counters.task_ended(&status);
+            }
+            let freed = self.tasks.update(&framework_id, &status.task_id, |task| {
+                task.observe(&status, latest);
+            });
+            if let Some(freed) = freed {
+                self.recovered(freed, None, out);
+            }
+            // Nobody will acknowledge an end that bears no uuid.
+            if status.state.is_terminal() && status.uuid.is_none() {
+                self.tasks.complete(&framework_id, &status.task_id);
+            }
+        } else {
+            self.counters.count("master/invalid_status_updates");
+        }
+        match scheduler {
+            Some(scheduler) => out.scheduler(
+                Some(&scheduler),
+                ToScheduler::Status(Box::new(StatusChanged { status })),
+            ),
+            // The agent sends it again until a scheduler is back.
+            None => tracing::debug!(%framework_id, agent = %pid, "no scheduler for a status"),
+        }
+    }
+
+    /// The framework is no more: the master acknowledges in its stead, and says again that it is no more.
+    fn answer_for_the_removed(
+        &self,
+        framework: &FrameworkId,
+        agent: &AgentId,
+        status: &protocol::TaskStatus,
+        out: &mut Effects,
+    ) {
+        let Some(agent) = self.agents.get(agent) else {
+            return;
+        };
+        if !status.state.is_terminal() {
+            let framework_id = framework.clone();
+            let shut_down = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
+            out.agent(&agent.pid, shut_down);
+        }
+        if let Some(uuid) = status.uuid {
+            let acknowledged = AcknowledgeStatus {
+                framework_id: framework.clone(),
+                agent_id: agent.id.clone(),
+                task_id: status.task_id.clone(),
+                uuid,
+            };
+            out.agent(&agent.pid, ToAgent::Acknowledge(acknowledged));
+        }
+    }
+
+    /// A framework has a status in hand.
+    pub fn acknowledge(&mut self, call: AcknowledgeStatus, out: &mut Effects) {
+        self.counters
+            .count("master/messages_status_update_acknowledgement");
+        let Some(agent) = self.agents.connected(&call.agent_id) else {
+            self.counters
+                .count("master/invalid_status_update_acknowledgements");
+            return;
+        };
+        self.counters
+            .count("master/valid_status_update_acknowledgements");
+        self.tasks
+            .acknowledge(&call.framework_id, &call.task_id, call.uuid);
+        out.agent(&agent.pid, ToAgent::Acknowledge(call));
+    }
+
+    /// An executor has ended: what it held itself is free, and its framework hears of it. The end of a command executor
+    /// says nothing that its task's last status does not, unless the task has not ended.
+    pub fn executor_exited(&mut self, message: ExecutorExited, out: &mut Effects) {
+        self.counters.count("master/messages_exited_executor");
+        let ExecutorExited {
+            agent_id,
+            framework_id,
+            executor_id,
+            termination,
+        } = message;
+        let freed = self
+            .tasks
+            .remove_executor(&agent_id, &framework_id, &executor_id);
+        let unfinished = protocol::TaskId::new(executor_id.as_str())
+            .ok()
+            .and_then(|task| self.tasks.get(&framework_id, &task))
+            .is_some_and(|task| {
+                task.agent_id == agent_id
+                    && task.executor_id == executor_id
+                    && !task.state.is_terminal()
+            });
+        if freed.is_none() && !unfinished {
+            return;
+        }
+        if let Some(freed) = freed {
+            self.recovered(freed, None, out);
+        }
+        let lost = Lost {
+            agent_id,
+            executor_id: Some(executor_id),
+            termination,
+        };
+        out.scheduler(
+            self.frameworks.scheduler(&framework_id),
+            ToScheduler::Lost(lost),
+        );
+    }
+
+    /// Bytes from a scheduler for an executor; at most once.
+    pub fn message_to_executor(&mut self, message: FrameworkMessage, out: &mut Effects) {
+        self.counters.count("master/messages_framework_to_executor");
+        match self.agents.connected(&message.agent_id) {
+            Some(agent) => {
+                self.counters
+                    .count("master/valid_framework_to_executor_messages");
+                out.agent(&agent.pid, ToAgent::Message(message));
+            }
+            None => self
+                .counters
+                .count("master/invalid_framework_to_executor_messages"),
+        }
+    }
+
+    /// Bytes from an executor for its scheduler; at most once.
+    pub fn message_to_scheduler(&mut self, message: FrameworkMessage, out: &mut Effects) {
+        self.counters.count("master/messages_executor_to_framework");
+        match self.frameworks.scheduler(&message.framework_id) {
+            Some(scheduler) => {
+                self.counters
+                    .count("master/valid_executor_to_framework_messages");
+                out.scheduler(Some(scheduler), ToScheduler::Message(message));
+            }
+            None => self
+                .counters
+                .count("master/invalid_executor_to_framework_messages"),
+        }
+    }
+
+    /// How many tasks are in each state now, ended and acknowledged ones left out.
+    pub fn tasks_by_state(&self) -> std::collections::BTreeMap<TaskState, u64> {
+        let mut by_state = std::collections::BTreeMap::new();
+        for (_, of) in self.tasks.frameworks() {
+            for task in of.active().chain(of.unreachable()) {
+                *by_state.entry(task.state).or_default() += 1;
+            }
+        }
+        by_state
+    }
+}

@@ -1,0 +1,255 @@
+//! Subscription: how frameworks come, lose their schedulers, come back and end (SPEC 2.2 SUBSCRIBE, 3.3).
+//!
+//! Pure decisions on [`Books`]. As with agents the registry stands between `prepare_...` and the other half. The newest
+//! scheduler of a framework wins; its predecessor is told to stop. It never waits.
+
+use std::time::Duration;
+
+use module_api::allocator::{FrameworkActivity, FrameworkAdded, FrameworkRemoved};
+use protocol::message::scheduler::{FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused};
+use protocol::message::task::ShutDownFramework;
+use protocol::{FrameworkId, FrameworkInfo, Reason, TaskState};
+use resources::Invalid;
+use runtime::{Pid, Timestamp};
+
+use crate::books::{Books, master_status};
+use crate::effects::{Due, Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::frameworks::Framework;
+use crate::registry::RegistryOperation;
+use crate::tasks::Task;
+use crate::validation;
+
+/// What must be recorded before a framework is subscribed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrameworkPrepared {
+    /// What it said of itself, with its id, old or new, and without changes that are ignored.
+    pub info: FrameworkInfo,
+    /// The same id.
+    pub framework_id: FrameworkId,
+    /// What to record.
+    pub operation: RegistryOperation,
+}
+
+impl Books {
+    /// Whether this framework may subscribe, and what must be recorded first.
+    pub fn prepare_framework(
+        &mut self,
+        message: &Subscribe,
+    ) -> Result<FrameworkPrepared, SubscriptionRefused> {
+        self.counters.count(match message.framework.id {
+            None => "master/messages_register_framework",
+            Some(_) => "master/messages_reregister_framework",
+        });
+        let never = |invalid: Invalid| SubscriptionRefused::Never {
+            reason: invalid.to_string(),
+        };
+        validation::framework(&message.framework, &message.suppressed_roles, &self.policy)
+            .map_err(never)?;
+        // A scheduler that asks again because the answer was lost gets the same id.
+        let same = || self.frameworks.at(&message.scheduler).map(|f| f.id.clone());
+        let known = message.framework.id.clone().or_else(same);
+        let framework_id = known.unwrap_or_else(|| self.ids.framework());
+        if self.frameworks.is_removed(&framework_id) {
+            return Err(never(removed(&framework_id)));
+        }
+        let speaks_for = self.frameworks.at(&message.scheduler);
+        if let Some(other) = speaks_for.filter(|other| other.id != framework_id) {
+            let expected = format!(
+                "the framework that this scheduler speaks for, `{}`",
+                other.id
+            );
+            return Err(never(Invalid::new("framework.id", &framework_id, expected)));
+        }
+        let mut info = message.framework.clone();
+        info.id = Some(framework_id.clone());
+        if let Some(before) = self.frameworks.get(&framework_id) {
+            if before.info.principal != info.principal {
+                let given = info.principal.as_deref().unwrap_or("");
+                let expected = "the principal it first subscribed with";
+                return Err(never(Invalid::new("framework.principal", given, expected)));
+            }
+            info.user = before.info.user.clone();
+            info.checkpoint = before.info.checkpoint;
+        }
+        let operation = RegistryOperation::AdmitFramework {
+            info: info.clone(),
+            deadline: None,
+        };
+        Ok(FrameworkPrepared {
+            info,
+            framework_id,
+            operation,
+        })
+    }
+
+    /// The registry knows the framework: this scheduler speaks for it from now on.
+    pub fn subscribe(
+        &mut self,
+        prepared: FrameworkPrepared,
+        message: Subscribe,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> Result<Subscribed, SubscriptionRefused> {
+        let FrameworkPrepared {
+            info, framework_id, ..
+        } = prepared;
+        if self.frameworks.is_removed(&framework_id) {
+            let reason = removed(&framework_id).to_string();
+            return Err(SubscriptionRefused::Never { reason });
+        }
+        self.rescind_of_framework(&framework_id, out);
+        let before = self.frameworks.get(&framework_id).cloned();
+        let old = before.as_ref().and_then(|before| before.scheduler.as_ref());
+        if let Some(old) = old.filter(|old| **old != message.scheduler) {
+            let failed = FrameworkFailed {
+                message: "Framework failed over".to_owned(),
+            };
+            out.scheduler(Some(old), ToScheduler::Failed(failed));
+            out.push(Effect::Unlink(old.clone()));
+        }
+        out.push(Effect::Link(message.scheduler.clone()));
+        out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
+            framework_id: framework_id.clone(),
+            info: info.clone(),
+            suppressed_roles: message.suppressed_roles.clone(),
+            active: true,
+        })));
+        self.frameworks.insert(Framework {
+            id: framework_id.clone(),
+            info,
+            scheduler: Some(message.scheduler),
+            session: 0,
+            registered: before.as_ref().map_or(now, |before| before.registered),
+            reregistered: before.is_some().then_some(now),
+            unregistered: None,
+            suppressed: message.suppressed_roles,
+            recovered: false,
+        });
+        Ok(Subscribed {
+            framework_id,
+            master: self.master.clone(),
+        })
+    }
+
+    /// The link to a scheduler broke: its framework gets no offers, and has its failover timeout to come back.
+    pub fn framework_disconnected(&mut self, scheduler: &Pid, out: &mut Effects) {
+        let Some(framework) = self.frameworks.at(scheduler) else {
+            return;
+        };
+        let (id, timeout) = (framework.id.clone(), framework.info.failover_timeout);
+        let Some(session) = self.frameworks.disconnect(&id) else {
+            return;
+        };
+        out.allocator(ToAllocator::FrameworkActivity(FrameworkActivity {
+            framework_id: id.clone(),
+            active: false,
+        }));
+        self.rescind_of_framework(&id, out);
+        if timeout.is_zero() {
+            out.push(Effect::RemoveFramework(id));
+        } else {
+            out.push(Effect::RecordDeadline(id.clone()));
+            out.push(Effect::Later(timeout, Due::FailoverExpired(id, session)));
+        }
+    }
+
+    /// The framework's deadline, to be recorded: its failover timeout from now on, none while it is connected.
+    pub fn deadline(&self, id: &FrameworkId, now: Timestamp) -> Option<RegistryOperation> {
+        let framework = self.frameworks.get(id)?;
+        let deadline = now + framework.info.failover_timeout;
+        Some(RegistryOperation::AdmitFramework {
+            info: framework.info.clone(),
+            deadline: (!framework.is_connected()).then_some(deadline),
+        })
+    }
+
+    /// The failover timeout of that session has passed: without a scheduler since then, the framework is over.
+    pub fn failover_expired(&mut self, id: FrameworkId, session: u64, out: &mut Effects) {
+        let late =
+            |framework: &Framework| framework.session == session && !framework.is_connected();
+        if self.frameworks.get(&id).is_some_and(late) {
+            out.push(Effect::RemoveFramework(id));
+        }
+    }
+
+    /// The registry, or an agent that came back, knows a framework of which no scheduler has come yet. It is kept for its
+    /// failover timeout, and at least as long as agents may take to come back.
+    pub(crate) fn recover_framework(
+        &mut self,
+        id: FrameworkId,
+        info: FrameworkInfo,
+        deadline: Option<Timestamp>,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let left = deadline.map_or(info.failover_timeout, |at| at.saturating_since(now));
+        let patience: Duration = left.max(self.policy.agent_reregister_timeout);
+        out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
+            framework_id: id.clone(),
+            info: info.clone(),
+            suppressed_roles: Default::default(),
+            active: false,
+        })));
+        let session = self.frameworks.insert(Framework {
+            id: id.clone(),
+            info,
+            scheduler: None,
+            session: 0,
+            registered: now,
+            reregistered: None,
+            unregistered: None,
+            suppressed: Default::default(),
+            recovered: true,
+        });
+        out.push(Effect::Later(patience, Due::FailoverExpired(id, session)));
+    }
+
+    /// The registry has forgotten the framework: its tasks are told to be killed, its agents to end them.
+    pub fn remove_framework(&mut self, id: &FrameworkId, now: Timestamp, out: &mut Effects) {
+        let Some(framework) = self.frameworks.get(id).cloned() else {
+            return;
+        };
+        self.rescind_of_framework(id, out);
+        let status = |task: &Task| {
+            let (state, reason) = (TaskState::Killed, Reason::FrameworkRemoved);
+            let message = "the framework was removed";
+            master_status(Some(&framework), &task.id, state, reason, message, now)
+                .on(&task.agent_id)
+        };
+        let mut killed = Vec::new();
+        let (tasks, freed, agents) = self.tasks.remove_framework(id, |task| {
+            let status = status(task);
+            task.observe(&status, status.state);
+            killed.push(status);
+        });
+        for status in killed {
+            self.counters.task_ended(&status);
+            self.tell_status(id, status, out);
+        }
+        for freed in freed {
+            self.recovered(freed, None, out);
+        }
+        for agent in agents {
+            if let Some(agent) = self.agents.connected(&agent) {
+                let framework_id = id.clone();
+                let gone = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
+                out.agent(&agent.pid, gone);
+            }
+        }
+        out.allocator(ToAllocator::FrameworkRemoved(FrameworkRemoved {
+            framework_id: id.clone(),
+        }));
+        if let Some(scheduler) = framework.scheduler {
+            out.push(Effect::Unlink(scheduler));
+        }
+        self.frameworks.complete(id, tasks, now);
+    }
+}
+
+fn removed(id: &FrameworkId) -> Invalid {
+    Invalid::new(
+        "framework.id",
+        id,
+        "the id of a framework that has not been removed",
+    )
+}

@@ -1,0 +1,434 @@
+//! The tasks and executors that the master knows of, and the resources they hold on each agent.
+//!
+//! Plain data: the index by framework, the index by agent and the sums of what is held change together, here only.
+//! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
+//! the newest are kept. It never tells anybody anything and never reads a clock.
+
+mod recent;
+mod task;
+
+pub use recent::Recent;
+pub use task::Task;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, Uuid};
+use resources::Resources;
+
+/// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
+pub const UNACKNOWLEDGED_MAX: usize = 100_000;
+
+/// How many tasks that are over are remembered for each framework.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Ended ones.
+    pub completed: usize,
+    /// Ones whose agents cannot be reached.
+    pub unreachable: usize,
+}
+
+/// All tasks and executors.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
+    by_agent: BTreeMap<AgentId, Arc<OnAgent>>,
+    limits: Limits,
+}
+
+/// The tasks of one framework.
+#[derive(Clone, Debug)]
+pub struct OfFramework {
+    active: BTreeMap<TaskId, Arc<Task>>,
+    completed: Recent,
+    unreachable: Recent,
+    /// How many of the active ones have ended.
+    ended: usize,
+}
+
+impl OfFramework {
+    fn new(limits: Limits) -> Self {
+        Self {
+            active: BTreeMap::new(),
+            completed: Recent::new(limits.completed),
+            unreachable: Recent::new(limits.unreachable),
+            ended: 0,
+        }
+    }
+
+    /// Those that run, and those whose end is not acknowledged yet.
+    pub fn active(&self) -> impl Iterator<Item = &Arc<Task>> {
+        self.active.values()
+    }
+
+    /// Those whose end is acknowledged, oldest first.
+    pub fn completed(&self) -> impl Iterator<Item = &Arc<Task>> {
+        self.completed.iter()
+    }
+
+    /// Those whose agents cannot be reached, oldest first.
+    pub fn unreachable(&self) -> impl Iterator<Item = &Arc<Task>> {
+        self.unreachable.iter()
+    }
+}
+
+/// What is held on one agent, and by whom.
+#[derive(Clone, Debug, Default)]
+pub struct OnAgent {
+    tasks: BTreeSet<(FrameworkId, TaskId)>,
+    executors: BTreeMap<(FrameworkId, ExecutorId), Arc<ExecutorInfo>>,
+    held: BTreeMap<FrameworkId, Resources>,
+}
+
+impl OnAgent {
+    /// The tasks there, ended ones that are not acknowledged included.
+    pub fn tasks(&self) -> impl Iterator<Item = &(FrameworkId, TaskId)> {
+        self.tasks.iter()
+    }
+
+    /// The frameworks' own executors there.
+    pub fn executors(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<ExecutorInfo>)> {
+        self.executors
+            .iter()
+            .map(|((framework, _), info)| (framework, info))
+    }
+
+    /// What tasks and executors hold there, by framework.
+    pub fn held(&self) -> &BTreeMap<FrameworkId, Resources> {
+        &self.held
+    }
+
+    fn hold(&mut self, framework: &FrameworkId, resources: &Resources) {
+        if !resources.is_empty() {
+            *self.held.entry(framework.clone()).or_default() += resources;
+        }
+    }
+
+    fn free(&mut self, framework: &FrameworkId, resources: &Resources) {
+        if let Some(held) = self.held.get_mut(framework) {
+            held.subtract_what_is_there(resources);
+            if held.is_empty() {
+                self.held.remove(framework);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.executors.is_empty()
+    }
+}
+
+/// Resources that nobody holds any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Freed {
+    /// Who held them.
+    pub framework_id: FrameworkId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What.
+    pub resources: Resources,
+}
+
+impl Tasks {
+    /// None yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            by_framework: BTreeMap::new(),
+            by_agent: BTreeMap::new(),
+            limits,
+        }
+    }
+
+    /// A task that runs, or whose end is not acknowledged.
+    pub fn get(&self, framework: &FrameworkId, task: &TaskId) -> Option<&Task> {
+        self.by_framework
+            .get(framework)?
+            .active
+            .get(task)
+            .map(Arc::as_ref)
+    }
+
+    /// A task in any condition: active, unreachable or completed.
+    pub fn find(&self, framework: &FrameworkId, task: &TaskId) -> Option<&Task> {
+        let of = self.by_framework.get(framework)?;
+        let active = of.active.get(task);
+        active
+            .or_else(|| of.unreachable.get(task))
+            .or_else(|| of.completed.get(task))
+            .map(Arc::as_ref)
+    }
+
+    /// Whether a new task may not have this id (SPEC 3.3: also unreachable ones count).
+    pub fn is_taken(&self, framework: &FrameworkId, task: &TaskId) -> bool {
+        self.by_framework
+            .get(framework)
+            .is_some_and(|of| of.active.contains_key(task) || of.unreachable.get(task).is_some())
+    }
+
+    /// How many ended tasks of this framework wait for their acknowledgement.
+    pub fn unacknowledged(&self, framework: &FrameworkId) -> usize {
+        self.by_framework.get(framework).map_or(0, |of| of.ended)
+    }
+
+    /// The tasks of one framework, if it ever had one.
+    pub fn of_framework(&self, framework: &FrameworkId) -> Option<&Arc<OfFramework>> {
+        self.by_framework.get(framework)
+    }
+
+    /// What is held on one agent, if anything.
+    pub fn on_agent(&self, agent: &AgentId) -> Option<&Arc<OnAgent>> {
+        self.by_agent.get(agent)
+    }
+
+    /// The framework's own executor of that id there.
+    pub fn executor(
+        &self,
+        agent: &AgentId,
+        framework: &FrameworkId,
+        executor: &ExecutorId,
+    ) -> Option<&ExecutorInfo> {
+        let key = (framework.clone(), executor.clone());
+        self.by_agent
+            .get(agent)?
+            .executors
+            .get(&key)
+            .map(Arc::as_ref)
+    }
+
+    /// All frameworks that have, or had, tasks.
+    pub fn frameworks(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<OfFramework>)> {
+        self.by_framework.iter()
+    }
+
+    /// A task has been placed, with its framework's own executor if it has one. What they use is held from now on.
+    pub fn insert(&mut self, mut task: Task, executor: Option<&ExecutorInfo>) {
+        self.remove(&task.framework_id.clone(), &task.id.clone());
+        task.holds = !task.state.is_terminal();
+        let on = Arc::make_mut(self.by_agent.entry(task.agent_id.clone()).or_default());
+        if let Some(info) = executor.filter(|_| task.holds) {
+            let key = (task.framework_id.clone(), info.executor_id.clone());
+            if !on.executors.contains_key(&key) {
+                on.hold(&task.framework_id, &info.resources);
+                on.executors.insert(key, Arc::new(info.clone()));
+            }
+        }
+        if task.holds {
+            on.hold(&task.framework_id, &task.resources);
+        }
+        on.tasks
+            .insert((task.framework_id.clone(), task.id.clone()));
+        let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
+        of.ended += usize::from(!task.holds);
+        of.active.insert(task.id.clone(), Arc::new(task));
+    }
+
+    /// Changes a task; if that ended it, what it held is free.
+    pub fn update(
+        &mut self,
+        framework: &FrameworkId,
+        task: &TaskId,
+        change: impl FnOnce(&mut Task),
+    ) -> Option<Freed> {
+        let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
+        let task = Arc::make_mut(of.active.get_mut(task)?);
+        change(task);
+        if !task.holds || !task.state.is_terminal() {
+            return None;
+        }
+        task.holds = false;
+        of.ended += 1;
+        let on = Arc::make_mut(self.by_agent.get_mut(&task.agent_id)?);
+        on.free(framework, &task.resources);
+        Some(Freed {
+            framework_id: framework.clone(),
+            agent_id: task.agent_id.clone(),
+            resources: task.resources.clone(),
+        })
+    }
+
+    /// The framework has this status in hand; if it was the task's last, the task is completed.
+    pub fn acknowledge(&mut self, framework: &FrameworkId, task: &TaskId, uuid: Uuid) {
+        let last = |task: &Task| task.last == Some(uuid) && !task.holds;
+        if self.get(framework, task).is_some_and(last) {
+            self.complete(framework, task);
+        }
+    }
+
+    /// The task is over and nobody needs to hear of it any more. What it still held is free.
+    pub fn complete(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Freed> {
+        let (task, freed) = self.remove(framework, task)?;
+        let of = of_framework(&mut self.by_framework, framework, self.limits);
+        of.completed.push(task);
+        freed
+    }
+
+    /// Takes a task out of the active ones, with what it held.
+    fn remove(
+        &mut self,
+        framework: &FrameworkId,
+        task: &TaskId,
+    ) -> Option<(Arc<Task>, Option<Freed>)> {
+        let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
+        let mut task = of.active.remove(task)?;
+        of.ended -= usize::from(!task.holds);
+        let mut freed = None;
+        if let Some(on) = self.by_agent.get_mut(&task.agent_id) {
+            let on = Arc::make_mut(on);
+            on.tasks.remove(&(framework.clone(), task.id.clone()));
+            if task.holds {
+                on.free(framework, &task.resources);
+                freed = Some(Freed {
+                    framework_id: framework.clone(),
+                    agent_id: task.agent_id.clone(),
+                    resources: task.resources.clone(),
+                });
+            }
+            if on.is_empty() {
+                self.by_agent.remove(&task.agent_id);
+            }
+        }
+        if task.holds {
+            Arc::make_mut(&mut task).holds = false;
+        }
+        Some((task, freed))
+    }
+
+    /// An executor has ended; what it held itself is free.
+    pub fn remove_executor(
+        &mut self,
+        agent: &AgentId,
+        framework: &FrameworkId,
+        executor: &ExecutorId,
+    ) -> Option<Freed> {
+        let on = Arc::make_mut(self.by_agent.get_mut(agent)?);
+        let info = on
+            .executors
+            .remove(&(framework.clone(), executor.clone()))?;
+        on.free(framework, &info.resources);
+        if on.is_empty() {
+            self.by_agent.remove(agent);
+        }
+        Some(Freed {
+            framework_id: framework.clone(),
+            agent_id: agent.clone(),
+            resources: info.resources.clone(),
+        })
+    }
+
+    /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back. The ended ones
+    /// among them are completed. Gives those that had not ended.
+    pub fn set_aside(
+        &mut self,
+        agent: &AgentId,
+        mut change: impl FnMut(&mut Task),
+    ) -> Vec<Arc<Task>> {
+        let mut aside = Vec::new();
+        let on = self.by_agent.get(agent).cloned().unwrap_or_default();
+        for (framework, id) in on.tasks() {
+            let Some((mut task, _)) = self.remove(framework, id) else {
+                continue;
+            };
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
+            if task.state.is_terminal() {
+                of.completed.push(task);
+                continue;
+            }
+            change(Arc::make_mut(&mut task));
+            of.unreachable.push(task.clone());
+            aside.push(task);
+        }
+        self.by_agent.remove(agent);
+        aside
+    }
+
+    /// A task that was set aside is heard of again: takes it out.
+    pub fn take_unreachable(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Task> {
+        let of = self.by_framework.get_mut(framework)?;
+        of.unreachable.get(task)?;
+        let task = Arc::make_mut(of).unreachable.remove(task)?;
+        Some(Arc::unwrap_or_clone(task))
+    }
+
+    /// The agent has gone for good: all its tasks are completed as `change` leaves them. Gives those that had not ended.
+    pub fn end_all(
+        &mut self,
+        agent: &AgentId,
+        mut change: impl FnMut(&mut Task),
+    ) -> Vec<Arc<Task>> {
+        let mut ended = Vec::new();
+        let on = self.by_agent.get(agent).cloned().unwrap_or_default();
+        for (framework, id) in on.tasks() {
+            let Some((mut task, _)) = self.remove(framework, id) else {
+                continue;
+            };
+            if !task.state.is_terminal() {
+                change(Arc::make_mut(&mut task));
+                ended.push(task.clone());
+            }
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
+            of.completed.push(task);
+        }
+        self.by_agent.remove(agent);
+        ended
+    }
+
+    /// The framework is no more: its tasks and executors are taken out everywhere. `change` is called for each that had
+    /// not ended. Gives what it had (all completed now), what is free, and the agents it was on.
+    pub fn remove_framework(
+        &mut self,
+        framework: &FrameworkId,
+        mut change: impl FnMut(&mut Task),
+    ) -> (Arc<OfFramework>, Vec<Freed>, BTreeSet<AgentId>) {
+        let mut freed = Vec::new();
+        let mut agents = BTreeSet::new();
+        let active: Vec<TaskId> = self
+            .by_framework
+            .get(framework)
+            .map(|of| of.active.keys().cloned().collect())
+            .unwrap_or_default();
+        for id in active {
+            let Some((mut task, free)) = self.remove(framework, &id) else {
+                continue;
+            };
+            agents.insert(task.agent_id.clone());
+            freed.extend(free);
+            if !task.state.is_terminal() {
+                change(Arc::make_mut(&mut task));
+            }
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
+            of.completed.push(task);
+        }
+        let executors: Vec<(AgentId, ExecutorId)> = self
+            .by_agent
+            .iter()
+            .flat_map(|(agent, on)| {
+                let mine = on.executors.keys().filter(|(owner, _)| owner == framework);
+                mine.map(|(_, executor)| (agent.clone(), executor.clone()))
+            })
+            .collect();
+        for (agent, executor) in executors {
+            freed.extend(self.remove_executor(&agent, framework, &executor));
+            agents.insert(agent);
+        }
+        let of = self
+            .by_framework
+            .remove(framework)
+            .unwrap_or_else(|| Arc::new(OfFramework::new(self.limits)));
+        (of, freed, agents)
+    }
+}
+
+/// The tasks of a framework, made if there are none.
+fn of_framework<'a>(
+    by_framework: &'a mut BTreeMap<FrameworkId, Arc<OfFramework>>,
+    framework: &FrameworkId,
+    limits: Limits,
+) -> &'a mut OfFramework {
+    let of = by_framework
+        .entry(framework.clone())
+        .or_insert_with(|| Arc::new(OfFramework::new(limits)));
+    Arc::make_mut(of)
+}
+
+#[cfg(test)]
+mod tests;

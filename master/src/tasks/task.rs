@@ -1,0 +1,103 @@
+//! One task as the master remembers it.
+//!
+//! Plain data. What a status changes is decided in [`Task::observe`]; a task that has ended never lives again.
+
+use protocol::task::Labels;
+use protocol::{
+    AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+};
+use resources::Resources;
+
+/// How many statuses of one task are remembered: its first one and the newest.
+const STATUSES_MAX: usize = 12;
+
+/// One task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Its id, unique in its framework.
+    pub id: TaskId,
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub framework_id: FrameworkId,
+    /// Who runs it.
+    pub executor_id: ExecutorId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What it uses; each resource bears the role it is allocated to.
+    pub resources: Resources,
+    /// Its notes.
+    pub labels: Labels,
+    /// The user it runs as, where it says so.
+    pub user: Option<String>,
+    /// The newest state its agent knows.
+    pub state: TaskState,
+    /// The newest state its framework was told.
+    pub told: TaskState,
+    /// The states its framework was told, oldest first.
+    pub statuses: Vec<TaskStatus>,
+    /// Which status is its last, once that has come.
+    pub last: Option<Uuid>,
+    /// A kill that could not be passed on because its agent was not connected.
+    pub kill: Option<Option<KillPolicy>>,
+    /// Whether its resources count as held.
+    pub(super) holds: bool,
+}
+
+impl Task {
+    /// A task that is placed on an agent, with these resources, in this state.
+    pub fn placed(
+        framework_id: FrameworkId,
+        info: &TaskInfo,
+        resources: Resources,
+        state: TaskState,
+    ) -> Self {
+        let executor_id = match &info.executor {
+            Some(executor) => executor.executor_id.clone(),
+            None => ExecutorId::from(&info.task_id),
+        };
+        let command = info
+            .command
+            .as_ref()
+            .or(info.executor.as_ref().map(|e| &e.command));
+        Self {
+            id: info.task_id.clone(),
+            name: info.name.clone(),
+            framework_id,
+            executor_id,
+            agent_id: info.agent_id.clone(),
+            resources,
+            labels: info.labels.clone(),
+            user: command.and_then(|command| command.user.clone()),
+            state,
+            told: state,
+            statuses: Vec::new(),
+            last: None,
+            kill: None,
+            holds: false,
+        }
+    }
+
+    /// Its framework is told `status`, while its agent knows it to be in state `latest`.
+    pub fn observe(&mut self, status: &TaskStatus, latest: TaskState) {
+        if !self.state.is_terminal() {
+            self.state = latest;
+        }
+        if self.told.is_terminal() {
+            return;
+        }
+        self.told = status.state;
+        if status.state.is_terminal() {
+            self.last = status.uuid;
+        }
+        let mut status = status.clone();
+        status.data = Vec::new();
+        match self.statuses.last_mut() {
+            Some(newest) if newest.state == status.state => *newest = status,
+            _ => self.statuses.push(status),
+        }
+        if self.statuses.len() > STATUSES_MAX {
+            self.statuses.remove(1);
+        }
+    }
+}

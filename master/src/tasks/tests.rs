@@ -1,0 +1,187 @@
+//! The laws of the task books: held sums follow the tasks, and a terminal state is the last.
+
+use proptest::prelude::*;
+use protocol::{CommandInfo, Source, TaskInfo, TaskState, TaskStatus};
+use runtime::Timestamp;
+
+use super::*;
+
+fn id(n: u8) -> TaskId {
+    TaskId::new(format!("t{n}")).unwrap()
+}
+
+fn framework(n: u8) -> FrameworkId {
+    FrameworkId::new(format!("f{n}")).unwrap()
+}
+
+fn agent(n: u8) -> AgentId {
+    AgentId::new(format!("a{n}")).unwrap()
+}
+
+fn executor() -> ExecutorInfo {
+    ExecutorInfo {
+        executor_id: ExecutorId::new("own").unwrap(),
+        name: String::new(),
+        command: CommandInfo::shell("true"),
+        resources: "cpus:0.1".parse().unwrap(),
+        data: vec![],
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    }
+}
+
+fn placed(f: u8, t: u8, a: u8, own: bool) -> Task {
+    let info = TaskInfo {
+        name: String::new(),
+        task_id: id(t),
+        agent_id: agent(a),
+        resources: "cpus:1;mem:32".parse().unwrap(),
+        command: (!own).then(|| CommandInfo::shell("true")),
+        executor: own.then(executor),
+        data: vec![],
+        kill_policy: None,
+        labels: Default::default(),
+    };
+    let resources = info.resources.clone();
+    Task::placed(framework(f), &info, resources, TaskState::Staging)
+}
+
+fn status(t: u8, state: TaskState) -> TaskStatus {
+    let mut status = TaskStatus::new(id(t), state, Source::Executor, Timestamp::from_nanos(1));
+    status.uuid = Some(Uuid([t; 16]));
+    status
+}
+
+/// Everything that can happen to tasks, with small numbers so that things meet.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u8, u8, u8, bool),
+    Update(u8, u8, TaskState),
+    Acknowledge(u8, u8),
+    EndExecutor(u8, u8),
+    SetAside(u8),
+    ComeBack(u8, u8),
+    EndAll(u8),
+    RemoveFramework(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (f, t, a) = (0..2_u8, 0..6_u8, 0..3_u8);
+    let state = prop::sample::select(TaskState::ALL);
+    prop_oneof![
+        4 => (f.clone(), t.clone(), a.clone(), any::<bool>()).prop_map(|(f, t, a, own)| Step::Insert(f, t, a, own)),
+        4 => (f.clone(), t.clone(), state).prop_map(|(f, t, s)| Step::Update(f, t, s)),
+        2 => (f.clone(), t.clone()).prop_map(|(f, t)| Step::Acknowledge(f, t)),
+        1 => (f.clone(), a.clone()).prop_map(|(f, a)| Step::EndExecutor(f, a)),
+        1 => a.clone().prop_map(Step::SetAside),
+        1 => (f.clone(), t).prop_map(|(f, t)| Step::ComeBack(f, t)),
+        1 => a.prop_map(Step::EndAll),
+        1 => f.prop_map(Step::RemoveFramework),
+    ]
+}
+
+fn take(tasks: &mut Tasks, step: Step) {
+    match step {
+        Step::Insert(f, t, a, own) => {
+            if !tasks.is_taken(&framework(f), &id(t)) {
+                tasks.insert(placed(f, t, a, own), own.then(executor).as_ref());
+            }
+        }
+        Step::Update(f, t, state) => {
+            tasks.update(&framework(f), &id(t), |task| {
+                task.observe(&status(t, state), state)
+            });
+        }
+        Step::Acknowledge(f, t) => tasks.acknowledge(&framework(f), &id(t), Uuid([t; 16])),
+        Step::EndExecutor(f, a) => {
+            tasks.remove_executor(&agent(a), &framework(f), &executor().executor_id);
+        }
+        Step::SetAside(a) => {
+            tasks.set_aside(&agent(a), |task| task.state = TaskState::Unreachable);
+        }
+        Step::ComeBack(f, t) => {
+            if let Some(task) = tasks.take_unreachable(&framework(f), &id(t)) {
+                tasks.insert(task, None);
+            }
+        }
+        Step::EndAll(a) => {
+            tasks.end_all(&agent(a), |task| task.state = TaskState::Gone);
+        }
+        Step::RemoveFramework(f) => {
+            tasks.remove_framework(&framework(f), |task| task.state = TaskState::Killed);
+        }
+    }
+}
+
+/// What is held there, counted anew from the tasks and executors.
+fn counted(tasks: &Tasks, a: &AgentId) -> BTreeMap<FrameworkId, Resources> {
+    let mut held: BTreeMap<FrameworkId, Resources> = BTreeMap::new();
+    for (framework, of) in tasks.frameworks() {
+        for task in of.active().filter(|task| task.agent_id == *a) {
+            if !task.state.is_terminal() {
+                *held.entry(framework.clone()).or_default() += &task.resources;
+            }
+        }
+    }
+    for (framework, info) in tasks.on_agent(a).iter().flat_map(|on| on.executors()) {
+        *held.entry(framework.clone()).or_default() += &info.resources;
+    }
+    held
+}
+
+proptest! {
+    #[test]
+    fn the_indexes_and_sums_agree_whatever_happens(steps in prop::collection::vec(step(), 0..120)) {
+        let mut tasks = Tasks::new(Limits { completed: 3, unreachable: 2 });
+        for step in steps {
+            take(&mut tasks, step);
+            for a in (0..3).map(agent) {
+                let on = tasks.on_agent(&a).cloned().unwrap_or_default();
+                prop_assert_eq!(on.held(), &counted(&tasks, &a));
+                for (framework, task) in on.tasks() {
+                    prop_assert_eq!(&tasks.get(framework, task).unwrap().agent_id, &a);
+                }
+            }
+            for (framework, of) in tasks.frameworks() {
+                let ended = of.active().filter(|task| task.state.is_terminal()).count();
+                prop_assert_eq!(tasks.unacknowledged(framework), ended);
+                prop_assert!(of.completed().count() <= 3 && of.unreachable().count() <= 2);
+                for task in of.active() {
+                    let on = tasks.on_agent(&task.agent_id).unwrap();
+                    let key = (framework.clone(), task.id.clone());
+                    prop_assert!(on.tasks().any(|other| *other == key));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_that_has_ended_never_lives_again(states in prop::collection::vec(prop::sample::select(TaskState::ALL), 1..20)) {
+        let mut task = placed(0, 0, 0, false);
+        let mut end = None;
+        for state in states {
+            task.observe(&status(0, state), state);
+            let (told, last) = (task.told, task.last);
+            if told.is_terminal() {
+                prop_assert_eq!(*end.get_or_insert((told, last)), (told, last));
+            }
+        }
+        prop_assert!(task.statuses.len() <= 13);
+    }
+}
+
+#[test]
+fn only_the_newest_completed_tasks_are_remembered() {
+    let mut tasks = Tasks::new(Limits {
+        completed: 2,
+        unreachable: 2,
+    });
+    for t in 0..4 {
+        tasks.insert(placed(0, t, 0, false), None);
+        tasks.complete(&framework(0), &id(t));
+    }
+    let of = tasks.of_framework(&framework(0)).unwrap();
+    let ids: Vec<_> = of.completed().map(|task| task.id.clone()).collect();
+    assert_eq!(ids, [id(2), id(3)]);
+    assert!(tasks.on_agent(&agent(0)).is_none());
+}

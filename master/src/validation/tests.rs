@@ -1,0 +1,271 @@
+//! Each rule of validation, and the name of the field it finds wrong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use protocol::{FrameworkId, TaskId, TaskState};
+use resources::{Attributes, Revocable};
+use runtime::Timestamp;
+
+use super::*;
+use crate::tasks::{Limits, Task};
+
+fn policy() -> Policy {
+    Policy {
+        roles: None,
+        root_submissions: false,
+        offer_timeout: None,
+        agent_reregister_timeout: Duration::from_secs(600),
+    }
+}
+
+fn known() -> Framework {
+    Framework {
+        id: FrameworkId::new("f").unwrap(),
+        info: FrameworkInfo::new("nobody", "web"),
+        scheduler: None,
+        session: 0,
+        registered: Timestamp::from_nanos(0),
+        reregistered: None,
+        unregistered: None,
+        suppressed: BTreeSet::new(),
+        recovered: false,
+    }
+}
+
+fn a() -> AgentId {
+    AgentId::new("a").unwrap()
+}
+
+fn good() -> TaskInfo {
+    TaskInfo {
+        name: "t".into(),
+        task_id: TaskId::new("t").unwrap(),
+        agent_id: a(),
+        resources: "cpus:1;mem:32".parse().unwrap(),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: vec![],
+        kill_policy: None,
+        labels: Default::default(),
+    }
+}
+
+fn own(command: &str) -> ExecutorInfo {
+    ExecutorInfo {
+        executor_id: ExecutorId::new("e").unwrap(),
+        name: "e".into(),
+        command: CommandInfo::shell(command),
+        resources: "cpus:0.5".parse().unwrap(),
+        data: vec![],
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    }
+}
+
+/// What runs already: task `taken`, and executor `e` with a task.
+fn running() -> Tasks {
+    let mut tasks = Tasks::new(Limits {
+        completed: 10,
+        unreachable: 10,
+    });
+    let mut taken = good();
+    taken.task_id = TaskId::new("taken").unwrap();
+    let resources = taken.resources.clone();
+    let framework = known().id;
+    tasks.insert(
+        Task::placed(
+            framework.clone(),
+            &taken,
+            resources.clone(),
+            TaskState::Running,
+        ),
+        None,
+    );
+    let star = Role::new("*").unwrap();
+    let mut executor = own("./e");
+    executor.resources = executor.resources.allocate(&star);
+    let mut with = good();
+    with.task_id = TaskId::new("with").unwrap();
+    with.executor = Some(executor.clone());
+    tasks.insert(
+        Task::placed(framework, &with, resources, TaskState::Running),
+        Some(&executor),
+    );
+    tasks
+}
+
+fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, Invalid> {
+    let (framework, policy, role) = (known(), policy(), Role::new("*").unwrap());
+    let revocable: Resources = "cpus:8".parse().unwrap();
+    let revocable = revocable.to_revocable(Revocable::Throttleable).unwrap();
+    let offered = (&offered.parse::<Resources>().unwrap() + &revocable).allocate(&role);
+    let rules = TaskRules {
+        framework: &framework,
+        agent_id: &a(),
+        role: &role,
+        remaining: &offered,
+        tasks,
+        policy: &policy,
+    };
+    rules.check(task)
+}
+
+#[test]
+fn a_good_task_takes_what_it_says_and_its_new_executors_share() {
+    let tasks = running();
+    let needs = check(&good(), "cpus:1;mem:32", &tasks).unwrap();
+    assert_eq!(needs.total.unallocate(), good().resources);
+    assert!(
+        needs
+            .total
+            .iter()
+            .all(|one| one.allocation_role().is_some())
+    );
+
+    let mut with = good();
+    with.command = None;
+    with.executor = Some(own("./e"));
+    let needs = check(&with, "cpus:1;mem:32", &tasks).unwrap();
+    assert_eq!(
+        needs.total.unallocate(),
+        good().resources,
+        "it runs already"
+    );
+    with.executor.as_mut().unwrap().executor_id = ExecutorId::new("new").unwrap();
+    assert!(
+        check(&with, "cpus:1;mem:32", &tasks).is_err(),
+        "a new one needs more"
+    );
+    let needs = check(&with, "cpus:1.5;mem:32", &tasks).unwrap();
+    assert_eq!(needs.total.unallocate(), "cpus:1.5;mem:32".parse().unwrap());
+}
+
+/// SPEC 3.3: each field is refused by its name, in the order given there.
+#[test]
+fn each_wrong_field_of_a_task_is_refused_by_name() {
+    type Change = fn(&mut TaskInfo);
+    let changes: [(&str, Change); 17] = [
+        ("task.agent_id", |t| t.agent_id = AgentId::new("b").unwrap()),
+        ("task.task_id", |t| {
+            t.task_id = TaskId::new("taken").unwrap()
+        }),
+        ("task.task_id", |t| t.task_id = TaskId::new("e").unwrap()),
+        ("task.command", |t| t.command = None),
+        ("task.command", |t| t.executor = Some(own("./e"))),
+        ("task.command.value", |t| {
+            t.command = Some(CommandInfo::shell(""))
+        }),
+        ("task.command.value", |t| {
+            t.command = Some(CommandInfo::program("", []))
+        }),
+        ("task.command.value", |t| {
+            t.command = Some(CommandInfo::shell("a\0b"))
+        }),
+        ("task.command.arguments", |t| {
+            t.command = Some(CommandInfo::program("x", ["a\0b".to_owned()]));
+        }),
+        ("task.command.environment", |t| {
+            let variable = ("A=B".to_owned(), String::new());
+            t.command.as_mut().unwrap().environment = BTreeMap::from([variable]);
+        }),
+        ("task.command.user", |t| {
+            t.command.as_mut().unwrap().user = Some("root".into())
+        }),
+        ("task.command.user", |t| {
+            t.command.as_mut().unwrap().user = Some("a b".into())
+        }),
+        ("task.executor.command.value", |t| {
+            (t.command, t.executor) = (None, Some(own("")));
+        }),
+        ("task.executor.executor_id", |t| {
+            (t.command, t.executor) = (None, Some(own("./another")));
+        }),
+        ("task.resources", |t| t.resources = Resources::default()),
+        ("task.resources.allocation_info.role", |t| {
+            t.resources = t.resources.allocate(&Role::new("other").unwrap());
+        }),
+        ("task.resources", |t| {
+            let lent: Resources = "cpus:1".parse().unwrap();
+            t.resources += &lent.to_revocable(Revocable::Throttleable).unwrap();
+        }),
+    ];
+    let tasks = running();
+    for (n, (field, change)) in changes.into_iter().enumerate() {
+        let mut task = good();
+        change(&mut task);
+        let invalid = check(&task, "cpus:8;mem:1000", &tasks).unwrap_err();
+        assert_eq!(invalid.field, field, "case {n}: {invalid}");
+    }
+    let invalid = check(&good(), "cpus:0.5;mem:1000", &tasks).unwrap_err();
+    let expected = "task.resources is `cpus:1`: expected no more than what is left of the offers, which is cpus:0.5";
+    assert!(invalid.to_string().starts_with(expected), "{invalid}");
+    let invalid = check(&good(), "cpus:4", &tasks).unwrap_err();
+    assert!(
+        invalid.to_string().ends_with("which is nothing"),
+        "{invalid}"
+    );
+}
+
+#[test]
+fn a_framework_with_several_roles_says_that_it_understands_them() {
+    let mut info = FrameworkInfo::new("nobody", "web");
+    info.roles = BTreeSet::from(["a".to_owned(), "b/c".to_owned()]);
+    let none = BTreeSet::new();
+    let refused = framework(&info, &none, &policy()).unwrap_err();
+    assert_eq!(refused.field, "framework.roles");
+    info.capabilities.insert(Capability::MultiRole);
+    assert_eq!(framework(&info, &none, &policy()), Ok(()));
+    let other = BTreeSet::from(["z".to_owned()]);
+    assert_eq!(
+        framework(&info, &other, &policy()).unwrap_err().field,
+        "suppressed_roles"
+    );
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        "\\PC{0,12}",
+        prop::collection::vec(any::<char>(), 0..300).prop_map(|chars| chars.into_iter().collect()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_taken_or_refused_but_never_panics(
+        texts in prop::collection::vec(text(), 8),
+        shell in any::<bool>(),
+        both in any::<bool>(),
+        amount in 0.0..1e12_f64,
+    ) {
+        let mut info = FrameworkInfo::new(texts[0].clone(), texts[1].clone());
+        info.roles = BTreeSet::from([texts[2].clone()]);
+        let _ = framework(&info, &BTreeSet::from([texts[3].clone()]), &policy());
+
+        let resources: Resources = format!("cpus:{amount};mem:1").parse().unwrap_or_default();
+        let about = AgentInfo {
+            hostname: texts[4].clone(),
+            port: 1,
+            resources: resources.clone(),
+            attributes: Attributes::default(),
+            id: None,
+        };
+        let _ = agent(&about, &resources);
+
+        let mut task = good();
+        task.resources = resources;
+        task.command = Some(CommandInfo {
+            value: texts[5].clone(),
+            shell,
+            arguments: texts.clone(),
+            environment: BTreeMap::from([(texts[6].clone(), texts[7].clone())]),
+            user: Some(texts[0].clone()),
+        });
+        task.executor = both.then(|| own(&texts[5]));
+        if let Err(invalid) = check(&task, "cpus:8;mem:1000", &running()) {
+            prop_assert!(invalid.to_string().chars().count() < 800, "{}", invalid);
+        }
+    }
+}

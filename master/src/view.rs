@@ -1,0 +1,106 @@
+//! The view: how the cluster looks, made of a snapshot of the books for operators' commands and pages.
+//!
+//! Pure, and run outside the master's mailbox. It never changes anything.
+
+use std::sync::Arc;
+
+use protocol::Offer;
+use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
+use resources::Resources;
+
+use crate::agents::Agent;
+use crate::books::{Books, sum};
+use crate::frameworks::Framework;
+use crate::tasks::{OfFramework, Task};
+
+/// The whole cluster.
+pub fn cluster(books: &Books) -> ClusterView {
+    ClusterView {
+        master: books.master.clone(),
+        elected: books.elected,
+        started: books.started,
+        agents: books.agents.iter().map(|one| agent(books, one)).collect(),
+        frameworks: books
+            .frameworks
+            .iter()
+            .map(|one| {
+                let tasks = books.tasks.of_framework(&one.id);
+                let offers = books.offers.of_framework(&one.id).map(Arc::as_ref).cloned();
+                framework(one, tasks.map(Arc::as_ref), offers.collect())
+            })
+            .collect(),
+        completed_frameworks: books
+            .frameworks
+            .completed()
+            .map(|one| framework(&one.framework, Some(&one.tasks), Vec::new()))
+            .collect(),
+    }
+}
+
+/// What tasks and executors use on an agent.
+pub fn used(books: &Books, agent: &Agent) -> Resources {
+    let on = books.tasks.on_agent(&agent.id);
+    sum(on.into_iter().flat_map(|on| on.held().values()))
+}
+
+/// What is offered of an agent.
+pub fn offered(books: &Books, agent: &Agent) -> Resources {
+    sum(books
+        .offers
+        .of_agent(&agent.id)
+        .map(|offer| &offer.resources))
+}
+
+fn agent(books: &Books, agent: &Agent) -> AgentView {
+    AgentView {
+        id: agent.id.clone(),
+        info: agent.info.clone(),
+        address: format!("{}:{}", agent.info.hostname, agent.info.port),
+        active: agent.connected,
+        registered: agent.registered,
+        version: agent.version.clone(),
+        oversubscribed: agent.oversubscribed.clone(),
+        used: used(books, agent),
+        offered: offered(books, agent),
+    }
+}
+
+fn framework(
+    framework: &Framework,
+    tasks: Option<&OfFramework>,
+    offers: Vec<Offer>,
+) -> FrameworkView {
+    let active = || tasks.into_iter().flat_map(OfFramework::active);
+    let has_ended = |task: &&Arc<Task>| task.state.is_terminal();
+    let completed = tasks.into_iter().flat_map(OfFramework::completed);
+    let completed = completed.chain(active().filter(has_ended));
+    let unreachable = tasks.into_iter().flat_map(OfFramework::unreachable);
+    let running = || active().filter(|task| !has_ended(task));
+    FrameworkView {
+        id: framework.id.clone(),
+        info: framework.info.clone(),
+        connected: framework.is_connected(),
+        active: framework.is_connected(),
+        registered: framework.registered,
+        unregistered: framework.unregistered,
+        tasks: running().map(|one| task(one)).collect(),
+        completed_tasks: completed.map(|one| task(one)).collect(),
+        unreachable_tasks: unreachable.map(|one| task(one)).collect(),
+        offers,
+        used: sum(running().map(|task| &task.resources)),
+    }
+}
+
+fn task(task: &Task) -> TaskView {
+    TaskView {
+        id: task.id.clone(),
+        name: task.name.clone(),
+        framework_id: task.framework_id.clone(),
+        executor_id: task.executor_id.clone(),
+        agent_id: task.agent_id.clone(),
+        state: task.state,
+        resources: task.resources.clone(),
+        statuses: task.statuses.clone(),
+        labels: task.labels.clone(),
+    }
+}

@@ -1,0 +1,211 @@
+//! A cluster as the allocator sees it: the real allocator and sorter, and a master that writes down what it is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentAdded, Begin, FrameworkAdded, Grant, Granted, Recovered, Withdrawn,
+};
+use module_api::{AllocatorRef, Parameters};
+use protocol::{AgentId, AgentInfo, Capability, FrameworkId, FrameworkInfo};
+use resources::{Attributes, Resources, Revocable};
+use runtime::prelude::*;
+
+/// How long a cluster is left alone so that all that follows from a fact has happened; far below the allocation interval.
+pub const MOMENT: Duration = Duration::from_millis(10);
+
+/// Writes down grants with their time, and what is wanted back.
+#[derive(Default)]
+struct Scribe {
+    grants: Vec<Grant>,
+    withdrawn: Vec<Withdrawn>,
+}
+
+#[derive(Message)]
+#[rtype(result = "(Vec<Grant>, Vec<Withdrawn>)")]
+struct Read;
+
+impl Actor for Scribe {
+    type Context = Context<Self>;
+}
+
+impl Process for Scribe {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<Granted>();
+        ears.hear_local::<Withdrawn>();
+    }
+}
+
+impl Handler<Granted> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, granted: Granted, _: &mut Context<Self>) {
+        self.grants.extend(granted.grants);
+    }
+}
+
+impl Handler<Withdrawn> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, withdrawn: Withdrawn, _: &mut Context<Self>) {
+        self.withdrawn.push(withdrawn);
+    }
+}
+
+impl Handler<Read> for Scribe {
+    type Result = MessageResult<Read>;
+
+    fn handle(&mut self, _: Read, _: &mut Context<Self>) -> Self::Result {
+        MessageResult((
+            std::mem::take(&mut self.grants),
+            std::mem::take(&mut self.withdrawn),
+        ))
+    }
+}
+
+pub struct Cluster {
+    pub node: Node,
+    pub allocator: AllocatorRef,
+    scribe: Handle<Scribe>,
+}
+
+impl Cluster {
+    /// A cluster without agents or frameworks.
+    pub fn new(node: &Node, weights: &[(&str, f64)]) -> Self {
+        let parameters = Parameters::none("hierarchical");
+        let allocator = modules::registry()
+            .allocator(node, "hierarchical", &parameters)
+            .unwrap();
+        Self::around(node, allocator, weights)
+    }
+
+    /// The same around an allocator that runs already.
+    pub fn around(node: &Node, allocator: AllocatorRef, weights: &[(&str, f64)]) -> Self {
+        let scribe = node.spawn("master", Scribe::default()).unwrap();
+        let cluster = Self {
+            node: node.clone(),
+            allocator,
+            scribe,
+        };
+        cluster.begin(weights);
+        cluster
+    }
+
+    pub fn begin(&self, weights: &[(&str, f64)]) {
+        let weights = weights
+            .iter()
+            .map(|(role, weight)| ((*role).to_owned(), *weight));
+        let begin = Begin {
+            master: self.scribe.pid(),
+            allocation_interval: Duration::from_secs(1),
+            weights: weights.collect(),
+        };
+        self.allocator.tell(begin).unwrap();
+    }
+
+    pub fn agent(&self, name: &str, total: &str) {
+        self.agent_with(name, total, vec![]);
+    }
+
+    pub fn agent_with(&self, name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) {
+        self.allocator.tell(added(name, total, used)).unwrap();
+    }
+
+    pub fn framework(&self, name: &str, roles: &str, capabilities: &[Capability]) {
+        self.allocator
+            .tell(subscribed(name, roles, capabilities))
+            .unwrap();
+    }
+
+    /// What was granted since it was last asked, once all has happened that follows at once.
+    pub async fn granted(&self) -> Vec<Grant> {
+        self.told().await.0
+    }
+
+    /// The same, and what was wanted back.
+    pub async fn told(&self) -> (Vec<Grant>, Vec<Withdrawn>) {
+        self.node.clock().advance(MOMENT).await;
+        self.scribe.ask(Read, Duration::from_secs(1)).await.unwrap()
+    }
+
+    pub async fn wait(&self, time: Duration) {
+        self.node.clock().advance(time).await;
+    }
+
+    /// A grant is given back.
+    pub fn give_back(&self, grant: &Grant, refuse: Option<Duration>) {
+        self.give_back_part(grant, grant.resources.clone(), refuse);
+    }
+
+    pub fn give_back_part(&self, grant: &Grant, resources: Resources, refuse: Option<Duration>) {
+        let recovered = Recovered {
+            framework_id: grant.framework_id.clone(),
+            agent_id: grant.agent_id.clone(),
+            resources,
+            refuse,
+        };
+        self.allocator.tell(recovered).unwrap();
+    }
+}
+
+pub fn added(name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) -> AgentAdded {
+    let info = AgentInfo {
+        hostname: format!("{name}.example"),
+        port: 5051,
+        resources: Resources::parse(total).unwrap(),
+        attributes: Attributes::default(),
+        id: None,
+    };
+    AgentAdded {
+        agent_id: agent(name),
+        info,
+        oversubscribed: Resources::new(),
+        used,
+    }
+}
+
+pub fn subscribed(name: &str, roles: &str, capabilities: &[Capability]) -> FrameworkAdded {
+    let mut info = FrameworkInfo::new("nobody", name);
+    info.roles = roles.split(',').map(str::to_owned).collect();
+    info.capabilities = capabilities.iter().copied().collect();
+    FrameworkAdded {
+        framework_id: framework(name),
+        info,
+        suppressed_roles: BTreeSet::new(),
+        active: true,
+    }
+}
+
+pub fn agent(name: &str) -> AgentId {
+    AgentId::new(name).unwrap()
+}
+
+pub fn framework(name: &str) -> FrameworkId {
+    FrameworkId::new(name).unwrap()
+}
+
+/// Resources that an agent lends.
+pub fn lent(text: &str) -> Resources {
+    Resources::parse(text)
+        .unwrap()
+        .to_revocable(Revocable::Throttleable)
+        .unwrap()
+}
+
+/// Grants as `framework agent resources`, in their order.
+pub fn lines(grants: &[Grant]) -> Vec<String> {
+    let line = |grant: &Grant| {
+        let amount = grant.resources.quantities();
+        format!("{} {} {amount}", grant.framework_id, grant.agent_id)
+    };
+    grants.iter().map(line).collect()
+}
+
+/// How many grants each framework got.
+pub fn counts(grants: &[Grant]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for grant in grants {
+        *counts.entry(grant.framework_id.to_string()).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,12 @@
+//! The in-tree modules seen from outside: worked examples of sharing, stories in virtual time, and laws of the books.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what the lints allow in tests, for the helpers of tests too"
+)]
+
+mod cluster;
+mod examples;
+mod laws;
+mod stories;

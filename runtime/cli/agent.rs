@@ -1,0 +1,280 @@
+//! The verb `meros agent`, and how an agent is put together: node, sockets, executors' launcher, modules, pages.
+//!
+//! Opens what the agent needs and hands it over. Decides nothing that the agent decides.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
+use clap::Args;
+use module_api::{Manifest, Registry};
+use runtime::{Node, Role};
+use transport::{Identity, unix};
+
+use crate::certs::CertsFlag;
+use crate::failure::{Failure, Outcome};
+use crate::flags::{Text, duration, master_address};
+use crate::master::modules;
+use crate::member::{self, Running, Sockets};
+use crate::on_this_thread;
+use crate::signals::Signals;
+
+/// Whom an agent speaks with over the network; its executors come over a Unix socket.
+const ACCEPTS: [Role; 3] = [Role::Master, Role::Operator, Role::Executor];
+/// The hidden verb that starts executors.
+const ZYGOTE: &str = "executor-zygote";
+
+/// Run an agent
+#[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct AgentArgs {
+    /// The masters
+    #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
+    master: Vec<String>,
+    /// Where tasks' sandboxes and the agent's state are kept; made if missing
+    #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
+    work_dir: PathBuf,
+    /// Address to listen on
+    #[arg(long, env = "MESOS_IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    ip: IpAddr,
+    /// Port to listen on: HTTP over TCP, and QUIC over UDP
+    #[arg(long, env = "MESOS_PORT", default_value_t = 5051)]
+    port: u16,
+    /// The host that others are told [default: the address, or this machine's name]
+    #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
+    hostname: Option<String>,
+    /// Modules and their parameters: JSON, or a file of it
+    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
+    modules: Option<Text>,
+    #[command(flatten)]
+    flags: AgentFlags,
+    #[command(flatten)]
+    certs: CertsFlag,
+}
+
+/// The flags that `meros agent` and `meros local` share.
+#[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
+pub struct AgentFlags {
+    /// Resources of the agent, as in `cpus:4;mem:2048;ports:[31000-32000]`; what is not named is detected
+    #[arg(long, env = "MESOS_RESOURCES", value_name = "TEXT|JSON")]
+    pub resources: Option<Text>,
+    /// Attributes of the agent, as in `rack:abc;zone:west`
+    #[arg(long, env = "MESOS_ATTRIBUTES", value_name = "TEXT")]
+    pub attributes: Option<Text>,
+    /// The role of resources that name none
+    #[arg(
+        long,
+        env = "MESOS_DEFAULT_ROLE",
+        default_value = "*",
+        value_name = "ROLE"
+    )]
+    pub default_role: String,
+    /// Who estimates what can be lent: `noop`, `fixed`, or a module
+    #[arg(
+        long,
+        env = "MESOS_RESOURCE_ESTIMATOR",
+        default_value = "noop",
+        value_name = "NAME"
+    )]
+    pub resource_estimator: String,
+    /// Who says which executors must yield: `noop`, `load`, or a module
+    #[arg(
+        long,
+        env = "MESOS_QOS_CONTROLLER",
+        default_value = "noop",
+        value_name = "NAME"
+    )]
+    pub qos_controller: String,
+    /// How often the estimator is asked [default: 15secs]
+    #[arg(long, env = "MESOS_OVERSUBSCRIBED_RESOURCES_INTERVAL", value_parser = duration, value_name = "DURATION")]
+    pub oversubscribed_resources_interval: Option<Duration>,
+    /// The least time between two rounds of corrections [default: 0ns]
+    #[arg(long, env = "MESOS_QOS_CORRECTION_INTERVAL_MIN", value_parser = duration, value_name = "DURATION")]
+    pub qos_correction_interval_min: Option<Duration>,
+    /// An executor that does not register within so long is killed [default: 1mins]
+    #[arg(long, env = "MESOS_EXECUTOR_REGISTRATION_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub executor_registration_timeout: Option<Duration>,
+    /// What an executor gets to stop by itself [default: 5secs]
+    #[arg(long, env = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", value_parser = duration, value_name = "DURATION")]
+    pub executor_shutdown_grace_period: Option<Duration>,
+    /// The wait after a failed registration, doubled each time [default: 1secs]
+    #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
+    pub registration_backoff_factor: Option<Duration>,
+    /// Run all tasks as the agent's own user
+    #[arg(long, env = "MESOS_NO_SWITCH_USER")]
+    pub no_switch_user: bool,
+}
+
+impl AgentFlags {
+    /// What is asked of the agent, with what is not given at its default.
+    pub fn settings(&self, masters: Vec<String>, work_dir: &Path) -> Settings {
+        let mut settings = Settings::new(masters, work_dir);
+        settings.resources = self.resources.as_ref().map(|Text(text)| text.clone());
+        settings.attributes = self.attributes.as_ref().map(|Text(text)| text.clone());
+        settings.default_role.clone_from(&self.default_role);
+        settings.switch_user = !self.no_switch_user;
+        let durations = [
+            (
+                &mut settings.oversubscribed_resources_interval,
+                self.oversubscribed_resources_interval,
+            ),
+            (
+                &mut settings.qos_correction_interval_min,
+                self.qos_correction_interval_min,
+            ),
+            (
+                &mut settings.executor_registration_timeout,
+                self.executor_registration_timeout,
+            ),
+            (
+                &mut settings.executor_shutdown_grace_period,
+                self.executor_shutdown_grace_period,
+            ),
+            (
+                &mut settings.registration_backoff_factor,
+                self.registration_backoff_factor,
+            ),
+        ];
+        for (field, given) in durations {
+            if let Some(value) = given {
+                *field = value;
+            }
+        }
+        settings
+    }
+}
+
+/// All that an agent is started with.
+pub struct Plan {
+    /// What is asked of it; hostname and port are filled in.
+    pub settings: Settings,
+    /// The linked-in modules and their parameters.
+    pub modules: (Registry, Manifest),
+    /// The resource estimator's name.
+    pub resource_estimator: String,
+    /// The QoS controller's name.
+    pub qos_controller: String,
+    /// Who it shows itself as.
+    pub identity: Identity,
+    /// Where it listens; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// The `meros` program, which starts executors.
+    pub program: PathBuf,
+}
+
+/// The program that is running, to start executors with.
+pub fn own_program() -> Outcome<PathBuf> {
+    std::env::current_exe().map_err(|error| Failure::because("cannot find the own program", &error))
+}
+
+/// The work directory as an absolute path.
+pub fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
+}
+
+/// How long an agent may take to end its tasks and say farewell when it is stopped.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Starts an agent on this thread, and says where it listens.
+pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
+    let Plan {
+        mut settings,
+        modules: (registry, manifest),
+        resource_estimator,
+        qos_controller,
+        identity,
+        listen,
+        program,
+    } = plan;
+    let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
+    let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&ACCEPTS)
+        .build();
+    let Sockets {
+        endpoint,
+        listener,
+        address,
+    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
+    settings.port = address.port();
+    let config = settings.check().map_err(wrong)?;
+    let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
+    let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
+        .map_err(|error| cannot(&error))?;
+    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir())
+        .map_err(|error| cannot(&error))?;
+    let advisers = Modules {
+        resource_estimator: registry
+            .resource_estimator(
+                &node,
+                &resource_estimator,
+                &registry.parameters(&manifest, &resource_estimator),
+            )
+            .map_err(|error| Failure::because("--resource_estimator", &error))?,
+        qos_controller: registry
+            .qos_controller(
+                &node,
+                &qos_controller,
+                &registry.parameters(&manifest, &qos_controller),
+            )
+            .map_err(|error| Failure::because("--qos_controller", &error))?,
+    };
+    let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
+        .map_err(|error| cannot(&error))?;
+    let about = http::About {
+        node: node.clone(),
+        service: "agent",
+        version: env!("CARGO_PKG_VERSION"),
+        counters: ::agent::counters(&started),
+    };
+    let pages = member::serve(
+        listener,
+        ::agent::routes(&started).merge(http::common_routes(about)),
+    );
+    tracing::info!(%address, "the agent listens");
+    let ended = {
+        let started = started.clone();
+        async move { format!("the agent has ended: {}", started.ended().await) }
+    };
+    let stop = async move {
+        // Its executors would not outlive it, so its master and frameworks are told at once.
+        started.leave();
+        let _ = node.clock().timeout(LEAVE_PATIENCE, started.ended()).await; // The launcher kills what is left.
+        pages.stop(node.clock()).await;
+        node.shutdown().await;
+        drop(executors);
+        endpoint.close().await;
+    };
+    Ok((
+        address,
+        Running {
+            ended: Box::pin(ended),
+            stop: Box::pin(stop),
+        },
+    ))
+}
+
+/// `meros agent`: runs until a signal stops it.
+pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
+    let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
+    let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
+    settings.hostname = args.hostname;
+    let plan = Plan {
+        settings,
+        modules: modules(args.modules.as_ref())?,
+        resource_estimator: args.flags.resource_estimator.clone(),
+        qos_controller: args.flags.qos_controller.clone(),
+        identity: args.certs.identity(Role::Agent, &name)?,
+        listen: SocketAddr::new(args.ip, args.port),
+        program: own_program()?,
+    };
+    on_this_thread(async move {
+        let (_, running) = start(plan).await?;
+        running.until(signals.stop()).await
+    })?
+}

@@ -1,0 +1,238 @@
+//! `meros bench idle`: what an agent and a master with many agents cost while nothing happens.
+//!
+//! Real processes: a master, an agent, and one process that stands for the other agents, each of which has a node, a socket and a
+//! certificate of its own, registers and answers pings. Memory and time are the system's figures for the whole process family.
+
+pub mod agents;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use runtime::{Clock, Role};
+use serde_json::json;
+use transport::Authority;
+
+use super::process::{Usage, usage};
+use super::{Figure, OutputFlags, report};
+use crate::agent::own_program;
+use crate::certs::keep_operators;
+use crate::failure::{Failure, Outcome};
+use crate::operator::Operator;
+use crate::print;
+use crate::signals::Signals;
+
+/// How long processes may take until they are up, and agents until they have registered.
+const UP_PATIENCE: Duration = Duration::from_secs(120);
+/// How long things may settle before they are measured.
+const SETTLE: Duration = Duration::from_secs(5);
+/// What the issue allows: MiB of an agent, and of a master with 1,000 agents; and CPU in percent of one core that is not measurable.
+const AGENT_MAX: f64 = 30.0;
+const MASTER_MAX: f64 = 300.0;
+const CPU_MAX: f64 = 1.0;
+
+/// What an idle cluster costs
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct IdleArgs {
+    /// Simulated agents of the master
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    agents: u32,
+    /// How long it is watched
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// A process that ends when this is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &Path, arguments: &[&str], directory: &Path) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command
+            .args(["--log", "warn"])
+            .args(arguments)
+            .env("MEROS_CERTS", directory.join("certs"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            Failure::because(format!("cannot start {}", program.display()), &error)
+        })?;
+        Ok(Self(child))
+    }
+
+    fn usage(&self) -> Outcome<Usage> {
+        usage(self.0.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            // It may have ended before.
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGTERM,
+            );
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// `meros bench idle`.
+pub async fn run(args: IdleArgs, signals: Signals) -> Outcome {
+    let figures = match signals.unless_stopped(figures(&args)).await {
+        Ok(figures) => figures?,
+        Err(code) => return Err(Failure::code(code)),
+    };
+    report(&figures, args.output);
+    Ok(())
+}
+
+async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
+    let directory = tempfile::Builder::new().prefix("meros-idle-").tempdir();
+    let directory =
+        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+    let path = directory.path();
+    let failed = |error| Failure::because("cannot make certificates", &error);
+    let authority = Authority::load_or_create(&path.join("certs")).map_err(failed)?;
+    keep_operators(&authority, &path.join("certs"))?;
+    let (master_port, agent_port) = (free_port()?, free_port()?);
+    let master_address = format!("127.0.0.1:{master_port}");
+    let program = own_program()?;
+    let text = |part: &str| path.join(part).display().to_string();
+
+    let master = [
+        "master",
+        "--ip=127.0.0.1",
+        "--port",
+        &master_port.to_string(),
+        "--work_dir",
+        &text("m"),
+    ];
+    let master = Process::start(&program, &master, path)?;
+    let agent = [
+        "agent",
+        "--ip=127.0.0.1",
+        "--port",
+        &agent_port.to_string(),
+        "--work_dir",
+        &text("a"),
+        "--master",
+        &master_address,
+    ];
+    let agent = Process::start(&program, &agent, path)?;
+    let others = [
+        "bench",
+        "idle-agents",
+        "--master",
+        &master_address,
+        "--agents",
+        &args.agents.to_string(),
+    ];
+    let _others = Process::start(&program, &others, path)?;
+
+    let clock = Clock::real();
+    let identity = authority.issue(Role::Operator, "bench").map_err(failed)?;
+    registered(
+        &identity,
+        &master_address,
+        args.agents as usize + 1,
+        &clock,
+        args.output,
+    )
+    .await?;
+    clock.sleep(SETTLE).await;
+    let (agent_before, master_before) = (agent.usage()?, master.usage()?);
+    let begun = clock.now();
+    clock.sleep(Duration::from_secs(args.seconds)).await;
+    let (agent_after, master_after) = (agent.usage()?, master.usage()?);
+    let seconds = (clock.now() - begun).as_secs_f64();
+    let percent = |before: Usage, after: Usage| 100.0 * (after.cpu - before.cpu).max(0.0) / seconds;
+
+    let memory = |bench, usage: Usage, limit, parameters| Figure {
+        bench,
+        figure: usage.resident,
+        unit: "MiB",
+        limit,
+        limit_is: "the most it may be",
+        parameters,
+    };
+    let cpu = |bench, figure, parameters| Figure {
+        bench,
+        figure,
+        unit: "% of a core",
+        limit: CPU_MAX,
+        limit_is: "what is barely measurable",
+        parameters,
+    };
+    let agents =
+        json!({ "agents": args.agents + 1, "seconds": args.seconds, "processes": "the master's" });
+    let one =
+        json!({ "seconds": args.seconds, "processes": "the agent's and its executor launcher's" });
+    Ok(vec![
+        memory("idle_agent_memory", agent_after, AGENT_MAX, one.clone()),
+        cpu("idle_agent_cpu", percent(agent_before, agent_after), one),
+        memory(
+            "idle_master_memory",
+            master_after,
+            MASTER_MAX,
+            agents.clone(),
+        ),
+        cpu(
+            "idle_master_cpu",
+            percent(master_before, master_after),
+            agents,
+        ),
+    ])
+}
+
+/// Waits until so many agents have registered.
+async fn registered(
+    identity: &transport::Identity,
+    master: &str,
+    count: usize,
+    clock: &Clock,
+    flags: OutputFlags,
+) -> Outcome {
+    let begun = clock.now();
+    let late = || clock.now() - begun > UP_PATIENCE;
+    let operator = loop {
+        match Operator::with(identity, master).await {
+            Ok(operator) => break operator,
+            Err(failure) if late() => return Err(failure),
+            Err(_) => clock.sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let outcome = loop {
+        let registered = operator.view().await?.agents.len();
+        if registered >= count {
+            break Ok(());
+        }
+        if late() {
+            break Err(Failure::new(format!(
+                "only {registered} of {count} agents have registered within {UP_PATIENCE:?}"
+            )));
+        }
+        clock.sleep(Duration::from_millis(200)).await;
+    };
+    if !flags.json {
+        print::complain(format_args!(
+            "{count} agents have registered within {:.1} s",
+            (clock.now() - begun).as_secs_f64()
+        ));
+    }
+    operator.close().await;
+    outcome
+}
+
+/// A port that was free a moment ago, for TCP and UDP.
+fn free_port() -> Outcome<u16> {
+    let taken = |error: std::io::Error| Failure::because("no free port", &error);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(taken)?;
+    let port = socket.local_addr().map_err(taken)?.port();
+    std::net::TcpListener::bind(("127.0.0.1", port)).map_err(taken)?;
+    Ok(port)
+}

@@ -1,0 +1,367 @@
+//! `meros bench launch`: real tasks on an embedded cluster, beside a bare loop that forks, executes and reaps the same program.
+//!
+//! Two figures: how many `/bin/true` tasks a second the cluster runs from the first accept to the last `TASK_FINISHED`, and how long a lone
+//! task takes from its accept to `TASK_RUNNING`. The framework is a scheduler on the driver like any other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use protocol::{
+    CommandInfo, Filters, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskState, TaskStatus,
+};
+use resources::Resources;
+use runtime::{Clock, Instant, Role};
+use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::process::bare_launches;
+use super::{Figure, OutputFlags, report};
+use crate::agent::own_program;
+use crate::failure::{Failure, Outcome};
+use crate::local::{LocalCluster, Options};
+use crate::signals::Signals;
+use crate::{member, print};
+
+/// Nothing at all for so long is a failure.
+const STALLED: Duration = Duration::from_secs(60);
+/// What one task is booked with.
+const NEEDS: &str = "cpus:0.01;mem:1";
+
+/// How fast tasks are launched and reaped
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct LaunchArgs {
+    /// How many tasks
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tasks: u32,
+    /// Launch all of them in the accept of one offer
+    #[arg(long)]
+    at_once: bool,
+    /// Without --at_once: how many may run side by side
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    side_by_side: u32,
+    /// How many lone tasks are measured
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    lone: u32,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// What the measuring side hears.
+enum Event {
+    Accepted {
+        tasks: Vec<TaskId>,
+        at: Instant,
+    },
+    Changed {
+        task: TaskId,
+        state: TaskState,
+        at: Instant,
+        message: String,
+    },
+    Over(String),
+}
+
+/// Launches so many `/bin/true`, so many at once, as offers come.
+struct Load {
+    clock: Clock,
+    needs: Resources,
+    name: &'static str,
+    waiting: u32,
+    living: u32,
+    /// How many may live at once.
+    width: u32,
+    /// Whether an offer that cannot take all that may live is left alone.
+    whole: bool,
+    events: UnboundedSender<Event>,
+}
+
+impl Load {
+    fn task(&self, offer: &Offer, resources: Resources) -> Option<TaskInfo> {
+        let task_id = TaskId::new(format!("{}.{}", self.name, self.waiting)).ok()?;
+        Some(TaskInfo {
+            name: self.name.to_owned(),
+            task_id,
+            agent_id: offer.agent_id.clone(),
+            resources,
+            command: Some(CommandInfo::program("/bin/true", [])),
+            executor: None,
+            data: Vec::new(),
+            kill_policy: None,
+            labels: Labels::default(),
+        })
+    }
+}
+
+impl Scheduler for Load {
+    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+        for offer in offers {
+            let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
+            while self.waiting > 0 && self.living < self.width {
+                let Some(resources) = room
+                    .find(&self.needs)
+                    .filter(|part| room.subtract(part).is_ok())
+                else {
+                    break;
+                };
+                let Some(task) = self.task(&offer, resources) else {
+                    break;
+                };
+                self.waiting -= 1;
+                self.living += 1;
+                tasks.push(task);
+            }
+            if self.whole && self.waiting > 0 && self.living < self.width {
+                self.waiting += tasks.len() as u32;
+                self.living -= tasks.len() as u32;
+                tasks.clear();
+            }
+            let ids = tasks
+                .iter()
+                .map(|task| task.task_id.clone())
+                .collect::<Vec<_>>();
+            let at = self.clock.now();
+            // No filter: what is left is wanted again as soon as there is room for more.
+            driver.accept(
+                vec![offer.id],
+                vec![protocol::Operation::Launch { tasks }],
+                Filters {
+                    refuse_seconds: 0.0,
+                },
+            );
+            if !ids.is_empty() {
+                let _ = self.events.send(Event::Accepted { tasks: ids, at }); // Nobody measures any more.
+            }
+        }
+    }
+
+    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+        self.living -= u32::from(status.state.is_terminal());
+        let (task, state, at) = (status.task_id.clone(), status.state, self.clock.now());
+        let message = status.message.clone();
+        let _ = self.events.send(Event::Changed {
+            task,
+            state,
+            at,
+            message,
+        }); // As above.
+    }
+
+    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+        let _ = self.events.send(Event::Over(reason.to_owned())); // As above.
+    }
+}
+
+/// When a task was accepted, ran and ended.
+#[derive(Clone, Copy)]
+struct Times {
+    accepted: Instant,
+    running: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+/// Follows `tasks` tasks to their end. Fails if one of them does not finish.
+async fn follow(
+    mut events: UnboundedReceiver<Event>,
+    tasks: u32,
+    clock: &Clock,
+) -> Outcome<Vec<Times>> {
+    let mut times = BTreeMap::<TaskId, Times>::new();
+    let mut ended = 0;
+    while ended < tasks {
+        let event = clock.timeout(STALLED, events.recv()).await;
+        let event = event
+            .map_err(|_| Failure::new(format!("stalled: {ended} of {tasks} tasks have ended")))?;
+        match event.unwrap_or_else(|| Event::Over("the framework has ended".to_owned())) {
+            Event::Over(reason) => return Err(Failure::new(reason)),
+            Event::Accepted { tasks, at } => {
+                times.extend(tasks.into_iter().map(|task| {
+                    (
+                        task,
+                        Times {
+                            accepted: at,
+                            running: None,
+                            ended: None,
+                        },
+                    )
+                }));
+            }
+            Event::Changed {
+                task,
+                state,
+                at,
+                message,
+            } => {
+                let Some(times) = times.get_mut(&task) else {
+                    continue;
+                };
+                match state {
+                    TaskState::Running => _ = times.running.get_or_insert(at),
+                    TaskState::Finished => {
+                        times.ended = Some(at);
+                        ended += 1;
+                    }
+                    state if state.is_terminal() => {
+                        return Err(Failure::new(format!("{task} is {state}: {message}")));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(times.into_values().collect())
+}
+
+/// Runs one load on a framework of its own.
+async fn measure(
+    cluster: &LocalCluster,
+    name: &'static str,
+    tasks: u32,
+    width: u32,
+    whole: bool,
+) -> Outcome<Vec<Times>> {
+    let (events, heard) = unbounded_channel();
+    let clock = Clock::real();
+    let needs = NEEDS
+        .parse()
+        .map_err(|error| Failure::because("the load", &error))?;
+    let load = Load {
+        clock: clock.clone(),
+        needs,
+        name,
+        waiting: tasks,
+        living: 0,
+        width,
+        whole,
+        events,
+    };
+    let identity = cluster.issue(Role::Framework, name)?;
+    let mut framework = FrameworkInfo::new(user(), name);
+    framework.hostname = member::machine_name();
+    let driver = SchedulerDriver::new([cluster.master()], framework)
+        .connect(&identity, load)
+        .map_err(|error| Failure::because("cannot start the framework", &error))?;
+    let times = follow(heard, tasks, &clock).await;
+    let _ = driver.tear_down(); // If it has ended, so much the better.
+    driver.ended().await;
+    times
+}
+
+fn user() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten();
+    user.map_or_else(|| "root".to_owned(), |user| user.name)
+}
+
+/// Tasks per second from the first accept to the last end.
+fn rate(times: &[Times]) -> f64 {
+    let first = times.iter().map(|times| times.accepted).min();
+    let last = times.iter().filter_map(|times| times.ended).max();
+    match (first, last) {
+        (Some(first), Some(last)) => {
+            times.len() as f64 / (last - first).as_secs_f64().max(f64::EPSILON)
+        }
+        _ => 0.0,
+    }
+}
+
+/// The median time from accept to `TASK_RUNNING`, in milliseconds.
+fn latency(times: &[Times]) -> f64 {
+    let waits = times
+        .iter()
+        .filter_map(|times| Some((times.running? - times.accepted).as_secs_f64() * 1000.0));
+    let mut waits: Vec<f64> = waits.collect();
+    waits.sort_by(f64::total_cmp);
+    waits.get(waits.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// `meros bench launch`.
+pub async fn run(args: LaunchArgs, signals: Signals) -> Outcome {
+    let figures = match signals.unless_stopped(figures(&args)).await {
+        Ok(figures) => figures?,
+        Err(code) => return Err(Failure::code(code)),
+    };
+    report(&figures, args.output);
+    Ok(())
+}
+
+async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
+    let say = |text: &str| {
+        if !args.output.json {
+            print::complain(format_args!("{text}"));
+        }
+    };
+    let directory = tempfile::Builder::new().prefix("meros-bench-").tempdir();
+    let directory =
+        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+    let width = if args.at_once {
+        args.tasks
+    } else {
+        args.side_by_side.min(args.tasks)
+    };
+    // One more than is needed, so that what an offer is made of never decides.
+    let resources = format!(
+        "cpus:{};mem:{};disk:1000;ports:[31000-32000]",
+        f64::from(width + 1) * 0.01,
+        width + 1
+    );
+    let mut options = Options::new(own_program()?, directory.path()).resources(&resources);
+    // Otherwise the wait for the next offer would be what is measured.
+    let interval = Duration::from_millis(5);
+    options.master.allocation_interval = Some(interval);
+
+    say(&format!("a bare loop runs /bin/true {} times", args.tasks));
+    let before = bare_launches(args.tasks.div_ceil(2))?;
+    say("an embedded cluster starts");
+    let cluster = LocalCluster::start(options).await?;
+    say(&format!("{} lone tasks", args.lone));
+    let lone = measure(&cluster, "lone", args.lone, 1, false).await?;
+    say(&format!("{} tasks, {width} side by side", args.tasks));
+    let many = measure(&cluster, "many", args.tasks, width, args.at_once).await?;
+    cluster.stop()?;
+    let after = bare_launches(args.tasks.div_ceil(2))?;
+    let bare = 2.0 / (1.0 / before + 1.0 / after);
+
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    Ok(vec![
+        Figure {
+            bench: "launch",
+            figure: rate(&many),
+            unit: "tasks/s",
+            limit: bare,
+            limit_is: "one bare loop: fork, exec, reap /bin/true",
+            parameters: json!({
+                "tasks": args.tasks, "side_by_side": width, "at_once": args.at_once, "command": "/bin/true",
+                "allocation_interval_ms": interval.as_millis() as u64, "cores": cores,
+            }),
+        },
+        Figure {
+            bench: "launch_latency",
+            figure: latency(&lone),
+            unit: "ms",
+            limit: 1000.0 / bare,
+            limit_is: "one turn of the bare loop",
+            parameters: json!({ "tasks": args.lone, "quantile": 0.5, "from": "accept", "to": "TASK_RUNNING", "cores": cores }),
+        },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_medians_come_from_the_times() {
+        let at = |millis: u64| Instant::default() + Duration::from_millis(millis);
+        let times = |running, ended| Times {
+            accepted: at(0),
+            running: Some(at(running)),
+            ended: Some(at(ended)),
+        };
+        let all = [times(1, 100), times(3, 500), times(2, 200)];
+        assert_eq!((rate(&all), latency(&all)), (6.0, 2.0));
+    }
+}

@@ -1,0 +1,170 @@
+//! Flags: what is the same in all verbs' command lines.
+//!
+//! Flags are spelled as Mesos spells them (`--work_dir`); the dash form is accepted everywhere. A value may be `file:///path`, which is
+//! then the file's content. Durations are Mesos' too (`15secs`). Nothing here starts anything.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Turns the dash form of long flags into the underscore form, up to a bare `--`. Values are left alone.
+pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut ours = true;
+    let respell = |argument: OsString| {
+        ours &= argument != "--";
+        let text = match argument.into_string() {
+            Ok(text) => text,
+            Err(argument) => return argument,
+        };
+        match text.strip_prefix("--") {
+            Some(flag) if ours && !flag.is_empty() => {
+                let (name, value) = flag.find('=').map_or((flag, ""), |at| flag.split_at(at));
+                format!("--{}{value}", name.replace('-', "_")).into()
+            }
+            _ => text.into(),
+        }
+    };
+    arguments.into_iter().map(respell).collect()
+}
+
+/// The longest file that a flag may name.
+const FILE_MAX: u64 = 16 << 20;
+
+/// A flag's text, given in place or as `file:///path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl FromStr for Text {
+    type Err = String;
+    fn from_str(given: &str) -> Result<Self, String> {
+        let Some(path) = given.strip_prefix("file://") else {
+            return Ok(Self(given.to_owned()));
+        };
+        let length = std::fs::metadata(path)
+            .map_err(|error| format!("{path}: {error}"))?
+            .len();
+        if length > FILE_MAX {
+            return Err(format!(
+                "{path} has {length} bytes, expected at most {FILE_MAX}"
+            ));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads a duration in Mesos' form.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    protocol::duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// Reads `NAME=VALUE`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not NAME=VALUE")),
+    }
+}
+
+/// Reads `HOST:PORT`; a bare host means port 5050.
+pub fn master_address(text: &str) -> Result<String, String> {
+    let bare = text
+        .strip_prefix("http://")
+        .unwrap_or(text)
+        .trim_end_matches('/');
+    if bare.is_empty() || bare.contains(['/', ' ', '@']) {
+        return Err(format!("`{text}` is not HOST:PORT"));
+    }
+    if bare.parse::<SocketAddr>().is_ok() {
+        return Ok(bare.to_owned());
+    }
+    match bare.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+        {
+            Ok(bare.to_owned())
+        }
+        None => Ok(format!("{bare}:5050")),
+        _ => Err(format!(
+            "`{text}` is not HOST:PORT with a port from 1 to 65535"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_a_flag_are_one_and_a_tasks_own_arguments_are_left_alone() {
+        let given = [
+            "meros",
+            "agent",
+            "--work-dir=/a-b",
+            "--work_dir",
+            "/c-d",
+            "--",
+            "x",
+            "--a-b",
+        ];
+        let expected = [
+            "meros",
+            "agent",
+            "--work_dir=/a-b",
+            "--work_dir",
+            "/c-d",
+            "--",
+            "x",
+            "--a-b",
+        ];
+        assert_eq!(
+            underscored(given.map(OsString::from)),
+            expected.map(OsString::from)
+        );
+    }
+
+    #[test]
+    fn a_value_may_be_in_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "cpus:4;mem:10\n").unwrap();
+        let flag = format!("file://{}", file.path().display());
+        assert_eq!(flag.parse(), Ok(Text("cpus:4;mem:10".to_owned())));
+        assert!(
+            "file:///no/such/file"
+                .parse::<Text>()
+                .unwrap_err()
+                .starts_with("/no/such/file: ")
+        );
+    }
+
+    #[test]
+    fn a_masters_address_needs_a_host_and_takes_mesos_port_by_default() {
+        for (given, expected) in [
+            ("10.0.0.1", "10.0.0.1:5050"),
+            ("master:5051", "master:5051"),
+            ("http://127.0.0.1:5050/", "127.0.0.1:5050"),
+            ("[::1]:5050", "[::1]:5050"),
+        ] {
+            assert_eq!(master_address(given).as_deref(), Ok(expected));
+        }
+        for wrong in [
+            "",
+            ":5050",
+            "host:",
+            "host:0",
+            "host:70000",
+            "zk://a/b",
+            "a b",
+        ] {
+            assert!(master_address(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! A whole cluster in this process: [`LocalCluster`], and the verb `meros local`.
+//!
+//! Each member has its own node, thread, socket and certificate, and they speak as they would on machines of their own. The certificates
+//! come from an authority that is kept in the work directory, beside an operator's and a framework's, where the other verbs look.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use runtime::Role;
+use transport::{Authority, Identity};
+
+use crate::agent::{self, AgentFlags};
+use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
+use crate::failure::{Failure, Outcome};
+use crate::flags::Text;
+use crate::master::{self, MasterFlags};
+use crate::member::Member;
+use crate::operator::Operator;
+use crate::signals::Signals;
+use crate::{on_this_thread, out};
+
+/// How long all agents may take to register.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether they have.
+const READY_LOOK: Duration = Duration::from_millis(10);
+
+/// Run a whole cluster on this machine
+#[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct LocalArgs {
+    /// Masters; several come later
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    masters: u16,
+    /// Agents
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    agents: u16,
+    /// The master's port; agent i has this port and i
+    #[arg(long, default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Where state, certificates and sandboxes are kept [default: $XDG_STATE_HOME/meros/local or ~/.local/state/meros/local]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+    /// Modules and their parameters: JSON, or a file of it
+    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
+    modules: Option<Text>,
+    #[command(flatten, next_help_heading = "The master")]
+    master: MasterFlags,
+    #[command(flatten, next_help_heading = "Each agent")]
+    agent: AgentFlags,
+}
+
+/// What a local cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `meros` program, which starts executors. Tests name it, since theirs is another.
+    pub program: PathBuf,
+    /// Where everything is kept; made if missing.
+    pub work_dir: PathBuf,
+    /// How many agents.
+    pub agents: u16,
+    /// The master's port, agent *i* has this and *i*; 0 takes any free ones.
+    pub port: u16,
+    /// The master's flags.
+    pub master: MasterFlags,
+    /// Each agent's flags.
+    pub agent: AgentFlags,
+    /// `--modules`, for all members.
+    pub modules: Option<Text>,
+}
+
+impl Options {
+    /// One agent with all that this machine has, on any free ports.
+    pub fn new(program: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
+        let master = MasterFlags {
+            allocator: "hierarchical".to_owned(),
+            ..MasterFlags::default()
+        };
+        let noop = || "noop".to_owned();
+        let agent = AgentFlags {
+            default_role: "*".to_owned(),
+            resource_estimator: noop(),
+            qos_controller: noop(),
+            ..AgentFlags::default()
+        };
+        Self {
+            program: program.into(),
+            work_dir: work_dir.into(),
+            agents: 1,
+            port: 0,
+            master,
+            agent,
+            modules: None,
+        }
+    }
+
+    /// The same with agents of these resources.
+    pub fn resources(mut self, text: &str) -> Self {
+        self.agent.resources = Some(Text(text.to_owned()));
+        self
+    }
+}
+
+/// A whole cluster in this process. Dropping it stops it.
+pub struct LocalCluster {
+    /// Agents before their master, so that they are stopped while they can still say farewell.
+    members: Vec<Member>,
+    master: SocketAddr,
+    agents: Vec<SocketAddr>,
+    certs: PathBuf,
+    authority: Authority,
+}
+
+impl LocalCluster {
+    /// Starts master and agents, and returns when all agents have registered, so that a framework can subscribe and be offered all.
+    ///
+    /// To be called on a thread with a `LocalSet` (see [`on_this_thread`]).
+    pub async fn start(options: Options) -> Outcome<Self> {
+        let work_dir = agent::absolute(&options.work_dir)?;
+        let certs = local_directory(&work_dir);
+        let unusable = |error| Failure::because("cannot make the cluster's certificates", &error);
+        let authority = Authority::load_or_create(&certs).map_err(unusable)?;
+        keep_operators(&authority, &certs)?;
+        let issue = |role, name: &str| authority.issue(role, name).map_err(unusable);
+
+        let plan = master::Plan {
+            config: options.master.config()?,
+            allocator: options.master.allocator.clone(),
+            modules: master::modules(options.modules.as_ref())?,
+            work_dir: work_dir.join("master"),
+            identity: issue(Role::Master, "master")?,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)),
+            hostname: None,
+        };
+        let (member, address) = Member::begin("master", move || master::start(plan))?
+            .wait()
+            .await?;
+        let mut cluster = Self {
+            members: vec![member],
+            master: address,
+            agents: Vec::new(),
+            certs,
+            authority,
+        };
+        let mut starting = Vec::new();
+        for index in 1..=options.agents {
+            let name = format!("agent-{index}");
+            let port = if options.port == 0 {
+                0
+            } else {
+                agent_port(options.port, index)?
+            };
+            let plan = agent::Plan {
+                settings: options
+                    .agent
+                    .settings(vec![address.to_string()], &work_dir.join(&name)),
+                modules: master::modules(options.modules.as_ref())?,
+                resource_estimator: options.agent.resource_estimator.clone(),
+                qos_controller: options.agent.qos_controller.clone(),
+                identity: cluster.issue(Role::Agent, &name)?,
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+                program: options.program.clone(),
+            };
+            starting.push(Member::begin(&name, move || agent::start(plan))?);
+        }
+        for starting in starting {
+            let (member, address) = starting.wait().await?;
+            cluster.members.insert(0, member);
+            cluster.agents.push(address);
+        }
+        leave_master(&cluster.certs, &address.to_string())?;
+        cluster.ready().await?;
+        Ok(cluster)
+    }
+
+    /// Waits until every agent has registered.
+    async fn ready(&mut self) -> Outcome {
+        let operator = Operator::with(
+            &self.issue(Role::Operator, "starter")?,
+            &self.master.to_string(),
+        )
+        .await?;
+        let clock = operator.node().clock().clone();
+        let begun = clock.now();
+        let outcome = loop {
+            match operator.view().await {
+                Err(failure) => break Err(failure),
+                Ok(view)
+                    if view.agents.iter().filter(|agent| agent.active).count()
+                        >= self.agents.len() =>
+                {
+                    break Ok(());
+                }
+                Ok(_) => {}
+            }
+            if let Some(fallen) = self.members.iter().position(Member::has_ended) {
+                break self
+                    .members
+                    .remove(fallen)
+                    .stop()
+                    .and(Err(Failure::new("a member of the cluster has ended")));
+            }
+            if clock.now() - begun > READY_PATIENCE {
+                break Err(Failure::new(
+                    "the agents do not register; their log lines (--log info) say why",
+                ));
+            }
+            clock.sleep(READY_LOOK).await;
+        };
+        operator.close().await;
+        outcome
+    }
+
+    /// Where the master answers, as `host:port`.
+    pub fn master(&self) -> String {
+        self.master.to_string()
+    }
+
+    /// The port of each agent's pages, in order.
+    pub fn agent_ports(&self) -> Vec<u16> {
+        self.agents.iter().map(SocketAddr::port).collect()
+    }
+
+    /// The directory of its certificates.
+    pub fn certs(&self) -> &Path {
+        &self.certs
+    }
+
+    /// A certificate of its authority.
+    pub fn issue(&self, role: Role, name: &str) -> Outcome<Identity> {
+        self.authority
+            .issue(role, name)
+            .map_err(|error| Failure::because("cannot issue a certificate", &error))
+    }
+
+    /// Completes when a member has ended by itself.
+    pub async fn fallen(&self) {
+        let clock = runtime::Clock::real();
+        while !self.members.iter().any(Member::has_ended) {
+            clock.sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Stops agents and then the master, in good order; tells if one had fallen.
+    pub fn stop(mut self) -> Outcome {
+        let outcomes: Vec<_> = self.members.drain(..).map(Member::stop).collect();
+        outcomes.into_iter().collect()
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        // In order: agents first.
+        self.members.drain(..).for_each(drop);
+    }
+}
+
+fn agent_port(port: u16, index: u16) -> Outcome<u16> {
+    port.checked_add(index).ok_or_else(|| {
+        Failure::usage(format!(
+            "--port={port} leaves no port for agent {index}: expected at most {}",
+            u16::MAX - index
+        ))
+    })
+}
+
+/// `meros local`: runs until a signal stops it.
+pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
+    if args.masters != 1 {
+        let problem = format!(
+            "--masters={}: a local cluster has 1 master for now; several come with replication",
+            args.masters
+        );
+        return Err(Failure::usage(problem));
+    }
+    agent_port(args.port, args.agents)?;
+    let options = Options {
+        program: agent::own_program()?,
+        work_dir: args.work_dir.unwrap_or_else(default_work_dir),
+        agents: args.agents,
+        port: args.port,
+        master: args.master,
+        agent: args.agent,
+        modules: args.modules,
+    };
+    on_this_thread(async move {
+        let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else {
+            return Ok(());
+        };
+        let cluster = started?;
+        out!("ready http://127.0.0.1:{}", cluster.master.port());
+        let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
+        cluster.stop()
+    })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_have_the_ports_after_their_masters() {
+        assert_eq!(agent_port(5050, 3).unwrap(), 5053);
+        assert!(
+            agent_port(u16::MAX, 1)
+                .unwrap_err()
+                .to_string()
+                .contains("--port=65535")
+        );
+    }
+}

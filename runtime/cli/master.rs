@@ -1,0 +1,309 @@
+//! The verb `meros master`, and how a master is put together: node, sockets, registry, allocator, pages.
+//!
+//! Opens what the master needs and hands it over. Decides nothing that the master, its allocator or its registry decides.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::master::{Config, LocalRegistry};
+use clap::Args;
+use module_api::{Manifest, Registry};
+use runtime::{Node, Role};
+use storage::sled_store::SledStore;
+use transport::Identity;
+
+use crate::certs::CertsFlag;
+use crate::failure::{Failure, Outcome};
+use crate::flags::{Text, duration};
+use crate::member::{self, Running, Sockets};
+use crate::on_this_thread;
+use crate::signals::Signals;
+
+/// Whom a master speaks with.
+const ACCEPTS: [Role; 3] = [Role::Agent, Role::Framework, Role::Operator];
+
+/// Run a master
+#[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct MasterArgs {
+    /// Where the registry is kept; made if missing
+    #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
+    work_dir: PathBuf,
+    /// Address to listen on
+    #[arg(long, env = "MESOS_IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    ip: IpAddr,
+    /// Port to listen on: HTTP over TCP, and QUIC over UDP
+    #[arg(long, env = "MESOS_PORT", default_value_t = 5050)]
+    port: u16,
+    /// The host that others are told [default: the address, or this machine's name]
+    #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
+    hostname: Option<String>,
+    /// Modules and their parameters: JSON, or a file of it
+    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
+    modules: Option<Text>,
+    #[command(flatten)]
+    flags: MasterFlags,
+    #[command(flatten)]
+    certs: CertsFlag,
+}
+
+/// The flags that `meros master` and `meros local` share.
+#[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
+pub struct MasterFlags {
+    /// Weights of roles, as in `dev=2,qa=1`; others have 1
+    #[arg(long, env = "MESOS_WEIGHTS", value_name = "ROLE=WEIGHT,...")]
+    pub weights: Option<Text>,
+    /// The roles that frameworks may have; any when not given
+    #[arg(long, env = "MESOS_ROLES", value_name = "ROLE,...")]
+    pub roles: Option<Text>,
+    /// The allocator: `hierarchical`, or a module
+    #[arg(
+        long,
+        env = "MESOS_ALLOCATOR",
+        default_value = "hierarchical",
+        value_name = "NAME"
+    )]
+    pub allocator: String,
+    /// Time between two allocations that nothing else has caused [default: 1secs]
+    #[arg(long, env = "MESOS_ALLOCATION_INTERVAL", value_parser = duration, value_name = "DURATION")]
+    pub allocation_interval: Option<Duration>,
+    /// An unanswered offer is taken back after so long [default: never]
+    #[arg(long, env = "MESOS_OFFER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub offer_timeout: Option<Duration>,
+    /// Time between two pings of an agent [default: 15secs]
+    #[arg(long, env = "MESOS_AGENT_PING_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub agent_ping_timeout: Option<Duration>,
+    /// Pings in a row that an agent may leave unanswered [default: 5]
+    #[arg(long, env = "MESOS_MAX_AGENT_PING_TIMEOUTS", value_name = "COUNT")]
+    pub max_agent_ping_timeouts: Option<u32>,
+    /// How long known agents may take to come back after the master's restart [default: 10mins]
+    #[arg(long, env = "MESOS_AGENT_REREGISTER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub agent_reregister_timeout: Option<Duration>,
+    /// Refuse frameworks and tasks of user root
+    #[arg(long, env = "MESOS_NO_ROOT_SUBMISSIONS")]
+    pub no_root_submissions: bool,
+    /// Ended frameworks that are remembered [default: 50]
+    #[arg(long, env = "MESOS_MAX_COMPLETED_FRAMEWORKS", value_name = "COUNT")]
+    pub max_completed_frameworks: Option<usize>,
+    /// Ended tasks of each framework that are remembered [default: 1000]
+    #[arg(
+        long,
+        env = "MESOS_MAX_COMPLETED_TASKS_PER_FRAMEWORK",
+        value_name = "COUNT"
+    )]
+    pub max_completed_tasks_per_framework: Option<usize>,
+}
+
+impl MasterFlags {
+    /// The master's configuration, with what is not given at its default.
+    pub fn config(&self) -> Outcome<Config> {
+        let wrong = |error: ::master::InvalidConfig| Failure::usage(format!("--{error}"));
+        let mut config = Config {
+            root_submissions: !self.no_root_submissions,
+            ..Config::default()
+        };
+        if let Some(Text(weights)) = &self.weights {
+            config.weights = Config::parse_weights(weights).map_err(wrong)?;
+        }
+        if let Some(Text(roles)) = &self.roles {
+            config.roles = Some(Config::parse_roles(roles).map_err(wrong)?);
+        }
+        config.offer_timeout = self.offer_timeout;
+        set(&mut config.allocation_interval, self.allocation_interval);
+        set(&mut config.agent_ping_timeout, self.agent_ping_timeout);
+        set(
+            &mut config.max_agent_ping_timeouts,
+            self.max_agent_ping_timeouts,
+        );
+        set(
+            &mut config.agent_reregister_timeout,
+            self.agent_reregister_timeout,
+        );
+        set(
+            &mut config.max_completed_frameworks,
+            self.max_completed_frameworks,
+        );
+        set(
+            &mut config.max_completed_tasks_per_framework,
+            self.max_completed_tasks_per_framework,
+        );
+        config.check().map_err(wrong)?;
+        Ok(config)
+    }
+}
+
+fn set<T>(field: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *field = value;
+    }
+}
+
+/// The modules that are linked in, and what the operator said about them.
+pub fn modules(given: Option<&Text>) -> Outcome<(Registry, Manifest)> {
+    let registry = ::modules::registry();
+    let manifest = given.map(|Text(text)| Manifest::parse(text)).transpose();
+    let manifest = manifest
+        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+    let manifest = manifest.unwrap_or_default();
+    manifest
+        .check(&registry)
+        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+    Ok((registry, manifest))
+}
+
+/// All that a master is started with.
+pub struct Plan {
+    /// What the operator chose.
+    pub config: Config,
+    /// The allocator's name.
+    pub allocator: String,
+    /// The linked-in modules and their parameters.
+    pub modules: (Registry, Manifest),
+    /// Where the registry is kept.
+    pub work_dir: PathBuf,
+    /// Who it shows itself as.
+    pub identity: Identity,
+    /// Where it listens; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// The host that others are told.
+    pub hostname: Option<String>,
+}
+
+/// Starts a master on this thread, and says where it listens.
+pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
+    let Plan {
+        mut config,
+        allocator,
+        modules: (modules, manifest),
+        work_dir,
+        identity,
+        listen,
+        hostname,
+    } = plan;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Master)
+        .accepts(&ACCEPTS)
+        .build();
+    let Sockets {
+        endpoint,
+        listener,
+        address,
+    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    (config.hostname, config.port) = (
+        member::hostname(hostname.as_deref(), address.ip()),
+        address.port(),
+    );
+    config.version = env!("CARGO_PKG_VERSION").to_owned();
+    config.flags = flags(&config, &work_dir, &allocator);
+    let registry = open_registry(&node, &work_dir)?;
+    let parameters = modules.parameters(&manifest, &allocator);
+    let allocator = modules
+        .allocator(&node, &allocator, &parameters)
+        .map_err(|error| Failure::because("--allocator", &error))?;
+    let started = ::master::start(&node, config.clone(), allocator, Box::new(registry))
+        .map_err(|error| Failure::because("cannot start the master", &error))?;
+    let about = http::About {
+        node: node.clone(),
+        service: "master",
+        version: env!("CARGO_PKG_VERSION"),
+        counters: ::master::http::counters(&started.master, &node),
+    };
+    let routes =
+        ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
+    let pages = member::serve(listener, routes);
+    tracing::info!(%address, id = %started.info.id, "the master listens");
+    let master = started.master.pid();
+    let ended = {
+        let (node, master) = (node.clone(), master.clone());
+        async move {
+            format!(
+                "the master has ended: {}; its log says why, start it again",
+                node.ended(&master).await
+            )
+        }
+    };
+    let stop = async move {
+        pages.stop(node.clock()).await;
+        // Before its allocator, whose end would alarm it.
+        node.stop(&master);
+        node.ended(&master).await;
+        node.shutdown().await;
+        endpoint.close().await;
+    };
+    Ok((
+        address,
+        Running {
+            ended: Box::pin(ended),
+            stop: Box::pin(stop),
+        },
+    ))
+}
+
+fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
+    let directory = work_dir.join("registry");
+    std::fs::create_dir_all(&directory).map_err(|error| {
+        Failure::because(format!("cannot make {}", directory.display()), &error)
+    })?;
+    let unusable = |error: &dyn std::error::Error| {
+        Failure::because(
+            format!("the registry in {} cannot be used", directory.display()),
+            error,
+        )
+    };
+    let store = SledStore::open(&directory).map_err(|error| unusable(&error))?;
+    LocalRegistry::open(node, Box::new(store)).map_err(|error| unusable(&error))
+}
+
+/// What `/state` shows as the master's flags.
+fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, String> {
+    let weights: Vec<_> = config
+        .weights
+        .iter()
+        .map(|(role, weight)| format!("{role}={weight}"))
+        .collect();
+    let duration = protocol::duration::format;
+    let pairs = [
+        ("work_dir", work_dir.display().to_string()),
+        ("port", config.port.to_string()),
+        ("hostname", config.hostname.clone()),
+        ("allocator", allocator.to_owned()),
+        ("weights", weights.join(",")),
+        ("allocation_interval", duration(config.allocation_interval)),
+        ("agent_ping_timeout", duration(config.agent_ping_timeout)),
+        (
+            "max_agent_ping_timeouts",
+            config.max_agent_ping_timeouts.to_string(),
+        ),
+        (
+            "agent_reregister_timeout",
+            duration(config.agent_reregister_timeout),
+        ),
+        ("root_submissions", config.root_submissions.to_string()),
+    ];
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// `meros master`: runs until a signal stops it.
+pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
+    let machine = member::machine_name();
+    let name = member::node_name(&["master", &machine, &args.port.to_string()]);
+    let plan = Plan {
+        config: args.flags.config()?,
+        allocator: args.flags.allocator.clone(),
+        modules: modules(args.modules.as_ref())?,
+        work_dir: args.work_dir,
+        identity: args.certs.identity(Role::Master, &name)?,
+        listen: SocketAddr::new(args.ip, args.port),
+        hostname: args.hostname,
+    };
+    on_this_thread(async move {
+        let (_, running) = start(plan).await?;
+        running.until(signals.stop()).await
+    })?
+}

@@ -1,0 +1,133 @@
+//! The operator's side: a connection to a master and its agents, for the verbs that look at a cluster or interfere with it.
+//!
+//! Remembers one connection for the time of one verb. Never speaks for a framework.
+
+pub mod json;
+pub mod kill;
+pub mod list;
+pub mod logs;
+pub mod tail;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use protocol::message::operator::ViewCluster;
+use protocol::view::{AgentView, ClusterView};
+use runtime::{AskError, Node, Pid, Remote, Role};
+use transport::{Endpoint, Identity, Options};
+
+use crate::certs::CertsFlag;
+use crate::failure::{Failure, Outcome};
+use crate::flags;
+
+/// How long a master or agent may take to answer an operator.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a master or agent may take to answer the first packet: a person waits.
+const DIAL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Which cluster a verb speaks to.
+#[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
+pub struct ClusterFlags {
+    /// The master [default: the one of `meros local`]
+    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = flags::master_address)]
+    pub master: Option<String>,
+    /// Its certificates.
+    #[command(flatten)]
+    pub certs: CertsFlag,
+}
+
+/// Show what the cluster has
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct ListArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An operator's node, connected to a master.
+pub struct Operator {
+    node: Node,
+    endpoint: Endpoint,
+    master: Pid,
+}
+
+impl Operator {
+    /// Connects as the flags say.
+    pub async fn connect(flags: &ClusterFlags) -> Outcome<Self> {
+        let address = flags.master.clone().unwrap_or_else(|| flags.certs.master());
+        let name = format!("operator-{}", std::process::id());
+        Self::with(&flags.certs.identity(Role::Operator, &name)?, &address).await
+    }
+
+    /// Connects to the master at `address` with this identity.
+    pub async fn with(identity: &Identity, address: &str) -> Outcome<Self> {
+        let roles = [Role::Master, Role::Agent];
+        let node = Node::builder(identity.subject().name.as_str())
+            .role(Role::Operator)
+            .accepts(&roles)
+            .build();
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let options = Options {
+            handshake_timeout: DIAL_PATIENCE,
+            ..Options::default()
+        };
+        let endpoint = Endpoint::bind(node.clone(), identity, any, options)
+            .map_err(|error| Failure::because("cannot open a socket", &error))?;
+        node.connect(address).await.map_err(|error| {
+            Failure::because("no master", &error)
+                .next("is it running? start one with `meros local`, or name it with --master")
+        })?;
+        let master = node
+            .find(address, "master", PATIENCE)
+            .await
+            .map_err(|error| no_answer(address, &error))?;
+        Ok(Self {
+            node,
+            endpoint,
+            master,
+        })
+    }
+
+    /// The node the operator speaks from.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Asks the master.
+    pub async fn ask<M: Remote>(&self, question: M) -> Outcome<M::Result> {
+        let answer = self.node.ask(&self.master, question, PATIENCE).await;
+        answer.map_err(|error| no_answer("the master", &error))
+    }
+
+    /// How the cluster looks.
+    pub async fn view(&self) -> Outcome<ClusterView> {
+        self.ask(ViewCluster).await
+    }
+
+    /// The actor of an agent.
+    pub async fn agent(&self, agent: &AgentView) -> Outcome<Pid> {
+        let address = match agent.address.contains('@') {
+            true => agent.address.clone(),
+            false => format!("{}@{}", Role::Agent, agent.address),
+        };
+        let found = self.node.find(&address, "agent", PATIENCE).await;
+        found
+            .map_err(|error| no_answer(&format!("agent {} at {}", agent.id, agent.address), &error))
+    }
+
+    /// Says farewell.
+    pub async fn close(self) {
+        self.node.shutdown().await;
+        self.endpoint.close().await;
+    }
+}
+
+fn no_answer(whom: &str, error: &AskError) -> Failure {
+    Failure::because(format_args!("no answer from {whom}"), error)
+}

@@ -1,0 +1,125 @@
+//! The verb `meros logs TASK`: what a task wrote, from its agent.
+
+use std::time::Duration;
+
+use clap::Args;
+use protocol::view::ClusterView;
+use protocol::{FrameworkId, TaskId};
+
+use super::list::all_tasks;
+use super::tail::Tail;
+use super::{ClusterFlags, Operator};
+use crate::failure::{Failure, Outcome};
+use crate::print;
+use crate::signals::Signals;
+
+/// How often a followed file is looked at.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+/// How often it is asked whether a followed task still runs: the answer costs the master more than a piece costs the agent.
+const VIEW_EVERY: u32 = 8;
+
+/// Print what a task wrote to its standard output and error
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct LogsArgs {
+    /// The task's id, as `meros tasks` shows it
+    task: TaskId,
+    /// Go on until the task has ended
+    #[arg(long, short)]
+    follow: bool,
+    /// Its framework's id, when several frameworks have such a task
+    #[arg(long, value_name = "ID")]
+    framework: Option<FrameworkId>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// What is needed to read a task's files.
+struct Found<'a> {
+    framework: &'a protocol::view::FrameworkView,
+    task: &'a protocol::view::TaskView,
+}
+
+fn find<'a>(
+    view: &'a ClusterView,
+    task: &TaskId,
+    framework: Option<&FrameworkId>,
+) -> Outcome<Found<'a>> {
+    let wanted = |found: &(&protocol::view::FrameworkView, &protocol::view::TaskView)| {
+        found.1.id == *task && framework.is_none_or(|framework| found.0.id == *framework)
+    };
+    let mut found: Vec<_> = all_tasks(view).filter(wanted).collect();
+    match (found.pop(), found.as_slice()) {
+        (None, _) => {
+            Err(Failure::new(format!("task {task} is not known"))
+                .next("`meros tasks` shows all tasks"))
+        }
+        (Some((framework, task)), []) => Ok(Found { framework, task }),
+        (Some((last, _)), others) => {
+            let ids: Vec<_> = others
+                .iter()
+                .map(|(framework, _)| framework.id.as_str())
+                .chain([last.id.as_str()])
+                .collect();
+            Err(Failure::new(format!(
+                "several frameworks have a task {task}: {}",
+                ids.join(", ")
+            ))
+            .next("choose one with --framework"))
+        }
+    }
+}
+
+/// Prints the task's output, and with `--follow` whatever comes until it has ended.
+pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let outcome = signals
+        .unless_stopped(read(&operator, &args))
+        .await
+        .unwrap_or(Ok(()));
+    operator.close().await;
+    outcome
+}
+
+async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
+    let view = operator.view().await?;
+    let found = find(&view, &args.task, args.framework.as_ref())?;
+    let agent = view
+        .agents
+        .iter()
+        .find(|agent| agent.id == found.task.agent_id)
+        .ok_or_else(|| {
+            Failure::new(format!(
+                "agent {}, which ran task {}, is not registered",
+                found.task.agent_id, args.task
+            ))
+        })?;
+    let agent = operator.agent(agent).await?;
+    let tail = |path| {
+        Tail::new(
+            agent.clone(),
+            found.framework.id.clone(),
+            found.task.executor_id.clone(),
+            path,
+        )
+    };
+    let (mut stdout, mut stderr) = (tail("stdout"), tail("stderr"));
+    let framework = found.framework.id.clone();
+    let mut ended = found.task.state.is_terminal();
+    let mut round = 0;
+    loop {
+        stdout.read(operator, print::bytes).await?;
+        stderr.read(operator, print::error_bytes).await?;
+        if ended || !args.follow {
+            return Ok(());
+        }
+        operator.node().clock().sleep(FOLLOW_EVERY).await;
+        round += 1;
+        if round % VIEW_EVERY == 0 {
+            let view = operator.view().await?;
+            // Forgotten is ended too.
+            ended = find(&view, &args.task, Some(&framework))
+                .map_or(true, |found| found.task.state.is_terminal());
+        }
+    }
+}

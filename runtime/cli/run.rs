@@ -1,0 +1,436 @@
+//! The verb `meros run`: a framework of one command, from its first offer to its last line of output.
+//!
+//! Without `--master` it brings its own cluster. Remembers each instance until it has ended. Never leaves a task behind: it tears its
+//! framework down however it ends.
+
+mod demand;
+mod output;
+mod progress;
+mod scheduler;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Args;
+use protocol::{AgentId, CommandInfo, FrameworkInfo, TaskId, TaskState};
+use resources::{Resources, Role as ResourceRole};
+use runtime::{Clock, Role};
+use scheduler_driver::{DriverRef, SchedulerDriver};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use self::demand::{Demand, Job, Verdict};
+use self::output::{Output, Reading};
+use self::progress::Progress;
+use self::scheduler::{Event, Runner};
+use crate::certs::CertsFlag;
+use crate::failure::{FAILED, Failure, Outcome};
+use crate::flags::{Text, master_address, pair};
+use crate::local::{LocalCluster, Options};
+use crate::operator::Operator;
+use crate::signals::Signals;
+use crate::{agent, member};
+
+/// Without a master for so long, the command gives up.
+const MASTER_PATIENCE: Duration = Duration::from_secs(30);
+/// With agents too small for the job and nothing of it running for so long, the command gives up.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is checked whether there is still hope.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Run a command on the cluster, or on one of its own
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct RunArgs {
+    /// The master; without it a cluster is started for this command alone
+    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = master_address)]
+    master: Option<String>,
+    /// How many times, side by side where there is room
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    instances: u32,
+    /// What each instance needs
+    #[arg(long, default_value = "cpus:0.1;mem:32", value_name = "RESOURCES")]
+    resources: Text,
+    /// The role whose share it uses
+    #[arg(long, default_value = "*", value_name = "ROLE")]
+    role: String,
+    /// A variable for the command's environment; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// A name for the framework and its tasks [default: the command's]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    certs: CertsFlag,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+impl RunArgs {
+    fn job(&self) -> Outcome<Job> {
+        let text = &self.resources.0;
+        let needs: Resources = text
+            .parse()
+            .map_err(|error| Failure::usage(format!("--resources=`{text}`: {error}")))?;
+        if needs.is_empty() {
+            return Err(Failure::usage(
+                "--resources: expected at least one, as in `cpus:0.1;mem:32`",
+            ));
+        }
+        let mut words = self.command.iter().cloned();
+        let file = words.next().filter(|file| !file.is_empty());
+        let file = file
+            .ok_or_else(|| Failure::usage("the command is empty: expected `-- COMMAND [ARGS]`"))?;
+        let base = file.rsplit('/').next().unwrap_or_default();
+        let name = member::node_name(&[self.name.as_deref().unwrap_or(base)]);
+        let mut command = CommandInfo::program(file, words);
+        command.environment = self.env.iter().cloned().collect();
+        // Room for the index that makes it a task's id.
+        let name = name.chars().take(200).collect();
+        Ok(Job {
+            name,
+            command,
+            needs,
+            instances: self.instances,
+        })
+    }
+
+    fn framework(&self, job: &Job) -> Outcome<FrameworkInfo> {
+        let role = &self.role;
+        ResourceRole::new(role)
+            .map_err(|error| Failure::usage(format!("--role=`{role}`: {error}")))?;
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten();
+        let user = user.map_or_else(|| nix::unistd::geteuid().to_string(), |user| user.name);
+        let mut framework = FrameworkInfo::new(user, self.name.as_ref().unwrap_or(&job.name));
+        framework.roles = [role.clone()].into();
+        framework.hostname = member::machine_name();
+        Ok(framework)
+    }
+}
+
+/// The cluster that the command runs on.
+struct Cluster {
+    master: String,
+    certs: CertsFlag,
+    /// Its own, with the directory that goes when it does.
+    own: Option<(LocalCluster, tempfile::TempDir)>,
+}
+
+impl Cluster {
+    async fn of(args: &RunArgs, progress: &Progress) -> Outcome<Self> {
+        if let Some(master) = args.master.clone() {
+            return Ok(Self {
+                master,
+                certs: args.certs.clone(),
+                own: None,
+            });
+        }
+        progress.stage("starting a cluster for this command");
+        let directory = tempfile::Builder::new().prefix("meros-").tempdir();
+        let directory = directory
+            .map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+        let cluster =
+            LocalCluster::start(Options::new(agent::own_program()?, directory.path())).await?;
+        let certs = CertsFlag {
+            certs: Some(PathBuf::from(cluster.certs())),
+        };
+        Ok(Self {
+            master: cluster.master(),
+            certs,
+            own: Some((cluster, directory)),
+        })
+    }
+
+    fn stop(self) -> Outcome {
+        match self.own {
+            Some((cluster, directory)) => {
+                let stopped = cluster.stop();
+                drop(directory);
+                stopped
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs the command's instances and prints what they write; a failure bears the first failing task's code.
+pub async fn run(args: RunArgs, signals: Signals) -> Outcome {
+    let job = args.job()?;
+    let framework = args.framework(&job)?;
+    let progress = Progress::new(job.instances);
+    let starting = signals.unless_stopped(Cluster::of(&args, &progress)).await;
+    let cluster = starting.map_err(Failure::code)??;
+    let progress = Rc::new(RefCell::new(progress));
+    let outcome = on(&cluster, job, framework, &progress, &signals).await;
+    let stopped = cluster.stop();
+    if let Ok(progress) = Rc::try_unwrap(progress) {
+        progress.into_inner().close();
+    }
+    outcome.and(stopped)
+}
+
+async fn on(
+    cluster: &Cluster,
+    job: Job,
+    framework: FrameworkInfo,
+    progress: &Rc<RefCell<Progress>>,
+    signals: &Signals,
+) -> Outcome {
+    let process = std::process::id().to_string();
+    let operator = cluster
+        .certs
+        .identity(Role::Operator, &format!("operator-{process}"))?;
+    let operator = Operator::with(&operator, &cluster.master).await?;
+    let output = Output::new(operator, progress.clone(), job.instances > 1);
+    let identity = cluster
+        .certs
+        .identity(Role::Framework, &format!("run-{process}"))?;
+    let (tell, events) = unbounded_channel();
+    let needs = job.needs.clone();
+    let driver = SchedulerDriver::new([&cluster.master], framework)
+        .connect(&identity, Runner::new(Demand::new(job), tell))
+        .map_err(|error| Failure::because("cannot start the framework", &error))?;
+    let mut watch = Watch {
+        needs,
+        master: cluster.master.clone(),
+        output: output.clone(),
+        progress: progress.clone(),
+        clock: Clock::real(),
+        tasks: BTreeMap::new(),
+        printing: Vec::new(),
+        waiting: progress.borrow().total() as usize,
+        living: 0,
+        code: None,
+        too_small: BTreeMap::new(),
+    };
+    progress.borrow().stage("waiting for offers");
+    let outcome = {
+        let watched = signals
+            .unless_stopped(watch.all_ended(&driver, events))
+            .await;
+        watched.unwrap_or_else(|code| Err(Failure::code(code)))
+    };
+    let _ = driver.tear_down(); // If it has stopped already, so much the better.
+    driver.ended().await;
+    let code = watch.code;
+    drop(watch);
+    output.close().await;
+    outcome?;
+    match code {
+        Some(code) => Err(Failure::code(u8::try_from(code).unwrap_or(FAILED))),
+        None => Ok(()),
+    }
+}
+
+/// What is known of one task.
+struct Task {
+    agent: AgentId,
+    running: bool,
+    reading: Option<Reading>,
+}
+
+/// The job seen from outside its framework.
+struct Watch {
+    needs: Resources,
+    master: String,
+    output: Output,
+    progress: Rc<RefCell<Progress>>,
+    clock: Clock,
+    tasks: BTreeMap<TaskId, Task>,
+    /// Tasks that have ended and whose output is not all printed yet.
+    printing: Vec<Reading>,
+    waiting: usize,
+    living: usize,
+    /// The first failing task's.
+    code: Option<i32>,
+    /// The newest useless offer of each agent.
+    too_small: BTreeMap<AgentId, String>,
+}
+
+impl Watch {
+    /// Follows the events until every instance has ended and its output is printed.
+    async fn all_ended(
+        &mut self,
+        driver: &DriverRef,
+        mut events: UnboundedReceiver<Event>,
+    ) -> Outcome {
+        let mut subscribed = false;
+        let mut since = self.clock.now();
+        let mut framework = None;
+        while self.waiting + self.living > 0 {
+            let clock = self.clock.clone();
+            let Ok(event) = clock.timeout(LOOK_EVERY, events.recv()).await else {
+                let idle = clock.now() - since;
+                if !subscribed && idle >= MASTER_PATIENCE {
+                    return Err(Failure::new(format!(
+                        "no master at {} has taken the framework within {MASTER_PATIENCE:?}",
+                        self.master
+                    ))
+                    .next("--log info shows the tries"));
+                }
+                if subscribed && self.living == 0 && idle >= ROOM_PATIENCE {
+                    self.check_hope().await?;
+                }
+                continue;
+            };
+            let Some(event) = event else {
+                return Err(Failure::new(format!(
+                    "the framework has ended: {:?}",
+                    driver.ended().await
+                )));
+            };
+            match event {
+                Event::Subscribed(id) => {
+                    (subscribed, since) = (true, self.clock.now());
+                    framework = Some(id);
+                }
+                Event::Disconnected(reason) => {
+                    (subscribed, since) = (false, self.clock.now());
+                    self.progress
+                        .borrow()
+                        .say(&format!("the master is lost ({reason}); looking for it"));
+                }
+                Event::TooSmall { agent, text } => {
+                    self.too_small.insert(agent, text);
+                }
+                Event::Launched { tasks, waiting } => {
+                    since = self.clock.now();
+                    self.living += tasks.len();
+                    self.waiting = waiting;
+                    let task = |(id, agent)| {
+                        (
+                            id,
+                            Task {
+                                agent,
+                                running: false,
+                                reading: None,
+                            },
+                        )
+                    };
+                    self.tasks.extend(tasks.into_iter().map(task));
+                }
+                Event::Changed { status, verdict } => {
+                    since = self.clock.now();
+                    let Some(framework) = &framework else {
+                        continue;
+                    };
+                    self.changed(framework, &status, verdict);
+                }
+                Event::Failed(reason) => {
+                    return Err(Failure::new(format!(
+                        "the master at {} refused: {reason}",
+                        self.master
+                    )));
+                }
+            }
+            self.printing.retain(|reading| !reading.is_done());
+        }
+        for reading in self.printing.drain(..) {
+            reading.done().await;
+        }
+        Ok(())
+    }
+
+    fn changed(
+        &mut self,
+        framework: &protocol::FrameworkId,
+        status: &protocol::TaskStatus,
+        verdict: Verdict,
+    ) {
+        let Some(task) = self.tasks.get_mut(&status.task_id) else {
+            return;
+        };
+        if status.state == TaskState::Running && !task.running {
+            task.running = true;
+            self.progress.borrow_mut().running();
+        }
+        let wrote = task.running || status.state == TaskState::Finished;
+        if wrote && task.reading.is_none() {
+            let reading = self.output.read(
+                framework.clone(),
+                status.task_id.clone(),
+                task.agent.clone(),
+            );
+            task.reading = Some(reading);
+        }
+        if verdict == Verdict::Lives {
+            return;
+        }
+        self.living -= 1;
+        let had_run = task.running;
+        let reading = self
+            .tasks
+            .remove(&status.task_id)
+            .and_then(|task| task.reading);
+        let mut last_words = None;
+        match verdict {
+            Verdict::Lives => {}
+            Verdict::Again => self.waiting += 1,
+            Verdict::Finished => self.progress.borrow_mut().ended(had_run, true),
+            Verdict::Failed(code) => {
+                self.code.get_or_insert(code);
+                self.progress.borrow_mut().ended(had_run, false);
+                let reason = status
+                    .reason
+                    .map(|reason| format!(", {reason}"))
+                    .unwrap_or_default();
+                let message = if status.message.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", status.message)
+                };
+                last_words = Some(format!(
+                    "{} {}{reason}{message}",
+                    status.task_id, status.state
+                ));
+            }
+        }
+        match (reading, last_words) {
+            (Some(reading), last_words) => {
+                reading.task_ended(last_words);
+                self.printing.push(reading);
+            }
+            (None, Some(words)) => self.progress.borrow().say(&words),
+            (None, None) => {}
+        }
+    }
+
+    /// Fails if no agent could ever take one instance, even if nothing else ran there.
+    async fn check_hope(&self) -> Outcome {
+        let view = self.output.operator().view().await?;
+        let needs = &self.needs;
+        if view.agents.is_empty() {
+            self.progress
+                .borrow()
+                .stage("waiting for an agent to register");
+            return Ok(());
+        }
+        let large_enough = view
+            .agents
+            .iter()
+            .any(|agent| agent.info.resources.find(needs).is_some());
+        if large_enough {
+            self.progress
+                .borrow()
+                .stage("waiting for room: what is free is too small");
+            return Ok(());
+        }
+        let offers: BTreeSet<_> = self.too_small.values().map(String::as_str).collect();
+        let offered = match offers.is_empty() {
+            true => "nothing was offered".to_owned(),
+            false => format!(
+                "offered were {}",
+                offers.into_iter().take(3).collect::<Vec<_>>().join("; ")
+            ),
+        };
+        Err(
+            Failure::new(format!("{} fits no agent; {offered}", needs.brief()))
+                .next("ask for less with --resources"),
+        )
+    }
+}

@@ -1,0 +1,107 @@
+//! Progress of `meros run`: a bar on a terminal, a few plain lines when piped. All of it on standard error.
+//!
+//! Remembers counts. Says nothing at all when all goes well, is quick, and nobody watches.
+
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::print;
+
+/// What is shown.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    total: u32,
+    running: u32,
+    finished: u32,
+    failed: u32,
+}
+
+impl Progress {
+    /// Shows how far `total` instances are.
+    pub fn new(total: u32) -> Self {
+        let bar = stderr().is_terminal().then(|| {
+            let bar =
+                ProgressBar::with_draw_target(Some(u64::from(total)), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{spinner} [{bar:30}] {pos}/{len} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self {
+            bar,
+            total,
+            running: 0,
+            finished: 0,
+            failed: 0,
+        }
+    }
+
+    /// How many instances there are.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Prints bytes of a task, or a line of ours, without disturbing the bar.
+    pub fn print(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    /// A line for whoever watches.
+    pub fn say(&self, text: &str) {
+        self.print(|| print::complain(format_args!("meros: {text}")));
+    }
+
+    /// What is going on before anything runs; only on a terminal.
+    pub fn stage(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+            bar.tick();
+        }
+    }
+
+    /// One more runs.
+    pub fn running(&mut self) {
+        self.running += 1;
+        self.show();
+    }
+
+    /// One has ended, well or not, and whether it had run before.
+    pub fn ended(&mut self, had_run: bool, well: bool) {
+        self.running = self.running.saturating_sub(u32::from(had_run));
+        *(if well {
+            &mut self.finished
+        } else {
+            &mut self.failed
+        }) += 1;
+        self.show();
+    }
+
+    fn show(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::from(self.finished + self.failed));
+            bar.set_message(format!("{} running, {} failed", self.running, self.failed));
+        }
+    }
+
+    /// How it came out; a line only if there was more than one task, or one that failed.
+    pub fn close(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if self.total > 1 || self.finished < self.total {
+            let rest = self.total - (self.finished + self.failed).min(self.total);
+            let rest = if rest > 0 {
+                format!(", {rest} not ended")
+            } else {
+                String::new()
+            };
+            print::complain(format_args!(
+                "meros: {} finished, {} failed{rest}",
+                self.finished, self.failed
+            ));
+        }
+    }
+}

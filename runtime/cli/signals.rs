@@ -1,0 +1,62 @@
+//! Signals: SIGINT and SIGTERM, turned into a future.
+//!
+//! They are blocked in every thread and taken by one that waits for nothing else, so that no handler ever runs. Children get a clean
+//! mask from the agent. Must begin before any other thread.
+
+use futures_util::future::Either;
+use nix::sys::signal::{SigSet, Signal};
+use tokio::sync::watch;
+
+use crate::failure::{Failure, Outcome};
+
+/// The process's wish to stop, as signals have told it.
+#[derive(Clone, Debug)]
+pub struct Signals(watch::Receiver<Option<Signal>>);
+
+impl Signals {
+    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once.
+    pub fn take() -> Outcome<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        set.thread_block()
+            .map_err(|error| Failure::because("cannot take signals", &error))?;
+        let (sender, receiver) = watch::channel(None);
+        let wait = move || {
+            while let Ok(signal) = set.wait() {
+                if sender.borrow().is_some() {
+                    std::process::exit(128 + signal as i32);
+                }
+                sender.send_replace(Some(signal));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(wait);
+        thread.map_err(|error| Failure::because("cannot start a thread", &error))?;
+        Ok(Self(receiver))
+    }
+
+    /// Completes at the first signal, with the code that a shell would report for it.
+    pub async fn stop(&self) -> u8 {
+        let mut told = self.0.clone();
+        let signal = told
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|signal| *signal);
+        match signal {
+            Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::failure::FAILED),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What `work` gives, or the signal's code if a signal comes first; then the work is dropped.
+    pub async fn unless_stopped<F: Future>(&self, work: F) -> Result<F::Output, u8> {
+        let (work, stop) = (std::pin::pin!(work), std::pin::pin!(self.stop()));
+        match futures_util::future::select(work, stop).await {
+            Either::Left((output, _)) => Ok(output),
+            Either::Right((code, _)) => Err(code),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Tables for people: columns as wide as they must be, two blanks between.
+
+/// The rows under their headings, as lines without blanks at the end.
+pub fn lines<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<String> {
+    let headings = headings.map(str::to_owned);
+    let all = || std::iter::once(&headings).chain(rows);
+    let mut widths = [0; N];
+    for row in all() {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    all().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [
+            ["a".to_owned(), "long".to_owned()],
+            ["bbb".to_owned(), String::new()],
+        ];
+        assert_eq!(lines(["X", "Y"], &rows), ["X    Y", "a    long", "bbb"]);
+    }
+}

@@ -1,0 +1,384 @@
+//! The bytes of every message, as they were released.
+//!
+//! bincode has no schema, so a released struct never changes: a change is a new version of its message. This test holds the bytes of one sample
+//! of each message and fails when they become others. `MEROS_WRITE_GOLDEN=1 cargo test -p meros-protocol --test golden` writes the
+//! file anew; its diff may only ever add lines, once there has been a release.
+
+#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::time::Duration;
+
+use meros_protocol as protocol;
+use protocol::message::executor::*;
+use protocol::message::operator::*;
+use protocol::message::oversubscription::*;
+use protocol::message::registration::*;
+use protocol::message::scheduler::*;
+use protocol::message::task::*;
+use protocol::view::*;
+use protocol::*;
+use resources::{Attributes, Resources, Revocable};
+use runtime::{NodeId, Pid, Remote, Timestamp, codec};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
+
+fn id<T: std::str::FromStr<Err = InvalidId>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+fn agent() -> AgentInfo {
+    AgentInfo {
+        hostname: "foobar".to_owned(),
+        port: 5051,
+        resources: Resources::parse(
+            "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096;ports:[21000-29000];bugs:{a,b,c}",
+        )
+        .unwrap(),
+        attributes: Attributes::parse("rack:rack-2;datacenter:europe").unwrap(),
+        id: Some(id("m-S1")),
+    }
+}
+
+fn framework() -> FrameworkInfo {
+    FrameworkInfo {
+        id: Some(id("m-0000")),
+        failover_timeout: Duration::from_secs(60),
+        principal: Some("ops".to_owned()),
+        webui_url: Some("http://foobar".to_owned()),
+        capabilities: BTreeSet::from([Capability::RevocableResources]),
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        ..FrameworkInfo::new("nobody", "Revocable framework")
+    }
+}
+
+fn executor() -> ExecutorInfo {
+    ExecutorInfo {
+        executor_id: id("e"),
+        name: "executor".to_owned(),
+        command: CommandInfo::program("/bin/executor", ["--fast".to_owned()]),
+        resources: Resources::parse("cpus:0.1").unwrap(),
+        data: vec![1, 2],
+        shutdown_grace_period: Some(Duration::from_millis(1500)),
+        labels: Labels::new(),
+    }
+}
+
+fn task() -> TaskInfo {
+    TaskInfo {
+        name: "task".to_owned(),
+        task_id: id("t"),
+        agent_id: id("m-S1"),
+        resources: Resources::parse("cpus:0.45;mem:32")
+            .unwrap()
+            .allocate(&"ads".parse().unwrap()),
+        command: Some(CommandInfo::shell("echo hello")),
+        executor: None,
+        data: vec![255],
+        kill_policy: Some(KillPolicy {
+            grace_period: Duration::from_secs(3),
+        }),
+        labels: Labels::new(),
+    }
+}
+
+fn status() -> TaskStatus {
+    TaskStatus {
+        executor_id: Some(id("e")),
+        container_id: Some(Uuid([7; 16]).into()),
+        uuid: Some(Uuid([9; 16])),
+        healthy: Some(true),
+        termination: Some(Termination::Signaled(9)),
+        unreachable_since: Some(Timestamp::default()),
+        ..TaskStatus::new(
+            id("t"),
+            TaskState::Failed,
+            Source::Executor,
+            Timestamp::default(),
+        )
+        .because(Reason::CommandExecutorFailed, "because")
+        .on(&id("m-S1"))
+    }
+}
+
+fn offer() -> Offer {
+    Offer {
+        id: id("m-O1"),
+        framework_id: id("m-0000"),
+        agent_id: id("m-S1"),
+        hostname: "foobar".to_owned(),
+        role: "ads".to_owned(),
+        resources: Resources::parse("cpus:1")
+            .unwrap()
+            .to_revocable(Revocable::Throttleable)
+            .unwrap(),
+        attributes: Attributes::default(),
+        executor_ids: vec![id("e")],
+    }
+}
+
+fn master() -> MasterInfo {
+    MasterInfo {
+        id: id("m"),
+        hostname: "foobar".to_owned(),
+        port: 5050,
+        version: "0.1.0".to_owned(),
+    }
+}
+
+fn task_view() -> TaskView {
+    TaskView {
+        id: id("t"),
+        name: "task".to_owned(),
+        framework_id: id("m-0000"),
+        executor_id: id("e"),
+        agent_id: id("m-S1"),
+        state: TaskState::Running,
+        resources: Resources::parse("cpus:1").unwrap(),
+        statuses: vec![status()],
+        labels: Labels::new(),
+    }
+}
+
+fn cluster() -> ClusterView {
+    let nothing = Resources::default();
+    let agent = AgentView {
+        id: id("m-S1"),
+        info: agent(),
+        address: "127.0.0.1:5051".to_owned(),
+        active: true,
+        registered: Timestamp::default(),
+        version: "0.1.0".to_owned(),
+        oversubscribed: nothing.clone(),
+        used: nothing.clone(),
+        offered: nothing.clone(),
+    };
+    let framework = FrameworkView {
+        id: id("m-0000"),
+        info: framework(),
+        connected: true,
+        active: true,
+        registered: Timestamp::default(),
+        unregistered: None,
+        tasks: vec![task_view()],
+        completed_tasks: Vec::new(),
+        unreachable_tasks: Vec::new(),
+        offers: vec![offer()],
+        used: nothing,
+    };
+    ClusterView {
+        master: master(),
+        elected: Timestamp::default(),
+        started: Timestamp::default(),
+        agents: vec![agent],
+        frameworks: vec![framework],
+        completed_frameworks: Vec::new(),
+    }
+}
+
+/// One line a message: its name, its version, its bytes.
+fn line<M: Remote>(message: M) -> String {
+    let mut text = format!("{} v{} ", M::NAME, M::VERSION);
+    for byte in codec::encode(&message).unwrap() {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_released_message_keeps_its_bytes() {
+    let pid = Pid::new("agent", NodeId::new("agent-1", 0x3fa), 7);
+    let (framework_id, agent_id): (FrameworkId, AgentId) = (id("m-0000"), id("m-S1"));
+    let (task_id, executor_id): (TaskId, ExecutorId) = (id("t"), id("e"));
+    let (offer_ids, roles) = (vec![id("m-O1")], BTreeSet::from(["ads".to_owned()]));
+    let filters = Filters {
+        refuse_seconds: 5.0,
+    };
+    let update = StatusUpdate {
+        framework_id: framework_id.clone(),
+        status: status(),
+        latest_state: TaskState::Failed,
+    };
+    let running = RunningTask {
+        framework_id: framework_id.clone(),
+        info: task(),
+        state: TaskState::Running,
+    };
+    let kill_policy = Some(KillPolicy {
+        grace_period: Duration::from_secs(1),
+    });
+    let launch = Operation::Launch {
+        tasks: vec![task()],
+    };
+    let lines = [
+        line(RegisterAgent {
+            agent: agent(),
+            pid: pid.clone(),
+            version: "0.1.0".to_owned(),
+            tasks: vec![running],
+            frameworks: vec![framework()],
+            oversubscribed: Resources::parse("cpus:14")
+                .unwrap()
+                .to_revocable(Revocable::Throttleable)
+                .unwrap(),
+        }),
+        line(PingAgent { connected: true }),
+        line(UnregisterAgent {
+            agent_id: agent_id.clone(),
+        }),
+        line(ShutDownAgent {
+            reason: "because".to_owned(),
+        }),
+        line(DisownTasks {
+            tasks: vec![(framework_id.clone(), task_id.clone())],
+        }),
+        line(Subscribe {
+            framework: framework(),
+            scheduler: pid.clone(),
+            suppressed_roles: roles.clone(),
+        }),
+        line(AcceptOffers {
+            framework_id: framework_id.clone(),
+            offer_ids: offer_ids.clone(),
+            operations: vec![launch],
+            filters,
+        }),
+        line(DeclineOffers {
+            framework_id: framework_id.clone(),
+            offer_ids,
+            filters,
+        }),
+        line(ReviveOffers {
+            framework_id: framework_id.clone(),
+            roles: roles.clone(),
+        }),
+        line(SuppressOffers {
+            framework_id: framework_id.clone(),
+            roles,
+        }),
+        line(AcknowledgeStatus {
+            framework_id: framework_id.clone(),
+            agent_id: agent_id.clone(),
+            task_id: task_id.clone(),
+            uuid: Uuid([9; 16]),
+        }),
+        line(ReconcileTasks {
+            framework_id: framework_id.clone(),
+            tasks: vec![(task_id.clone(), Some(agent_id.clone()))],
+        }),
+        line(KillTask {
+            framework_id: framework_id.clone(),
+            task_id: task_id.clone(),
+            kill_policy,
+        }),
+        line(TearDown {
+            framework_id: framework_id.clone(),
+        }),
+        line(FrameworkMessage {
+            framework_id: framework_id.clone(),
+            agent_id: agent_id.clone(),
+            executor_id: executor_id.clone(),
+            data: vec![1, 2, 3],
+        }),
+        line(OffersMade {
+            offers: vec![offer()],
+        }),
+        line(OfferRescinded {
+            offer_id: id("m-O1"),
+        }),
+        line(StatusChanged { status: status() }),
+        line(Lost {
+            agent_id: agent_id.clone(),
+            executor_id: Some(executor_id.clone()),
+            termination: Some(Termination::Exited(3)),
+        }),
+        line(FrameworkFailed {
+            message: "Framework failed over".to_owned(),
+        }),
+        line(RunTasks {
+            framework: framework(),
+            tasks: vec![task()],
+        }),
+        line(TaskUpdated {
+            agent_id: agent_id.clone(),
+            update,
+        }),
+        line(ExecutorExited {
+            agent_id: agent_id.clone(),
+            framework_id: framework_id.clone(),
+            executor_id: executor_id.clone(),
+            termination: Some(Termination::Signaled(15)),
+        }),
+        line(ShutDownFramework {
+            framework_id: framework_id.clone(),
+        }),
+        line(SubscribeExecutor {
+            framework_id: framework_id.clone(),
+            executor_id: executor_id.clone(),
+            container_id: Uuid([7; 16]).into(),
+            token: "secret".to_owned(),
+            pid,
+        }),
+        line(LaunchTask {
+            task: TaskInfo {
+                command: None,
+                executor: Some(executor()),
+                ..task()
+            },
+        }),
+        line(EndTask {
+            task_id: task_id.clone(),
+            kill_policy,
+        }),
+        line(ShutDownExecutor {
+            grace_period: Duration::from_secs(5),
+        }),
+        line(ExecutorUpdated { status: status() }),
+        line(UpdateStored {
+            task_id: task_id.clone(),
+            uuid: Uuid([9; 16]),
+        }),
+        line(OversubscribedChanged {
+            agent_id,
+            total: Resources::parse("cpus:14")
+                .unwrap()
+                .to_revocable(Revocable::Throttleable)
+                .unwrap(),
+        }),
+        line(ViewCluster),
+        line(KillByOperator {
+            task_id,
+            framework_id: Some(framework_id.clone()),
+        }),
+        line(ReadSandbox {
+            framework_id,
+            executor_id,
+            path: "stdout".to_owned(),
+            offset: 300,
+            length: 70_000,
+        }),
+    ];
+    let mut now = lines.join("\n");
+    writeln!(now, "\nanswer/view_cluster v1 {}", hex(&cluster())).unwrap();
+    if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &now).unwrap();
+    }
+    let golden = std::fs::read_to_string(GOLDEN).unwrap();
+    for (golden, now) in golden.lines().zip(now.lines()) {
+        assert_eq!(
+            golden, now,
+            "a released message has other bytes: give it a new version instead"
+        );
+    }
+    assert_eq!(
+        golden.lines().count(),
+        now.lines().count(),
+        "a message has no golden bytes yet: see the top of this file"
+    );
+}
+
+fn hex(view: &ClusterView) -> String {
+    let bytes = codec::encode(view).unwrap();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

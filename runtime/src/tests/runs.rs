@@ -1,0 +1,205 @@
+//! Runs: many tells in one batch of bytes, which nobody may be able to tell from tells sent one by one.
+
+use actix::fut::ActorFutureExt;
+
+use super::*;
+use crate::rehearsal::rehearse_network;
+
+/// Notes a number, and does what is agreed for it.
+struct Moody {
+    diary: Diary,
+}
+
+/// What is agreed: wait a second after this number, ...
+const WAIT_AFTER: u32 = 10;
+/// ... ask oneself to stop after this one, ...
+const STOP_AFTER: u32 = 1010;
+/// ... fall at this one.
+const FALL_AT: u32 = 2010;
+
+impl Actor for Moody {
+    type Context = Context<Self>;
+}
+
+impl Process for Moody {
+    const MAILBOX: u32 = 500;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Note>(&Role::ALL);
+        ears.hear::<Count>(&Role::ALL);
+    }
+}
+
+impl Moody {
+    fn write(&self, line: String) -> usize {
+        let mut diary = crate::lock(&self.diary);
+        diary.push(line);
+        diary.len()
+    }
+}
+
+impl Handler<Note> for Moody {
+    type Result = ();
+    fn handle(&mut self, Note(number): Note, ctx: &mut Context<Self>) {
+        assert!(number != FALL_AT, "fallen");
+        let from = ctx
+            .sender()
+            .map_or("here", |sender| sender.peer.node.name())
+            .to_owned();
+        self.write(format!("{from} {number}"));
+        match number {
+            WAIT_AFTER => {
+                let pause = fut::wrap_future::<_, Self>(ctx.clock().sleep(SECOND));
+                ctx.wait(pause.map(|(), this, _| {
+                    this.write("waited".into());
+                }));
+            }
+            STOP_AFTER => ctx.stop(),
+            _ => {}
+        }
+    }
+}
+
+impl Handler<Count> for Moody {
+    type Result = usize;
+    fn handle(&mut self, Count(number): Count, _: &mut Context<Self>) -> usize {
+        self.write(format!("count {number}"))
+    }
+}
+
+/// A story about a master, an agent and an actor of the agent with its diary.
+fn moody<F: Future<Output = ()>>(story: impl FnOnce(Node, Handle<Moody>, Diary, Pid) -> F) {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let diary = Diary::default();
+        let moody = agent
+            .spawn(
+                "moody",
+                Moody {
+                    diary: diary.clone(),
+                },
+            )
+            .unwrap();
+        let pid = master.find("agent", "moody", SECOND).await.unwrap();
+        story(master, moody, diary, pid).await;
+    });
+}
+
+fn from_master(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+    numbers
+        .into_iter()
+        .map(|number| format!("master {number}"))
+        .collect()
+}
+
+#[test]
+fn a_run_longer_than_a_turn_keeps_its_order_and_its_sender() {
+    moody(|master, _, diary, pid| async move {
+        (100..500).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        assert_eq!(master.ask(&pid, Count(1), SECOND).await, Ok(401));
+        let mut expected = from_master(100..500);
+        expected.push("count 1".into());
+        assert_eq!(read(&diary), expected);
+    });
+}
+
+#[test]
+fn other_messages_between_tells_keep_their_place() {
+    moody(|master, _, diary, pid| async move {
+        let mut asked = Vec::new();
+        let mut expected = Vec::new();
+        for round in 0..10 {
+            let numbers = 100 + 20 * round..120 + 20 * round;
+            numbers
+                .clone()
+                .for_each(|number| master.tell(&pid, Note(number)).unwrap());
+            asked.push(master.ask(&pid, Count(round), SECOND));
+            expected.extend(from_master(numbers));
+            expected.push(format!("count {round}"));
+        }
+        for reply in asked {
+            assert!(reply.await.is_ok());
+        }
+        assert_eq!(read(&diary), expected);
+    });
+}
+
+#[test]
+fn an_actor_that_waits_in_the_middle_of_a_run_hears_the_rest_after_it() {
+    moody(|master, moody, diary, pid| async move {
+        (0..40).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        master.clock().settle().await;
+        assert_eq!(read(&diary), from_master(0..=WAIT_AFTER));
+        // What comes meanwhile, from here or there, comes after.
+        moody.tell(Note(99)).unwrap();
+        (40..45).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        master.clock().advance(SECOND).await;
+        let mut expected = from_master(0..=WAIT_AFTER);
+        expected.push("waited".into());
+        expected.extend(from_master(WAIT_AFTER + 1..40));
+        expected.push("here 99".into());
+        expected.extend(from_master(40..45));
+        assert_eq!(read(&diary), expected);
+    });
+}
+
+#[test]
+fn an_actor_that_stops_in_the_middle_of_a_run_hears_no_more_of_it() {
+    moody(|master, moody, diary, pid| async move {
+        let end = master.ended(&pid);
+        (1000..1040).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        assert_eq!(end.await, Exit::Stopped);
+        assert_eq!(read(&diary), from_master(1000..=STOP_AFTER));
+        assert_eq!(moody.tell(Note(1)), Err(TellError::Gone));
+    });
+}
+
+#[test]
+fn an_actor_that_falls_in_the_middle_of_a_run_takes_the_rest_with_it() {
+    moody(|master, _, diary, pid| async move {
+        let end = master.ended(&pid);
+        (2000..2040).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        assert!(matches!(end.await, Exit::Panicked(words) if words.contains("fallen")));
+        assert_eq!(read(&diary), from_master(2000..FALL_AT));
+    });
+}
+
+#[test]
+fn an_actor_asked_to_stop_after_its_queue_hears_a_run_to_its_end() {
+    moody(|master, moody, diary, pid| async move {
+        (100..400).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        master.clock().settle().await;
+        let end = master.ended(&pid);
+        (400..700).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        // The run is in the mailbox, and the actor is somewhere in its first turn.
+        while read(&diary).len() <= 300 {
+            tokio::task::yield_now().await;
+        }
+        moody.stop();
+        assert_eq!(end.await, Exit::Stopped);
+        assert_eq!(read(&diary), from_master(100..700));
+    });
+}
+
+#[test]
+fn a_run_above_the_mailboxs_bound_loses_only_what_has_no_room() {
+    moody(|master, _, diary, pid| async move {
+        (100..1000).for_each(|number| master.tell(&pid, Note(number)).unwrap());
+        master.clock().settle().await;
+        let heard = read(&diary);
+        assert!(heard.len() >= 500, "{} heard", heard.len());
+        let numbers: Vec<u32> = heard
+            .iter()
+            .map(|line| line[7..].parse().unwrap())
+            .collect();
+        assert!(numbers.is_sorted(), "what is heard is heard in order");
+        assert_eq!(numbers[..500], (100..600).collect::<Vec<_>>()[..]);
+        // And there is room again.
+        master.tell(&pid, Note(5)).unwrap();
+        assert_eq!(
+            master.ask(&pid, Count(1), SECOND).await,
+            Ok(heard.len() + 2)
+        );
+    });
+}

@@ -1,0 +1,125 @@
+//! The command line as a person meets it: help, mistakes, and errors that say what to do next.
+
+use crate::support::{Cluster, meros, stderr, stdout};
+
+#[test]
+fn the_version_and_the_help_tell_what_there_is() {
+    let version = meros(["--version"]).output().expect("meros runs");
+    assert_eq!(
+        stdout(&version).trim(),
+        format!("meros {}", env!("CARGO_PKG_VERSION"))
+    );
+    let help = stdout(&meros(["--help"]).output().expect("meros runs"));
+    for verb in [
+        "master",
+        "agent",
+        "local",
+        "run",
+        "agents",
+        "tasks",
+        "frameworks",
+        "state",
+        "kill",
+        "logs",
+        "certs",
+        "bench",
+    ] {
+        assert!(help.contains(verb), "{verb} is missing in {help}");
+    }
+    assert!(
+        !help.contains("executor-zygote"),
+        "hidden verbs stay hidden"
+    );
+}
+
+#[test]
+fn mesos_spelling_and_the_dash_form_are_both_understood() {
+    for flag in ["--work_dir", "--work-dir"] {
+        let output = meros(["agent", flag, "/nowhere"])
+            .output()
+            .expect("meros runs");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("--master"),
+            "it asks for what is missing: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn an_error_is_one_line_that_names_what_was_wrong() {
+    let cases: [(&[&str], &str); 4] = [
+        (
+            &["local", "--agents", "1", "--resources", "cpus:1;mem:lots"],
+            "mem",
+        ),
+        (&["local", "--agents", "1", "--weights", "dev=0"], "dev"),
+        (&["run", "--resources", "cpus:-1", "--", "true"], "cpus"),
+        (&["agents", "--master", "127.0.0.1:1"], "127.0.0.1:1"),
+    ];
+    for (arguments, named) in cases {
+        let output = meros(arguments.iter().copied())
+            .output()
+            .expect("meros runs");
+        let text = stderr(&output);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(text.contains(named), "{arguments:?}: {text}");
+        assert!(
+            !text.contains("panicked") && !text.contains("backtrace"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn verbs_list_what_the_cluster_has() {
+    let cluster = Cluster::start(2, "cpus:2;mem:256");
+    let agents = stdout(&cluster.output(["agents"]));
+    assert_eq!(
+        agents
+            .lines()
+            .filter(|line| line.contains("cpus:2"))
+            .count(),
+        2,
+        "{agents}"
+    );
+    let agents: serde_json::Value =
+        serde_json::from_str(&stdout(&cluster.output(["agents", "--json"]))).expect("JSON");
+    assert_eq!(agents.as_array().map(Vec::len), Some(2));
+    for verb in ["tasks", "frameworks", "state"] {
+        let output = cluster.output([verb, "--json"]);
+        assert!(output.status.success(), "{verb}: {}", stderr(&output));
+        serde_json::from_str::<serde_json::Value>(&stdout(&output))
+            .unwrap_or_else(|error| panic!("{verb}: {error}"));
+    }
+    let unknown = cluster.output(["kill", "no-such-task"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        stderr(&unknown).contains("no-such-task"),
+        "{}",
+        stderr(&unknown)
+    );
+}
+
+#[test]
+fn an_embedded_cluster_runs_a_command_and_leaves_nothing_behind() {
+    let output = meros([
+        "run",
+        "--instances",
+        "3",
+        "--",
+        "sh",
+        "-c",
+        "echo from $MESOS_EXECUTOR_ID",
+    ])
+    .output()
+    .expect("meros runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(
+        stdout(&output).matches("from ").count(),
+        3,
+        "{}",
+        stdout(&output)
+    );
+}

@@ -1,0 +1,102 @@
+//! Offers as frameworks get them over the wire: the example of the paper, and weighted shares.
+
+use std::collections::BTreeMap;
+
+use protocol::{Filters, Offer, Operation, TaskState};
+
+use crate::puppet::{Puppet, framework, task, text};
+use crate::support::{Cluster, eventually};
+
+/// Takes nothing away: what is declined may be offered again at once.
+const NO_FILTER: Filters = Filters {
+    refuse_seconds: 0.0,
+};
+
+/// S111, step by step: the agent reports, framework 1 is offered all of it and launches two tasks, and framework 2 is offered the rest.
+#[test]
+fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
+    let cluster = Cluster::start(1, "cpus:4;mem:4096;disk:0;ports:[]");
+    let go = cluster.directory().join("go");
+    let until_told = format!("until [ -e {} ]; do sleep 0.1; done", go.display());
+
+    let mut first = Puppet::subscribe(&cluster, framework("first", "*"));
+    let offer = first.offer();
+    assert_eq!(text(&offer), "cpus:4;mem:4096");
+    assert_eq!(offer.framework_id, first.id);
+
+    let tasks = vec![
+        task("task-1", &offer, "cpus:2;mem:1024", &until_told),
+        task("task-2", &offer, "cpus:1;mem:2048", &until_told),
+    ];
+    let launched = first.driver.launch(vec![offer.id.clone()], tasks);
+    launched.expect("the driver hears");
+    for task in ["task-1", "task-2"] {
+        let status = first.state(task, TaskState::Running);
+        assert_eq!(status.agent_id.as_ref(), Some(&offer.agent_id));
+    }
+
+    let mut second = Puppet::subscribe(&cluster, framework("second", "*"));
+    let rest = second.offer();
+    assert_eq!(text(&rest), "cpus:1;mem:1024");
+    assert_eq!(rest.agent_id, offer.agent_id);
+
+    std::fs::write(&go, "").expect("the tasks are told");
+    for task in ["task-1", "task-2"] {
+        first.state(task, TaskState::Finished);
+        let finished = [TaskState::Running, TaskState::Finished];
+        let states = first.states(task);
+        assert!(states.ends_with(&finished), "{task}: {states:?}");
+    }
+
+    drop((first, second));
+    eventually("everything to be free", || {
+        let agent = cluster.list("agents").remove(0);
+        let zero = |key: &str| agent[key]["cpus"].as_f64() == Some(0.0);
+        (zero("used_resources") && zero("offered_resources")).then_some(())
+    });
+    let mut third = Puppet::subscribe(&cluster, framework("third", "*"));
+    assert_eq!(text(&third.offer()), "cpus:4;mem:4096");
+}
+
+/// S77, over the wire: weights dev=2, qa=1, prod=3 share 60 equal slots as 20, 10 and 30, when everybody takes all it can, slot by slot.
+#[test]
+fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
+    let flags = ["--resources", "cpus:60;mem:60;disk:0;ports:[]"];
+    let weights = ["--roles", "dev,qa,prod", "--weights", "dev=2,qa=1,prod=3"];
+    let interval = ["--allocation_interval", "100ms"];
+    let flags = [&flags[..], &weights[..], &interval[..]].concat();
+    let cluster = Cluster::with(1, &flags);
+
+    let mut hoarders: BTreeMap<&str, Puppet> = ["dev", "qa", "prod"]
+        .map(|role| (role, Puppet::subscribe(&cluster, framework(role, role))))
+        .into();
+    let mut slots: BTreeMap<&str, usize> = BTreeMap::new();
+    for number in 1..=60 {
+        let (role, offer) = eventually("somebody to be offered the rest", || {
+            let mut hoarders = hoarders.iter_mut();
+            hoarders.find_map(|(role, hoarder)| Some((*role, hoarder.offer_if_any()?)))
+        });
+        assert_eq!(amount(&offer), 61.0 - f64::from(number), "all that is left");
+        let slot = task(
+            &format!("slot-{number}"),
+            &offer,
+            "cpus:1;mem:1",
+            "sleep 98721",
+        );
+        let launch = Operation::Launch { tasks: vec![slot] };
+        let accepted = hoarders[role]
+            .driver
+            .accept(vec![offer.id], vec![launch], NO_FILTER);
+        accepted.expect("the driver hears");
+        *slots.entry(role).or_default() += 1;
+    }
+    assert_eq!(
+        slots,
+        [("dev", 20), ("qa", 10), ("prod", 30)].into(),
+        "{slots:?}"
+    );
+}
+
+fn amount(offer: &Offer) -> f64 {
+    offer.resources.cpus().as_f64()
+}

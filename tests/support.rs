@@ -1,0 +1,394 @@
+//! What the integration tests share: a real cluster of real processes, and waits that end.
+//!
+//! Nothing here asserts anything about Meros; it starts, runs, waits with a bound, and cleans up.
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The bound of every wait: far above what is ever needed, so that a slow machine is not a failing one.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` gives something; panics with `what` when the patience is spent.
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    const STEP: Duration = Duration::from_millis(20);
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        if let Some(value) = condition() {
+            return value;
+        }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a bounded wait on real processes"
+        )]
+        std::thread::sleep(STEP);
+    }
+    panic!("not within {PATIENCE:?}: {what}");
+}
+
+/// The `meros` binary with these arguments, ready to run.
+pub fn meros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_meros"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env_remove("MEROS_CERTS")
+        .env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// `count` port numbers in a row that are free for TCP and UDP.
+pub fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 20_000 + (std::process::id() % 300) as u16 * 40;
+    loop {
+        let base = start + NEXT.fetch_add(count + 1, Ordering::Relaxed) % 11_000;
+        let free = |port| {
+            TcpListener::bind(("127.0.0.1", port)).is_ok()
+                && UdpSocket::bind(("127.0.0.1", port)).is_ok()
+        };
+        if (base..=base + count).all(free) {
+            return base;
+        }
+    }
+}
+
+/// A process that is killed when the test is over, however it ends.
+pub struct Running {
+    child: Child,
+    lines: Option<Receiver<String>>,
+}
+
+impl Running {
+    /// Starts `command`, its standard error passed on to the test's. Standard output, if piped, is read all the time, so that the
+    /// process never blocks on a full pipe.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let lines = child.stdout.take().map(|stdout| {
+            let (say, lines) = channel();
+            let read = move || {
+                let read = BufReader::new(stdout).lines().map_while(Result::ok);
+                read.for_each(|line| drop(say.send(line))); // Nobody may listen any more.
+            };
+            std::thread::spawn(read);
+            lines
+        });
+        Self { child, lines }
+    }
+
+    /// Sends it a signal by name, for example `KILL`.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        eventually("the process to end", || {
+            self.child.try_wait().ok().flatten()
+        })
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The next line of its standard output that satisfies `wanted`; those before it are passed over.
+    pub fn line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let lines = self
+            .lines
+            .as_ref()
+            .unwrap_or_else(|| panic!("standard output is not piped"));
+        let mut seen = Vec::new();
+        loop {
+            match lines.recv_timeout(PATIENCE) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("{error}: it has not said {what}, but {seen:?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process by id.
+pub fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .stderr(Stdio::null())
+        .status();
+}
+
+/// A cluster in a directory of its own: `meros local`, or a `meros master` with agents that are started one by one.
+pub struct Cluster {
+    /// `meros local`, or the master.
+    pub process: Running,
+    /// The master's `host:port`.
+    pub master: String,
+    /// The master's port; agent i of `meros local` has port + i.
+    pub port: u16,
+    work_dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts `agents` agents, each with these resources, and waits for `ready`.
+    pub fn start(agents: u16, resources: &str) -> Self {
+        Self::with(agents, &["--resources", resources])
+    }
+
+    /// Starts `agents` agents with more flags of `meros local`.
+    pub fn with(agents: u16, flags: &[&str]) -> Self {
+        let work_dir = tempfile::tempdir().expect("a temporary directory");
+        let port = free_ports(agents);
+        let mut command = meros([
+            "local",
+            "--port",
+            &port.to_string(),
+            "--agents",
+            &agents.to_string(),
+        ]);
+        command
+            .arg("--work_dir")
+            .arg(work_dir.path())
+            .args(flags)
+            .stdout(Stdio::piped());
+        let mut process = Running::start(&mut command);
+        let line = process.line("ready", |line| line.starts_with("ready "));
+        assert_eq!(line, format!("ready http://127.0.0.1:{port}"));
+        Self {
+            process,
+            master: format!("127.0.0.1:{port}"),
+            port,
+            work_dir,
+        }
+    }
+
+    /// A master in a process of its own, without agents; `configure` may add to its command.
+    pub fn master_alone(configure: impl FnOnce(&mut Command)) -> Self {
+        let work_dir = tempfile::tempdir().expect("a temporary directory");
+        let certs = work_dir.path().join("certs");
+        let made = meros(["certs", "--dir"])
+            .arg(&certs)
+            .stdout(Stdio::null())
+            .status();
+        assert!(made.expect("meros runs").success());
+        let port = free_ports(0);
+        let mut command = master_command(work_dir.path(), port);
+        configure(&mut command);
+        let cluster = Self {
+            process: Running::start(&mut command),
+            master: format!("127.0.0.1:{port}"),
+            port,
+            work_dir,
+        };
+        cluster.wait_for_master();
+        cluster
+    }
+
+    /// Kills the master's process and starts it again in its directory and on its port.
+    pub fn kill_and_restart_master(&mut self) {
+        self.process.signal("KILL");
+        self.process.wait();
+        self.process = Running::start(&mut master_command(self.directory(), self.port));
+        self.wait_for_master();
+    }
+
+    fn wait_for_master(&self) {
+        eventually("the master to answer", || {
+            self.output(["agents"]).status.success().then_some(())
+        });
+    }
+
+    /// `meros agent` for this cluster on a port of its own, ready to run, also again. Its work directory is `name` in the
+    /// cluster's directory, or any absolute path.
+    pub fn agent_command(&self, name: &str, resources: &str) -> Command {
+        let port = free_ports(0).to_string();
+        let mut command = meros(["agent", "--master", &self.master, "--port", &port]);
+        command
+            .args(["--ip", "127.0.0.1", "--resources", resources])
+            .arg("--work_dir")
+            .arg(self.directory().join(name))
+            .env("MEROS_CERTS", self.certs());
+        command
+    }
+
+    /// Starts an agent in a process of its own and waits until it is registered.
+    pub fn agent(&self, name: &str, resources: &str) -> Running {
+        self.agent_of(&mut self.agent_command(name, resources))
+    }
+
+    /// Starts this agent and waits until one more is registered.
+    pub fn agent_of(&self, command: &mut Command) -> Running {
+        let active = || {
+            let agents = self.list("agents");
+            agents
+                .iter()
+                .filter(|agent| agent["active"] == true)
+                .count()
+        };
+        let before = active();
+        let agent = Running::start(command);
+        eventually("the agent to register", || {
+            (active() > before).then_some(())
+        });
+        agent
+    }
+
+    /// Where it keeps its state, certificates and sandboxes.
+    pub fn directory(&self) -> &Path {
+        self.work_dir.path()
+    }
+
+    /// Where an operator's certificate is.
+    pub fn certs(&self) -> PathBuf {
+        self.work_dir.path().join("certs")
+    }
+
+    /// A `meros` verb pointed at this cluster, ready to run.
+    pub fn verb<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = meros(arguments);
+        command
+            .env("MEROS_CERTS", self.certs())
+            .env("MEROS_MASTER", &self.master);
+        command
+    }
+
+    /// Runs a verb to its end.
+    pub fn output<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Output {
+        self.verb(arguments).output().expect("meros runs")
+    }
+
+    /// What `meros agents`, `tasks` or `frameworks` lists.
+    pub fn list(&self, verb: &str) -> Vec<Value> {
+        let output = self.output([verb, "--json"]);
+        let list = serde_json::from_slice(&output.stdout);
+        list.unwrap_or_else(|error| panic!("{verb}: {error}: {}", stderr(&output)))
+    }
+
+    /// `meros run` with a shell line, to its end.
+    pub fn run_shell(&self, flags: &[&str], line: &str) -> Output {
+        let arguments = ["run"]
+            .into_iter()
+            .chain(flags.iter().copied())
+            .chain(["--", "sh", "-c", line]);
+        self.output(arguments)
+    }
+
+    /// Ends it politely and waits.
+    pub fn stop(mut self) -> std::process::ExitStatus {
+        self.process.signal("TERM");
+        self.process.wait()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.is_running()
+    }
+}
+
+fn master_command(work_dir: &Path, port: u16) -> Command {
+    let port = port.to_string();
+    let mut command = meros(["master", "--ip", "127.0.0.1", "--port", &port]);
+    command
+        .arg("--work_dir")
+        .arg(work_dir.join("master"))
+        .env("MEROS_CERTS", work_dir.join("certs"));
+    command
+}
+
+/// An example of the root package, which `cargo test` builds beside the tests.
+pub fn example(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_BIN_EXE_meros")).parent();
+    let path = directory.expect("a directory").join("examples").join(name);
+    if !path.exists() {
+        // Only when one target of the tests was asked for by name.
+        let profile: &[&str] = match cfg!(debug_assertions) {
+            true => &[],
+            false => &["--release"],
+        };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "--examples"])
+            .args(profile)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(built.expect("cargo runs").success() && path.exists());
+    }
+    path
+}
+
+/// What a process printed to standard output.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a process printed to standard error.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Ids of the processes that are `sleep SECONDS`; a test chooses a number of its own, so that it meets no other's.
+pub fn sleepers(seconds: u32) -> Vec<u32> {
+    let line = format!("sleep\0{seconds}\0");
+    let entries = std::fs::read_dir("/proc")
+        .expect("/proc can be read")
+        .flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default() == line.as_bytes()
+    })
+    .collect()
+}
+
+/// Fetches a page over plain HTTP; returns status line and body.
+pub fn get(port: u16, path: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a timeout can be set");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    )
+    .expect("the request is sent");
+    let mut text = String::new();
+    stream
+        .read_to_string(&mut text)
+        .expect("the answer is read");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    (status, dechunk(head, body))
+}
+
+fn dechunk(head: &str, body: &str) -> String {
+    if !head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked")
+    {
+        return body.to_owned();
+    }
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((length, after)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
+        if length == 0 {
+            break;
+        }
+        whole.push_str(&after[..length]);
+        rest = after[length..].trim_start_matches("\r\n");
+    }
+    whole
+}

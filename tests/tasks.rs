@@ -1,0 +1,189 @@
+//! Tasks from a command line to a finished process, and each way a process can end.
+
+use crate::support::{Cluster, Running, eventually, sleepers, stderr, stdout};
+
+#[test]
+fn a_command_runs_and_its_output_comes_back() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.output(["run", "--", "echo", "hello world"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("hello world"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn many_instances_share_three_agents_and_all_finish() {
+    let cluster = Cluster::start(3, "cpus:2;mem:256");
+    let output = cluster.output([
+        "run",
+        "--instances",
+        "20",
+        "--resources",
+        "cpus:0.5;mem:16",
+        "--",
+        "sh",
+        "-c",
+        "echo task $MESOS_EXECUTOR_ID ran",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(
+        stdout(&output).matches(" ran").count(),
+        20,
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn the_environment_and_the_sandbox_are_the_tasks_own() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.run_shell(
+        &["--env", "GREETING=good day"],
+        "echo \"$GREETING\"; echo word > note; ls; [ \"$PWD\" = \"$MESOS_SANDBOX\" ]",
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.contains("good day") && text.contains("note") && text.contains("stdout"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_first_failing_tasks_code_is_the_commands_code() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.run_shell(&[], "echo before; echo trouble >&2; exit 3");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stdout(&output).contains("before"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("trouble"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("exited with status 3"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_task_that_dies_by_a_signal_fails_with_the_shells_code() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.run_shell(&[], "kill -SEGV $$");
+    assert_eq!(output.status.code(), Some(128 + 11), "{}", stderr(&output));
+    assert!(stderr(&output).contains("signal"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_command_that_does_not_exist_fails_and_is_named() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.output(["run", "--", "/no/such/program"]);
+    assert!(!output.status.success());
+    assert!(
+        stderr(&output).contains("/no/such/program"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(
+        cluster.output(["run", "--", "true"]).status.success(),
+        "the cluster stays usable"
+    );
+}
+
+#[test]
+fn a_task_that_writes_a_hundred_megabytes_does_not_hurt_anyone() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.run_shell(
+        &[],
+        "head -c 100000000 /dev/zero | tr '\\0' 'x'; echo; echo done >&2",
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        output.stdout.len() >= 100_000_000,
+        "{} bytes came back",
+        output.stdout.len()
+    );
+}
+
+#[test]
+fn a_grandchild_does_not_outlive_its_task() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = cluster.run_shell(&[], "setsid sleep 98701 & sleep 98701 & exit 0");
+    assert!(output.status.success(), "{}", stderr(&output));
+    eventually("the grandchildren to be gone", || {
+        sleepers(98701).is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut run = Running::start(&mut cluster.verb([
+        "run",
+        "--name",
+        "stubborn",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; while :; do sleep 98702; done",
+    ]));
+    eventually("the task to run", || {
+        (!sleepers(98702).is_empty()).then_some(())
+    });
+    let tasks = stdout(&cluster.output(["tasks", "--json"]));
+    let tasks: serde_json::Value = serde_json::from_str(&tasks).expect("tasks --json is JSON");
+    let id = tasks[0]["id"]
+        .as_str()
+        .expect("the task has an id")
+        .to_owned();
+    let killed = cluster.output(["kill", &id]);
+    assert!(killed.status.success(), "{}", stderr(&killed));
+    assert!(!run.wait().success());
+    eventually("its processes to be gone", || {
+        sleepers(98702).is_empty().then_some(())
+    });
+}
+
+#[test]
+fn logs_show_what_a_task_printed() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut run = Running::start(&mut cluster.verb([
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo first words; sleep 98703",
+    ]));
+    let id = eventually("the task to be listed as running", || {
+        let tasks: serde_json::Value =
+            serde_json::from_str(&stdout(&cluster.output(["tasks", "--json"]))).ok()?;
+        let task = tasks
+            .as_array()?
+            .iter()
+            .find(|task| task["state"] == "TASK_RUNNING")?;
+        Some(task["id"].as_str()?.to_owned())
+    });
+    eventually("its words in the log", || {
+        stdout(&cluster.output(["logs", &id]))
+            .contains("first words")
+            .then_some(())
+    });
+    assert!(run.is_running());
+    run.signal("TERM");
+    run.wait();
+    eventually("the task to be torn down with its framework", || {
+        sleepers(98703).is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_cluster_that_is_told_to_stop_ends_well_and_takes_its_tasks_with_it() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98704"]));
+    eventually("the task to run", || sleepers(98704).first().copied());
+    assert!(cluster.stop().success());
+    eventually("its process to be gone", || {
+        sleepers(98704).is_empty().then_some(())
+    });
+    drop(run);
+}
