@@ -4,6 +4,7 @@
 //! executors. Remembers the containers ([`machine::Container`], which decides) and the frameworks they belong to. Speaks to the
 //! master only to pass on messages and ends of executors. Never judges a task: the master has.
 
+pub mod deadlines;
 pub mod events;
 pub mod launches;
 pub mod machine;
@@ -25,6 +26,7 @@ use protocol::{
 use runtime::NodeId;
 use runtime::prelude::*;
 
+use self::deadlines::{Deadlines, Event};
 use self::launches::Launches;
 use self::machine::{Container, Effect};
 use self::order::Order;
@@ -57,6 +59,8 @@ pub struct Containerizer {
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     /// Command executors that are being started, and those that wait for their turn.
     pub(crate) launches: Launches,
+    deadlines: Deadlines,
+    timer: Option<SpawnHandle>,
     /// Which container the executor on this node is in.
     speakers: BTreeMap<NodeId, ContainerId>,
     pub(crate) counts: Counts,
@@ -74,6 +78,8 @@ impl Containerizer {
             containers: Table::default(),
             frameworks: BTreeMap::new(),
             launches: Launches::default(),
+            deadlines: Deadlines::default(),
+            timer: None,
             speakers: BTreeMap::new(),
             counts: Counts::default(),
         }
@@ -242,7 +248,6 @@ impl Containerizer {
     }
 
     fn act(&mut self, id: &ContainerId, effect: Effect, ctx: &mut Context<Self>) -> Vec<Effect> {
-        let settings = &self.config.settings;
         match effect {
             Effect::Launch => {
                 let is_command = self
@@ -266,7 +271,7 @@ impl Containerizer {
             Effect::AwaitSubscription => {
                 self.later(
                     id,
-                    settings.executor_registration_timeout,
+                    self.config.settings.executor_registration_timeout,
                     Container::subscription_overdue,
                     ctx,
                 );
@@ -314,15 +319,29 @@ impl Containerizer {
         Vec::new()
     }
 
-    fn later(
-        &self,
-        id: &ContainerId,
-        delay: Duration,
-        event: fn(&mut Container) -> Vec<Effect>,
-        ctx: &mut Context<Self>,
-    ) {
-        let id = id.clone();
-        ctx.after(delay, move |this, ctx| this.with(&id, ctx, event));
+    fn later(&mut self, id: &ContainerId, delay: Duration, event: Event, ctx: &mut Context<Self>) {
+        let at = ctx.clock().now() + delay;
+        if self.deadlines.add(at, id.clone(), event) {
+            self.keep_time(ctx);
+        }
+    }
+
+    /// Lets one timer run, up to the soonest deadline.
+    fn keep_time(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel(timer);
+        }
+        let Some(soonest) = self.deadlines.soonest() else {
+            return;
+        };
+        let delay = soonest - ctx.clock().now();
+        self.timer = Some(ctx.after(delay, |this, ctx| {
+            this.timer = None;
+            while let Some((id, event)) = this.deadlines.take_due(ctx.clock().now()) {
+                this.with(&id, ctx, event);
+            }
+            this.keep_time(ctx);
+        }));
     }
 
     fn tell_executor<M: Remote>(&self, id: &ContainerId, message: M, ctx: &Context<Self>) {
