@@ -76,7 +76,7 @@ pub struct Master {
     /// Frameworks of which the registry is told that they are over.
     removing: BTreeSet<FrameworkId>,
     /// The timers of frameworks without a scheduler, at most one each.
-    failovers: BTreeMap<FrameworkId, SpawnHandle>,
+    failovers: BTreeMap<FrameworkId, Errand>,
 }
 
 /// A master that runs.

@@ -5,16 +5,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use std::time::Duration;
 
 use actix::dev::{AsyncContextParts, ContextParts};
 use actix::fut::{ActorFuture, ActorFutureExt};
 use actix::{Actor, ActorContext, ActorState, Addr, AsyncContext, Handler, SpawnHandle};
 
-use crate::clock::{Clock, Instant, Sleep};
+use crate::agenda::{self, Agenda, Attend, Errand};
+use crate::clock::Clock;
 use crate::exit::Exited;
 use crate::handle::{Handle, Incarnation, Seat};
 use crate::identity::Pid;
@@ -36,6 +35,7 @@ pub struct Context<A: Actor<Context = Context<A>>> {
     pub(crate) meter: Arc<Meter>,
     pub(crate) counts: Counts,
     pub(crate) sender: Option<Arc<Sender>>,
+    pub(crate) agenda: Agenda<A>,
     /// Messages left in this turn.
     turn: u32,
     /// Futures that the mailbox waits for.
@@ -64,6 +64,7 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
             meter,
             counts,
             sender: None,
+            agenda: Agenda::default(),
             turn: TURN,
             waits: 0,
             unfinished: VecDeque::new(),
@@ -114,7 +115,7 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     }
 
     /// Does this once, so much later, unless cancelled.
-    pub fn after<F>(&mut self, delay: Duration, act: F) -> SpawnHandle
+    pub fn after<F>(&mut self, delay: Duration, act: F) -> Errand
     where
         F: FnOnce(&mut A, &mut Self) + 'static,
     {
@@ -124,40 +125,31 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
 
     /// Does this again and again, first after one period, until cancelled. Periods missed while the actor
     /// was busy are skipped. A period below a millisecond counts as a millisecond.
-    pub fn every<F>(&mut self, period: Duration, act: F) -> SpawnHandle
+    pub fn every<F>(&mut self, period: Duration, act: F) -> Errand
     where
         F: FnMut(&mut A, &mut Self) + 'static,
     {
         let period = period.max(Duration::from_millis(1));
         let due = self.clock().now() + period;
-        let sleep = self.clock().sleep(period);
-        AsyncContext::spawn(
-            self,
-            Every {
-                due,
-                period,
-                sleep,
-                act,
-            },
-        )
+        agenda::again(self, None, due, period, act)
     }
 
-    /// Cancels what [`after`](Self::after), [`every`](Self::every), [`then`](Self::then) or `spawn` began.
-    pub fn cancel(&mut self, handle: SpawnHandle) {
-        self.parts.cancel_future(handle);
+    /// Cancels what [`after`](Self::after), [`every`](Self::every) or [`then`](Self::then) began.
+    pub fn cancel(&mut self, errand: Errand) {
+        self.agenda.cancel(errand);
     }
 
     /// Runs a future beside the mailbox, and comes back into the actor with its output.
-    pub fn then<T, F>(&mut self, future: T, act: F) -> SpawnHandle
+    pub fn then<T, F>(&mut self, future: T, act: F) -> Errand
     where
         T: Future + 'static,
         F: FnOnce(&mut A, T::Output, &mut Self) + 'static,
     {
-        let future = actix::fut::wrap_future::<T, A>(future);
-        AsyncContext::spawn(
-            self,
-            future.map(move |output, actor, ctx| act(actor, output, ctx)),
-        )
+        let (errand, first) = self.agenda.begin(future, act);
+        if first {
+            AsyncContext::spawn(self, Attend);
+        }
+        errand
     }
 
     #[inline]
@@ -223,50 +215,6 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     }
 }
 
-/// A repeated timer.
-struct Every<F> {
-    due: Instant,
-    period: Duration,
-    sleep: Sleep,
-    act: F,
-}
-
-impl<F> Unpin for Every<F> {}
-
-impl<A, F> ActorFuture<A> for Every<F>
-where
-    A: Actor<Context = Context<A>>,
-    F: FnMut(&mut A, &mut Context<A>) + 'static,
-{
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        actor: &mut A,
-        ctx: &mut Context<A>,
-        cx: &mut task::Context<'_>,
-    ) -> Poll<()> {
-        let this = self.get_mut();
-        while Pin::new(&mut this.sleep).poll(cx).is_ready() {
-            (this.act)(actor, ctx);
-            let now = ctx.clock().now();
-            this.due = next_due(this.due, this.period, now);
-            this.sleep = ctx.clock().sleep_until(this.due);
-        }
-        Poll::Pending
-    }
-}
-
-/// The first time after `now` that lies a whole number of periods after `due`.
-fn next_due(due: Instant, period: Duration, now: Instant) -> Instant {
-    let next = due + period;
-    if next > now {
-        return next;
-    }
-    let missed = (now - next).as_nanos() / period.as_nanos().max(1) + 1;
-    next + period.saturating_mul(u32::try_from(missed).unwrap_or(u32::MAX))
-}
-
 impl<A: Actor<Context = Self>> ActorContext for Context<A> {
     fn stop(&mut self) {
         self.parts.stop();
@@ -323,20 +271,5 @@ impl<A: Actor<Context = Self>> fmt::Debug for Context<A> {
         f.debug_struct("Context")
             .field("pid", &self.pid)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missed_periods_are_skipped_and_the_rhythm_is_kept() {
-        let at = |millis| Instant::default() + Duration::from_millis(millis);
-        let ten = Duration::from_millis(10);
-        assert_eq!(next_due(at(10), ten, at(10)), at(20));
-        assert_eq!(next_due(at(10), ten, at(19)), at(20));
-        assert_eq!(next_due(at(10), ten, at(20)), at(30));
-        assert_eq!(next_due(at(10), ten, at(57)), at(60));
     }
 }

@@ -44,6 +44,7 @@
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
 //! transport is written against; [`rehearsal`] and [`memory`] are for tests.
 
+mod agenda;
 mod ask;
 mod clock;
 pub mod codec;
@@ -72,6 +73,7 @@ mod supervise;
 mod tests;
 mod watch;
 
+pub use agenda::Errand;
 pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
 pub use clock::{Clock, Instant, Late, Sleep, Timestamp};
 pub use codec::Garbled;
@@ -93,12 +95,13 @@ pub mod prelude {
     pub use actix::fut;
     pub use actix::prelude::{
         Actor, ActorContext, ActorFutureExt, AsyncContext, Handler, Message, MessageResult,
-        ResponseActFuture, ResponseFuture, Running, SpawnHandle, WrapFuture,
+        ResponseActFuture, ResponseFuture, Running, WrapFuture,
     };
 
     pub use crate::{
-        ActorRef, AskError, Clock, Context, Ears, Exit, Exited, Handle, Lane, Node, Patience, Peer,
-        Pid, Process, Promise, Remote, Reply, Role, Supervision, TellError, promise, remote,
+        ActorRef, AskError, Clock, Context, Ears, Errand, Exit, Exited, Handle, Lane, Node,
+        Patience, Peer, Pid, Process, Promise, Remote, Reply, Role, Supervision, TellError,
+        promise, remote,
     };
 }
 

@@ -60,7 +60,7 @@ pub struct Containerizer {
     /// Command executors that are being started, and those that wait for their turn.
     pub(crate) launches: Launches,
     deadlines: Deadlines,
-    timer: Option<SpawnHandle>,
+    timer: Option<Errand>,
     /// Which container the executor on this node is in.
     speakers: BTreeMap<NodeId, ContainerId>,
     pub(crate) counts: Counts,

@@ -63,7 +63,7 @@ pub struct StatusUpdates {
     streams: Streams,
     master: Option<(AgentId, Pid)>,
     tell_closed: Option<Box<dyn Fn(Key) + Send>>,
-    timer: Option<SpawnHandle>,
+    timer: Option<Errand>,
 }
 
 impl StatusUpdates {

@@ -89,7 +89,7 @@ pub(crate) struct Driver<S> {
     rounds: u32,
     ledger: Ledger,
     updates: SeenUpdates,
-    reconciliation: Vec<SpawnHandle>,
+    reconciliation: Vec<Errand>,
     announce: Arc<watch::Sender<Option<Ended>>>,
     ended: watch::Receiver<Option<Ended>>,
 }

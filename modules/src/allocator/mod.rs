@@ -77,7 +77,7 @@ pub struct Allocator {
     /// No run but a batch begins before this.
     rest_until: Instant,
     /// The next batch, or whether it came while a run was under way.
-    batch: Option<SpawnHandle>,
+    batch: Option<Errand>,
     batch_due: bool,
 }
 

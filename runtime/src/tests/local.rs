@@ -165,6 +165,39 @@ fn timers_fire_in_order_once_or_again_and_again_until_cancelled() {
 }
 
 #[test]
+fn what_was_not_woken_is_not_polled() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    rehearse(|node| async move {
+        let (diary, polls) = (Diary::default(), Arc::new(AtomicUsize::new(0)));
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        let counted = polls.clone();
+        let begin = act(move |_, ctx| {
+            let asleep = std::future::poll_fn(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                std::task::Poll::<()>::Pending
+            });
+            ctx.then(asleep, |_, (), _| ());
+            ctx.after(SECOND, |this, ctx| {
+                this.write("first");
+                ctx.after(SECOND, |this, _| {
+                    this.write("second, begun by the first");
+                });
+            });
+        });
+        diarist.tell(begin).unwrap();
+        for number in 0..100 {
+            diarist.tell(Note(number)).unwrap();
+            node.clock().settle().await;
+        }
+        node.clock().advance(3 * SECOND).await;
+        assert_eq!(polls.load(Ordering::Relaxed), 1);
+        let errands = read(&diary).split_off(100);
+        assert_eq!(errands, ["first", "second, begun by the first"]);
+    });
+}
+
+#[test]
 fn wall_time_can_jump_while_monotonic_time_goes_on() {
     rehearse(|node| async move {
         let clock = node.clock();
