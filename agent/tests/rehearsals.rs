@@ -522,7 +522,7 @@ fn a_disowned_task_is_killed_and_not_spoken_of() {
     });
 }
 
-/// S7, S20.
+/// S6, S7.
 #[test]
 fn what_is_lent_is_told_only_when_it_changes_and_again_when_registering() {
     let same = revocable("cpus:14");

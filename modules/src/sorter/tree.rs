@@ -413,6 +413,7 @@ mod tests {
         tree
     }
 
+    /// S78.
     #[test]
     fn the_poorest_role_comes_first_and_then_its_poorest_framework() {
         let mut tree = tree("cpus:10;mem:10", &["a", "a", "b", "c"]);

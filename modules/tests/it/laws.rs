@@ -292,6 +292,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
+    /// S47, S50: regular and revocable resources have books of their own.
     #[test]
     fn no_history_and_no_sorter_over_commits_an_agent(steps in proptest::collection::vec(step(), 1..80)) {
         let mut world = World {

@@ -113,7 +113,7 @@ fn what_is_only_offered_counts_towards_the_share() {
     });
 }
 
-/// S11, S46, S61: revocable resources go to those who asked for them, in grants of their own, by shares of their own.
+/// S8, S11, S17, S46, S61: revocable resources go to those who asked for them, in grants of their own, by shares of their own.
 #[test]
 fn revocable_resources_go_only_to_those_who_asked_and_never_with_regular_ones() {
     rehearse(|node| async move {
@@ -295,7 +295,7 @@ fn who_refuses_for_no_time_is_asked_once_a_batch() {
     });
 }
 
-/// SPEC 4.4, 4.6: suppress, revive, deactivate.
+/// SPEC 4.4, 4.6, S124: suppress, revive, deactivate.
 #[test]
 fn who_wants_nothing_is_asked_nothing_until_it_revives() {
     rehearse(|node| async move {

@@ -65,6 +65,7 @@ pub fn format(duration: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// S39.
     #[test]
     fn the_seeds_durations_are_understood() {
         for (text, nanoseconds) in [

@@ -284,7 +284,7 @@ fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
     });
 }
 
-/// SPEC 3.3, `--offer_timeout`.
+/// SPEC 3.3, `--offer_timeout`; S58, S129: a launch on an offer that was rescinded is lost.
 #[test]
 fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
     rehearse_network(|network| async move {
