@@ -154,8 +154,13 @@ pub fn run(args: MessagesArgs) -> Outcome {
         .map_err(|error| Failure::new(format!("remote messages cannot be measured: {error}")))?;
     let local = on_this_thread(local(&args))??;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let tells = json!({ "messages": args.tells, "rounds": args.rounds, "frame": remote.frame, "cores": cores });
-    let asks = json!({ "messages": args.asks, "rounds": args.rounds, "frame": remote.frame, "cores": cores });
+    let parameters = |messages: u64, frame: Option<usize>| {
+        let mut parameters = json!({ "messages": messages, "rounds": args.rounds, "cores": cores });
+        if let Some(bytes) = frame {
+            parameters["frame"] = bytes.into();
+        }
+        parameters
+    };
     let figure = |bench, figure, limit, limit_is, parameters| Figure {
         bench,
         figure,
@@ -171,28 +176,28 @@ pub fn run(args: MessagesArgs) -> Outcome {
                 remote.remote_tell,
                 remote.remote_tell_limit,
                 "a bare quinn stream, same frames",
-                tells.clone(),
+                parameters(args.tells, Some(remote.frame)),
             ),
             figure(
                 "remote_ask",
                 remote.remote_ask,
                 remote.remote_ask_limit,
                 "the same there and back, one at a time",
-                asks.clone(),
+                parameters(args.asks, Some(remote.frame)),
             ),
             figure(
                 "local_tell",
                 local.tell,
                 local.tell_limit,
                 "raw actix do_send, same actor",
-                tells,
+                parameters(args.tells, None),
             ),
             figure(
                 "local_ask",
                 local.ask,
                 local.ask_limit,
                 "raw actix send, same actor",
-                asks,
+                parameters(args.asks, None),
             ),
         ],
         args.output,
