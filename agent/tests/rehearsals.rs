@@ -9,7 +9,7 @@
 mod common;
 mod stage;
 
-use executor_driver::{Environment, Executor, ExecutorDriverRef};
+use executor_driver::{Environment, ExecutorDriverRef};
 use meros_agent::{AgentEnd, LauncherEvent};
 use module_api::Fault;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};

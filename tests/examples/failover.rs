@@ -1,0 +1,149 @@
+//! A worked framework that outlives its own death: started again, it takes its task over from where it was.
+//!
+//! With a cluster from `meros local` and its certificates:
+//!
+//! ```text
+//! cargo run --example failover -- 127.0.0.1:5050 ~/.local/state/meros/local/certs keeper.id 60 'sleep 1000'
+//! ```
+//!
+//! It runs one command and keeps its framework's id in a file. Killed and started again with that file within the given number of
+//! seconds, it is the same framework to the master, and its task has not noticed. Later than that the master has ended the task, and
+//! the framework is refused.
+//!
+//! What it remembers on disk is its id alone: how its task is it asks the master.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use protocol::message::scheduler::Subscribed;
+use protocol::{
+    CommandInfo, Filters, FrameworkId, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskStatus,
+};
+use resources::Resources;
+use runtime::Role;
+use scheduler_driver::{Ended, Scheduler, SchedulerDriver, Verbs};
+
+/// The scheduler: where its id is kept, and what it has still to launch.
+struct Keeper {
+    file: PathBuf,
+    /// An earlier life of it may have launched the task.
+    took_over: bool,
+    command: Option<String>,
+    needed: Resources,
+    task: TaskId,
+}
+
+impl Scheduler for Keeper {
+    fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
+        let id = &subscribed.framework_id;
+        // Before anything is launched, so that no task is ever without its framework.
+        if let Err(error) = std::fs::write(&self.file, id.as_str()) {
+            println!("{} cannot be written: {error}", self.file.display());
+            driver.tear_down();
+            return;
+        }
+        println!("subscribed as {id}");
+        if self.took_over {
+            // With no task named, the master tells of all that it knows.
+            driver.reconcile(Vec::new());
+        }
+    }
+
+    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+        for offer in offers {
+            let found = offer.resources.find(&self.needed);
+            let found = found.and_then(|resources| Some((resources, self.command.take()?)));
+            let Some((resources, command)) = found else {
+                driver.decline(vec![offer.id], Filters::default());
+                continue;
+            };
+            let task = TaskInfo {
+                name: self.task.to_string(),
+                task_id: self.task.clone(),
+                agent_id: offer.agent_id,
+                resources,
+                command: Some(CommandInfo::shell(command)),
+                executor: None,
+                data: Vec::new(),
+                kill_policy: None,
+                labels: Labels::default(),
+            };
+            driver.launch(vec![offer.id], vec![task]);
+        }
+    }
+
+    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+        println!("{} is {} {}", status.task_id, status.state, status.message);
+        if status.state.is_terminal() {
+            let _ = std::fs::remove_file(&self.file); // Nothing is left to take over.
+            driver.tear_down();
+        }
+    }
+
+    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
+        println!("the master is lost: {reason}");
+    }
+
+    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+        println!("the framework cannot go on: {reason}");
+    }
+}
+
+/// The id that an earlier life has left in `file`.
+fn earlier(file: &Path) -> Result<Option<FrameworkId>, Box<dyn Error>> {
+    match std::fs::read_to_string(file) {
+        Ok(id) => Ok(Some(FrameworkId::new(id)?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn run(
+    master: &str,
+    certs: &Path,
+    file: &Path,
+    seconds: &str,
+    command: &str,
+) -> Result<bool, Box<dyn Error>> {
+    let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
+    let mut framework = FrameworkInfo::new(user, "keeper");
+    framework.failover_timeout = Duration::from_secs(seconds.parse()?);
+    framework.id = earlier(file)?;
+    let took_over = framework.id.is_some();
+    let keeper = Keeper {
+        file: file.to_owned(),
+        took_over,
+        command: (!took_over).then(|| command.to_owned()),
+        needed: "cpus:0.1;mem:16".parse()?,
+        task: TaskId::new("kept")?,
+    };
+    let identity = transport::Identity::load(certs, Role::Framework)?;
+    let driver = SchedulerDriver::new([master], framework).connect(&identity, keeper)?;
+    Ok(matches!(
+        driver.ended().await,
+        Ended::TornDown { confirmed: true }
+    ))
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [master, certs, file, seconds, command] = arguments.as_slice() else {
+        eprintln!("usage: failover HOST:PORT CERTS FILE SECONDS COMMAND");
+        return ExitCode::from(2);
+    };
+    let running = run(master, Path::new(certs), Path::new(file), seconds, command);
+    match meros::on_this_thread(running) {
+        Ok(Ok(true)) => ExitCode::SUCCESS,
+        Ok(Ok(false)) => ExitCode::FAILURE,
+        Ok(Err(error)) => {
+            eprintln!("failover: {error}");
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            eprintln!("failover: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
