@@ -134,11 +134,15 @@ fn line(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
 
 /// The container that a task's last status names.
 fn container(puppet: &Puppet, name: &str) -> Option<protocol::ContainerId> {
-    let named = puppet.past.iter().filter_map(|(_, heard)| match heard {
-        Heard::Status(status) if status.task_id.as_str() == name => status.container_id.clone(),
-        _ => None,
-    });
-    named.last()
+    let mut named = puppet
+        .past
+        .iter()
+        .rev()
+        .filter_map(|(_, heard)| match heard {
+            Heard::Status(status) if status.task_id.as_str() == name => status.container_id.clone(),
+            _ => None,
+        });
+    named.next()
 }
 
 /// What executors have said so far.
