@@ -1,1 +1,155 @@
-//! (being written)
+//! The worked examples do what their introductions say, each a process of its own against a real cluster.
+//!
+//! `tests/examples/failover.rs` is run by the tests of failover.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use protocol::{ExecutorId, ExecutorInfo, Offer, TaskInfo, TaskState};
+
+use crate::puppet::{Heard, Puppet, framework, task};
+use crate::support::{Cluster, eventually, example, stderr, stdout};
+
+fn run_framework(cluster: &Cluster, executor: Option<&Path>) -> Output {
+    let mut command = Command::new(example("framework"));
+    command
+        .arg(&cluster.master)
+        .arg(cluster.certs())
+        .args(executor)
+        .stdin(Stdio::null());
+    command.output().expect("the example runs")
+}
+
+#[test]
+fn the_worked_framework_runs_its_three_tasks_and_says_how_each_went() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = run_framework(&cluster, None);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}{}", stderr(&output));
+    for number in 1..=3 {
+        for state in ["TASK_RUNNING", "TASK_FINISHED"] {
+            let line = format!("line-{number} is {state}");
+            assert!(text.contains(&line), "no `{line}` in {text}");
+        }
+    }
+    assert!(
+        text.contains("all tasks have ended, 0 of them badly"),
+        "{text}"
+    );
+    let frameworks = cluster.list("frameworks");
+    let here = |framework: &serde_json::Value| framework["active"] == true;
+    assert!(!frameworks.iter().any(here), "it has left: {frameworks:?}");
+}
+
+#[test]
+fn the_worked_framework_and_the_worked_executor_work_together() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let output = run_framework(&cluster, Some(&example("executor")));
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}{}", stderr(&output));
+    for number in 1..=3 {
+        let line = format!("poet says: THIS IS LINE-{number}");
+        assert!(text.contains(&line), "no `{line}` in {text}");
+    }
+}
+
+#[test]
+fn one_executor_runs_two_tasks_and_answers_a_message() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256;disk:0;ports:[]");
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let offer = puppet.offer();
+    let executor = poet(&offer);
+    let tasks = vec![
+        line("first", &offer, &executor),
+        line("second", &offer, &executor),
+    ];
+    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks);
+    launched.expect("the driver hears");
+    for name in ["first", "second"] {
+        puppet.state(name, TaskState::Finished);
+    }
+    let containers: Vec<_> = ["first", "second"]
+        .map(|name| container(&puppet, name))
+        .into();
+    assert!(containers[0].is_some());
+    assert_eq!(containers[0], containers[1], "one container ran both");
+    while said(&puppet).len() < 2 {
+        puppet.hear("what the executor says", |heard| {
+            matches!(heard, Heard::Message(..)).then_some(())
+        });
+    }
+    assert_eq!(said(&puppet), ["THIS IS FIRST", "THIS IS SECOND"]);
+
+    let asked = puppet.driver.message(
+        offer.agent_id.clone(),
+        executor.executor_id.clone(),
+        b"are you there?".to_vec(),
+    );
+    asked.expect("the driver hears");
+    puppet.hear("the answer to a message", |heard| match heard {
+        Heard::Message(from, data) if data == b"are you there?" => {
+            assert_eq!(*from, executor.executor_id);
+            Some(())
+        }
+        _ => None,
+    });
+    let used = cluster.list("agents").remove(0)["used_resources"]["cpus"].as_f64();
+    assert_eq!(
+        used,
+        Some(0.1),
+        "its tasks are over, the executor itself is not"
+    );
+
+    drop(puppet);
+    eventually("the executor to have ended with its framework", || {
+        let agent = cluster.list("agents").remove(0);
+        (agent["used_resources"]["cpus"].as_f64() == Some(0.0)).then_some(())
+    });
+}
+
+/// The worked executor, on a part of this offer.
+fn poet(offer: &Offer) -> ExecutorInfo {
+    let own = task("any", offer, "cpus:0.1;mem:16", "");
+    let program = example("executor").to_string_lossy().into_owned();
+    ExecutorInfo {
+        executor_id: ExecutorId::new("poet").expect("an id"),
+        name: "poet".to_owned(),
+        command: protocol::CommandInfo::program(program, []),
+        resources: own.resources,
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    }
+}
+
+/// A task for it.
+fn line(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
+    TaskInfo {
+        command: None,
+        executor: Some(executor.clone()),
+        data: format!("this is {name}").into_bytes(),
+        ..task(name, offer, "cpus:0.5;mem:16", "")
+    }
+}
+
+/// The container that a task's last status names.
+fn container(puppet: &Puppet, name: &str) -> Option<protocol::ContainerId> {
+    let mut named = puppet
+        .past
+        .iter()
+        .rev()
+        .filter_map(|(_, heard)| match heard {
+            Heard::Status(status) if status.task_id.as_str() == name => status.container_id.clone(),
+            _ => None,
+        });
+    named.next()
+}
+
+/// What executors have said so far.
+fn said(puppet: &Puppet) -> Vec<String> {
+    let words = puppet.past.iter().filter_map(|(_, heard)| match heard {
+        Heard::Message(_, data) => Some(String::from_utf8_lossy(data).into_owned()),
+        _ => None,
+    });
+    words.collect()
+}

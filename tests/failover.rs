@@ -26,7 +26,6 @@ fn id_file(directory: &Path) -> PathBuf {
     directory.join("keeper.id")
 }
 
-/// S133: what follows from a death is told to whoever takes over.
 #[test]
 fn a_killed_framework_that_comes_back_in_time_has_its_tasks_still() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -69,6 +68,7 @@ fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
     assert!(run.status.success(), "{}", stderr(&run));
 }
 
+/// S133: the framework is told of the task and of the agent, and decides what follows.
 #[test]
 fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone() {
     let cluster = Cluster::with(0, &[]);
@@ -95,6 +95,11 @@ fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone
     let _agent = Running::start(&mut command);
     let lost = puppet.state("old", TaskState::Lost);
     assert_eq!(lost.reason, Some(Reason::AgentRemoved), "{lost:?}");
+    let agent = puppet.hear("the loss of the agent", |heard| match heard {
+        Heard::Lost(lost) => Some(lost.agent_id.clone()),
+        _ => None,
+    });
+    assert_eq!(agent, offer.agent_id);
     drop(puppet); // It is offered the agent again, and would keep it.
     let run = cluster.output(["run", "--", "true"]);
     assert!(run.status.success(), "{}", stderr(&run));
@@ -103,7 +108,7 @@ fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone
 /// S131: agents and schedulers find the master again and fill its state.
 #[test]
 fn a_killed_master_that_is_started_again_finds_everybody_and_every_task() {
-    let mut cluster = Cluster::master_alone(|_| {});
+    let mut cluster = Cluster::master_alone(|_, _| {});
     let _agent = cluster.agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
     let mut puppet = Puppet::subscribe(&cluster, lasting("owner"));
     let offer = puppet.offer();

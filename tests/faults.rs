@@ -1,8 +1,13 @@
 //! Deaths and full disks: each ends in a clear state and message, the cluster stays usable, no process is left behind.
 
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
 use std::process::Stdio;
 
-use crate::support::{Cluster, Running, eventually, signal, sleepers, stderr, stdout};
+use protocol::{AgentId, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState};
+
+use crate::puppet::{Puppet, framework, task};
+use crate::support::{Cluster, Running, eventually, get, meros, signal, sleepers, stderr};
 
 #[test]
 fn killing_an_executor_fails_its_task_and_leaves_no_process() {
@@ -90,7 +95,8 @@ fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
         eprintln!("skipped: this machine does not let us mount a tmpfs");
         return;
     };
-    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    // Too small for the task, which must go where there is no room on disk.
+    let cluster = Cluster::start(1, "cpus:0.5;mem:256");
     let directory = small.path().join("agent");
     let directory = directory.to_str().expect("a plain path");
     let _agent = cluster.agent(directory, "cpus(full):1;mem(full):64");
@@ -114,6 +120,193 @@ fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
         cluster.output(["run", "--", "true"]).status.success(),
         "the cluster stays usable"
     );
+}
+
+#[test]
+fn garbage_on_both_ports_of_the_master_disturbs_no_running_task() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98713"]));
+    let task = eventually("the task to run", || sleepers(98713).first().copied());
+    let noise: Vec<u8> = (0..64_000_u32).map(|i| (i * 31 % 251) as u8).collect();
+
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for length in [0, 1, 20, 1200, 9000] {
+        // First as it is, then as what claims to begin a QUIC connection.
+        for first in [noise[0], 0xc3] {
+            let mut packet = noise[..length].to_vec();
+            packet
+                .first_mut()
+                .into_iter()
+                .for_each(|byte| *byte = first);
+            udp.send_to(&packet, &cluster.master).expect("it is sent");
+        }
+    }
+    for noise in [
+        &noise[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+    ] {
+        let mut tcp = TcpStream::connect(&cluster.master).expect("the port answers");
+        let _ = tcp.write_all(noise); // It may hang up in the middle.
+    }
+
+    let (status, _) = get(cluster.port, "/health");
+    assert!(status.contains("200"), "{status}");
+    assert_eq!(sleepers(98713), [task], "the task runs on");
+    assert!(run.is_running());
+    let other = cluster.output(["run", "--", "true"]);
+    assert!(other.status.success(), "{}", stderr(&other));
+    run.signal("TERM");
+    run.wait();
+}
+
+#[test]
+fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let strange = tempfile::tempdir().expect("a temporary directory");
+    let made = meros(["certs", "--dir"]).arg(strange.path()).output();
+    assert!(made.expect("meros runs").status.success());
+    let mut of_another_cluster = cluster.verb(["agents"]);
+    of_another_cluster.env("MEROS_CERTS", strange.path());
+    let mut without = cluster.verb(["agents"]);
+    without.env("MEROS_CERTS", cluster.directory());
+    for (command, named) in [
+        (&mut of_another_cluster, "certificate"),
+        (&mut without, "meros certs"),
+    ] {
+        let output = command.output().expect("meros runs");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains(named), "no `{named}` in: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    // A framework's certificate is not an agent's.
+    let framework = strange.path().join("framework-only");
+    std::fs::create_dir(&framework).expect("a directory");
+    for file in ["ca.pem", "framework.pem", "framework.key"] {
+        std::fs::copy(cluster.certs().join(file), framework.join(file)).expect("it is copied");
+    }
+    for (role, suffixes) in [("agent", ["pem", "key"])] {
+        for suffix in suffixes {
+            let (from, to) = (format!("framework.{suffix}"), format!("{role}.{suffix}"));
+            std::fs::copy(framework.join(from), framework.join(to)).expect("it is copied");
+        }
+    }
+    let mut agent = cluster.agent_command("pretender", "cpus:8;mem:64");
+    let output = agent
+        .env("MEROS_CERTS", &framework)
+        .output()
+        .expect("meros runs");
+    assert!(!output.status.success());
+    let text = stderr(&output);
+    assert!(text.contains("role framework, expected agent"), "{text}");
+    assert_eq!(cluster.list("agents").len(), 1);
+    let other = cluster.output(["run", "--", "true"]);
+    assert!(other.status.success(), "{}", stderr(&other));
+}
+
+#[test]
+fn an_agent_with_malformed_flags_says_which_and_does_not_start() {
+    let cluster = Cluster::with(0, &[]);
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("cpus:", &[], "cpus"),
+        ("cpus:1;mem:-5", &[], "mem"),
+        ("ports:[31000-30000]", &[], "31000-30000"),
+        ("cpus(a b):1", &[], "a b"),
+        ("cpus:1", &["--attributes", "rack"], "rack"),
+        ("cpus:1", &["--qos_controller", "nobody"], "nobody"),
+    ];
+    for (resources, flags, named) in cases {
+        let mut agent = cluster.agent_command("malformed", resources);
+        let output = agent.args(flags).output().expect("meros runs");
+        let text = stderr(&output);
+        assert!(!output.status.success(), "{resources} {flags:?}: {text}");
+        assert!(text.contains(named), "no `{named}` in: {text}");
+        assert!(!text.contains("panicked"), "{text}");
+    }
+    assert!(cluster.list("agents").is_empty());
+}
+
+/// Each bad launch ends in a state with a reason and a sentence that names what was wrong, and the framework goes on.
+#[test]
+fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256;disk:0;ports:[]");
+    let mut puppet = Puppet::subscribe(&cluster, framework("careless", "*"));
+    type Spoil = fn(&mut TaskInfo);
+    let cases: [(&str, Spoil, TaskState, Reason, &str); 4] = [
+        (
+            "empty",
+            |task| task.command = Some(CommandInfo::shell("")),
+            TaskState::Error,
+            Reason::TaskInvalid,
+            "command",
+        ),
+        (
+            "greedy",
+            |task| task.resources = task.resources.clone() + &task.resources,
+            TaskState::Error,
+            Reason::TaskInvalid,
+            "resources",
+        ),
+        (
+            "nobodys",
+            |task| (task.command, task.executor) = (None, None),
+            TaskState::Error,
+            Reason::TaskInvalid,
+            "command",
+        ),
+        (
+            "elsewhere",
+            |task| task.agent_id = AgentId::new("no-such-agent").expect("an id"),
+            TaskState::Error,
+            Reason::TaskInvalid,
+            "agent",
+        ),
+    ];
+    for (name, spoil, state, reason, named) in cases {
+        let offer = puppet.offer();
+        let mut bad = task(name, &offer, "cpus:2;mem:256", "true");
+        spoil(&mut bad);
+        launch(&puppet, offer.id, bad);
+        let status = puppet.status(name);
+        assert_eq!(
+            (status.state, status.reason),
+            (state, Some(reason)),
+            "{status:?}"
+        );
+        assert!(status.message.contains(named), "{status:?}");
+    }
+    let offer = puppet.offer();
+    launch(
+        &puppet,
+        offer.id.clone(),
+        task("good", &offer, "cpus:1;mem:64", "true"),
+    );
+    puppet.state("good", TaskState::Finished);
+    // The same offer a second time: it is no longer one.
+    launch(
+        &puppet,
+        offer.id.clone(),
+        task("late", &offer, "cpus:1;mem:64", "true"),
+    );
+    let late = puppet.status("late");
+    assert_eq!(
+        (late.state, late.reason),
+        (TaskState::Lost, Some(Reason::InvalidOffers)),
+        "{late:?}"
+    );
+    assert!(late.message.contains(offer.id.as_str()), "{late:?}");
+}
+
+fn launch(puppet: &Puppet, offer: OfferId, task: TaskInfo) {
+    let operation = Operation::Launch { tasks: vec![task] };
+    let no_filter = Filters {
+        refuse_seconds: 0.0,
+    };
+    let accepted = puppet
+        .driver
+        .accept(vec![offer], vec![operation], no_filter);
+    accepted.expect("the driver hears");
 }
 
 /// A cluster with one agent, in a process of its own.

@@ -1,1 +1,276 @@
-//! (being written)
+//! Oversubscription, thin but whole: what an agent lends, who is offered it, and who yields, over real processes.
+//!
+//! The six steps are seen where they happen: in the log lines of the agent's and the master's process, and in what the
+//! framework's scheduler is called back for. All three have one clock, the machine's.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use protocol::{Capability, Filters, FrameworkInfo, Offer, Reason, TaskState, TaskStatus};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::puppet::{Heard, Puppet, framework, task, text};
+use crate::support::{Cluster, Running, eventually, get, sleepers};
+
+/// `--modules` of the `fixed` estimator, word for word as documented, with objects where lists are meant (S37).
+const FIXED: &str = r#"{
+  "libraries": {
+    "file": "/usr/local/lib64/libfixed_resource_estimator.so",
+    "modules": {
+      "name": "org_apache_mesos_FixedResourceEstimator",
+      "parameters": {
+        "key": "resources",
+        "value": "cpus:14"
+      }
+    }
+  }
+}"#;
+
+/// The same with the `load` controller of S38 beside it, at a threshold that any load is above.
+const FIXED_AND_LOAD: &str = r#"{
+  "libraries": [
+    {
+      "file": "/usr/local/lib64/libfixed_resource_estimator.so",
+      "modules": {
+        "name": "org_apache_mesos_FixedResourceEstimator",
+        "parameters": { "key": "resources", "value": "cpus:14" }
+      }
+    },
+    {
+      "file": "/usr/local/lib64/libload_qos_controller.so",
+      "modules": {
+        "name": "org_apache_mesos_LoadQoSController",
+        "parameters": [
+          { "key": "load_threshold_5min", "value": "0" },
+          { "key": "load_threshold_15min", "value": "0" }
+        ]
+      }
+    }
+  ]
+}"#;
+
+/// Declines without a filter: the like may come again at once.
+const NO_FILTER: Filters = Filters {
+    refuse_seconds: 0.0,
+};
+
+/// A master and an agent, each a process that logs into a file.
+struct Lending {
+    cluster: Cluster,
+    agent: Running,
+    agent_port: u16,
+}
+
+impl Lending {
+    /// The agent has these flags beside `cpus:2;mem:256`.
+    fn start(flags: &[&str]) -> Self {
+        let cluster = Cluster::master_alone(|command, directory| {
+            command
+                .arg("--log=info")
+                .stderr(file(&directory.join("master.log")));
+        });
+        let mut command = cluster.agent_command("agent", "cpus:2;mem:256;disk:0;ports:[]");
+        command
+            .args(["--log=info,meros_agent=debug"])
+            .args([
+                "--resource_estimator",
+                "org_apache_mesos_FixedResourceEstimator",
+            ])
+            .args(["--oversubscribed_resources_interval", "100ms"])
+            .args(flags)
+            .stderr(file(&log(&cluster, "agent")));
+        let port = command
+            .get_args()
+            .skip_while(|flag| *flag != "--port")
+            .nth(1);
+        let port = port.and_then(|port| port.to_str()?.parse().ok());
+        let agent = cluster.agent_of(&mut command);
+        Self {
+            cluster,
+            agent,
+            agent_port: port.expect("a port"),
+        }
+    }
+
+    /// A figure on a page of metrics.
+    fn figure(port: u16, name: &str) -> Option<f64> {
+        let (_, text) = get(port, "/metrics/snapshot");
+        serde_json::from_str::<serde_json::Value>(&text).ok()?[name].as_f64()
+    }
+
+    /// When the first line with these words was logged, as the text of a time, which sorts.
+    fn logged(&self, who: &str, words: &str) -> String {
+        eventually(words, || {
+            let text = std::fs::read_to_string(log(&self.cluster, who)).ok()?;
+            let line = text.lines().find(|line| line.contains(words))?;
+            Some(line.split_whitespace().next()?.to_owned())
+        })
+    }
+}
+
+fn file(path: &Path) -> Stdio {
+    File::create(path).expect("a file").into()
+}
+
+fn log(cluster: &Cluster, who: &str) -> PathBuf {
+    cluster.directory().join(format!("{who}.log"))
+}
+
+/// This moment as the log writes it.
+fn now() -> String {
+    let mut text = String::new();
+    let written = SystemTime.format_time(&mut Writer::new(&mut text));
+    written.expect("a time is written");
+    text
+}
+
+fn batch(capabilities: &[Capability]) -> FrameworkInfo {
+    let mut info = framework("batch", "*");
+    info.capabilities = capabilities.iter().copied().collect();
+    info
+}
+
+fn is_revocable(offer: &Offer) -> bool {
+    offer
+        .resources
+        .iter()
+        .any(|resource| resource.is_revocable())
+}
+
+/// S7, S11, S17, S37: the documented flags lend exactly 14 revocable cpus, and only to those who ask for such.
+#[test]
+fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_to_nobody_else() {
+    let lending = Lending::start(&["--modules", FIXED]);
+    lending.logged("master", "an agent lends");
+
+    let mut plain = Puppet::subscribe(&lending.cluster, framework("plain", "*"));
+    for _ in 0..5 {
+        let offer = plain.offer();
+        assert_eq!(text(&offer), "cpus:2;mem:256", "regular resources only");
+        let declined = plain.driver.decline(vec![offer.id], NO_FILTER);
+        declined.expect("the driver hears");
+    }
+    let offer = plain.offer();
+    assert!(!is_revocable(&offer), "and this one is kept");
+
+    let mut batch = Puppet::subscribe(&lending.cluster, batch(&[Capability::RevocableResources]));
+    let lent = batch.offer();
+    assert!(
+        lent.resources
+            .iter()
+            .all(|resource| resource.is_revocable())
+    );
+    assert_eq!(lent.resources.len(), 1);
+    assert_eq!(lent.resources.cpus().as_f64(), 14.0);
+    let told = std::fs::read_to_string(log(&lending.cluster, "agent")).expect("a log");
+    let told = |words| told.lines().filter(|line| line.contains(words)).count();
+    assert!(told("what may be lent is estimated") > 1);
+    let reports = told("the master is told what may be lent");
+    assert_eq!(reports, 1, "estimates that do not differ are not told");
+    drop((plain, batch));
+    drop(lending.agent);
+}
+
+/// S1, S3, S4, S6, S8, S10, S29, S33, S35, S36: measure, estimate, report, mark, launch, correct, in this order.
+#[test]
+fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
+    let load = "org_apache_mesos_LoadQoSController";
+    let qos = [
+        "--qos_controller",
+        load,
+        "--qos_correction_interval_min",
+        "20secs",
+    ];
+    let lending = Lending::start(&[&["--modules", FIXED_AND_LOAD], &qos[..]].concat());
+    let cluster = &lending.cluster;
+
+    // The agent is fully allocated, to a task that sleeps.
+    let mut regular = Puppet::subscribe(cluster, framework("regular", "*"));
+    let offer = regular.offer();
+    let steady = task("steady", &offer, "cpus:2;mem:256", "sleep 98731");
+    let launched = regular.driver.launch(vec![offer.id], vec![steady]);
+    launched.expect("the driver hears");
+    regular.state("steady", TaskState::Running);
+
+    let mut batch = Puppet::subscribe(cluster, batch(&[Capability::RevocableResources]));
+    let (name, offered, launched, lost) = preempted_while_running(&mut batch);
+    let running = batch.states(&name);
+    assert!(
+        running.ends_with(&[TaskState::Running, TaskState::Lost]),
+        "{running:?}"
+    );
+    assert_eq!(lost.reason, Some(Reason::ContainerPreempted), "{lost:?}");
+    eventually("the evicted task's processes to be gone", || {
+        sleepers(98732).is_empty().then_some(())
+    });
+
+    let evicted = eventually("the correction in the log", || {
+        let log = std::fs::read_to_string(log(cluster, "agent")).ok()?;
+        let mut lines = log.lines().filter(|line| line.contains("preempted"));
+        let line = lines.find(|line| line.contains(&format!("executor_id={name} ")))?;
+        Some(line.split_whitespace().next()?.to_owned())
+    });
+    let mut seen = [
+        (lending.logged("agent", "usage is measured"), "1 measured"),
+        (
+            lending.logged("agent", "what may be lent is estimated"),
+            "2 estimated",
+        ),
+        (
+            lending.logged("agent", "the master is told what may be lent"),
+            "3 reported",
+        ),
+        (lending.logged("master", "an agent lends"), "4 marked"),
+        (offered, "5 offered"),
+        (launched, "5 launched"),
+        (evicted, "6 corrected"),
+        (now(), "7 all is told"),
+    ];
+    let expected = seen.clone().map(|(_, step)| step);
+    seen.sort();
+    assert_eq!(seen.clone().map(|(_, step)| step), expected, "{seen:#?}");
+
+    assert_eq!(regular.states("steady").last(), Some(&TaskState::Running));
+    assert_eq!(sleepers(98731).len(), 1, "the regular task is untouched");
+    let preempted = Lending::figure(lending.agent_port, "slave/executors_preempted");
+    assert!(preempted >= Some(1.0), "{preempted:?}");
+}
+
+/// Launches on what is lent until a task has run and was made to yield; gives its name, when it was offered and launched, and its end.
+///
+/// The controller looks once a second, and may look before a task has got as far as running: then a framework would try again.
+fn preempted_while_running(batch: &mut Puppet) -> (String, String, String, TaskStatus) {
+    for attempt in 1..=5 {
+        let offer = batch.offer();
+        let offered = now();
+        assert!(
+            offer
+                .resources
+                .iter()
+                .all(|resource| resource.is_revocable())
+        );
+        let name = format!("spare-{attempt}");
+        // It keeps a core busy, so that there is a load even on a machine that had none.
+        let line = "setsid sleep 98732 & while :; do :; done";
+        let mut spare = task(&name, &offer, "cpus:0", line);
+        spare.resources = offer.resources.clone();
+        let launched = now();
+        let accepted = batch.driver.launch(vec![offer.id], vec![spare]);
+        accepted.expect("the driver hears");
+        let lost = batch.hear("the end of a task on lent resources", |heard| match heard {
+            Heard::Status(status) if status.state.is_terminal() => Some((**status).clone()),
+            _ => None,
+        });
+        assert_eq!(lost.state, TaskState::Lost, "{lost:?}");
+        assert_eq!(lost.reason, Some(Reason::ContainerPreempted), "{lost:?}");
+        if batch.states(&name).contains(&TaskState::Running) {
+            return (name, offered, launched, lost);
+        }
+    }
+    panic!(
+        "no task on lent resources got as far as running: {:#?}",
+        batch.past
+    );
+}

@@ -18,6 +18,7 @@ use crate::support::{Cluster, PATIENCE};
 
 /// What a scheduler was called back for.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "all of it is shown when a wait is in vain")]
 pub enum Heard {
     Subscribed(FrameworkId),
     Disconnected(String),

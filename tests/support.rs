@@ -177,8 +177,9 @@ impl Cluster {
         }
     }
 
-    /// A master in a process of its own, without agents; `configure` may add to its command.
-    pub fn master_alone(configure: impl FnOnce(&mut Command)) -> Self {
+    /// A master in a process of its own, without agents; `configure` may add to its command, knowing the
+    /// cluster's directory.
+    pub fn master_alone(configure: impl FnOnce(&mut Command, &Path)) -> Self {
         let work_dir = tempfile::tempdir().expect("a temporary directory");
         let certs = work_dir.path().join("certs");
         let made = meros(["certs", "--dir"])
@@ -188,7 +189,7 @@ impl Cluster {
         assert!(made.expect("meros runs").success());
         let port = free_ports(0);
         let mut command = master_command(work_dir.path(), port);
-        configure(&mut command);
+        configure(&mut command, work_dir.path());
         let cluster = Self {
             process: Running::start(&mut command),
             master: format!("127.0.0.1:{port}"),

@@ -188,6 +188,9 @@ impl Agent {
             frameworks: inventory.frameworks,
             oversubscribed: told.clone(),
         };
+        if !told.is_empty() {
+            log_told(&told);
+        }
         self.courted = Some(pid.node().clone());
         let asked = ctx.node().ask(&pid, register, REGISTER_PATIENCE);
         ctx.then(asked, move |this, answer, ctx| {
@@ -278,6 +281,7 @@ impl Agent {
             agent_id: agent_id.clone(),
             total: self.oversubscribed.clone(),
         };
+        log_told(&self.oversubscribed);
         if ctx.node().tell(&master.pid, changed).is_ok() {
             master.told = self.oversubscribed.clone();
         }
@@ -343,6 +347,10 @@ impl Agent {
         }
         self.end = Some(end);
     }
+}
+
+fn log_told(total: &Resources) {
+    tracing::info!(total = %total.brief(), "the master is told what may be lent");
 }
 
 impl Actor for Agent {

@@ -79,6 +79,9 @@ impl Monitor {
             ))
         };
         ctx.then(measuring, |this, answer: Answer, _| {
+            if let Ok(usage) = &answer {
+                tracing::debug!(executors = usage.executors.len(), "usage is measured");
+            }
             for waiting in this.waiting.drain(..) {
                 waiting.answer(answer.clone());
             }

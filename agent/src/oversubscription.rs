@@ -90,7 +90,10 @@ impl Oversubscription {
         };
         ctx.then(asking, |this, answer, ctx| {
             let told = match answer {
-                Ok(total) => this.agent.tell(Estimated(total)),
+                Ok(total) => {
+                    tracing::debug!(total = %total.brief(), "what may be lent is estimated");
+                    this.agent.tell(Estimated(total))
+                }
                 Err(error) => {
                     tracing::warn!(%error, "no estimate of what may be lent; asked again at the next interval");
                     match error {

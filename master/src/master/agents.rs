@@ -8,6 +8,7 @@ use protocol::message::registration::{
     AgentRegistered, RegisterAgent, RegistrationRefused, UnregisterAgent,
 };
 use protocol::message::task::{ExecutorExited, TaskUpdated};
+use resources::Resources;
 use runtime::prelude::*;
 
 use super::Master;
@@ -91,12 +92,20 @@ impl Handler<OversubscribedChanged> for Master {
     fn handle(&mut self, message: OversubscribedChanged, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
             let agent_id = message.agent_id.clone();
+            let total = message.total.clone();
             let done = self.change(ctx, |books, _, out| books.oversubscribed(message, out));
-            if let Err(reason) = done {
-                tracing::warn!(%agent_id, %reason, "an agent's oversubscribed total is ignored");
+            match done {
+                Ok(()) => log_lent(&agent_id, &total),
+                Err(reason) => {
+                    tracing::warn!(agent = %agent_id, %reason, "an agent's oversubscribed total is ignored");
+                }
             }
         }
     }
+}
+
+fn log_lent(agent: &AgentId, total: &Resources) {
+    tracing::info!(%agent, total = %total.brief(), "an agent lends");
 }
 
 impl Master {
@@ -132,6 +141,9 @@ impl Master {
         ctx: &mut Context<Self>,
     ) -> AgentRegistered {
         tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
+        if !message.oversubscribed.is_empty() {
+            log_lent(&id, &message.oversubscribed);
+        }
         let patience = self.config.total_ping_timeout();
         let registered = self.change(ctx, |books, now, out| {
             books.admit_agent(message, id.clone(), patience, now, out)
