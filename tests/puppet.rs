@@ -155,14 +155,16 @@ impl Puppet {
         })
     }
 
-    /// Waits until this task is in this state.
+    /// Waits until this task has been heard in this state, be it in the past.
     pub fn state(&mut self, task: &str, state: TaskState) -> TaskStatus {
-        self.hear(&format!("{task} as {state}"), |heard| match heard {
+        let wanted = |heard: &Heard| match heard {
             Heard::Status(status) if status.task_id.as_str() == task && status.state == state => {
                 Some((**status).clone())
             }
             _ => None,
-        })
+        };
+        let past = self.past.iter().find_map(|(_, heard)| wanted(heard));
+        past.unwrap_or_else(|| self.hear(&format!("{task} as {state}"), wanted))
     }
 
     /// The states that this task was heard in so far.
