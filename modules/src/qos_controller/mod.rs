@@ -1,7 +1,7 @@
 //! QoS controllers: which revocable executors must yield (SPEC 1.2, S24-S31).
 //!
 //! Hears `InitializeQos` once and then `Corrections` from the agent, and answers once there is something to correct. While somebody waits it
-//! looks again every [`CHECK_INTERVAL`]. Remembers what it advised a while ago, so that the same advice is not given in a hot loop. Never
+//! looks again every `CHECK_INTERVAL`. Remembers what it advised a while ago, so that the same advice is not given in a hot loop. Never
 //! kills, and never blocks the agent.
 
 mod load;
