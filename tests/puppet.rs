@@ -155,14 +155,16 @@ impl Puppet {
         })
     }
 
-    /// Waits until this task is in this state.
+    /// Waits until this task was heard in this state, if it was not before.
     pub fn state(&mut self, task: &str, state: TaskState) -> TaskStatus {
-        self.hear(&format!("{task} as {state}"), |heard| match heard {
+        let found = |heard: &Heard| match heard {
             Heard::Status(status) if status.task_id.as_str() == task && status.state == state => {
                 Some((**status).clone())
             }
             _ => None,
-        })
+        };
+        let before = self.past.iter().find_map(|(_, heard)| found(heard));
+        before.unwrap_or_else(|| self.hear(&format!("{task} as {state}"), found))
     }
 
     /// The states that this task was heard in so far.
