@@ -137,7 +137,13 @@ impl Master {
 
     /// Records that a framework is over, then acts on it.
     pub(super) fn remove_framework(&mut self, framework_id: FrameworkId, ctx: &mut Context<Self>) {
-        self.removing.insert(framework_id.clone());
+        // A scheduler that tears its framework down also closes its link: the second reason changes nothing.
+        if self.removing.insert(framework_id.clone()) {
+            self.record_removal(framework_id, ctx);
+        }
+    }
+
+    fn record_removal(&mut self, framework_id: FrameworkId, ctx: &mut Context<Self>) {
         let operation = RegistryOperation::RemoveFramework {
             framework_id: framework_id.clone(),
         };
@@ -155,7 +161,7 @@ impl Master {
             }
             Err(RegistryError::NotNow { .. }) => {
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
-                    master.remove_framework(framework_id, ctx);
+                    master.record_removal(framework_id, ctx);
                 });
             }
             Err(error) => {

@@ -152,6 +152,9 @@ impl Master {
     }
 
     fn record_deadline(&mut self, id: &FrameworkId, ctx: &mut Context<Self>) {
+        if self.removing.contains(id) {
+            return; // It is on its way out, and has no deadline any more.
+        }
         let Some(operation) = self.books.deadline(id, ctx.clock().wall()) else {
             return;
         };
