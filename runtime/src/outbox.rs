@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
 
 use crate::codec::{BODY_MAX, Garbled};
@@ -201,7 +201,7 @@ impl Outbox {
             start,
             finished: false,
         };
-        draft.buffer.put_u32(0);
+        draft.buffer.extend_from_slice(&[0; PREFIX]);
         head(draft.buffer);
         let body_start = draft.buffer.len();
         body(draft.buffer).map_err(|Garbled { reason }| Unwritten::Refused(reason))?;
@@ -316,6 +316,7 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut;
     use futures_util::task::noop_waker;
 
     use super::*;
