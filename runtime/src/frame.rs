@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a letter up to its body. Its fixed parts go in as one piece each: this runs for every message.
+/// Writes a letter up to its body. Its fixed parts go in as one piece: this runs for every message.
 #[inline]
 pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
     let kind = if letter.correlation.is_some() {
@@ -288,24 +288,23 @@ pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
     } else {
         0
     };
-    let mut head = [0; 15];
+    let mut head = [0; 23];
     head[0] = kind | lane;
     head[1..5].copy_from_slice(&letter.id.to_be_bytes());
     head[5..7].copy_from_slice(&letter.version.to_be_bytes());
-    head[7..].copy_from_slice(&letter.to.incarnation.to_be_bytes());
-    buffer.put_slice(&head);
+    head[7..15].copy_from_slice(&letter.to.incarnation.to_be_bytes());
+    let sender = letter.from.map_or(0, |from| from.actor.incarnation);
+    head[15..].copy_from_slice(&sender.to_be_bytes());
     if letter.to.incarnation == 0 {
+        buffer.extend_from_slice(&head[..15]);
         write_text(letter.to.name, buffer);
+        buffer.extend_from_slice(&head[15..]);
+    } else {
+        buffer.extend_from_slice(&head);
     }
-    match letter.from {
-        None => buffer.put_u64(0),
-        Some(from) => {
-            let mut head = [0; 16];
-            head[..8].copy_from_slice(&from.actor.incarnation.to_be_bytes());
-            head[8..].copy_from_slice(&from.epoch.to_be_bytes());
-            buffer.put_slice(&head);
-            write_text(from.actor.name, buffer);
-        }
+    if let Some(from) = letter.from {
+        buffer.put_u64(from.epoch);
+        write_text(from.actor.name, buffer);
     }
     if let Some(correlation) = letter.correlation {
         buffer.put_u64(correlation);

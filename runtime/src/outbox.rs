@@ -1,6 +1,6 @@
 //! The outgoing half of a link: frames are written straight into the buffer that the transport takes.
 //!
-//! Remembers two buffers (one per lane), the bulks on their way, and nothing of what was taken. Bounded
+//! Remembers two lanes of pieces, the bulks on their way, and nothing of what was taken. Bounded
 //! in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may go to
 //! twice the bound before the link is given up.
 
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
 
 use crate::codec::{BODY_MAX, Garbled};
@@ -18,8 +18,11 @@ use crate::message::Lane;
 
 /// A body above this many bytes gets a stream of its own.
 pub(crate) const BULK: usize = 256 << 10;
-/// A buffer larger than this is not kept when it has been emptied.
-const KEPT: usize = 1 << 20;
+/// A piece of a lane is closed once it has this many bytes, so that what waits is given away piece by piece and
+/// uncopied, however much of it there is.
+const PIECE: usize = 64 << 10;
+/// Room for the frame that passes the end of a piece.
+const PIECE_ROOM: usize = PIECE + (1 << 10);
 
 /// What a transport takes from a link.
 #[derive(Debug, PartialEq)]
@@ -54,9 +57,71 @@ pub(crate) enum Need {
     MustNotBeLost,
 }
 
+/// What waits in one lane, in pieces that end between frames.
+#[derive(Default)]
+struct Pieces {
+    /// Before the open one, and not changed any more.
+    closed: VecDeque<BytesMut>,
+    closed_bytes: usize,
+    /// Where frames are written.
+    open: BytesMut,
+    /// The room an empty piece is given: what the last one needed.
+    room: usize,
+}
+
+impl Pieces {
+    fn len(&self) -> usize {
+        self.closed_bytes + self.open.len()
+    }
+
+    /// Closes the open piece if it is large.
+    #[inline]
+    fn close_if_large(&mut self) {
+        if self.open.len() >= PIECE {
+            self.close();
+        }
+    }
+
+    #[cold]
+    fn close(&mut self) {
+        let open = BytesMut::with_capacity(PIECE_ROOM);
+        let closed = std::mem::replace(&mut self.open, open);
+        self.closed_bytes += closed.len();
+        self.closed.push_back(closed);
+    }
+
+    /// Gives `buffer` the oldest bytes, at most `max`: without a copy if it is empty and the piece fits.
+    fn take(&mut self, buffer: &mut BytesMut, max: usize) {
+        let Some(front) = self.closed.front_mut() else {
+            if self.open.len() > max {
+                buffer.extend_from_slice(&self.open.split_to(max));
+            } else {
+                self.room = self.open.len().min(PIECE_ROOM);
+                give(std::mem::take(&mut self.open), buffer);
+            }
+            return;
+        };
+        if front.len() > max {
+            buffer.extend_from_slice(&front.split_to(max));
+            self.closed_bytes -= max;
+        } else if let Some(front) = self.closed.pop_front() {
+            self.closed_bytes -= front.len();
+            give(front, buffer);
+        }
+    }
+}
+
+fn give(piece: BytesMut, buffer: &mut BytesMut) {
+    if buffer.is_empty() {
+        *buffer = piece;
+    } else {
+        buffer.extend_from_slice(&piece);
+    }
+}
+
 #[derive(Default)]
 struct State {
-    lanes: [BytesMut; 2],
+    lanes: [Pieces; 2],
     bulks: VecDeque<(u64, Bytes)>,
     bulk_bytes: usize,
     tokens: u64,
@@ -124,15 +189,19 @@ impl Outbox {
             tokens,
             ..
         } = &mut *state;
-        let buffer = &mut lanes[lane as usize];
-        let idle = buffer.is_empty();
+        let pieces = &mut lanes[lane as usize];
+        let idle = pieces.len() == 0;
+        let buffer = &mut pieces.open;
+        if buffer.capacity() == 0 {
+            buffer.reserve(pieces.room);
+        }
         let start = buffer.len();
         let mut draft = Draft {
             buffer,
             start,
             finished: false,
         };
-        draft.buffer.put_u32(0);
+        draft.buffer.extend_from_slice(&[0; PREFIX]);
         head(draft.buffer);
         let body_start = draft.buffer.len();
         body(draft.buffer).map_err(|Garbled { reason }| Unwritten::Refused(reason))?;
@@ -156,6 +225,7 @@ impl Outbox {
         draft.buffer[start..start + PREFIX].copy_from_slice(&length.to_be_bytes());
         draft.finished = true;
         drop(draft);
+        pieces.close_if_large();
         drop(state);
         if idle {
             self.ready[lane as usize].wake();
@@ -188,7 +258,7 @@ impl Outbox {
         let queued = state.lanes[lane as usize].len();
         if queued > 0 {
             state.begun = true;
-            take_bytes(&mut state.lanes[lane as usize], buffer, max.max(1));
+            state.lanes[lane as usize].take(buffer, max.max(1));
             return Poll::Ready(Outgoing::Batch);
         }
         if lane == Lane::Ordinary
@@ -210,7 +280,7 @@ impl Outbox {
         let mut state = lock(&self.state);
         state.ending = true;
         if throw_away {
-            state.lanes.iter_mut().for_each(BytesMut::clear);
+            state.lanes = Default::default();
             state.bulks.clear();
             state.bulk_bytes = 0;
         }
@@ -244,24 +314,9 @@ impl Outbox {
     }
 }
 
-fn take_bytes(lane: &mut BytesMut, buffer: &mut BytesMut, max: usize) {
-    if lane.len() > max {
-        buffer.extend_from_slice(&lane.split_to(max));
-        return;
-    }
-    if !buffer.is_empty() {
-        buffer.extend_from_slice(lane);
-        lane.clear();
-        return;
-    }
-    std::mem::swap(lane, buffer);
-    if lane.capacity() > KEPT {
-        *lane = BytesMut::new();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut;
     use futures_util::task::noop_waker;
 
     use super::*;

@@ -196,12 +196,10 @@ impl Wire {
                 .await
             {
                 Outgoing::Batch => {
-                    if let Err(error) = stream.write_all(&buffer).await {
+                    let piece = std::mem::take(&mut buffer).freeze(); // quinn keeps it: no copy
+                    if let Err(error) = stream.write_chunk(piece).await {
                         return self.judge(Err(error.into()));
                     }
-                    let used = buffer.len();
-                    buffer.clear();
-                    shrink(&mut buffer, used);
                 }
                 Outgoing::Bulk { token, bytes } => {
                     let Ok(permit) = self.sending.clone().acquire_owned().await else {
@@ -226,12 +224,10 @@ impl Wire {
         let _ = stream.set_priority(PING_PRIORITY); // fails only on a stream that has ended
         let mut buffer = BytesMut::new();
         while self.link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
-            if let Err(error) = stream.write_all(&buffer).await {
+            let piece = std::mem::take(&mut buffer).freeze();
+            if let Err(error) = stream.write_chunk(piece).await {
                 return self.judge(Err(error.into()));
             }
-            let used = buffer.len();
-            buffer.clear();
-            shrink(&mut buffer, used);
         }
         self.finish(stream).await;
     }
