@@ -233,6 +233,13 @@ impl Books {
             }
             return true;
         }
+        let whose = self.tasks.find(&framework_id, &info.task_id);
+        if whose
+            .is_some_and(|task| task.agent_id != *agent_id && task.state == TaskState::Unreachable)
+        {
+            // It was set aside with another agent, which alone can bring it back.
+            return false;
+        }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
                 .because(Reason::AgentReregistered, "the agent is back")

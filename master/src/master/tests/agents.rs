@@ -190,6 +190,37 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
     });
 }
 
+/// SPEC 3.2: an agent speaks for its own tasks only.
+#[test]
+fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let (thief, b) = world.agent("agent-2").await;
+        let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
+        thief.tell(stolen);
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(
+            thief.heard(),
+            ["acknowledge t"],
+            "so that it is not said again"
+        );
+
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        scheduler.heard();
+        let tasks = vec![running(&f, task("t", &b, "cpus:1"), TaskState::Running)];
+        register(&thief, Some(b.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(thief.heard(), ["disown t"]);
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        let books = world.books().await;
+        let of = books.tasks.of_framework(&f).unwrap();
+        let unreachable: Vec<_> = of.unreachable().map(|task| task.agent_id.clone()).collect();
+        assert_eq!(unreachable, [a]);
+    });
+}
+
 #[test]
 fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own() {
     rehearse_network(|network| async move {
