@@ -221,6 +221,27 @@ fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
     });
 }
 
+/// SPEC 5.3: the master tells the end first, and the agent's own word of it is what is acknowledged.
+#[test]
+fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgement() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        let books = world.books().await;
+        let of = books.tasks.of_framework(&f).unwrap();
+        assert_eq!((of.active().count(), of.completed().count()), (0, 1));
+        assert_eq!(books.tasks.unacknowledged(&f), 0);
+    });
+}
+
 #[test]
 fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own() {
     rehearse_network(|network| async move {
