@@ -145,6 +145,7 @@ impl Books {
         };
         let added = AgentAdded {
             agent_id: agent_id.clone(),
+            session: 0,
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: Vec::new(),
@@ -155,6 +156,7 @@ impl Books {
         self.compare_tasks(&agent_id, message, now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+            session,
             used: held.unwrap_or_default().into_iter().collect(),
             ..added
         })));

@@ -27,6 +27,9 @@ pub struct Begin {
 pub struct AgentAdded {
     /// Which; an earlier agent of that id is replaced.
     pub agent_id: AgentId,
+    /// Which registration of it this is. Every grant there bears it, so that the master knows one made before the allocator
+    /// heard of this registration: nobody holds what that gave.
+    pub session: u64,
     /// What it is and has.
     pub info: AgentInfo,
     /// What it lends, allocated and available together; all revocable.
@@ -136,6 +139,8 @@ pub struct Grant {
     pub role: String,
     /// Where.
     pub agent_id: AgentId,
+    /// In which registration of that agent, as [`AgentAdded`] said.
+    pub session: u64,
     /// What.
     pub resources: Resources,
 }

@@ -190,6 +190,26 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
     });
 }
 
+/// DESIGN 6: what the allocator granted before it heard of a registration, it holds for free after it.
+#[test]
+fn a_grant_made_before_the_agent_registered_anew_is_no_offer() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        let mut late = grant(&f, &a, "cpus:4");
+        late.session = world.books().await.agents.get(&a).unwrap().session;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        let granted = Granted { grants: vec![late] };
+        world.node.tell(&world.master.pid(), granted).unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new(), "no offer");
+        assert_eq!(world.allocator(), Vec::<String>::new(), "nor anything free");
+        world.offer(&scheduler, &f, &a, "cpus:4").await;
+    });
+}
+
 /// SPEC 3.2: an agent speaks for its own tasks only.
 #[test]
 fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
