@@ -159,7 +159,7 @@ impl Books {
     /// The framework does not want these; what is not its offer is ignored.
     pub fn decline(&mut self, call: DeclineOffers, out: &mut Effects) {
         self.counters.count("master/messages_decline_offers");
-        let refuse = Some(call.filters.refuse()).filter(|refuse| !refuse.is_zero());
+        let refuse = Some(call.filters.refuse());
         for id in &call.offer_ids {
             let mine = self
                 .offers

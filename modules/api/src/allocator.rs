@@ -101,7 +101,8 @@ pub struct Recovered {
     pub agent_id: AgentId,
     /// What; each resource bears the role it was allocated to.
     pub resources: Resources,
-    /// For how long this framework wants nothing contained in it; `None` is no filter.
+    /// For how long this framework wants nothing contained in it; `None` is no filter. Zero is none either, but says that the
+    /// framework has just refused this: it is offered again with the next batch, not at once.
     pub refuse: Option<Duration>,
 }
 
