@@ -145,6 +145,45 @@ fn an_update_is_sent_again_until_acknowledged_and_a_second_acknowledgement_is_ha
     );
 }
 
+/// SPEC 5.3: a task whose framework is away does not make the others wait.
+#[test]
+fn a_new_update_is_sent_again_after_ten_seconds_while_an_old_one_waits_for_minutes() {
+    let manners = Manners {
+        acknowledges: false,
+        ..Manners::default()
+    };
+    world(
+        Cast {
+            manners,
+            ..Cast::default()
+        },
+        |world| async move {
+            world.master.run(vec![shell("old")]);
+            world.settle().await;
+            let (_old, _) = world.executor(0).await;
+            for _ in 0..8 {
+                world.advance(10).await;
+                world.master.ping(true).await;
+            }
+            // The old one is sent again at 150 s, and then at 310 s.
+            world.master.run(vec![shell("new")]);
+            world.settle().await;
+            let (_new, _) = world.executor(1).await;
+            for _ in 0..3 {
+                world.advance(10).await;
+                world.master.ping(true).await;
+            }
+            let heard = world.master.heard.lock().unwrap();
+            let new = heard.updates.iter().filter(|(_, update)| {
+                let id = &update.status.task_id;
+                *id == task_id("new")
+            });
+            let seconds: Vec<u64> = new.map(|(at, _)| at.as_secs()).collect();
+            assert_eq!(seconds, [80, 90, 110]);
+        },
+    );
+}
+
 /// SPEC 5.2, 5.4.
 #[test]
 fn a_kill_before_the_executor_subscribes_ends_the_task_and_a_later_one_goes_to_the_executor() {

@@ -64,7 +64,9 @@ impl Books {
             agent_id: taken.agent_id.clone(),
             resources: remaining,
         };
-        let refuse = Some(call.filters.refuse()).filter(|refuse| !refuse.is_zero());
+        // Whoever takes an offer for nothing has refused it; else no time is no filter.
+        let refuse = Some(call.filters.refuse());
+        let refuse = refuse.filter(|refuse| launched.is_empty() || !refuse.is_zero());
         self.recovered(freed, refuse, out);
         self.run(&call.framework_id, &taken.agent_id, launched, out);
     }

@@ -145,6 +145,7 @@ impl Books {
         };
         let added = AgentAdded {
             agent_id: agent_id.clone(),
+            session: 0,
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: Vec::new(),
@@ -155,6 +156,7 @@ impl Books {
         self.compare_tasks(&agent_id, message, now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+            session,
             used: held.unwrap_or_default().into_iter().collect(),
             ..added
         })));
@@ -232,6 +234,13 @@ impl Books {
                 self.recovered(freed, None, out);
             }
             return true;
+        }
+        let whose = self.tasks.find(&framework_id, &info.task_id);
+        if whose
+            .is_some_and(|task| task.agent_id != *agent_id && task.state == TaskState::Unreachable)
+        {
+            // It was set aside with another agent, which alone can bring it back.
+            return false;
         }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)

@@ -26,6 +26,11 @@ impl Books {
         let mut made: BTreeMap<FrameworkId, (Pid, Vec<Offer>)> = BTreeMap::new();
         let mut ids = Vec::new();
         for grant in granted.grants {
+            let agent = self.agents.get(&grant.agent_id);
+            if agent.is_some_and(|agent| agent.session != grant.session) {
+                // Granted before the allocator heard that the agent has registered anew: nobody holds it in its books.
+                continue;
+            }
             let Some((pid, offer)) = self.offer(&grant) else {
                 let freed = Freed {
                     framework_id: grant.framework_id,
@@ -132,6 +137,7 @@ impl Books {
             let held = self.tasks.on_agent(&agent.id).map(|on| on.held().clone());
             out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
                 agent_id: agent.id.clone(),
+                session: agent.session,
                 info: agent.info.clone(),
                 oversubscribed: agent.oversubscribed.clone(),
                 used: held.unwrap_or_default().into_iter().collect(),
@@ -153,7 +159,7 @@ impl Books {
     /// The framework does not want these; what is not its offer is ignored.
     pub fn decline(&mut self, call: DeclineOffers, out: &mut Effects) {
         self.counters.count("master/messages_decline_offers");
-        let refuse = Some(call.filters.refuse()).filter(|refuse| !refuse.is_zero());
+        let refuse = Some(call.filters.refuse());
         for id in &call.offer_ids {
             let mine = self
                 .offers

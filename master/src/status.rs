@@ -6,7 +6,8 @@
 
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
 use protocol::message::task::{ExecutorExited, ShutDownFramework, TaskUpdated};
-use protocol::{AgentId, FrameworkId, TaskState};
+use protocol::{AgentId, FrameworkId, TaskState, TaskStatus};
+use runtime::Pid;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
@@ -51,6 +52,14 @@ impl Books {
             }
         } else {
             self.counters.count("master/invalid_status_updates");
+            let newest = self.tasks.find(&framework_id, &status.task_id);
+            if newest.is_some_and(|task| task.agent_id != agent_id)
+                && self.tasks.is_taken(&framework_id, &status.task_id)
+            {
+                // Another agent has a task of this id: its framework would believe this of that one.
+                tracing::warn!(task = %status.task_id, agent = %agent_id, "a status of another agent's task is not passed on");
+                return acknowledge_for(&framework_id, &agent_id, &pid, &status, out);
+            }
         }
         match scheduler {
             Some(scheduler) => out.scheduler(
@@ -67,7 +76,7 @@ impl Books {
         &self,
         framework: &FrameworkId,
         agent: &AgentId,
-        status: &protocol::TaskStatus,
+        status: &TaskStatus,
         out: &mut Effects,
     ) {
         let Some(agent) = self.agents.get(agent) else {
@@ -78,15 +87,7 @@ impl Books {
             let shut_down = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
             out.agent(&agent.pid, shut_down);
         }
-        if let Some(uuid) = status.uuid {
-            let acknowledged = AcknowledgeStatus {
-                framework_id: framework.clone(),
-                agent_id: agent.id.clone(),
-                task_id: status.task_id.clone(),
-                uuid,
-            };
-            out.agent(&agent.pid, ToAgent::Acknowledge(acknowledged));
-        }
+        acknowledge_for(framework, &agent.id, &agent.pid, status, out);
     }
 
     /// A framework has a status in hand.
@@ -182,5 +183,24 @@ impl Books {
             }
         }
         by_state
+    }
+}
+
+/// Acknowledges in the framework's stead, so that the agent sends the status no more.
+fn acknowledge_for(
+    framework: &FrameworkId,
+    agent: &AgentId,
+    pid: &Pid,
+    status: &TaskStatus,
+    out: &mut Effects,
+) {
+    if let Some(uuid) = status.uuid {
+        let acknowledged = AcknowledgeStatus {
+            framework_id: framework.clone(),
+            agent_id: agent.clone(),
+            task_id: status.task_id.clone(),
+            uuid,
+        };
+        out.agent(pid, ToAgent::Acknowledge(acknowledged));
     }
 }

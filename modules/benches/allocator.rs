@@ -65,6 +65,7 @@ fn agents(count: u32) -> Vec<AgentAdded> {
     let used = text(&format!("{used}]")).allocate(&Role::STAR);
     let added = |n| AgentAdded {
         agent_id: id::<AgentId>("agent-", n),
+        session: 1,
         info: AgentInfo {
             hostname: format!("host-{n}"),
             port: 5051,

@@ -8,6 +8,7 @@ pub mod stream;
 use protocol::message::executor::UpdateStored;
 use protocol::message::task::TaskUpdated;
 use protocol::{AgentId, FrameworkId, StatusUpdate, Uuid};
+use runtime::Instant;
 use runtime::prelude::*;
 
 use self::stream::{Accepted, Acknowledged, Key, Streams};
@@ -63,7 +64,7 @@ pub struct StatusUpdates {
     streams: Streams,
     master: Option<(AgentId, Pid)>,
     tell_closed: Option<Box<dyn Fn(Key) + Send>>,
-    timer: Option<Errand>,
+    timer: Option<(Instant, Errand)>,
 }
 
 impl StatusUpdates {
@@ -81,23 +82,30 @@ impl StatusUpdates {
         }
     }
 
-    /// Keeps one timer running while anything is in flight. Nothing newer is due before it.
+    /// Keeps one timer running while anything is in flight. What has just been put in flight is due after the shortest wait:
+    /// a timer that was set for something that waits longer would be late for it.
     fn keep_time(&mut self, ctx: &mut Context<Self>) {
-        if self.timer.is_some() {
-            return;
+        let now = ctx.clock().now();
+        match self.timer.take() {
+            Some((due, timer)) if due <= now + stream::RESEND_MIN => {
+                self.timer = Some((due, timer));
+                return;
+            }
+            Some((_, later)) => ctx.cancel(later),
+            None => {}
         }
         let Some(due) = self.streams.next_due() else {
             return;
         };
-        let delay = due - ctx.clock().now();
-        self.timer = Some(ctx.after(delay, |this, ctx| {
+        let timer = ctx.after(due - now, |this, ctx| {
             this.timer = None;
             for update in this.streams.overdue(ctx.clock().now()) {
                 tracing::debug!(task = %update.status.task_id, state = %update.status.state, "status update sent again");
                 this.send(update, ctx);
             }
             this.keep_time(ctx);
-        }));
+        });
+        self.timer = Some((due, timer));
     }
 }
 
@@ -134,7 +142,10 @@ impl Handler<Acknowledge> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, Acknowledge { key, uuid }: Acknowledge, ctx: &mut Context<Self>) {
         match self.streams.acknowledge(&key, uuid, ctx.clock().now()) {
-            Acknowledged::Next(update) => self.send(update, ctx),
+            Acknowledged::Next(update) => {
+                self.send(update, ctx);
+                self.keep_time(ctx);
+            }
             Acknowledged::Closed => {
                 if let Some(tell) = &self.tell_closed {
                     tell(key);
@@ -156,6 +167,7 @@ impl Handler<MasterIs> for StatusUpdates {
             for update in self.streams.all_in_flight(ctx.clock().now()) {
                 self.send(update, ctx);
             }
+            self.keep_time(ctx);
         }
     }
 }

@@ -12,7 +12,7 @@ use runtime::Instant;
 pub const RESEND_MIN: Duration = Duration::from_secs(10);
 /// The longest wait for an acknowledgement.
 pub const RESEND_MAX: Duration = Duration::from_secs(600);
-/// Updates that may wait in one task's stream; one more is refused.
+/// Updates that may wait in one task's stream; one more is refused, unless it is the task's end.
 pub const WAITING_MAX: usize = 4096;
 
 /// Whose stream.
@@ -89,7 +89,8 @@ impl Streams {
         if stream.latest.is_terminal() && !stream.waiting.is_empty() {
             return Accepted::AfterEnd;
         }
-        if stream.waiting.len() >= WAITING_MAX {
+        // The end is never refused: nothing follows it, and whoever sent it holds the task for over already.
+        if stream.waiting.len() >= WAITING_MAX && !update.status.state.is_terminal() {
             return Accepted::Full;
         }
         stream.latest = update.status.state;
@@ -288,6 +289,25 @@ mod tests {
         let again = streams.all_in_flight(at(15));
         assert_eq!(states(&again), [(TaskState::Running, TaskState::Finished)]);
         assert_eq!(streams.next_due(), Some(at(25)));
+    }
+
+    /// SPEC 5.3: an end that is refused would be lost, because its executor is told that the task is over.
+    #[test]
+    fn a_full_stream_refuses_all_but_the_end() {
+        let mut streams = Streams::default();
+        let numbered = |state, number: usize| {
+            let mut update = update(state, 0);
+            update.status.uuid = Some(Uuid((number as u128).to_be_bytes()));
+            update
+        };
+        for number in 0..WAITING_MAX {
+            streams.accept(numbered(TaskState::Running, number), at(0));
+        }
+        let more = numbered(TaskState::Running, WAITING_MAX);
+        assert_eq!(streams.accept(more, at(0)), Accepted::Full);
+        let end = numbered(TaskState::Finished, WAITING_MAX + 1);
+        assert_eq!(streams.accept(end, at(0)), Accepted::Queued);
+        assert_eq!(streams.waiting(), WAITING_MAX + 1);
     }
 
     #[test]

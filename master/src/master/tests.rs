@@ -318,7 +318,13 @@ impl World {
         scheduler.offers().pop().expect("an offer")
     }
 
-    async fn grant(&self, grants: Vec<Grant>) {
+    /// As the allocator would that knows these agents as they are registered now.
+    async fn grant(&self, mut grants: Vec<Grant>) {
+        let books = self.books().await;
+        for grant in &mut grants {
+            let agent = books.agents.get(&grant.agent_id);
+            grant.session = agent.map_or(0, |agent| agent.session);
+        }
         self.node
             .tell(&self.master.pid(), Granted { grants })
             .unwrap();
@@ -345,6 +351,7 @@ fn grant(framework: &FrameworkId, agent: &AgentId, text: &str) -> Grant {
         framework_id: framework.clone(),
         role: "*".to_owned(),
         agent_id: agent.clone(),
+        session: 0,
         resources: resources(text).allocate(&star),
     }
 }

@@ -84,6 +84,10 @@ impl Task {
             self.state = latest;
         }
         if self.told.is_terminal() {
+            // An end that the master told first is acknowledged by the uuid that its agent gives it.
+            if self.last.is_none() && status.state.is_terminal() {
+                self.last = status.uuid;
+            }
             return;
         }
         self.told = status.state;

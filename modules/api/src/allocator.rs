@@ -27,6 +27,9 @@ pub struct Begin {
 pub struct AgentAdded {
     /// Which; an earlier agent of that id is replaced.
     pub agent_id: AgentId,
+    /// Which registration of it this is. Every grant there bears it, so that the master knows one made before the allocator
+    /// heard of this registration: nobody holds what that gave.
+    pub session: u64,
     /// What it is and has.
     pub info: AgentInfo,
     /// What it lends, allocated and available together; all revocable.
@@ -98,7 +101,8 @@ pub struct Recovered {
     pub agent_id: AgentId,
     /// What; each resource bears the role it was allocated to.
     pub resources: Resources,
-    /// For how long this framework wants nothing contained in it; `None` is no filter.
+    /// For how long this framework wants nothing contained in it; `None` is no filter. Zero is none either, but says that the
+    /// framework has just refused this: it is offered again with the next batch, not at once.
     pub refuse: Option<Duration>,
 }
 
@@ -136,6 +140,8 @@ pub struct Grant {
     pub role: String,
     /// Where.
     pub agent_id: AgentId,
+    /// In which registration of that agent, as [`AgentAdded`] said.
+    pub session: u64,
     /// What.
     pub resources: Resources,
 }

@@ -92,6 +92,8 @@ pub struct Agent {
     pub id: AgentId,
     /// Never given to two agents, so that late advice finds no other in its place.
     pub serial: u64,
+    /// The registration of it that the master told of; its grants bear it.
+    pub session: u64,
     /// Whether it is offered.
     pub active: bool,
     /// Whether it has graphics processors, which only some frameworks want.
@@ -199,6 +201,7 @@ impl Books {
     pub fn agent_added(&mut self, added: AgentAdded) {
         let AgentAdded {
             agent_id,
+            session,
             info,
             oversubscribed,
             used,
@@ -214,6 +217,7 @@ impl Books {
         self.agents[slot as usize] = Some(Agent {
             id: agent_id.clone(),
             serial: self.serials,
+            session,
             active: true,
             gpus,
             sides: [

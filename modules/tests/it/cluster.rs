@@ -158,6 +158,7 @@ pub fn added(name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) -> Ag
     };
     AgentAdded {
         agent_id: agent(name),
+        session: 1,
         info,
         oversubscribed: Resources::new(),
         used,

@@ -190,6 +190,78 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
     });
 }
 
+/// DESIGN 6: what the allocator granted before it heard of a registration, it holds for free after it.
+#[test]
+fn a_grant_made_before_the_agent_registered_anew_is_no_offer() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        let mut late = grant(&f, &a, "cpus:4");
+        late.session = world.books().await.agents.get(&a).unwrap().session;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        let granted = Granted { grants: vec![late] };
+        world.node.tell(&world.master.pid(), granted).unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new(), "no offer");
+        assert_eq!(world.allocator(), Vec::<String>::new(), "nor anything free");
+        world.offer(&scheduler, &f, &a, "cpus:4").await;
+    });
+}
+
+/// SPEC 3.2: an agent speaks for its own tasks only.
+#[test]
+fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let (thief, b) = world.agent("agent-2").await;
+        let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
+        thief.tell(stolen);
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(
+            thief.heard(),
+            ["acknowledge t"],
+            "so that it is not said again"
+        );
+
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        scheduler.heard();
+        let tasks = vec![running(&f, task("t", &b, "cpus:1"), TaskState::Running)];
+        register(&thief, Some(b.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(thief.heard(), ["disown t"]);
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        let books = world.books().await;
+        let of = books.tasks.of_framework(&f).unwrap();
+        let unreachable: Vec<_> = of.unreachable().map(|task| task.agent_id.clone()).collect();
+        assert_eq!(unreachable, [a]);
+    });
+}
+
+/// SPEC 5.3: the master tells the end first, and the agent's own word of it is what is acknowledged.
+#[test]
+fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgement() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        let books = world.books().await;
+        let of = books.tasks.of_framework(&f).unwrap();
+        assert_eq!((of.active().count(), of.completed().count()), (0, 1));
+        assert_eq!(books.tasks.unacknowledged(&f), 0);
+    });
+}
+
 #[test]
 fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own() {
     rehearse_network(|network| async move {

@@ -263,7 +263,8 @@ fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
         for (seconds, expected) in [
             (5.0, " for 5s"),
             (-1.0, " for 5s"),
-            (0.0, ""),
+            // No filter, but the allocator must know that it was refused: else it offers again at once, without end.
+            (0.0, " for 0ns"),
             (60.0, " for 60s"),
         ] {
             let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;

@@ -233,11 +233,13 @@ impl Books {
         if !active {
             return Err(Refusal::Inactive);
         }
-        let (agent_id, granted) = self.grant(&taker, (slot, serial), &asked.sets_min, now)?;
+        let (agent_id, session, granted) =
+            self.grant(&taker, (slot, serial), &asked.sets_min, now)?;
         let grant = Grant {
             framework_id,
             role: taker.role.as_str().to_owned(),
             agent_id,
+            session,
             resources: granted.allocate(&taker.role),
         };
         Ok((taker.client, grant))
@@ -250,7 +252,7 @@ impl Books {
         (slot, serial): (u32, u64),
         sets_min: &[Quantities],
         now: Instant,
-    ) -> Result<(protocol::AgentId, Resources), Refusal> {
+    ) -> Result<(protocol::AgentId, u64, Resources), Refusal> {
         let (client, pool) = (taker.client, taker.pool);
         let agent = self.agent_at(slot, serial).filter(|agent| agent.active);
         let agent = agent.ok_or(Refusal::NoAgent)?;
@@ -269,14 +271,14 @@ impl Books {
             return Err(Refusal::Filtered);
         }
         side.grant(&granted, rest);
-        let id = agent.id.clone();
+        let (id, session) = (agent.id.clone(), agent.session);
         let (holding, first) = agent.holders.admit(client, Default::default);
         holding[index(pool)] += &granted;
         self.clients.hold(pool, client, &amount);
         if let Some(member) = self.clients.get_mut(client).filter(|_| first) {
             member.places += 1;
         }
-        Ok((id, granted))
+        Ok((id, session, granted))
     }
 }
 
