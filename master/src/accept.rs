@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
@@ -48,8 +49,9 @@ impl Books {
         let taken = match taken {
             Ok(taken) => taken,
             Err(void) => {
+                // No filter, but not before the next batch either: whoever always errs must not spin.
                 for offer in offers {
-                    self.recovered(freed_offer(&offer), None, out);
+                    self.recovered(freed_offer(&offer), Some(Duration::ZERO), out);
                 }
                 let lost = |task: &TaskInfo| task.task_id.clone();
                 let tasks: Vec<_> = tasks.map(|task| lost(&task)).collect();

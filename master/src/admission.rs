@@ -76,9 +76,10 @@ impl Books {
         let operation = match self.agents.standing(&agent_id) {
             Standing::Registered(agent) => {
                 let elsewhere = agent.pid.node().name() != message.pid.node().name();
-                if agent.connected && elsewhere {
+                // A certificate's name outlives an agent's restarts: who comes by another is another agent.
+                if elsewhere {
                     let reason = format!(
-                        "agent.id is `{agent_id}`: expected one that no connected agent has, but the one on node {} does",
+                        "agent.id is `{agent_id}`: expected one that no other agent has, but the one on node {} does",
                         agent.pid.node().name()
                     );
                     return Err(RegistrationRefused::NotNow { reason });

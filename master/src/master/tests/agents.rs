@@ -303,6 +303,10 @@ fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own(
             1,
             "the old process speaks for nobody"
         );
+        world.network.sever("agent-1", "master");
+        world.settle().await;
+        let refused = register(&thief, Some(a), vec![]).await;
+        assert!(refused.is_err(), "an absent agent's id is not free either");
     });
 }
 

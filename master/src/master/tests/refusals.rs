@@ -40,8 +40,8 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
         .await;
         assert_eq!(
             world.allocator(),
-            ["recovered 0000 cpus:1"],
-            "the good offer is given back without a filter"
+            ["recovered 0000 cpus:1 for 0ns"],
+            "the good offer is given back without a filter, but waits for the next batch"
         );
 
         let (one, two) = (
