@@ -154,8 +154,10 @@ pub fn run(args: MessagesArgs) -> Outcome {
         .map_err(|error| Failure::new(format!("remote messages cannot be measured: {error}")))?;
     let local = on_this_thread(local(&args))??;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let parameters = |messages: u64, frame: Option<usize>| {
-        let mut parameters = json!({ "messages": messages, "rounds": args.rounds, "cores": cores });
+    let parameters = |messages: u64, threads: u32, frame: Option<usize>| {
+        let mut parameters = json!({
+            "messages": messages, "rounds": args.rounds, "threads": threads, "cores": cores,
+        });
         if let Some(bytes) = frame {
             parameters["frame"] = bytes.into();
         }
@@ -176,28 +178,28 @@ pub fn run(args: MessagesArgs) -> Outcome {
                 remote.remote_tell,
                 remote.remote_tell_limit,
                 "a bare quinn stream, same frames",
-                parameters(args.tells, Some(remote.frame)),
+                parameters(args.tells, 2, Some(remote.frame)),
             ),
             figure(
                 "remote_ask",
                 remote.remote_ask,
                 remote.remote_ask_limit,
                 "the same there and back, one at a time",
-                parameters(args.asks, Some(remote.frame)),
+                parameters(args.asks, 1, Some(remote.frame)),
             ),
             figure(
                 "local_tell",
                 local.tell,
                 local.tell_limit,
                 "raw actix do_send, same actor",
-                parameters(args.tells, None),
+                parameters(args.tells, 1, None),
             ),
             figure(
                 "local_ask",
                 local.ask,
                 local.ask_limit,
                 "raw actix send, same actor",
-                parameters(args.asks, None),
+                parameters(args.asks, 1, None),
             ),
         ],
         args.output,

@@ -1,8 +1,8 @@
 //! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the very
-//! same frames, between the same two threads, in the same run.
+//! same frames, on the same threads, in the same run.
 //!
 //! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing.
-//! Never runs inside a node that does other work: it makes two of its own, and two threads for them.
+//! Never runs inside a node that does other work: it makes two of its own, and threads for them.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -127,25 +127,51 @@ impl Handler<Echo> for Sink {
     }
 }
 
-/// Measures on two threads of its own; blocks until it is done.
+/// Measures tells between two threads and asks on one; blocks until it is done.
+///
+/// A lone ask never gives two threads something to do at once: between two, the time that an idle core takes to wake would be all that is
+/// measured, and it is the machine's, not ours.
 pub fn messages(load: Load) -> Result<Figures, Failure> {
     let authority = Authority::create()?;
     let (master, agent) = (
         authority.issue(Role::Master, "master-1")?,
         authority.issue(Role::Agent, "agent-1")?,
     );
-    let (serving, served) = std::sync::mpsc::channel();
+    let asked = on_one_thread({
+        let (master, agent) = (master.clone(), agent.clone());
+        async move {
+            let (serving, served) = oneshot::channel();
+            let (end, ended) = oneshot::channel();
+            let server = tokio::task::spawn_local(serve(master, serving, ended));
+            let ends = Ends::connect(agent, served.await?).await?;
+            let figures = ends.asks(load).await;
+            ends.close().await;
+            let _ = end.send(()); // it may have failed already, and then says why
+            server.await??;
+            figures
+        }
+    })?;
+    let (serving, served) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     let server = std::thread::Builder::new()
         .name("measure-server".into())
         .spawn(move || on_one_thread(serve(master, serving, ended)))?;
-    let result = match served.recv() {
-        Ok(addresses) => on_one_thread(ask_and_tell(agent, addresses, load)),
+    let told = match served.blocking_recv() {
+        Ok(addresses) => on_one_thread(async move {
+            let ends = Ends::connect(agent, addresses).await?;
+            let figures = ends.tells(load).await;
+            ends.close().await;
+            figures
+        }),
         Err(_) => Err("the serving thread did not start".into()),
     };
     let _ = end.send(()); // it may have failed already, and then says why
     server.join().map_err(|_| "the serving thread panicked")??;
-    result
+    told.map(|told| Figures {
+        remote_ask: asked.remote_ask,
+        remote_ask_limit: asked.remote_ask_limit,
+        ..told
+    })
 }
 
 fn on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -160,7 +186,7 @@ type Addresses = (SocketAddr, SocketAddr);
 
 async fn serve(
     identity: Identity,
-    serving: std::sync::mpsc::Sender<Addresses>,
+    serving: oneshot::Sender<Addresses>,
     ended: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
     let node = Node::builder("master-1")
@@ -170,55 +196,82 @@ async fn serve(
     node.spawn("sink", Sink::default())?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
-    serving.send((endpoint.address()?, bare.address()?))?;
+    let addresses = (endpoint.address()?, bare.address()?);
+    serving.send(addresses).map_err(|_| "nobody measures")?;
     let _ = ended.await; // dropped or sent, it is over
     node.shutdown().await;
     endpoint.close().await;
     Ok(())
 }
 
-async fn ask_and_tell(
-    identity: Identity,
-    (ours, bare): Addresses,
-    load: Load,
-) -> Result<Figures, Failure> {
-    let node = Node::builder("agent-1")
-        .role(Role::Agent)
-        .accepts(&[Role::Master])
-        .outgoing_max(4 << 20)
-        .build();
-    let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
-    let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
-    let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
-    let frame = frame_of(&node).await?;
-    let mut best = Figures {
-        frame: frame.len(),
-        ..Figures::default()
-    };
-    for _ in 0..load.rounds {
-        let clock = node.clock().clone();
-        let rate = |count: u64, since: runtime::Instant| {
-            count as f64 / (clock.now() - since).as_secs_f64()
-        };
-        let began = clock.now();
-        client.tell(&frame, load.tells).await?;
-        best.remote_tell_limit = best.remote_tell_limit.max(rate(load.tells, began));
-        let began = clock.now();
-        tell_all(&node, &sink, load.tells).await?;
-        best.remote_tell = best.remote_tell.max(rate(load.tells, began));
-        let began = clock.now();
-        client.ask(&frame, load.asks).await?;
-        best.remote_ask_limit = best.remote_ask_limit.max(rate(load.asks, began));
-        let began = clock.now();
-        for number in 0..load.asks {
-            node.ask(&sink, Echo(Carried::new(number)), PATIENCE)
-                .await?;
-        }
-        best.remote_ask = best.remote_ask.max(rate(load.asks, began));
+/// The measuring side: our node and its link, and the bare one beside it.
+struct Ends {
+    node: Node,
+    endpoint: Endpoint,
+    client: Client,
+    sink: Pid,
+    frame: Bytes,
+}
+
+impl Ends {
+    async fn connect(identity: Identity, (ours, bare): Addresses) -> Result<Self, Failure> {
+        let node = Node::builder("agent-1")
+            .role(Role::Agent)
+            .accepts(&[Role::Master])
+            .outgoing_max(4 << 20)
+            .build();
+        let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
+        let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
+        let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
+        let frame = frame_of(&node).await?;
+        Ok(Self {
+            node,
+            endpoint,
+            client,
+            sink,
+            frame,
+        })
     }
-    node.shutdown().await;
-    endpoint.close().await;
-    Ok(best)
+
+    /// Messages a second since then.
+    fn rate(&self, count: u64, since: runtime::Instant) -> f64 {
+        count as f64 / (self.node.clock().now() - since).as_secs_f64()
+    }
+
+    async fn tells(&self, load: Load) -> Result<Figures, Failure> {
+        let (clock, mut best) = (self.node.clock(), Figures::default());
+        best.frame = self.frame.len();
+        for _ in 0..load.rounds {
+            let began = clock.now();
+            self.client.tell(&self.frame, load.tells).await?;
+            best.remote_tell_limit = best.remote_tell_limit.max(self.rate(load.tells, began));
+            let began = clock.now();
+            tell_all(&self.node, &self.sink, load.tells).await?;
+            best.remote_tell = best.remote_tell.max(self.rate(load.tells, began));
+        }
+        Ok(best)
+    }
+
+    async fn asks(&self, load: Load) -> Result<Figures, Failure> {
+        let (clock, mut best) = (self.node.clock(), Figures::default());
+        for _ in 0..load.rounds {
+            let began = clock.now();
+            self.client.ask(&self.frame, load.asks).await?;
+            best.remote_ask_limit = best.remote_ask_limit.max(self.rate(load.asks, began));
+            let began = clock.now();
+            for number in 0..load.asks {
+                let echo = Echo(Carried::new(number));
+                self.node.ask(&self.sink, echo, PATIENCE).await?;
+            }
+            best.remote_ask = best.remote_ask.max(self.rate(load.asks, began));
+        }
+        Ok(best)
+    }
+
+    async fn close(self) {
+        self.node.shutdown().await;
+        self.endpoint.close().await;
+    }
 }
 
 /// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
