@@ -499,12 +499,16 @@ impl Connection {
         self.end(reason, false, true);
     }
 
-    /// Closes because another connection to the same node takes over: watchers are not told.
-    pub(crate) fn supersede(self: &Arc<Self>, by: &Arc<Connection>) {
-        if by.outbox.inherit(&self.outbox) {
+    /// Gives what was not begun to another connection to the same node. Nobody may write to that one meanwhile.
+    pub(crate) fn hand_over(&self, to: &Connection) {
+        if to.outbox.inherit(&self.outbox) {
             let questions = std::mem::take(&mut *lock(&self.questions));
-            lock(&by.questions).extend(questions);
+            lock(&to.questions).extend(questions);
         }
+    }
+
+    /// Closes because another connection to the same node has taken over: watchers are not told.
+    pub(crate) fn end_superseded(self: &Arc<Self>) {
         self.end("superseded by another connection", true, false);
     }
 

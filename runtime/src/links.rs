@@ -207,6 +207,10 @@ impl Node {
                 return Err(AttachError::Duplicate { node: peer.node });
             }
             let replaced = links.by_node.insert(peer.node.clone(), connection.clone());
+            // Under the lock that every tell takes, so that nothing is written to the new one before it has what came earlier.
+            if let Some(replaced) = replaced.as_ref().filter(|old| old.dialled != dialled) {
+                replaced.hand_over(&connection);
+            }
             if !peer.address.is_empty() {
                 links
                     .by_address
@@ -243,7 +247,7 @@ impl Node {
             old.close("the peer connected again");
             return;
         }
-        old.supersede(new);
+        old.end_superseded();
         for pid in self.watches().targets_on(&new.peer.node) {
             new.write_plain(&Frame::Link(Target::of(&pid)));
         }
