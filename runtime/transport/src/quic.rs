@@ -321,12 +321,14 @@ impl Dialer for QuicDialer {
         let Some(shared) = self.0.upgrade() else {
             return std::future::ready(Err(ConnectError::ShuttingDown)).boxed();
         };
+        if address.starts_with(unix::SCHEME) {
+            return shared
+                .ground
+                .dial_local(&shared.node, &shared.home, address);
+        }
         // Whoever asks, the connection's tasks live where the endpoint lives.
         let home = shared.home.clone();
-        let dialling = match address.starts_with(unix::SCHEME) {
-            true => home.spawn(shared.ground.dial_local(&shared.node, address)),
-            false => home.spawn(dial::dial(shared, address)),
-        };
+        let dialling = home.spawn(dial::dial(shared, address));
         async move { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
     }
 }

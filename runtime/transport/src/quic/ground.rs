@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime};
 use rand::RngCore;
@@ -84,22 +85,21 @@ impl Ground {
     pub(super) fn dial_local(
         &self,
         node: &Node,
+        home: &tokio::runtime::Handle,
         address: String,
     ) -> BoxFuture<'static, Result<Peer, ConnectError>> {
         let (Self::Machine { local } | Self::Ether { local, .. }) = self;
         let local = local.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(local) = local {
-            return local.dial(address);
-        }
-        match self {
-            Self::Machine { .. } => {
+        match (local, self) {
+            (Some(local), _) => local.dial(address),
+            (None, Self::Machine { .. }) => {
                 let path = address.strip_prefix(unix::SCHEME).unwrap_or(&address);
-                Box::pin(unix::dial(node.clone(), path.into()))
+                let dialling = home.spawn(unix::dial(node.clone(), path.into()));
+                async { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
             }
-            Self::Ether { .. } => {
+            (None, Self::Ether { .. }) => {
                 let reason = "no dialer was given for the machine's own addresses".to_owned();
-                let refused = ConnectError::Refused { address, reason };
-                Box::pin(std::future::ready(Err(refused)))
+                std::future::ready(Err(ConnectError::Refused { address, reason })).boxed()
             }
         }
     }
