@@ -42,7 +42,8 @@
 //!
 //! [`Process`] and [`Ears`] say what an actor hears; [`Handle`], [`ActorRef`] and [`Node`] speak to it;
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
-//! transport is written against; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
+//! transport is written against; [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an
+//! order and a history; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
 mod agenda;
 mod ask;
@@ -55,6 +56,7 @@ mod handle;
 mod identity;
 mod inbox;
 mod info;
+mod limiter;
 mod link;
 mod links;
 mod mailbox;
@@ -68,6 +70,8 @@ mod process;
 mod registry;
 pub mod rehearsal;
 mod run;
+mod sequence;
+mod series;
 mod supervise;
 pub mod tap;
 #[cfg(test)]
@@ -83,12 +87,15 @@ pub use exit::{Exit, Exited};
 pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
 pub use info::ProcessInfo;
+pub use limiter::{Acquiring, BadRate, RateLimiter};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
 pub use message::{Lane, Remote};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
 pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
 pub use process::{Ears, Process};
+pub use sequence::{Sequence, SequenceError, Turn};
+pub use series::{Statistics, TimeSeries};
 pub use supervise::Supervision;
 
 /// What nearly every file with an actor in it needs.

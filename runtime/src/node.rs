@@ -467,6 +467,11 @@ impl Node {
         self.0.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The thread the node was built on.
+    pub(crate) fn home(&self) -> &Arbiter {
+        &self.0.home
+    }
+
     /// The thread that runs the actor of this name.
     pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
         let Some(prefix) = self.0.placement.thread_of(name) else {
