@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
+    /// In rehearsals, the nanoseconds that each blocking work takes.
+    blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -219,6 +221,7 @@ impl NodeBuilder {
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            blocking_takes: AtomicU64::new(0),
             end: self.end,
         }))
     }
@@ -381,6 +384,13 @@ impl Node {
         async move { end.await.unwrap_or(Exit::Stopped) }
     }
 
+    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
+    /// result is known: a slow disk. Only in rehearsals.
+    pub fn slow_blocking(&self, takes: Duration) {
+        let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
+        self.0.blocking_takes.store(nanos, Ordering::Relaxed);
+    }
+
     /// Runs blocking work away from the actors, and inline in rehearsals.
     pub fn blocking<T, F>(
         &self,
@@ -391,13 +401,22 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
     {
         let inline = self.clock().is_paused();
+        let takes = Duration::from_nanos(self.0.blocking_takes.load(Ordering::Relaxed));
+        let clock = self.clock().clone();
         let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
             reason: words_of(panic),
         };
         async move {
             if inline {
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
                 crate::clock::moved();
-                return catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                let worked = catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
+                return worked;
             }
             tokio::task::spawn_blocking(work)
                 .await

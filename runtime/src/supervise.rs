@@ -298,6 +298,15 @@ struct Running<A: Process> {
 
 impl<A: Process> Unpin for Running<A> {}
 
+impl<A: Process> Drop for Running<A> {
+    /// The whole thread goes: whatever still waits is not handled on the way.
+    fn drop(&mut self) {
+        if let Some(life) = &mut self.life {
+            life.ctx().terminate();
+        }
+    }
+}
+
 impl<A: Process> Future for Running<A> {
     type Output = Exit;
 
