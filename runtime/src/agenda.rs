@@ -84,6 +84,10 @@ impl<A: Actor<Context = Context<A>>> Agenda<A> {
         }
     }
 
+    pub(crate) fn is_wanted(&self, Errand(id): Errand) -> bool {
+        self.wanted.contains_key(&id)
+    }
+
     pub(crate) fn cancel(&mut self, Errand(id): Errand) {
         if let Some(handle) = self.wanted.remove(&id) {
             handle.abort();

@@ -142,6 +142,11 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.agenda.cancel(errand);
     }
 
+    /// Whether that may still come back into the actor: it is neither done nor cancelled.
+    pub fn is_coming(&self, errand: Errand) -> bool {
+        self.agenda.is_wanted(errand)
+    }
+
     /// Runs a future beside the mailbox, and comes back into the actor with its output.
     pub fn then<T, F>(&mut self, future: T, act: F) -> Errand
     where

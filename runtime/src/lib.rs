@@ -69,6 +69,7 @@ mod placement;
 mod process;
 mod registry;
 pub mod rehearsal;
+mod respond;
 mod run;
 mod sequence;
 mod series;

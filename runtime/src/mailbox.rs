@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use actix::dev::{Envelope, EnvelopeProxy, MessageResponse, OneshotSender, ToEnvelope};
+use actix::dev::{Envelope, EnvelopeProxy, OneshotSender, ToEnvelope};
 use actix::{Actor, Handler, Message};
 use futures_util::task::AtomicWaker;
 
 use crate::context::Context;
 use crate::link::Sender;
 use crate::lock;
+use crate::respond::respond;
 use crate::run::{Run, Unfinished};
 
 /// No more messages are taken; those in the queue are still handled.
@@ -51,6 +52,7 @@ pub(crate) struct Meter {
     handled: Line,
     bound: u64,
     stop_now: AtomicBool,
+    fallen: AtomicBool,
     /// The actor's task, to be woken when a flag was set.
     pub(crate) task: AtomicWaker,
     tallies: Mutex<Vec<Arc<Tally>>>,
@@ -71,6 +73,7 @@ impl Meter {
             handled: Line::default(),
             bound: u64::from(bound),
             stop_now: AtomicBool::new(false),
+            fallen: AtomicBool::new(false),
             task: AtomicWaker::new(),
             tallies: Mutex::default(),
             timings: OnceLock::new(),
@@ -166,6 +169,16 @@ impl Meter {
     pub(crate) fn stop_now(&self) {
         self.stop_now.store(true, Ordering::Release);
         self.drain();
+    }
+
+    /// End before the next message, as after a panic.
+    pub(crate) fn fall(&self) {
+        self.fallen.store(true, Ordering::Release);
+        self.drain();
+    }
+
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.fallen.load(Ordering::Acquire)
     }
 
     pub(crate) fn close(&self) {
@@ -390,7 +403,7 @@ pub(crate) fn handle_one<A, M>(
     ctx.spend();
     let timed = ctx.counts.count::<M>(&ctx.meter);
     let start = timed.then(|| ctx.clock().now());
-    actor.handle(message, ctx).handle(ctx, asker);
+    respond::<A, M>(actor.handle(message, ctx), asker, ctx);
     if let Some(start) = start {
         ctx.meter.record(ctx.clock().now() - start);
     }

@@ -24,6 +24,11 @@ use crate::tap::{self, Words};
 
 /// An actor that the runtime can run.
 ///
+/// `started` is called before its first message. When it stops, `stopping` and `stopped` are called, each once, after its last
+/// message. One that refuses in `stopping` goes on, but [`Node::stop_now`](crate::Node::stop_now) then drops it without `stopped`.
+/// After a panic neither is called: its state is what the panic left, so it is only dropped. What must be given back whatever
+/// happens belongs into a `Drop`.
+///
 /// ```
 /// use runtime::prelude::*;
 /// # #[derive(serde::Serialize, serde::Deserialize)]

@@ -1,7 +1,7 @@
 //! Supervision: an actor's lives, from birth through panics to its end.
 //!
 //! One task per actor: it makes the actor, runs it inside `catch_unwind` so that a panic anywhere in it
-//! (handler, timer, future) is felt by others only as [`Exited`](crate::Exited), and then does what the
+//! (handler, timer, future, response) is felt by others only as [`Exited`](crate::Exited), and then does what the
 //! policy says. A new life has a new incarnation and an empty mailbox. After a panic neither `stopping`
 //! nor `stopped` is called: what the actor holds is only dropped.
 
@@ -235,6 +235,7 @@ impl<A: Process> Lives<A> {
             pid: Arc::new(incarnation.pid.clone()),
             meter: incarnation.meter.clone(),
             stop_asked: false,
+            stop_now_asked: false,
         };
         running.await
     }
@@ -294,6 +295,7 @@ struct Running<A: Process> {
     pid: Arc<Pid>,
     meter: Arc<Meter>,
     stop_asked: bool,
+    stop_now_asked: bool,
 }
 
 impl<A: Process> Unpin for Running<A> {}
@@ -313,6 +315,9 @@ impl<A: Process> Future for Running<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Exit> {
         clock::moved();
         self.meter.task.register(cx.waker());
+        if self.meter.has_fallen() {
+            return Poll::Ready(self.finish_fallen());
+        }
         let before = CURRENT.replace(Some(self.pid.clone()));
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(cx)));
         let turn = match turn {
@@ -336,7 +341,11 @@ impl<A: Process> Running<A> {
                 return Poll::Ready(());
             }
             if self.meter.is_stopping_now() {
-                life.ctx().terminate();
+                // Not by actix's `terminate`, which from outside would have it started once more.
+                if std::mem::replace(&mut self.stop_now_asked, true) {
+                    return Poll::Ready(()); // It refused, and is dropped all the same.
+                }
+                life.ctx().stop();
                 continue;
             }
             if life.ctx().turn_is_over() {
@@ -351,6 +360,14 @@ impl<A: Process> Running<A> {
             self.stop_asked = true;
             life.ctx().stop();
         }
+    }
+
+    /// Something of the actor's that ran outside its task has panicked.
+    fn finish_fallen(&mut self) -> Exit {
+        let incarnation = self.pid.incarnation();
+        let life = self.life.as_mut();
+        let words = life.and_then(|life| life.ctx().node().registry().words_of_fall(incarnation));
+        self.finish(Some(words.unwrap_or_default()))
     }
 
     /// Drops the actor; a panic while dropping it is a panic of it.

@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
+mod contract_delivery;
+mod contract_futures;
+mod contract_life;
+mod contract_links;
+mod contract_time;
 mod hostile;
 mod lives;
 mod local;
