@@ -4,7 +4,8 @@
 //! on its way out before it is encoded, on its way in after it was decoded, and each reply that crosses a link. Remembers
 //! nothing itself; what its [`Fate`]s hold back waits in the post, which is bounded. A node without a tap pays
 //! nothing for it: mailboxes are marked when a tap is set, and only a marked one takes the slow way.
-//! It never sees replies between actors of one node, nor failures (`Gone`, `Full` and the like) that cross a link.
+//! It never sees replies between actors of one node, failures (`Gone`, `Full` and the like) that cross a link, or what an
+//! actor sends itself through its raw actix address. What a full mailbox or link refuses afterwards has been seen.
 
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicBool, Ordering};

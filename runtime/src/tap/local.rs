@@ -23,6 +23,7 @@ use crate::tap::{Fate, Freight, Kind, Passing, Way, conduct, slot_of};
 struct Inward<A: Actor, M: Message> {
     to: Incarnation<A>,
     entry: Option<Arc<Entry>>,
+    post: Arc<Post>,
     message: M,
     origin: Option<Arc<Sender>>,
     asker: Option<oneshot::Sender<M::Result>>,
@@ -41,7 +42,7 @@ where
             return self.to.tell_past_tap(self.message, self.origin);
         };
         let reply = self.to.ask_past_tap(self.message, self.origin)?;
-        tokio::spawn(async move {
+        self.post.run(async move {
             if let Ok(reply) = reply.await {
                 let _ = asker.send(reply); // The asker may have lost patience.
             }
@@ -59,6 +60,7 @@ where
         Some(Self {
             to: self.to.same(),
             entry: None,
+            post: self.post.clone(),
             message,
             origin: self.origin.clone(),
             asker: None,
@@ -124,6 +126,7 @@ impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
         asker: Option<oneshot::Sender<M::Result>>,
     ) -> Inward<A, M> {
         Inward {
+            post: self.node.post().clone(),
             to: self.to.same(),
             entry: self.entry,
             message,
