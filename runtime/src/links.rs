@@ -364,9 +364,11 @@ impl Node {
         name: &str,
     ) {
         let wished = Pid::new(name, self.id().clone(), incarnation);
-        let back = Arc::downgrade(connection);
+        // By whichever connection there is then: a crossing one may have taken over from the one it was asked over.
+        let (node, peer) = (self.downgrade(), connection.peer.node.clone());
         let notify: Notify = Box::new(move |Exited { pid, reason }| {
-            if let Some(connection) = back.upgrade() {
+            let connection = node.upgrade().and_then(|node| node.connection(&peer));
+            if let Some(connection) = connection {
                 connection.write_plain(&Frame::Exited {
                     of: Target::of(&pid),
                     reason,

@@ -321,3 +321,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
+    for watcher_is_low in [true, false] {
+        rehearse_network(|network| async move {
+            let low = network.node("low", Role::Master, &Role::ALL);
+            let upper = network.node("upper", Role::Agent, &Role::ALL);
+            let [(here, _), (there, address)] = match watcher_is_low {
+                true => [(&low, "low"), (&upper, "upper")],
+                false => [(&upper, "upper"), (&low, "low")],
+            };
+            upper.connect("low").await.unwrap();
+            let it = there.spawn("it", Diarist::default()).unwrap();
+            let diary = Diary::default();
+            let watcher = here.spawn("watcher", Diarist::new(&diary)).unwrap();
+            let pid = here.find(address, "it", SECOND).await.unwrap();
+            watcher.tell(Watch(pid.clone())).unwrap();
+            here.clock().settle().await;
+            // Of two that cross the one stays that the lower node dialled.
+            network.join(&upper, "upper, again");
+            low.connect("upper, again").await.unwrap();
+            here.clock().settle().await;
+            assert_eq!((read(&diary), low.peers().len()), (vec![], 1));
+            it.stop();
+            here.clock().settle().await;
+            assert_eq!(read(&diary), ["it stopped"]);
+        });
+    }
+}
