@@ -13,10 +13,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, oneshot};
 
 use crate::ask::{Asking, Patience, TellError};
+use crate::beside::{Beside, Way, Worth};
 use crate::context::Context;
 use crate::identity::Pid;
+use crate::letter::{letter, postmarked, postmarked_run};
 use crate::link::Sender;
-use crate::mailbox::{Meter, Unwanted, postmarked, postmarked_run};
+use crate::mailbox::{Meter, Unwanted};
 use crate::message::Remote;
 use crate::node::Node;
 
@@ -24,16 +26,31 @@ use crate::node::Node;
 pub(crate) struct Incarnation<A: Actor> {
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
+    /// Queues for what does not wait in the mailbox, if it hears any such thing.
+    pub(crate) beside: Option<Box<Beside<A>>>,
     address: AddressSender<A>,
 }
 
 impl<A: Actor<Context = Context<A>>> Incarnation<A> {
-    pub(crate) fn new(pid: Pid, meter: Arc<Meter>, address: AddressSender<A>) -> Self {
+    pub(crate) fn new(
+        pid: Pid,
+        meter: Arc<Meter>,
+        beside: Option<Box<Beside<A>>>,
+        address: AddressSender<A>,
+    ) -> Self {
         Self {
             pid,
             meter,
+            beside,
             address,
         }
+    }
+
+    /// The queue for messages of this type, if it is not the mailbox.
+    #[inline]
+    fn beside<M: 'static>(&self) -> Option<(&Beside<A>, Way)> {
+        let beside = self.beside.as_deref()?;
+        Some((beside, beside.way::<M>()?))
     }
 
     /// Enqueues, or gives the message back with the reason.
@@ -48,6 +65,11 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some((beside, way)) = self.beside::<M>() {
+            return beside.put(&self.meter, (way, Worth::Passing), message, |message| {
+                letter(message, None, origin)
+            });
+        }
         if let Err(unwanted) = self.meter.reserve() {
             return Err((message, unwanted));
         }
@@ -64,6 +86,12 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some((beside, way)) = self.beside::<M>() {
+            let put = beside.put(&self.meter, (way, Worth::Certain), message, |message| {
+                letter(message, None, None)
+            });
+            return drop(put);
+        }
         self.meter.reserve_always();
         if postmarked(None, || self.address.do_send(message)).is_err() {
             self.meter.unreserve(1);
@@ -82,7 +110,11 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M::Result: Send,
     {
         let count = messages.len() as u64;
-        match self.meter.reserve_run(count) {
+        let room = match self.beside::<M>() {
+            None => self.meter.reserve_run(count),
+            Some(_) => Err(Unwanted::Full), // They wait one by one.
+        };
+        match room {
             Ok(()) => {}
             Err(Unwanted::Gone) => return Err((count, Unwanted::Gone)),
             // As many as there is room for: one by one, since room comes and goes.
@@ -119,6 +151,14 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some((beside, way)) = self.beside::<M>() {
+            let (asker, reply) = oneshot::channel();
+            let kept = (way, Worth::Kept);
+            let put = beside.put(&self.meter, kept, message, |message| {
+                letter(message, Some(asker), origin)
+            });
+            return put.map(|()| reply);
+        }
         if let Err(unwanted) = self.meter.reserve() {
             return Err((message, unwanted));
         }

@@ -45,7 +45,9 @@
 //! transport is written against; [`rehearsal`] and [`memory`] are for tests.
 
 mod agenda;
+mod ages;
 mod ask;
+mod beside;
 mod clock;
 pub mod codec;
 mod context;
@@ -55,6 +57,7 @@ mod handle;
 mod identity;
 mod inbox;
 mod info;
+mod letter;
 mod link;
 mod links;
 mod mailbox;
@@ -69,9 +72,11 @@ mod registry;
 pub mod rehearsal;
 mod run;
 mod supervise;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod watchdog;
 
 pub use agenda::Errand;
 pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
@@ -81,14 +86,15 @@ pub use context::Context;
 pub use exit::{Exit, Exited};
 pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
-pub use info::ProcessInfo;
+pub use info::{LinkInfo, ProcessInfo, short_name};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
 pub use message::{Lane, Remote};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
 pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
-pub use process::{Ears, Process};
+pub use process::{Ears, Process, WhenFull};
 pub use supervise::Supervision;
+pub use tally::MessageInfo;
 
 /// What nearly every file with an actor in it needs.
 pub mod prelude {

@@ -24,9 +24,10 @@ use crate::links::Links;
 use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use crate::supervise::{self, Supervision, words_of};
 use crate::watch::{Watcher, Watches};
+use crate::watchdog;
 
 /// The longest name of an actor, in bytes.
 const NAME_MAX: usize = 255;
@@ -59,6 +60,8 @@ pub(crate) struct Inner {
     numbers: AtomicU64,
     shutting_down: AtomicBool,
     end: Box<dyn Fn(&str) + Send + Sync>,
+    /// The watchdog's number for it; 0 if time is paused.
+    pub(crate) watched_as: u64,
 }
 
 /// What links obey.
@@ -194,7 +197,12 @@ impl NodeBuilder {
         } else {
             self.placement
         };
-        Node(Arc::new(Inner {
+        let paused = clock.is_paused();
+        let build = |node: &Weak<Inner>| Inner {
+            watched_as: match paused {
+                true => 0,
+                false => watchdog::watch(WeakNode(node.clone())),
+            },
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
             clock,
@@ -216,7 +224,8 @@ impl NodeBuilder {
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
             end: self.end,
-        }))
+        };
+        Node(Arc::new_cyclic(build))
     }
 }
 
@@ -357,7 +366,7 @@ impl Node {
         }
     }
 
-    fn local(&self, pid: &Pid) -> Option<Arc<crate::registry::Entry>> {
+    fn local(&self, pid: &Pid) -> Option<Arc<Entry>> {
         if pid.node() == self.id() {
             self.registry().find_pid(pid)
         } else {
@@ -446,6 +455,11 @@ impl Node {
         (self.0.end)(reason);
     }
 
+    /// The living actor of this incarnation.
+    pub(crate) fn entry(&self, incarnation: u64) -> Option<Arc<Entry>> {
+        self.registry().find(incarnation, "")
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
     }
@@ -488,6 +502,10 @@ impl Node {
 impl WeakNode {
     pub(crate) fn upgrade(&self) -> Option<Node> {
         self.0.upgrade().map(Node)
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

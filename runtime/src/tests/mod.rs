@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::prelude::*;
 
 mod hostile;
+mod lanes;
 mod lives;
 mod local;
 mod remote;
