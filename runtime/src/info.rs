@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::delivery;
 use crate::identity::Pid;
 use crate::node::Node;
 
@@ -36,6 +37,7 @@ pub(crate) struct Counts {
     wrong_role: AtomicU64,
     mailbox_full: AtomicU64,
     garbled: AtomicU64,
+    pub(crate) delivery: delivery::Counts,
 }
 
 impl Counts {
@@ -115,6 +117,7 @@ impl Node {
         ] {
             flat.insert(name.to_owned(), count.load(Ordering::Relaxed) as f64);
         }
+        counts.delivery.put(&mut flat);
         flat
     }
 }

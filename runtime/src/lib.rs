@@ -41,7 +41,7 @@
 //! # Where things are
 //!
 //! [`Process`] and [`Ears`] say what an actor hears; [`Handle`], [`ActorRef`] and [`Node`] speak to it;
-//! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
+//! [`delivery`] is for what must arrive even when its receiver fails; [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
 //! transport is written against; [`rehearsal`] and [`memory`] are for tests.
 
 mod agenda;
@@ -49,6 +49,7 @@ mod ask;
 mod clock;
 pub mod codec;
 mod context;
+pub mod delivery;
 mod exit;
 mod frame;
 mod handle;

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
 use crate::link::{Answer, Sender};
+use crate::mailbox::handle_one;
 use crate::message::Remote;
 use crate::run::{self, Gather};
 
@@ -70,6 +71,7 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
+            hear_now: hear_now::<A, M, M>,
             gather: Some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
                 tell: tell_inside::<A, M>,
@@ -101,6 +103,7 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            hear_now: hear_now::<A, Old, New>,
             gather: None,
             door: Box::new(()),
         };
@@ -132,6 +135,7 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
+    hear_now: HearNow,
     /// Tells that come together travel together, unless they must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
@@ -146,6 +150,8 @@ pub(crate) enum Unheard {
 }
 
 type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+/// The actor and its context, whose type the ear knows.
+type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
     fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
 
@@ -202,6 +208,16 @@ impl Ear {
     ) -> Result<(), Unheard> {
         (self.hear)(to, body, origin, answer)
     }
+
+    /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
+    pub(crate) fn hear_now<A: Process>(
+        &self,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        body: &[u8],
+    ) -> Result<(), Garbled> {
+        (self.hear_now)(actor, ctx, body)
+    }
 }
 
 pub(crate) fn incarnation<A: Process>(to: &AnyIncarnation) -> Result<&Incarnation<A>, TellError> {
@@ -243,6 +259,23 @@ where
 {
     let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn hear_now<A, M, Handled>(
+    actor: &mut dyn Any,
+    ctx: &mut dyn Any,
+    body: &[u8],
+) -> Result<(), Garbled>
+where
+    A: Process + Handler<Handled>,
+    M: Remote,
+    Handled: Remote + From<M>,
+{
+    let message: M = codec::decode(body)?;
+    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut()) {
+        handle_one::<A, Handled>(Handled::from(message), None, actor, ctx);
+    }
+    Ok(())
 }
 
 fn hear_older<A, Old, New>(
