@@ -132,7 +132,9 @@ impl Stream {
 
     /// The message wanted next cannot be handled, now or later.
     pub(super) fn refuse(&mut self, mut reason: String) {
-        let end = (0..=REASON_MAX).rev().find(|at| reason.is_char_boundary(*at));
+        let end = (0..=REASON_MAX)
+            .rev()
+            .find(|at| reason.is_char_boundary(*at));
         reason.truncate(end.unwrap_or(0));
         self.refused.insert(self.next, reason);
         self.next += 1;

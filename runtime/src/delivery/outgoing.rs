@@ -242,7 +242,9 @@ impl<T> Outgoing<T> {
         let after = self.bounds.age;
         let old = |waiting: &&Waiting<T>| now - waiting.since >= after;
         let count = self.waiting.iter().take_while(old).count() as u64;
-        self.settle(self.floor + count, |_| Err(DeliveryError::Expired { after }))
+        self.settle(self.floor + count, |_| {
+            Err(DeliveryError::Expired { after })
+        })
     }
 
     /// Gives up everything.
@@ -252,11 +254,7 @@ impl<T> Outgoing<T> {
     }
 
     /// Everything below this number is over.
-    fn settle(
-        &mut self,
-        below: u64,
-        how: impl Fn(u64) -> Result<(), DeliveryError>,
-    ) -> Ends<T> {
+    fn settle(&mut self, below: u64, how: impl Fn(u64) -> Result<(), DeliveryError>) -> Ends<T> {
         let count = below.min(self.end()).saturating_sub(self.floor);
         let mut ends = Vec::with_capacity(count as usize);
         for waiting in self.waiting.drain(..count as usize) {
