@@ -129,6 +129,9 @@ pub enum DeliveryError {
         /// Which message, and why not.
         reason: String,
     },
+    /// It was sent once, as it was to be, and not acknowledged. It may have been handled.
+    #[error("sent once and not acknowledged")]
+    Lost,
     /// The courier has ended. It may have been handled, if only its acknowledgement was lost.
     #[error("the courier has ended")]
     Ended,
@@ -147,7 +150,8 @@ pub struct Numbered {
     floor: u64,
     /// The number of the first of these.
     first: u64,
-    messages: Vec<Packed>,
+    /// `None` keeps the place of one that was sent before and is not to be sent again.
+    messages: Vec<Option<Packed>>,
 }
 
 impl Numbered {

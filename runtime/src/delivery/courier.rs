@@ -17,7 +17,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::sync::{Notify, oneshot};
 
-use super::outgoing::{Ends, Envelope, Mark, Outgoing};
+use super::outgoing::{Ends, Envelope, Mark, Outgoing, Repeat};
 use super::{Body, Bounds, DeliveryError, NotTaken, Numbered, Packed, Taken};
 use crate::agenda::Errand;
 use crate::ask::AskError;
@@ -61,7 +61,8 @@ struct Desk {
     book: Mutex<Book>,
     /// Whether the actor has been told to look and has not yet.
     told: AtomicBool,
-    emptied: Notify,
+    /// Somebody waits for what is over.
+    passed: Notify,
 }
 
 struct Book {
@@ -81,14 +82,14 @@ impl Desk {
         counts.waiting.take(messages);
         counts.waiting_bytes.add(book.ledger.bytes());
         counts.waiting_bytes.take(bytes);
-        if book.ledger.len() == 0 {
-            self.emptied.notify_waiters();
-        }
         done
     }
 
     /// Tells everybody concerned, and the log, how these messages ended.
     fn tell(&self, ends: Ends<Claim>) {
+        if !ends.is_empty() {
+            self.passed.notify_waiters();
+        }
         let counts = &self.node.counts().delivery;
         let mut failures: Vec<(&'static str, DeliveryError)> = Vec::new();
         for (claim, how) in ends {
@@ -111,7 +112,7 @@ impl Desk {
 /// Has messages delivered to one receiver at a time, in the order in which they were given (S132).
 ///
 /// Clones are the same courier. When the last is dropped it ends, and what still waits fails with
-/// [`DeliveryError::Ended`]: wait for [`emptied`](Self::emptied) first if that matters.
+/// [`DeliveryError::Ended`]: wait for [`settled`](Self::settled) first if that matters.
 #[derive(Clone)]
 pub struct Courier(Arc<Owned>);
 
@@ -138,7 +139,7 @@ impl Courier {
                 ended: false,
             }),
             told: AtomicBool::new(false),
-            emptied: Notify::new(),
+            passed: Notify::new(),
         });
         let name = node.registry().next_name("courier");
         let (shared, chances) = (desk.clone(), node.rng());
@@ -154,6 +155,16 @@ impl Courier {
     /// leaves that to the log. Fails at once when the bound is hit, when the message cannot be encoded, or when the
     /// courier has ended; then it was not taken.
     pub fn send<M: Remote<Result = ()>>(&self, message: M) -> Result<Receipt, DeliveryError> {
+        self.accept(message, Repeat::Always)
+    }
+
+    /// As [`send`](Self::send), but the message is sent only once: at most once, yet in order with all others. The
+    /// receipt says [`DeliveryError::Lost`] when it had to be sent again and was not.
+    pub fn send_once<M: Remote<Result = ()>>(&self, message: M) -> Result<Receipt, DeliveryError> {
+        self.accept(message, Repeat::Never)
+    }
+
+    fn accept<M: Remote>(&self, message: M, repeat: Repeat) -> Result<Receipt, DeliveryError> {
         let desk = &*self.0.desk;
         let mut body = BytesMut::new();
         codec::encode_into(&message, &mut body).map_err(|garbled| DeliveryError::Refused {
@@ -172,7 +183,7 @@ impl Courier {
         let now = desk.node.clock().now();
         let accepted = desk.write(|book| match book.ended {
             true => Err(DeliveryError::Ended),
-            false => book.ledger.accept(packed, claim, now),
+            false => book.ledger.accept(packed, repeat, claim, now),
         });
         let counts = &desk.node.counts().delivery;
         match accepted {
@@ -209,16 +220,17 @@ impl Courier {
         lock(&self.0.desk.book).ledger.len()
     }
 
-    /// Ready when nothing waits any more: everything was delivered or has failed.
-    pub fn emptied(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Ready when all that was taken before this call is over: delivered, or failed.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let desk = self.0.desk.clone();
+        let mark = lock(&desk.book).ledger.mark();
         async move {
             loop {
-                let emptied = desk.emptied.notified();
-                if lock(&desk.book).ledger.len() == 0 {
+                let passed = desk.passed.notified();
+                if lock(&desk.book).ledger.passed(mark) {
                     return;
                 }
-                emptied.await;
+                passed.await;
             }
         }
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::incoming::Share;
-use super::outgoing::{Ends, Envelope, Mark, Outgoing, RESEND_FIRST, RESEND_MAX};
+use super::outgoing::{Ends, Envelope, Mark, Outgoing, RESEND_FIRST, RESEND_MAX, Repeat};
 use super::{Body, Bounds, DeliveryError, Incoming, Packed, Taken};
 use crate::clock::Instant;
 use crate::identity::{NodeId, Pid};
@@ -71,6 +71,11 @@ fn is_unheard(message: u32) -> bool {
     message % 7 == 3
 }
 
+/// One in five is to be sent once.
+fn is_once(message: u32) -> bool {
+    message % 5 == 4
+}
+
 struct World {
     now: Instant,
     outgoing: Outgoing<u32>,
@@ -83,6 +88,8 @@ struct World {
     /// What has been handled since the sender was last told of another receiver.
     reached: BTreeSet<u32>,
     ends: BTreeMap<u32, Result<(), DeliveryError>>,
+    /// Which envelope brought what is to be sent once.
+    once: BTreeMap<u32, Mark>,
 }
 
 fn from() -> Pid {
@@ -109,6 +116,7 @@ impl World {
             handled: Vec::new(),
             reached: BTreeSet::new(),
             ends: BTreeMap::new(),
+            once: BTreeMap::new(),
         }
     }
 
@@ -122,7 +130,11 @@ impl World {
         };
         let full = self.outgoing.len() == BOUNDS.messages
             || self.outgoing.bytes() + 4 + bytes > BOUNDS.bytes;
-        let taken = self.outgoing.accept(message, self.accepted, self.now);
+        let repeat = match is_once(self.accepted) {
+            true => Repeat::Never,
+            false => Repeat::Always,
+        };
+        let taken = (self.outgoing).accept(message, repeat, self.accepted, self.now);
         assert_eq!(taken.is_err(), full, "the bound is hit, or it is not");
         self.accepted += u32::from(taken.is_ok());
     }
@@ -142,6 +154,10 @@ impl World {
             if !stream.may_go_on() {
                 break;
             }
+            let Some(message) = message else {
+                stream.handled();
+                continue;
+            };
             let number = u32::from_be_bytes(message.body.0[..4].try_into().unwrap());
             if is_unheard(number) {
                 stream.refuse(format!("{number} is not heard"));
@@ -154,8 +170,14 @@ impl World {
                 self.handled
             );
             for earlier in self.handled.last().map_or(0, |last| last + 1)..number {
-                let over = self.ends.contains_key(&earlier) || is_unheard(earlier);
+                let over =
+                    self.ends.contains_key(&earlier) || is_unheard(earlier) || is_once(earlier);
                 assert!(over, "{number} overtakes {earlier}");
+            }
+            if is_once(number) {
+                // A copy made on the way is no second sending, but it may reach another life.
+                let first = *self.once.entry(number).or_insert(envelope.mark);
+                assert_eq!(first, envelope.mark, "{number} was sent twice");
             }
             self.handled.push(number);
             self.reached.insert(number);
@@ -175,6 +197,7 @@ impl World {
                 Err(DeliveryError::Refused { reason }) => {
                     assert_eq!(*reason, format!("{message} is not heard"));
                 }
+                Err(DeliveryError::Lost) => assert!(is_once(message)),
                 Err(error) => assert!(matches!(error, DeliveryError::Expired { .. })),
             }
             assert_eq!(self.ends.insert(message, end), None, "one end each");
@@ -327,7 +350,7 @@ fn the_wait_before_something_is_sent_again_doubles_up_to_a_bound() {
         version: 1,
         body: Body(Bytes::new()),
     };
-    outgoing.accept(message, (), at(0)).unwrap();
+    outgoing.accept(message, Repeat::Always, (), at(0)).unwrap();
     outgoing.retarget(true);
     let mut now = at(0);
     let mut waits = Vec::new();

@@ -24,8 +24,20 @@ pub(super) const RESEND_MAX: Duration = Duration::from_secs(10);
 /// A message that waits, and what its sender is told in the end goes to `T`.
 struct Waiting<T> {
     message: Packed,
+    repeat: Repeat,
     since: Instant,
     token: T,
+}
+
+/// What becomes of a message that must be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It is, until it is acknowledged.
+    Always,
+    /// It is not: only its place is kept, so that the order stays.
+    Never,
+    /// It was not: only its place was sent again.
+    Lost,
 }
 
 /// One stream's messages from the first that is not over. `T` stands for whoever wants to know how each ends.
@@ -56,7 +68,7 @@ pub(super) struct Outgoing<T> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Envelope {
     pub(super) floor: u64,
-    pub(super) messages: Vec<Packed>,
+    pub(super) messages: Vec<Option<Packed>>,
     pub(super) mark: Mark,
     /// How many of them were sent before.
     pub(super) resent: usize,
@@ -100,6 +112,7 @@ impl<T> Outgoing<T> {
     pub(super) fn accept(
         &mut self,
         message: Packed,
+        repeat: Repeat,
         token: T,
         now: Instant,
     ) -> Result<(), DeliveryError> {
@@ -113,6 +126,7 @@ impl<T> Outgoing<T> {
         self.bytes = bytes;
         self.waiting.push_back(Waiting {
             message,
+            repeat,
             since: now,
             token,
         });
@@ -155,12 +169,19 @@ impl<T> Outgoing<T> {
         let skip = (self.cursor - self.floor) as usize;
         let mut messages = Vec::new();
         let mut bytes = 0;
-        for waiting in self.waiting.iter().skip(skip).take(ENVELOPE_MESSAGES) {
+        let before = self.furthest.saturating_sub(self.cursor) as usize;
+        let next = self.waiting.iter_mut().skip(skip).take(ENVELOPE_MESSAGES);
+        for (at, waiting) in next.enumerate() {
+            if at < before && waiting.repeat != Repeat::Always {
+                waiting.repeat = Repeat::Lost;
+                messages.push(None);
+                continue;
+            }
             bytes += waiting.message.body.0.len();
             if bytes > ENVELOPE_BYTES && !messages.is_empty() {
                 break;
             }
-            messages.push(waiting.message.clone());
+            messages.push(Some(waiting.message.clone()));
         }
         let mark = Mark {
             first: self.cursor,
@@ -170,7 +191,7 @@ impl<T> Outgoing<T> {
         };
         self.cursor += mark.count;
         self.under_way += 1;
-        let resent = mark.count.min(self.furthest.saturating_sub(mark.first)) as usize;
+        let resent = before.min(messages.len());
         self.furthest = self.furthest.max(self.cursor);
         Some(Envelope {
             floor: self.floor,
@@ -259,7 +280,11 @@ impl<T> Outgoing<T> {
         let mut ends = Vec::with_capacity(count as usize);
         for waiting in self.waiting.drain(..count as usize) {
             self.bytes -= waiting.message.body.0.len();
-            ends.push((waiting.token, how(self.floor)));
+            let end = match (how(self.floor), waiting.repeat) {
+                (Ok(()), Repeat::Lost) => Err(DeliveryError::Lost),
+                (end, _) => end,
+            };
+            ends.push((waiting.token, end));
             self.floor += 1;
         }
         self.cursor = self.cursor.max(self.floor);
@@ -276,6 +301,16 @@ impl<T> Outgoing<T> {
         let oldest = self.waiting.front()?.since + self.bounds.age;
         let send = self.pause_until.filter(|_| self.open);
         Some(send.map_or(oldest, |send| send.min(oldest)))
+    }
+
+    /// One mark for all that was accepted so far: they are over once [`passed`](Self::passed) says so.
+    pub(super) fn mark(&self) -> u64 {
+        self.end()
+    }
+
+    /// Whether all that was accepted before this mark is over.
+    pub(super) fn passed(&self, mark: u64) -> bool {
+        self.floor >= mark
     }
 
     /// Messages that wait.

@@ -50,6 +50,10 @@ pub fn take<A: Process>(
         if !stream.may_go_on() || !ctx.may_go_on() {
             break;
         }
+        let Some(message) = message else {
+            stream.handled();
+            continue;
+        };
         match open(actor, &ears, message, &mut stream, ctx) {
             true => counts.handled.add(1),
             false => counts.refused.add(1),

@@ -85,7 +85,7 @@ fn what_is_said_while_the_link_is_broken_arrives_once_and_in_order_when_it_is_ba
         stage.heal().await;
         stage.courier.retarget(&stage.desk);
         let started = stage.framework.clock().now();
-        stage.courier.emptied().await;
+        stage.courier.settled().await;
         assert_eq!(stage.framework.clock().now(), started, "at once");
         for receipt in receipts {
             assert_eq!(receipt.await, Ok(()));
@@ -110,7 +110,7 @@ fn what_was_handled_but_not_acknowledged_comes_again_and_is_not_handled_twice() 
         stage.courier.send(Note(3)).unwrap();
         stage.courier.retarget(&stage.desk);
         assert_eq!(cut.await, Ok(()));
-        stage.courier.emptied().await;
+        stage.courier.settled().await;
         assert_eq!(stage.handled(), numbers(1..4));
         assert_eq!(stage.master.counters()["delivery/duplicates"], 2.0);
     });
@@ -186,7 +186,7 @@ fn a_receiver_that_rests_handles_once_what_was_sent_to_it_again_and_again() {
         stage.pass(1).await;
         stage.courier.send(Note(1)).unwrap();
         stage.courier.send(Note(2)).unwrap();
-        stage.courier.emptied().await;
+        stage.courier.settled().await;
         assert_eq!(
             stage.handled(),
             ["rest", "rested", "0", "1", "2"],
@@ -233,11 +233,11 @@ fn a_body_that_cannot_be_read_is_refused_and_breaks_no_link() {
             stream: 1,
             floor: 1,
             first: 1,
-            messages: vec![Packed {
+            messages: vec![Some(Packed {
                 id: Note::ID,
                 version: Note::VERSION,
                 body: Body(vec![1, 2, 3].into()),
-            }],
+            })],
         };
         let taken = stage.framework.ask(&stage.desk, numbered, SECOND).await;
         let taken = taken.unwrap().unwrap();
@@ -293,6 +293,36 @@ fn the_handler_sees_the_actor_that_speaks_and_not_the_one_that_carries() {
     });
 }
 
+#[test]
+fn what_is_sent_once_keeps_its_place_and_never_comes_twice() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.send(Note(1)).unwrap();
+        let lost = stage.courier.send_once(Cut(2)).unwrap();
+        stage.pass(1).await;
+        let unsent = stage.courier.send_once(Note(3)).unwrap();
+        let standby = stage
+            .network
+            .node("standby", Role::Master, &[Role::Framework]);
+        let diary = Diary::default();
+        standby
+            .spawn("desk", Desk::new(&stage.network, &diary))
+            .unwrap();
+        let desk = stage
+            .framework
+            .find("standby", "desk", SECOND)
+            .await
+            .unwrap();
+        stage.courier.retarget(&desk);
+        assert_eq!(lost.await, Err(DeliveryError::Lost));
+        assert_eq!(unsent.await, Ok(()), "it had not been sent before");
+        assert_eq!(
+            (stage.handled(), read(&diary)),
+            (numbers(1..3), vec!["1".to_owned(), "3".to_owned()])
+        );
+    });
+}
+
 /// S132.
 #[test]
 fn the_bound_in_memory_fails_loudly_and_what_was_taken_before_is_delivered() {
@@ -317,7 +347,7 @@ fn the_bound_in_memory_fails_loudly_and_what_was_taken_before_is_delivered() {
         assert_eq!((stage.count("full"), stage.count("waiting")), (2.0, 3.0));
         assert_eq!(stage.count("waiting_bytes"), 905.0);
         stage.courier.retarget(&stage.desk);
-        stage.courier.emptied().await;
+        stage.courier.settled().await;
         assert_eq!(stage.handled(), ["load 900", "1", "2"]);
         assert_eq!(
             (stage.count("waiting"), stage.count("waiting_bytes")),
@@ -381,7 +411,7 @@ fn messages_of_all_sizes_keep_their_order_and_small_ones_share_envelopes() {
             (0..1000).for_each(|n| drop(stage.courier.send(Note(round * 1000 + n)).unwrap()));
             stage.courier.send(Load(vec![1; 1 << 20])).unwrap();
         }
-        stage.courier.emptied().await;
+        stage.courier.settled().await;
         let loads = [1000, 2001, 3002, 4003];
         let mut handled = stage.handled();
         for at in loads.into_iter().rev() {
@@ -434,15 +464,18 @@ fn an_envelope_and_its_answers_keep_their_bytes() {
         stream: 3,
         floor: 4,
         first: 5,
-        messages: vec![Packed {
-            id: 0x0102_0304,
-            version: 1,
-            body: Body(vec![9, 8].into()),
-        }],
+        messages: vec![
+            Some(Packed {
+                id: 0x0102_0304,
+                version: 1,
+                body: Body(vec![9, 8].into()),
+            }),
+            None,
+        ],
     };
     let bytes = codec::encode(&numbered).unwrap();
     let expected = [
-        1, b's', 1, b'f', 2, 7, 3, 4, 5, 1, 252, 4, 3, 2, 1, 1, 2, 9, 8,
+        1, b's', 1, b'f', 2, 7, 3, 4, 5, 2, 1, 252, 4, 3, 2, 1, 1, 2, 9, 8, 0,
     ];
     assert_eq!(bytes, expected);
     assert_eq!(codec::decode::<Numbered>(&bytes), Ok(numbered));
