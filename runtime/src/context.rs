@@ -21,6 +21,7 @@ use crate::identity::Pid;
 use crate::link::Sender;
 use crate::mailbox::Meter;
 use crate::node::Node;
+use crate::process::EarTable;
 use crate::run::{Resume, Unfinished};
 use crate::tally::Counts;
 
@@ -280,6 +281,17 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
 
     pub(crate) fn has_resumed(&mut self) {
         self.resuming = false;
+    }
+
+    /// What this actor hears; `None` if its end is known already.
+    pub(crate) fn ears(&self) -> Option<Arc<EarTable>> {
+        let entry = self.node.registry().find_pid(&self.pid)?;
+        Some(entry.ears.clone())
+    }
+
+    /// Whether it may go on with messages that came in one: it neither ends nor waits for a future.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.parts.waiting() && !self.meter.is_stopping_now()
     }
 
     /// Whether the mailbox waits for a future.

@@ -42,8 +42,9 @@
 //!
 //! [`Process`] and [`Ears`] say what an actor hears; [`Handle`], [`ActorRef`] and [`Node`] speak to it;
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
-//! transport is written against; [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an
-//! order and a history; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
+//! transport is written against; [`delivery`] is for what must arrive even when its receiver fails;
+//! [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an order and a history;
+//! [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
 mod agenda;
 mod ages;
@@ -52,6 +53,7 @@ mod beside;
 mod clock;
 pub mod codec;
 mod context;
+pub mod delivery;
 mod exit;
 mod frame;
 mod handle;

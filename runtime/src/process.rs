@@ -17,6 +17,7 @@ use crate::codec::{self, Garbled};
 use crate::context::Context;
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
+use crate::letter::handle_one;
 use crate::link::{Answer, Sender};
 use crate::message::{Lane, Remote};
 use crate::run::{self, Gather};
@@ -98,6 +99,7 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
+            hear_now: hear_now::<A, M, M>,
             gather: (M::LANE == Lane::Ordinary).then_some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
                 tell: tell_inside::<A, M>,
@@ -130,6 +132,7 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            hear_now: hear_now::<A, Old, New>,
             gather: None,
             door: Box::new(()),
         };
@@ -164,6 +167,7 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
+    hear_now: HearNow,
     /// Tells that come together travel together, unless they are pings or must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
@@ -178,6 +182,8 @@ pub(crate) enum Unheard {
 }
 
 type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+/// The actor and its context, whose type the ear knows.
+type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
     fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
 
@@ -264,6 +270,16 @@ impl Ear {
     ) -> Result<(), Unheard> {
         (self.hear)(to, body, origin, answer)
     }
+
+    /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
+    pub(crate) fn hear_now<A: Process>(
+        &self,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        body: &[u8],
+    ) -> Result<(), Garbled> {
+        (self.hear_now)(actor, ctx, body)
+    }
 }
 
 pub(crate) fn incarnation<A: Process>(to: &AnyIncarnation) -> Result<&Incarnation<A>, TellError> {
@@ -305,6 +321,23 @@ where
 {
     let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn hear_now<A, M, Handled>(
+    actor: &mut dyn Any,
+    ctx: &mut dyn Any,
+    body: &[u8],
+) -> Result<(), Garbled>
+where
+    A: Process + Handler<Handled>,
+    M: Remote,
+    Handled: Remote + From<M>,
+{
+    let message: M = codec::decode(body)?;
+    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut()) {
+        handle_one::<A, Handled>(Handled::from(message), None, actor, ctx);
+    }
+    Ok(())
 }
 
 fn hear_older<A, Old, New>(
