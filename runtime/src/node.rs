@@ -26,6 +26,7 @@ use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::Registry;
 use crate::supervise::{self, Supervision, words_of};
+use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 
 /// The longest name of an actor, in bytes.
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     counts: Counts,
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
+    pub(crate) taps: Taps,
     placement: Placement,
     home: Arbiter,
     threads: Mutex<BTreeMap<String, Arbiter>>,
@@ -196,7 +198,9 @@ impl NodeBuilder {
         } else {
             self.placement
         };
+        let home = Arbiter::here();
         Node(Arc::new(Inner {
+            taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
             clock,
@@ -213,7 +217,7 @@ impl NodeBuilder {
                 frame_max: self.frame_max,
             },
             placement,
-            home: Arbiter::here(),
+            home,
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),

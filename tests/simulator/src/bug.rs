@@ -10,7 +10,7 @@ use crate::event::Spoken;
 /// A planted fault of the software.
 pub struct Bug {
     name: &'static str,
-    meddle: Box<dyn FnMut(&Spoken<'_>) -> Meddling>,
+    meddle: Box<dyn FnMut(&Spoken<'_>) -> Meddling + Send>,
 }
 
 impl Bug {
@@ -55,7 +55,7 @@ pub enum Meddling {
 }
 
 /// A forged message for the actor that the original is for.
-pub struct Forged(Box<dyn FnOnce(&Node, &Pid)>);
+pub struct Forged(Box<dyn FnOnce(&Node, &Pid) + Send>);
 
 impl Forged {
     /// A forged message.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::event::Event;
 
 /// Watches one invariant. It is shown every event in order, and judges by what it has seen.
-pub trait Checker {
+pub trait Checker: Send {
     /// The invariant in a word or two, as summaries and failures name it.
     fn name(&self) -> &'static str;
 
