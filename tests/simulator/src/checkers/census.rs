@@ -109,14 +109,11 @@ impl Registrations {
             What::Said(spoken) if spoken.reply => {
                 match spoken.is::<Result<AgentRegistered, RegistrationRefused>>()? {
                     Ok(registered) => {
-                        return self
-                            .open
-                            .welcomed(spoken.to)
-                            .map(|message| Registration {
-                                node: spoken.to.to_owned(),
-                                agent_id: registered.agent_id.clone(),
-                                message,
-                            });
+                        return self.open.welcomed(spoken.to).map(|message| Registration {
+                            node: spoken.to.to_owned(),
+                            agent_id: registered.agent_id.clone(),
+                            message,
+                        });
                     }
                     Err(_) => self.open.refused(spoken.to),
                 }
@@ -198,11 +195,6 @@ impl Frameworks {
     /// The framework that the scheduler on that node has subscribed.
     pub fn of_node(&self, node: &str) -> Option<&FrameworkId> {
         self.speaks.get(node)
-    }
-
-    /// All that are subscribed.
-    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Subscription)> {
-        self.newest.iter()
     }
 }
 

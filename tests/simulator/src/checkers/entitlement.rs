@@ -90,3 +90,53 @@ impl Checker for Entitlement {
         self.judgements
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, offer, resources};
+    use super::*;
+    use protocol::FrameworkInfo;
+    use resources::{Resources, Revocable};
+
+    fn offered(info: FrameworkInfo, role: &str, what: Resources) -> Stage<Entitlement> {
+        let mut stage = Stage::new(Entitlement::default(), "cpus:4");
+        let mut offer = offer("o", "f", &what);
+        offer.role = role.to_owned();
+        stage
+            .subscribe("framework-1", info)
+            .offers("framework-1", &[offer]);
+        stage
+    }
+
+    fn lent(text: &str) -> Resources {
+        resources(text)
+            .to_revocable(Revocable::Throttleable)
+            .unwrap()
+    }
+
+    fn of_role(role: &str) -> FrameworkInfo {
+        let mut info = FrameworkInfo::new("user", "f");
+        info.roles = [role.to_owned()].into();
+        info
+    }
+
+    #[test]
+    fn revocable_resources_are_for_those_who_asked_and_come_alone() {
+        let mut info = FrameworkInfo::new("user", "f");
+        offered(info.clone(), "*", lent("cpus:1")).is_broken("has not asked");
+        info.capabilities.insert(Capability::RevocableResources);
+        offered(info.clone(), "*", lent("cpus:1")).is_clean();
+        offered(info, "*", lent("cpus:1") + resources("mem:1")).is_broken("mixes");
+    }
+
+    #[test]
+    fn a_reserved_resource_is_for_its_role() {
+        offered(of_role("ads"), "ads", resources("cpus(ads):1")).is_clean();
+        offered(of_role("web"), "web", resources("cpus(ads):1")).is_broken("cpus(");
+    }
+
+    #[test]
+    fn an_offer_is_for_a_role_that_the_framework_has() {
+        offered(of_role("web"), "ads", resources("cpus:1")).is_broken("`ads`");
+    }
+}

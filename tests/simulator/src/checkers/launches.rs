@@ -5,7 +5,6 @@
 //! is lost on the way, because only what is sent or started is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use protocol::message::executor::{LaunchTask, SubscribeExecutor};
 use protocol::message::task::RunTasks;
@@ -63,7 +62,9 @@ impl Launches {
         self.judgements += 1;
         match self.started.insert(container.clone()) {
             true => Ok(()),
-            false => Err(format!("container {container} on {agent} has a second process")),
+            false => Err(format!(
+                "container {container} on {agent} has a second process"
+            )),
         }
     }
 }
@@ -91,5 +92,40 @@ impl Checker for Launches {
 
     fn judgements(&self) -> u64 {
         self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, container, task};
+    use super::*;
+
+    #[test]
+    fn a_container_has_one_process() {
+        let mut stage = Stage::new(Launches::default(), "cpus:4");
+        let container = &container();
+        let agent = "agent-1";
+        stage.fact(What::ProcessStarted { agent, container });
+        stage
+            .fact(What::ProcessStarted { agent, container })
+            .is_broken("second process");
+    }
+
+    #[test]
+    fn a_task_is_sent_once_and_given_once() {
+        let mut sent = Stage::new(Launches::default(), "cpus:4");
+        sent.runs(&[task("t", "cpus:1"), task("t2", "cpus:1")]);
+        sent.runs(&[task("t", "cpus:1")])
+            .is_broken("task t of f is sent");
+        let launch = LaunchTask {
+            task: task("t", "cpus:1"),
+        };
+        let mut given = Stage::new(Launches::default(), "cpus:4");
+        given
+            .executor_subscribes()
+            .said("agent-1", "executor-1", &launch);
+        given
+            .said("agent-1", "executor-1", &launch)
+            .is_broken("is given");
     }
 }

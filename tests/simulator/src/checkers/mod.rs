@@ -14,10 +14,12 @@
 //! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. Invariant (1) is
 //! about terms and leaders and comes with them.
 //!
-//! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about what one
-//! party said in its own order; what it has heard counts from the moment it handles it. Links break without an event: what a master
-//! takes back because of a broken link is not said to anybody. Where that matters, a checker waits for the master itself to show
-//! that the link held, or looks away.
+//! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
+//! own order. What it says is seen when it says it. What it hears is seen when it goes into the mailbox, which is a queue: the
+//! party may still say what follows from earlier messages. So an end of something counts at its first sign, a beginning at its last,
+//! and where the very order decides, a checker uses that virtual time passes only when all mailboxes are empty: what was heard at
+//! an earlier moment has been handled. Links break without an event: what a master takes back because of a broken link is not said
+//! to anybody. Where that matters, a checker waits for the master itself to show that the link held, or looks away.
 
 mod allocations;
 mod census;

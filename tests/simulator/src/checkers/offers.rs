@@ -4,7 +4,8 @@
 //! the scheduler that it was made to, takes the offer back, subscribes its framework anew, or dies. So it is a violation when
 //!
 //! - an id is made twice,
-//! - the master takes back what was not open,
+//! - the master takes back what is not open, be it that it never was, was taken back before, or has been answered (an answer that
+//!   came at the same moment may still wait in the mailbox; then it must have no effect),
 //! - the master sends tasks to an agent that no accept of open offers of one framework has asked for,
 //! - an offer that was made during the recovery and [`ANSWER_PATIENCE`] before the run's end is still open, though its framework has
 //!   heard it and needed no new subscription since: every framework of the load answers each offer.
@@ -12,7 +13,8 @@
 //! An answer to an offer that has ended is no violation: it may have been under way. A broken link ends a framework's offers in
 //! silence; the new subscription that follows shows it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::scheduler::{AcceptOffers, DeclineOffers, OfferRescinded, OffersMade};
@@ -35,15 +37,34 @@ struct Open {
     heard: bool,
 }
 
+/// How an offer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Its scheduler's answer went into the master's mailbox at that time.
+    Answered(Duration),
+    /// Tasks that its accept asked for have been sent.
+    Used,
+    /// The master took it back.
+    Rescinded,
+    /// Its framework was subscribed anew.
+    Void,
+}
+
+/// An accept that has asked for a task.
+struct Accept {
+    offers: Vec<OfferId>,
+    /// All of them were open and its scheduler's.
+    valid: bool,
+}
+
 /// The checker.
 #[derive(Default)]
 pub struct Offers {
     frameworks: Frameworks,
     open: BTreeMap<OfferId, Open>,
-    /// All ids that this master has made.
-    ended: BTreeSet<OfferId>,
-    /// Tasks of accepts, each with whether all their offers were open.
-    asked: BTreeMap<(FrameworkId, TaskId), bool>,
+    /// All others that this master has made.
+    ended: BTreeMap<OfferId, End>,
+    asked: BTreeMap<(FrameworkId, TaskId), Arc<Accept>>,
     recovery: Option<Duration>,
     judgements: u64,
 }
@@ -57,26 +78,25 @@ impl Offers {
                 made: at,
                 heard: false,
             };
-            if self.ended.contains(&offer.id) || self.open.insert(offer.id.clone(), open).is_some()
-            {
+            let known = self.ended.contains_key(&offer.id);
+            if self.open.insert(offer.id.clone(), open).is_some() || known {
                 return Err(format!("offer {} is made twice", offer.id));
             }
         }
         Ok(())
     }
 
-    fn rescinded(&mut self, message: &OfferRescinded) -> Result<(), String> {
+    fn rescinded(&mut self, message: &OfferRescinded, at: Duration) -> Result<(), String> {
         self.judgements += 1;
         let id = &message.offer_id;
-        match self.open.remove(id) {
-            Some(_) => {
-                self.ended.insert(id.clone());
-                Ok(())
-            }
-            None if self.ended.contains(id) => {
-                Err(format!("offer {id} is rescinded, but it had ended already"))
-            }
-            None => Err(format!("offer {id} is rescinded, but it was never made")),
+        let before = self.ended.insert(id.clone(), End::Rescinded);
+        match (self.open.remove(id), before) {
+            (Some(_), None) => Ok(()),
+            (None, Some(End::Answered(heard))) if heard == at => Ok(()),
+            (_, Some(end)) => Err(format!(
+                "offer {id} is rescinded, but it had ended already: {end:?}"
+            )),
+            (None, None) => Err(format!("offer {id} is rescinded, but it was never made")),
         }
     }
 
@@ -86,17 +106,15 @@ impl Offers {
         newest.is_some_and(|newest| newest.node == node)
     }
 
-    fn answered(&mut self, framework: &FrameworkId, ids: &[OfferId]) -> bool {
+    /// Ends those of these offers that are the framework's and open; whether all were.
+    fn answered(&mut self, framework: &FrameworkId, ids: &[OfferId], at: Duration) -> bool {
         let mut all = true;
         for id in ids {
             self.judgements += 1;
-            if self
-                .open
-                .get(id)
-                .is_some_and(|open| open.framework == *framework)
-            {
+            let open = self.open.get(id);
+            if open.is_some_and(|open| open.framework == *framework) {
                 self.open.remove(id);
-                self.ended.insert(id.clone());
+                self.ended.insert(id.clone(), End::Answered(at));
             } else {
                 all = false;
             }
@@ -104,14 +122,18 @@ impl Offers {
         all
     }
 
-    fn accepted(&mut self, call: &AcceptOffers, from: &str) {
+    fn accepted(&mut self, call: &AcceptOffers, from: &str, at: Duration) {
         let framework = &call.framework_id;
         let valid =
-            self.speaks_for(from, framework) && self.answered(framework, &call.offer_ids);
+            self.speaks_for(from, framework) && self.answered(framework, &call.offer_ids, at);
+        let accept = Arc::new(Accept {
+            offers: call.offer_ids.clone(),
+            valid,
+        });
         for Operation::Launch { tasks } in &call.operations {
             for task in tasks {
                 let key = (framework.clone(), task.task_id.clone());
-                self.asked.insert(key, valid);
+                self.asked.insert(key, accept.clone());
             }
         }
     }
@@ -123,10 +145,24 @@ impl Offers {
         for task in &run.tasks {
             self.judgements += 1;
             let key = (framework.clone(), task.task_id.clone());
-            let problem = match self.asked.remove(&key) {
-                Some(true) => continue,
-                Some(false) => "its accept names an offer that was not open",
-                None => "no accept has asked for it",
+            let accept = self.asked.remove(&key);
+            let problem = match &accept {
+                None => "no accept has asked for it".to_owned(),
+                Some(accept) => {
+                    let usable = |id: &&OfferId| {
+                        let end = self.ended.get(*id);
+                        accept.valid && matches!(end, Some(End::Answered(_) | End::Used))
+                    };
+                    match accept.offers.iter().find(|id| !usable(id)) {
+                        Some(id) => format!("its accept names offer {id}, which was not open"),
+                        None => {
+                            let used = accept.offers.iter();
+                            let used = used.map(|id| (id.clone(), End::Used));
+                            self.ended.extend(used);
+                            continue;
+                        }
+                    }
+                }
             };
             return Err(format!(
                 "task {} of {framework} is sent to agent {}: {problem}",
@@ -140,7 +176,7 @@ impl Offers {
         if let Some(made) = spoken.is::<OffersMade>() {
             self.made(made, at)
         } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
-            self.rescinded(rescinded)
+            self.rescinded(rescinded, at)
         } else if let Some(run) = spoken.is::<RunTasks>() {
             self.run(run)
         } else {
@@ -148,7 +184,7 @@ impl Offers {
         }
     }
 
-    fn heard(&mut self, spoken: &Spoken<'_>) {
+    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
         if let Some(made) = spoken.is::<OffersMade>() {
             for offer in &made.offers {
                 if let Some(open) = self.open.get_mut(&offer.id) {
@@ -156,11 +192,11 @@ impl Offers {
                 }
             }
         } else if let Some(call) = spoken.is::<AcceptOffers>() {
-            self.accepted(call, spoken.from);
+            self.accepted(call, spoken.from, at);
         } else if let Some(call) = spoken.is::<DeclineOffers>()
             && self.speaks_for(spoken.from, &call.framework_id)
         {
-            self.answered(&call.framework_id, &call.offer_ids);
+            self.answered(&call.framework_id, &call.offer_ids, at);
         }
     }
 }
@@ -176,7 +212,7 @@ impl Checker for Offers {
             let over: Vec<OfferId> = over.map(|(id, _)| id.clone()).collect();
             for id in over {
                 self.open.remove(&id);
-                self.ended.insert(id);
+                self.ended.insert(id, End::Void);
             }
         }
         match event.what {
@@ -185,7 +221,7 @@ impl Checker for Offers {
                     .said(&spoken, event.at)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::Heard(spoken) => self.heard(&spoken),
+            What::Heard(spoken) => self.heard(&spoken, event.at),
             What::FaultsOver => self.recovery = Some(event.at),
             What::NodeEnded { .. } if self.frameworks.lost_master(event) => {
                 self.open.clear();
@@ -216,5 +252,84 @@ impl Checker for Offers {
 
     fn judgements(&self) -> u64 {
         self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, seconds, task};
+    use super::*;
+    use protocol::FrameworkInfo;
+
+    fn stage() -> Stage<Offers> {
+        let mut stage = Stage::new(Offers::default(), "cpus:4");
+        stage.offers_text("o1", "cpus:1").wait(seconds(1));
+        stage
+    }
+
+    #[test]
+    fn an_offer_may_be_used_declined_or_taken_back() {
+        let tasks = [task("t", "cpus:1")];
+        let mut stage = stage();
+        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        stage.offers_text("o2", "cpus:1").declines(&["o2"]);
+        stage.offers_text("o3", "cpus:1").rescinds("o3").is_clean();
+    }
+
+    #[test]
+    fn an_id_is_made_once_and_taken_back_once() {
+        stage().offers_text("o1", "cpus:1").is_broken("made twice");
+        stage()
+            .rescinds("o1")
+            .rescinds("o1")
+            .is_broken("ended already");
+        stage().rescinds("o9").is_broken("never made");
+    }
+
+    #[test]
+    fn an_answered_offer_is_not_taken_back_unless_the_answer_came_at_that_moment() {
+        stage().declines(&["o1"]).rescinds("o1").is_clean();
+        stage()
+            .declines(&["o1"])
+            .wait(seconds(1))
+            .rescinds("o1")
+            .is_broken("Answered");
+        let tasks = [task("t", "cpus:1")];
+        let mut used = stage();
+        used.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        used.rescinds("o1").is_broken("Used");
+    }
+
+    #[test]
+    fn an_offer_that_has_ended_starts_no_task() {
+        let tasks = [task("t", "cpus:1")];
+        let mut twice = stage();
+        twice
+            .accepts("framework-1", &["o1"], &[])
+            .accepts("framework-1", &["o1"], &tasks);
+        twice.runs(&tasks).is_broken("offer o1, which was not open");
+        let mut rescinded = stage();
+        rescinded
+            .accepts("framework-1", &["o1"], &tasks)
+            .rescinds("o1");
+        rescinded
+            .runs(&tasks)
+            .is_broken("offer o1, which was not open");
+        stage().runs(&tasks).is_broken("no accept");
+    }
+
+    #[test]
+    fn in_the_recovery_an_offer_may_not_be_left_lying_but_for_a_new_subscription() {
+        let mut left = stage();
+        left.fact(What::FaultsOver)
+            .offers_text("o2", "cpus:1")
+            .declines(&["o1"]);
+        left.wait(ANSWER_PATIENCE).is_broken("offer o2");
+        let mut void = stage();
+        void.fact(What::FaultsOver)
+            .offers_text("o2", "cpus:1")
+            .declines(&["o1"]);
+        void.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        void.wait(ANSWER_PATIENCE).is_clean();
     }
 }

@@ -176,3 +176,83 @@ impl Checker for Recovery {
         self.judgements
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, seconds, status, task};
+    use super::*;
+    use protocol::FrameworkInfo;
+
+    /// An hour, with a task that runs, up to a minute after the faults.
+    fn stage() -> Stage<Recovery> {
+        let mut stage = Stage::new(Recovery::default(), "cpus:4");
+        stage
+            .wait(seconds(3600))
+            .fact(What::FaultsOver)
+            .wait(seconds(60));
+        stage.runs(&[task("t", "cpus:1")]);
+        stage
+    }
+
+    fn heard(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
+        stage.changed(&status("t", TaskState::Running, Some(1)))
+    }
+
+    /// The rest of the time, with an answered ping.
+    fn rest(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
+        let ping = PingAgent { connected: true };
+        stage.wait(RECOVERY).told("master", "agent-1", &ping);
+        stage.replied::<PingAgent>("agent-1", "master", &Pong)
+    }
+
+    #[test]
+    fn all_is_well_when_everybody_is_back_and_works() {
+        rest(heard(&mut stage())).is_clean();
+    }
+
+    #[test]
+    fn a_node_that_stays_away_is_noticed() {
+        let mut stage = stage();
+        stage.fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        });
+        rest(heard(&mut stage)).is_broken("agent-1 has not come back");
+    }
+
+    #[test]
+    fn an_agent_that_is_not_pinged_as_connected_is_not_registered() {
+        heard(&mut stage())
+            .wait(RECOVERY)
+            .is_broken("agent-1 is not registered");
+    }
+
+    #[test]
+    fn a_framework_must_be_subscribed_with_the_master_that_lives() {
+        let mut stage = stage();
+        heard(&mut stage).fact(What::NodeEnded {
+            node: "master",
+            crashed: true,
+        });
+        stage.fact(What::NodeStarted {
+            node: "master",
+            role: Role::Master,
+        });
+        rest(&mut stage).is_broken("framework-1 is not subscribed");
+        let mut stage = self::stage();
+        heard(&mut stage).fact(What::NodeStarted {
+            node: "framework-1",
+            role: Role::Framework,
+        });
+        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        rest(&mut stage).is_clean();
+    }
+
+    #[test]
+    fn a_task_without_a_word_and_a_framework_without_a_task_are_noticed() {
+        rest(&mut stage()).is_broken("no progress");
+        let mut stage = stage();
+        stage.changed(&status("other", TaskState::Running, Some(1)));
+        rest(&mut stage).is_broken("task t of f");
+    }
+}

@@ -83,7 +83,10 @@ impl States {
         self.processes.remove(container);
         self.process_ends.insert(container.clone(), at);
         if self.process_ends.len() >= ENDS_KEPT {
-            let of_live = self.live.values().filter_map(|live| live.container.as_ref());
+            let of_live = self
+                .live
+                .values()
+                .filter_map(|live| live.container.as_ref());
             let wanted: BTreeSet<_> = of_live.collect();
             self.process_ends.retain(|id, _| wanted.contains(id));
         }
@@ -143,5 +146,78 @@ impl Checker for States {
 
     fn judgements(&self) -> u64 {
         self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, container, status};
+    use super::*;
+    use runtime::Timestamp;
+
+    fn stage() -> Stage<States> {
+        let mut stage = Stage::new(States::default(), "cpus:4");
+        stage.fact(What::ProcessStarted {
+            agent: "agent-1",
+            container: &container(),
+        });
+        stage
+    }
+
+    fn process_ends(stage: &mut Stage<States>) -> &mut Stage<States> {
+        stage.fact(What::ProcessEnded {
+            agent: "agent-1",
+            container: &container(),
+        })
+    }
+
+    #[test]
+    fn an_end_may_be_told_again_but_not_another_state_after_it() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let running = status("t", TaskState::Running, Some(1));
+        let failed = status("t", TaskState::Failed, Some(3));
+        stage()
+            .changed(&running)
+            .changed(&finished)
+            .changed(&finished)
+            .is_clean();
+        stage()
+            .changed(&finished)
+            .changed(&running)
+            .is_broken("TASK_RUNNING");
+        stage()
+            .changed(&finished)
+            .changed(&failed)
+            .is_broken("TASK_FAILED");
+    }
+
+    #[test]
+    fn a_task_that_could_not_be_reached_may_come_back() {
+        let mut lost = status("t", TaskState::Lost, None);
+        let running = status("t", TaskState::Running, None);
+        lost.unreachable_since = Some(Timestamp::default());
+        stage().changed(&lost).changed(&running).is_clean();
+        lost.unreachable_since = None;
+        stage()
+            .changed(&lost)
+            .changed(&running)
+            .is_broken("TASK_LOST");
+    }
+
+    #[test]
+    fn a_task_that_runs_has_a_process_or_the_news_comes() {
+        let running = status("t", TaskState::Running, Some(1));
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut runs = stage();
+        runs.fact(What::FaultsOver)
+            .changed(&running)
+            .wait(NEWS * 2)
+            .is_clean();
+        let mut ended = stage();
+        process_ends(ended.fact(What::FaultsOver).changed(&running)).wait(NEWS);
+        ended.is_broken("no process");
+        let mut told = stage();
+        process_ends(told.fact(What::FaultsOver).changed(&running)).changed(&finished);
+        told.wait(NEWS * 2).is_clean();
     }
 }

@@ -109,3 +109,40 @@ impl Checker for Subscriptions {
         self.judgements
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, task};
+    use super::*;
+    use protocol::FrameworkInfo;
+
+    fn replaced() -> Stage<Subscriptions> {
+        let mut stage = Stage::new(Subscriptions::default(), "cpus:4");
+        stage.offers_text("o1", "cpus:1");
+        stage.subscribe("framework-2", FrameworkInfo::new("user", "f"));
+        stage
+    }
+
+    #[test]
+    fn who_was_replaced_hears_no_more() {
+        replaced().is_clean();
+        replaced()
+            .offers_text("o2", "cpus:1")
+            .is_broken("framework-2");
+    }
+
+    #[test]
+    fn nothing_is_launched_for_who_was_replaced() {
+        let tasks = [task("t", "cpus:1")];
+        let mut stage = replaced();
+        stage
+            .accepts("framework-2", &["o1"], &tasks)
+            .runs(&tasks)
+            .is_clean();
+        let mut stage = replaced();
+        stage
+            .accepts("framework-1", &["o1"], &tasks)
+            .runs(&tasks)
+            .is_broken("has replaced it");
+    }
+}

@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::DisownTasks;
-use protocol::message::scheduler::{
-    AcknowledgeStatus, SubscriptionRefused, Subscribed, TearDown,
-};
+use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
 use protocol::message::task::ShutDownFramework;
 use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
 
@@ -233,5 +231,99 @@ impl Checker for Updates {
 
     fn judgements(&self) -> u64 {
         self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, agent, container, framework, seconds, status};
+    use super::*;
+    use protocol::message::task::ShutDownFramework;
+
+    fn stage() -> Stage<Updates> {
+        let mut stage = Stage::new(Updates::default(), "cpus:4");
+        stage.executor_subscribes().fact(What::FaultsOver);
+        stage
+    }
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_update_that_was_stored_is_owed_until_its_scheduler_acknowledges() {
+        let running = status("t", TaskState::Running, Some(1));
+        stage()
+            .stored(&running)
+            .acknowledges(&running)
+            .wait(LONG)
+            .is_clean();
+        stage()
+            .stored(&running)
+            .wait(LONG)
+            .is_broken("has not reached");
+        let mut fresh = stage();
+        fresh.stored(&running).wait(seconds(1)).is_clean();
+    }
+
+    #[test]
+    fn updates_of_a_task_come_in_order() {
+        let running = status("t", TaskState::Running, Some(1));
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut stage = stage();
+        stage.stored(&running).stored(&finished);
+        stage
+            .acknowledges(&finished)
+            .is_broken("before TASK_RUNNING");
+    }
+
+    #[test]
+    fn what_an_agent_had_when_it_ended_is_not_owed() {
+        let running = status("t", TaskState::Running, Some(1));
+        let mut stage = stage();
+        stage.stored(&running).fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        });
+        let finished = status("t2", TaskState::Finished, Some(2));
+        stage
+            .stored(&finished)
+            .acknowledges(&finished)
+            .wait(LONG)
+            .is_clean();
+    }
+
+    #[test]
+    fn late_updates_and_those_of_ended_frameworks_are_not_owed() {
+        let finished = status("t", TaskState::Finished, Some(1));
+        let late = status("t", TaskState::Failed, Some(2));
+        let mut stage = stage();
+        stage
+            .stored(&finished)
+            .stored(&late)
+            .acknowledges(&finished);
+        stage.wait(LONG).is_clean();
+        let other = status("t2", TaskState::Running, Some(3));
+        let gone = ShutDownFramework {
+            framework_id: framework(),
+        };
+        stage
+            .stored(&other)
+            .told("master", "agent-1", &gone)
+            .is_clean();
+        let mut stage = self::stage();
+        stage.stored(&finished).acknowledges(&finished);
+        stage.fact(What::ProcessEnded {
+            agent: agent().as_str(),
+            container: &container(),
+        });
+        stage.stored(&other).wait(LONG).is_clean();
+    }
+
+    #[test]
+    fn a_deadline_grows_with_the_age_of_what_waits_and_ends() {
+        let minute = seconds(60);
+        let young = Updates::deadline(minute * 60, minute * 60);
+        let old = Updates::deadline(Duration::ZERO, minute * 60);
+        assert_eq!(young, minute * 60 + RECOVERY * 3);
+        assert_eq!(old, minute * 60 + RECOVERY * 2 + RESEND_MAX);
     }
 }
