@@ -78,6 +78,8 @@ pub struct Allocations {
     agents: BTreeMap<AgentId, Agent>,
     by_node: BTreeMap<String, AgentId>,
     offered: BTreeMap<OfferId, AgentId>,
+    /// Executors whose end the master has just heard: what is sent at the same moment may have been decided before it.
+    exited: (Duration, BTreeSet<Holder>),
     /// What the master does not want an agent to have, said before its registration was answered.
     unwanted: BTreeMap<String, Unwanted>,
     charges: Vec<Charge>,
@@ -151,6 +153,12 @@ impl Allocations {
             lent: message.oversubscribed,
             ..Agent::default()
         };
+        // Of executors only those count that counted before, or that nobody could have counted.
+        let before = self.agents.remove(&agent_id);
+        let counts = |executor: &Holder| {
+            let before = before.as_ref();
+            before.is_none_or(|before| before.holders.contains_key(executor))
+        };
         let mut short = None;
         for running in message.tasks {
             let key = (running.framework_id.clone(), running.info.task_id.clone());
@@ -166,7 +174,8 @@ impl Allocations {
                 (holder, &executor.resources)
             });
             let task = Holder::Task(key.0, key.1);
-            let executor = executor.filter(|(holder, _)| !agent.holders.contains_key(holder));
+            let executor = executor
+                .filter(|(holder, _)| !agent.holders.contains_key(holder) && counts(holder));
             for (holder, resources) in executor
                 .into_iter()
                 .chain([(task, &running.info.resources)])
@@ -183,11 +192,10 @@ impl Allocations {
             )
         });
         self.by_node.insert(node, agent_id.clone());
-        if let Some(before) = self.agents.insert(agent_id, agent) {
-            before.offers.keys().for_each(|id| {
-                self.offered.remove(id);
-            });
+        for id in before.iter().flat_map(|before| before.offers.keys()) {
+            self.offered.remove(id);
         }
+        self.agents.insert(agent_id, agent);
         what.map_or(Ok(()), Err)
     }
 
@@ -241,7 +249,7 @@ impl Allocations {
         Ok(())
     }
 
-    fn run(&mut self, run: &RunTasks) -> Result<(), String> {
+    fn run(&mut self, run: &RunTasks, at: Duration) -> Result<(), String> {
         let Some(framework) = &run.framework.id else {
             return Ok(());
         };
@@ -253,7 +261,8 @@ impl Allocations {
             let mut fits = true;
             if let Some(executor) = &task.executor {
                 let holder = Holder::Executor(framework.clone(), executor.executor_id.clone());
-                if !agent.holders.contains_key(&holder) {
+                let exited = self.exited.0 == at && self.exited.1.contains(&holder);
+                if !agent.holders.contains_key(&holder) && !exited {
                     fits &= agent.hold(holder, &executor.resources);
                 }
             }
@@ -300,7 +309,7 @@ impl Allocations {
         if let Some(made) = spoken.is::<OffersMade>() {
             self.offers(made, at).map_err(now)?;
         } else if let Some(run) = spoken.is::<RunTasks>() {
-            self.run(run).map_err(now)?;
+            self.run(run, at).map_err(now)?;
         } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
             self.no_longer_offered(&rescinded.offer_id);
         } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
@@ -351,9 +360,14 @@ impl Allocations {
             }
         } else if let Some(exited) = spoken.is::<ExecutorExited>() {
             let executor = exited.executor_id.clone();
+            let holder = Holder::Executor(exited.framework_id.clone(), executor);
             if let Some(agent) = self.agents.get_mut(&exited.agent_id) {
-                agent.free(&Holder::Executor(exited.framework_id.clone(), executor));
+                agent.free(&holder);
             }
+            if self.exited.0 != at {
+                self.exited = (at, BTreeSet::new());
+            }
+            self.exited.1.insert(holder);
         } else if let Some(changed) = spoken.is::<OversubscribedChanged>() {
             if let Some(agent) = self.agents.get_mut(&changed.agent_id) {
                 let before = std::mem::replace(&mut agent.lent, changed.total.clone());

@@ -8,7 +8,8 @@
 //!   came at the same moment may still wait in the mailbox; then it must have no effect),
 //! - the master sends tasks to an agent that no accept of open offers of one framework has asked for,
 //! - an offer that was made during the recovery and [`ANSWER_PATIENCE`] before the run's end is still open, though its framework has
-//!   heard it and needed no new subscription since: every framework of the load answers each offer.
+//!   heard it and needed no new subscription since: the load's frameworks answer all offers but a few, and the master takes back
+//!   those after half a minute.
 //!
 //! An answer to an offer that has ended is no violation: it may have been under way. A broken link ends a framework's offers in
 //! silence; the new subscription that follows shows it.

@@ -6,7 +6,7 @@
 //! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
 //! - every framework has been subscribed since it and the master last started;
 //! - no task that was sent to an agent since the faults ended has been without a word to its framework for [`RECOVERY`];
-//! - every framework that launched tasks before has heard of a task that began to run since the faults ended.
+//! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since.
 //!
 //! It says nothing about runs that end earlier.
 
@@ -45,9 +45,11 @@ pub struct Recovery {
     answered: BTreeMap<String, Duration>,
     /// Tasks sent since the faults ended, until their framework hears of them.
     sent: BTreeMap<(FrameworkId, TaskId), Duration>,
-    launched: BTreeSet<FrameworkId>,
-    /// When each framework last heard that a task runs.
-    running: BTreeMap<FrameworkId, Duration>,
+    launched: bool,
+    /// Tasks that run, as their frameworks last heard.
+    running: BTreeSet<(FrameworkId, TaskId)>,
+    /// When a framework last heard that a task runs.
+    ran: Duration,
     recovery: Option<Duration>,
     judgements: u64,
 }
@@ -62,7 +64,7 @@ impl Recovery {
         } else if let Some(run) = spoken.is::<RunTasks>()
             && let Some(framework) = &run.framework.id
         {
-            self.launched.insert(framework.clone());
+            self.launched = true;
             if self.recovery.is_some() {
                 for task in &run.tasks {
                     let key = (framework.clone(), task.task_id.clone());
@@ -80,10 +82,13 @@ impl Recovery {
         } else if let Some(changed) = spoken.is::<StatusChanged>()
             && let Some(framework) = self.frameworks.of_node(spoken.to)
         {
-            if changed.status.state == TaskState::Running {
-                self.running.insert(framework.clone(), at);
-            }
             let key = (framework.clone(), changed.status.task_id.clone());
+            if changed.status.state == TaskState::Running {
+                self.ran = at;
+                self.running.insert(key.clone());
+            } else {
+                self.running.remove(&key);
+            }
             self.sent.remove(&key);
         }
     }
@@ -113,7 +118,7 @@ impl Recovery {
             let subscribed = self.frameworks.of_node(node);
             let subscribed = subscribed.and_then(|id| Some((id, self.frameworks.get(id)?)));
             let subscribed = subscribed.filter(|(_, newest)| newest.node == node);
-            let Some((id, newest)) = subscribed else {
+            let Some((_, newest)) = subscribed else {
                 return Some(format!("{node} is not subscribed"));
             };
             let started = self.up.get(node).copied().max(masters).unwrap_or_default();
@@ -123,12 +128,12 @@ impl Recovery {
                     newest.since
                 ));
             }
-            let progress = self.running.get(id).copied().unwrap_or_default();
-            if self.launched.contains(id) && progress < recovery {
-                return Some(format!(
-                    "{id} on {node} makes no progress: it last heard that a task runs at {progress:?}"
-                ));
-            }
+        }
+        if self.launched && self.running.is_empty() && self.ran < recovery {
+            let ran = self.ran;
+            return Some(format!(
+                "no work is done: a task last began to run at {ran:?}"
+            ));
         }
         self.judgements += self.sent.len() as u64;
         let silent = self.sent.iter().find(|(_, sent)| **sent + RECOVERY <= at);
@@ -250,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_task_without_a_word_and_a_framework_without_a_task_are_noticed() {
-        rest(&mut stage()).is_broken("no progress");
+        rest(&mut stage()).is_broken("no work is done");
         let mut stage = stage();
         stage.changed(&status("other", TaskState::Running, Some(1)));
         rest(&mut stage).is_broken("task t of f");
