@@ -24,10 +24,11 @@ use crate::links::Links;
 use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use crate::supervise::{self, Supervision, words_of};
 use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
+use crate::watchdog;
 
 /// The longest name of an actor, in bytes.
 const NAME_MAX: usize = 255;
@@ -63,6 +64,8 @@ pub(crate) struct Inner {
     /// In rehearsals, the nanoseconds that each blocking work takes.
     blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
+    /// The watchdog's number for it; 0 if time is paused.
+    pub(crate) watched_as: u64,
 }
 
 /// What links obey.
@@ -198,8 +201,13 @@ impl NodeBuilder {
         } else {
             self.placement
         };
+        let paused = clock.is_paused();
         let home = Arbiter::here();
-        Node(Arc::new(Inner {
+        let build = |node: &Weak<Inner>| Inner {
+            watched_as: match paused {
+                true => 0,
+                false => watchdog::watch(WeakNode(node.clone())),
+            },
             taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
@@ -223,7 +231,8 @@ impl NodeBuilder {
             shutting_down: AtomicBool::new(false),
             blocking_takes: AtomicU64::new(0),
             end: self.end,
-        }))
+        };
+        Node(Arc::new_cyclic(build))
     }
 }
 
@@ -364,7 +373,7 @@ impl Node {
         }
     }
 
-    fn local(&self, pid: &Pid) -> Option<Arc<crate::registry::Entry>> {
+    fn local(&self, pid: &Pid) -> Option<Arc<Entry>> {
         if pid.node() == self.id() {
             self.registry().find_pid(pid)
         } else {
@@ -469,6 +478,11 @@ impl Node {
         (self.0.end)(reason);
     }
 
+    /// The living actor of this incarnation.
+    pub(crate) fn entry(&self, incarnation: u64) -> Option<Arc<Entry>> {
+        self.registry().find(incarnation, "")
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
     }
@@ -516,6 +530,10 @@ impl Node {
 impl WeakNode {
     pub(crate) fn upgrade(&self) -> Option<Node> {
         self.0.upgrade().map(Node)
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

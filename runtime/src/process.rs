@@ -17,8 +17,9 @@ use crate::codec::{self, Garbled};
 use crate::context::Context;
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
+use crate::letter::handle_one;
 use crate::link::{Answer, Sender};
-use crate::message::Remote;
+use crate::message::{Lane, Remote};
 use crate::run::{self, Gather};
 use crate::tap::{self, Words};
 
@@ -50,11 +51,33 @@ use crate::tap::{self, Words};
 /// }
 /// ```
 pub trait Process: Actor<Context = Context<Self>> {
-    /// How many messages may wait in its mailbox; one more is refused with `Full`.
+    /// How many messages may wait in its mailbox. Messages whose lane is Ping do not count: of those 1,024 may wait beside it.
     const MAILBOX: u32 = 65_536;
+
+    /// What becomes of one message more than that.
+    const WHEN_FULL: WhenFull = WhenFull::Refuse;
+
+    /// How many errands (timers and futures) it may have under way. With that many it hears nothing until one has come back, so that
+    /// those who send to it find its mailbox full in the end.
+    const ERRANDS: u32 = 1 << 20;
 
     /// What it hears from other nodes, and from which roles. Nothing, unless it says so.
     fn hears(_ears: &mut Ears<Self>) {}
+}
+
+/// What becomes of a message for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// The sender is told, with `Full`. A tell that crossed a link is counted and dropped, since its sender waits for nothing.
+    #[default]
+    Refuse,
+    /// The tell that has waited longest is thrown away for the new one: for samples, of which the newest are worth most. Questions and
+    /// `Exited` are never thrown away; if nothing else waits, the new one is refused. On its way out over a link nothing can be
+    /// thrown away any more: there this is the same as refusing.
+    DropOldest,
+    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events. A sender
+    /// on the same node is told, with `Full`.
+    CloseLink,
 }
 
 /// The list of what an actor of this type hears.
@@ -76,12 +99,14 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
-            gather: Some(run::gather::<A, M>),
+            hear_now: hear_now::<A, M, M>,
+            gather: (M::LANE == Lane::Ordinary).then_some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
                 tell: tell_inside::<A, M>,
                 ask: ask_inside::<A, M>,
             }),
         };
+        self.table.note_lane::<M>();
         self.table.ears.insert(key(M::ID, M::VERSION), ear);
     }
 
@@ -107,9 +132,11 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            hear_now: hear_now::<A, Old, New>,
             gather: None,
             door: Box::new(()),
         };
+        self.table.note_lane::<New>();
         self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
     }
 
@@ -127,6 +154,8 @@ impl<A: Process> Ears<A> {
 #[derive(Default)]
 pub(crate) struct EarTable {
     ears: FxHashMap<u64, Ear>,
+    /// The types that go ahead of the mailbox.
+    pub(crate) pings: Vec<TypeId>,
 }
 
 /// One incarnation of some actor, whose type the ear knows.
@@ -138,7 +167,8 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
-    /// Tells that come together travel together, unless they must be turned into another shape first.
+    hear_now: HearNow,
+    /// Tells that come together travel together, unless they are pings or must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
     door: Box<dyn Words>,
@@ -152,6 +182,8 @@ pub(crate) enum Unheard {
 }
 
 type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+/// The actor and its context, whose type the ear knows.
+type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
     fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
 
@@ -192,6 +224,13 @@ impl EarTable {
         Some((ear.name, &*ear.door))
     }
 
+    fn note_lane<M: Remote>(&mut self) {
+        let message = TypeId::of::<M>();
+        if M::LANE == Lane::Ping && !self.pings.contains(&message) {
+            self.pings.push(message);
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ear> {
         self.ears.values()
     }
@@ -230,6 +269,16 @@ impl Ear {
         answer: Option<Answer>,
     ) -> Result<(), Unheard> {
         (self.hear)(to, body, origin, answer)
+    }
+
+    /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
+    pub(crate) fn hear_now<A: Process>(
+        &self,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        body: &[u8],
+    ) -> Result<(), Garbled> {
+        (self.hear_now)(actor, ctx, body)
     }
 }
 
@@ -272,6 +321,23 @@ where
 {
     let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn hear_now<A, M, Handled>(
+    actor: &mut dyn Any,
+    ctx: &mut dyn Any,
+    body: &[u8],
+) -> Result<(), Garbled>
+where
+    A: Process + Handler<Handled>,
+    M: Remote,
+    Handled: Remote + From<M>,
+{
+    let message: M = codec::decode(body)?;
+    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut()) {
+        handle_one::<A, Handled>(Handled::from(message), None, actor, ctx);
+    }
+    Ok(())
 }
 
 fn hear_older<A, Old, New>(

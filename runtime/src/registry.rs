@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) halt: Arc<Halt>,
     pub(crate) body: Arc<AnyIncarnation>,
     pub(crate) restarts: u32,
+    /// What the placement calls its thread.
+    pub(crate) thread: Arc<str>,
 }
 
 enum Holder {

@@ -13,6 +13,7 @@ mod contract_life;
 mod contract_links;
 mod contract_time;
 mod hostile;
+mod lanes;
 mod lives;
 mod local;
 mod remote;

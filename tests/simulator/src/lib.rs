@@ -7,6 +7,8 @@
 //! | `checker`, `checkers` | who watches the events and judges the invariants |
 //! | `bug` | a planted fault of the software, for tests of checkers |
 //! | `run`, `tally` | a run, and what is known of it afterwards |
+//! | `shrink`, `history` | the smallest scenario that still fails, and its faults as text |
+//! | `report` | what a user is told of runs, and which of them prove too little |
 //!
 //! One seed gives one run. Deliberately absent: any knowledge of an actor's inside; a checker sees what the network and the
 //! machines see.
@@ -15,8 +17,11 @@ pub mod bug;
 pub mod checker;
 pub mod checkers;
 pub mod event;
+pub mod history;
+pub mod report;
 mod run;
 pub mod scenario;
+pub mod shrink;
 pub mod tally;
 
 pub use bug::{Bug, Forged, Meddling};
