@@ -333,9 +333,12 @@ where
     M: Remote,
     Handled: Remote + From<M>,
 {
-    let message: M = codec::decode(body)?;
-    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut()) {
-        handle_one::<A, Handled>(Handled::from(message), None, actor, ctx);
+    let message = Handled::from(codec::decode::<M>(body)?);
+    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut::<Context<A>>()) {
+        if ctx.meter.is_tapped() {
+            tap::local::show_numbered(ctx, &message);
+        }
+        handle_one::<A, Handled>(message, None, actor, ctx);
     }
     Ok(())
 }

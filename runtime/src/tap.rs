@@ -49,6 +49,10 @@ pub enum Kind {
     Ask,
     /// The reply to an ask that crossed a link; its body is the answer.
     Reply,
+    /// A message that a [`Courier`](crate::delivery::Courier) carries: going out when the courier took it, whether or not there is
+    /// anybody to send it to, and coming in just before it is handled. It travels in envelopes of its own,
+    /// [`Numbered`](crate::delivery::Numbered), which pass as well; its fate is theirs, whatever the tap says here.
+    Numbered,
     /// The end of a linked actor, on its way into the mailbox of the one who linked.
     Exited,
 }
@@ -66,7 +70,7 @@ pub struct Passing<'a> {
     pub kind: Kind,
     /// The actor that sent it; for `Exited` the one that ended. `None` if it was no actor.
     pub from: Option<&'a Pid>,
-    /// The actor it is for. `None` for a reply to who is no actor.
+    /// The actor it is for. `None` for a reply to who is no actor, and while a courier has nobody to send to.
     pub to: Option<&'a Pid>,
     /// The node on the other end of the link, if it crosses one.
     pub peer: Option<&'a NodeId>,
