@@ -16,6 +16,7 @@ pub mod master;
 pub mod member;
 pub mod operator;
 pub mod print;
+pub mod renewal;
 pub mod run;
 pub mod signals;
 mod table;
@@ -75,6 +76,11 @@ impl Verb {
     fn serves(&self) -> bool {
         matches!(self, Self::Master(_) | Self::Agent(_) | Self::Local(_))
     }
+
+    /// Whether SIGHUP makes it read its certificate again, instead of ending it.
+    fn reads_again(&self) -> bool {
+        matches!(self, Self::Master(_) | Self::Agent(_))
+    }
 }
 
 /// The `meros` command: reads the command line, does what it says, and gives the exit code (0 done, 1 failed, 2 not understood).
@@ -114,7 +120,7 @@ fn perform(cli: Cli) -> Outcome {
         .as_deref()
         .unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
     logging::start(filter)?;
-    let signals = Signals::take()?;
+    let signals = Signals::take(cli.verb.reads_again())?;
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),
