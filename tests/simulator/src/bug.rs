@@ -15,7 +15,10 @@ pub struct Bug {
 
 impl Bug {
     /// A bug that does this with messages.
-    pub fn new(name: &'static str, meddle: impl FnMut(&Spoken<'_>) -> Meddling + 'static) -> Self {
+    pub fn new(
+        name: &'static str,
+        meddle: impl FnMut(&Spoken<'_>) -> Meddling + Send + 'static,
+    ) -> Self {
         Self {
             name,
             meddle: Box::new(meddle),

@@ -23,32 +23,34 @@ pub fn message(spoken: &Spoken<'_>) -> String {
     }
     match spoken.name {
         "scheduler/offers_made" => told(spoken, |made: &OffersMade| {
-            list(made.offers.iter().map(|offer| {
-                format!("{} of {}: {}", offer.id, offer.agent_id, offer.resources)
-            }))
+            list(
+                made.offers
+                    .iter()
+                    .map(|offer| format!("{} of {}", offer.id, offer.agent_id)),
+            )
         }),
-        "scheduler/offer_rescinded" => {
-            told(spoken, |rescinded: &OfferRescinded| rescinded.offer_id.to_string())
-        }
+        "scheduler/offer_rescinded" => told(spoken, |rescinded: &OfferRescinded| {
+            rescinded.offer_id.to_string()
+        }),
         "scheduler/accept_offers" => told(spoken, accept),
         "scheduler/decline_offers" => {
             told(spoken, |decline: &DeclineOffers| offers(&decline.offer_ids))
         }
         "scheduler/kill_task" => told(spoken, |kill: &KillTask| kill.task_id.to_string()),
-        "scheduler/acknowledge_status" => {
-            told(spoken, |known: &AcknowledgeStatus| known.task_id.to_string())
-        }
+        "scheduler/acknowledge_status" => told(spoken, |known: &AcknowledgeStatus| {
+            known.task_id.to_string()
+        }),
         "scheduler/status_changed" => {
             told(spoken, |changed: &StatusChanged| status(&changed.status))
         }
         "scheduler/lost" => told(spoken, |lost: &Lost| lost.agent_id.to_string()),
         "task/run_tasks" => told(spoken, |run: &RunTasks| tasks(&run.tasks)),
-        "task/task_updated" => {
-            told(spoken, |updated: &TaskUpdated| status(&updated.update.status))
-        }
-        "executor/launch_task" => {
-            told(spoken, |launch: &LaunchTask| launch.task.task_id.to_string())
-        }
+        "task/task_updated" => told(spoken, |updated: &TaskUpdated| {
+            status(&updated.update.status)
+        }),
+        "executor/launch_task" => told(spoken, |launch: &LaunchTask| {
+            launch.task.task_id.to_string()
+        }),
         "executor/end_task" => told(spoken, |end: &EndTask| end.task_id.to_string()),
         "executor/executor_updated" => {
             told(spoken, |updated: &ExecutorUpdated| status(&updated.status))
@@ -78,9 +80,11 @@ fn offers(ids: &[OfferId]) -> String {
 }
 
 fn tasks(tasks: &[TaskInfo]) -> String {
-    list(tasks.iter().map(|task| {
-        format!("{} on {} with {}", task.task_id, task.agent_id, task.resources)
-    }))
+    list(
+        tasks
+            .iter()
+            .map(|task| format!("{} on {}", task.task_id, task.agent_id)),
+    )
 }
 
 fn status(status: &TaskStatus) -> String {

@@ -117,3 +117,20 @@ pub enum FaultKind {
         seconds: i64,
     },
 }
+
+impl FaultKind {
+    /// Its name in summaries.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Weather { .. } => "weather",
+            Self::Partition { .. } => "partition",
+            Self::OneWay { .. } => "one_way",
+            Self::SlowReader { .. } => "slow_reader",
+            Self::Crash { .. } => "crash",
+            Self::Restart { .. } => "restart",
+            Self::SlowDisk { .. } => "slow_disk",
+            Self::FailingDisk { .. } => "failing_disk",
+            Self::WallJump { .. } => "wall_jump",
+        }
+    }
+}
