@@ -343,6 +343,11 @@ impl Allocations {
         self.proven(spoken)?;
         let now = |what| (at, what);
         if let Some(made) = spoken.is::<OffersMade>() {
+            if self.frameworks.asking(spoken.to).next().is_some() {
+                // The first offers after a new subscription may leave before its answer does.
+                let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
+                to.into_iter().for_each(|to| self.subscribed(to, at));
+            }
             self.offers(made, at).map_err(now)?;
         } else if let Some(run) = spoken.is::<RunTasks>() {
             self.run(run, at).map_err(now)?;
@@ -557,6 +562,14 @@ mod tests {
         stage.offers("framework-2", &[offer("o2", "g", &four)]);
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         stage.rescinds("o1").is_clean();
+    }
+
+    #[test]
+    fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4").wait(seconds(1));
+        stage.asks_to_subscribe("framework-1");
+        stage.offers_text("o2", "cpus:4").is_clean();
     }
 
     #[test]
