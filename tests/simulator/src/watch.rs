@@ -154,6 +154,8 @@ impl Watch {
             return Fate::Pass;
         };
         let heard = match passing.way {
+            // The end of a link is nothing that anybody said.
+            _ if passing.kind == Kind::Exited => return Fate::Pass,
             Way::Local => return Fate::Pass,
             Way::Outgoing => false,
             Way::Incoming => true,
