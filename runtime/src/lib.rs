@@ -51,6 +51,8 @@ pub mod codec;
 mod context;
 mod exit;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod identity;
 mod inbox;

@@ -1,8 +1,9 @@
 //! Careful decoding: a serde deserializer around another that believes no claim of the bytes.
 //!
 //! It counts elements of sequences and maps against the bytes there are, so that a claimed billion of
-//! nothing costs nothing; it borrows text before copying it, so that a claimed length allocates nothing;
-//! and it bounds how deep values nest, so that the stack does not overflow. It changes no value.
+//! nothing costs nothing; it makes room for no more of them than so few bytes could hold, so that a claimed
+//! million of large ones costs nothing either; it borrows text before copying it, so that a claimed length
+//! allocates nothing; and it bounds how deep values nest, so that the stack does not overflow. It changes no value.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,13 +19,23 @@ const DEPTH_MAX: u16 = 128;
 /// Elements allowed beyond one per byte, for sequences of things that take no bytes.
 const FREE_ELEMENTS: usize = 4096;
 
+/// Bytes that there must be for each element that room is made for in advance.
+const BYTES_PER_ROOM: usize = 4;
+
 /// What may still be claimed.
-pub(super) struct Budget(Cell<usize>);
+pub(super) struct Budget {
+    elements: Cell<usize>,
+    /// The most elements of one sequence that room is made for before they are read.
+    room_max: usize,
+}
 
 impl Budget {
     /// For this many bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
-        Self(Cell::new(bytes.len().saturating_add(FREE_ELEMENTS)))
+        Self {
+            elements: Cell::new(bytes.len().saturating_add(FREE_ELEMENTS)),
+            room_max: bytes.len() / BYTES_PER_ROOM,
+        }
     }
 }
 
@@ -45,11 +56,16 @@ impl Care<'_> {
         })
     }
 
+    /// The claimed number of elements, as far as room is made for them: they may be large, and are not there yet.
+    fn room(self, claimed: Option<usize>) -> Option<usize> {
+        claimed.map(|elements| elements.min(self.budget.room_max))
+    }
+
     fn claim<E: Error>(self, elements: Option<usize>) -> Result<(), E> {
         let elements = elements.unwrap_or(usize::MAX);
-        match self.budget.0.get().checked_sub(elements) {
+        match self.budget.elements.get().checked_sub(elements) {
             Some(left) => {
-                self.budget.0.set(left);
+                self.budget.elements.set(left);
                 Ok(())
             }
             None => Err(E::custom(format_args!(
@@ -322,7 +338,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Careful<'_, A> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.care.room(self.inner.size_hint())
     }
 }
 
@@ -349,7 +365,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Careful<'_, A> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.care.room(self.inner.size_hint())
     }
 }
 

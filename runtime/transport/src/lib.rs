@@ -9,6 +9,8 @@
 mod backoff;
 pub mod bare;
 pub mod certificates;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod lanes;
 pub mod measure;
