@@ -155,6 +155,7 @@ impl Books {
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
         self.compare_tasks(&agent_id, message, now, out);
+        self.answer_early_kills(now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             session,
@@ -262,7 +263,11 @@ impl Books {
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
-        let task = Task::placed(framework_id, &info, resources, state);
+        let early = self
+            .early_kills
+            .remove(&(framework_id.clone(), info.task_id.clone()));
+        let mut task = Task::placed(framework_id, &info, resources, state);
+        task.kill = early.filter(|_| !state.is_terminal());
         self.tasks.insert(task, info.executor.as_ref());
         true
     }
@@ -375,6 +380,7 @@ impl Books {
             self.tell_status(&task.framework_id, status, out);
         }
         self.agent_lost(agent_id, out);
+        self.answer_early_kills(since, out);
     }
 
     /// The registry has forgotten the agent, which is gone for good: its tasks are over.
@@ -425,6 +431,7 @@ impl Books {
             self.tell_status(&task.framework_id, status, out);
         }
         self.agent_lost(agent_id, out);
+        self.answer_early_kills(now, out);
     }
 
     /// Tells the allocator and every scheduler that the agent is no more (S133).

@@ -41,6 +41,9 @@ impl Node {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
             return entry.ears.tell(&*entry.body, message);
         }
+        if self.is_tapped() {
+            return self.tell_tapped(to, message);
+        }
         // Written under the lock, which spares every tell the counting of one more reference.
         let links = read(&self.0.links);
         let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
@@ -67,6 +70,9 @@ impl Node {
             };
         }
         match self.connection(to.node()) {
+            Some(connection) if self.is_tapped() => {
+                self.ask_tapped(&connection, to, &message, patience)
+            }
             Some(connection) => connection.ask(self, to, &message, patience),
             None => Asking::failed(AskError::Gone),
         }

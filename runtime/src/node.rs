@@ -24,9 +24,11 @@ use crate::links::Links;
 use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use crate::supervise::{self, Supervision, words_of};
+use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
+use crate::watchdog;
 
 /// How long a shutdown waits for queues to be handled, and then for actors to end at all.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
@@ -51,12 +53,17 @@ pub(crate) struct Inner {
     counts: Counts,
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
+    pub(crate) taps: Taps,
     placement: Placement,
     home: Arbiter,
     threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
+    /// In rehearsals, the nanoseconds that each blocking work takes.
+    blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
+    /// The watchdog's number for it; 0 if time is paused.
+    pub(crate) watched_as: u64,
 }
 
 /// What links obey.
@@ -192,7 +199,14 @@ impl NodeBuilder {
         } else {
             self.placement
         };
-        Node(Arc::new(Inner {
+        let paused = clock.is_paused();
+        let home = Arbiter::here();
+        let build = |node: &Weak<Inner>| Inner {
+            watched_as: match paused {
+                true => 0,
+                false => watchdog::watch(WeakNode(node.clone())),
+            },
+            taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
             clock,
@@ -209,12 +223,14 @@ impl NodeBuilder {
                 frame_max: self.frame_max,
             },
             placement,
-            home: Arbiter::here(),
+            home,
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            blocking_takes: AtomicU64::new(0),
             end: self.end,
-        }))
+        };
+        Node(Arc::new_cyclic(build))
     }
 }
 
@@ -354,7 +370,7 @@ impl Node {
         }
     }
 
-    fn local(&self, pid: &Pid) -> Option<Arc<crate::registry::Entry>> {
+    fn local(&self, pid: &Pid) -> Option<Arc<Entry>> {
         if pid.node() == self.id() {
             self.registry().find_pid(pid)
         } else {
@@ -374,6 +390,13 @@ impl Node {
         async move { end.await.unwrap_or(Exit::Stopped) }
     }
 
+    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
+    /// result is known: a slow disk. Only in rehearsals.
+    pub fn slow_blocking(&self, takes: Duration) {
+        let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
+        self.0.blocking_takes.store(nanos, Ordering::Relaxed);
+    }
+
     /// Runs blocking work away from the actors, and inline in rehearsals.
     pub fn blocking<T, F>(
         &self,
@@ -384,13 +407,22 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
     {
         let inline = self.clock().is_paused();
+        let takes = Duration::from_nanos(self.0.blocking_takes.load(Ordering::Relaxed));
+        let clock = self.clock().clone();
         let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
             reason: words_of(panic),
         };
         async move {
             if inline {
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
                 crate::clock::moved();
-                return catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                let worked = catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
+                return worked;
             }
             tokio::task::spawn_blocking(work)
                 .await
@@ -443,6 +475,11 @@ impl Node {
         (self.0.end)(reason);
     }
 
+    /// The living actor of this incarnation.
+    pub(crate) fn entry(&self, incarnation: u64) -> Option<Arc<Entry>> {
+        self.registry().find(incarnation, "")
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
     }
@@ -458,6 +495,11 @@ impl Node {
     /// A number that no other question or future of this node has.
     pub(crate) fn next_correlation(&self) -> u64 {
         self.0.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The thread the node was built on.
+    pub(crate) fn home(&self) -> &Arbiter {
+        &self.0.home
     }
 
     /// The thread that runs the actor of this name.
@@ -485,6 +527,10 @@ impl Node {
 impl WeakNode {
     pub(crate) fn upgrade(&self) -> Option<Node> {
         self.0.upgrade().map(Node)
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

@@ -4,8 +4,12 @@
 //! the table says otherwise everything runs on the node's home thread; in rehearsals it always does.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
+
+/// The thread a node was built on.
+const HOME: &str = "home";
 
 /// Where an actor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +54,20 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread's door: jobs run there in the order they were sent.
 #[derive(Clone)]
-pub(crate) struct Arbiter(mpsc::UnboundedSender<Job>);
+pub(crate) struct Arbiter {
+    jobs: mpsc::UnboundedSender<Job>,
+    name: Arc<str>,
+}
 
 impl Arbiter {
     /// The current thread, which must run a `LocalSet` (an actix system or a rehearsal).
     pub(crate) fn here() -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
         tokio::task::spawn_local(run(queue));
-        Self(jobs)
+        Self {
+            jobs,
+            name: HOME.into(),
+        }
     }
 
     /// A new thread with this name.
@@ -79,12 +89,20 @@ impl Arbiter {
             .1
             .recv()
             .map_err(|_| io::Error::other("the thread ended at its start"))??;
-        Ok(Self(jobs))
+        Ok(Self {
+            jobs,
+            name: name.into(),
+        })
+    }
+
+    /// What the table calls it.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// Runs the job there; false if the thread has ended.
     pub(crate) fn run(&self, job: Job) -> bool {
-        self.0.send(job).is_ok()
+        self.jobs.send(job).is_ok()
     }
 }
 

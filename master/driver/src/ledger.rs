@@ -25,6 +25,8 @@ struct Entry {
     state: Option<TaskState>,
     /// The kill the scheduler asked for.
     kill: Option<Option<KillPolicy>>,
+    /// How many times it has been said without any master having heard it yet.
+    kills_unheard: u32,
     /// The driver has asked, and nobody has answered.
     unanswered: bool,
     /// The next answer is the driver's own business, unless it is news.
@@ -50,6 +52,20 @@ impl Ledger {
     pub fn kill(&mut self, task: &TaskId, policy: Option<KillPolicy>) {
         if self.tasks.len() < TASKS_REMEMBERED || self.tasks.contains_key(task) {
             self.tasks.entry(task.clone()).or_default().kill = Some(policy);
+        }
+    }
+
+    /// Notes that a kill is on its way.
+    pub fn kill_sent(&mut self, task: &TaskId) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.kills_unheard += 1;
+        }
+    }
+
+    /// Notes that a kill is not on its way any more: it was heard, or has failed.
+    pub fn kill_settled(&mut self, task: &TaskId) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.kills_unheard = entry.kills_unheard.saturating_sub(1);
         }
     }
 
@@ -108,10 +124,11 @@ impl Ledger {
             .collect()
     }
 
-    /// The kills that have not been followed by the task's end.
-    pub fn kills(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
+    /// The kills that have not been followed by the task's end, without those that are still on their way.
+    pub fn kills_heard(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
         let tasks = self.tasks.iter();
         tasks
+            .filter(|(_, entry)| entry.kills_unheard == 0)
             .filter_map(|(task, entry)| entry.kill.map(|policy| (task.clone(), policy)))
             .collect()
     }
@@ -159,8 +176,12 @@ mod tests {
         let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
         ledger.kill(&task, None);
         ledger.heard(&status(&task, TaskState::Killing));
-        assert_eq!(ledger.kills(), [(task.clone(), None)]);
+        assert_eq!(ledger.kills_heard(), [(task.clone(), None)]);
+        ledger.kill_sent(&task);
+        assert!(ledger.kills_heard().is_empty(), "the courier says it again");
+        ledger.kill_settled(&task);
+        assert_eq!(ledger.kills_heard(), [(task.clone(), None)]);
         ledger.heard(&status(&task, TaskState::Killed));
-        assert!(ledger.kills().is_empty());
+        assert!(ledger.kills_heard().is_empty());
     }
 }

@@ -8,6 +8,8 @@
 //! - it hands each status update over once and acknowledges it, again if the first acknowledgement was lost;
 //! - it asks how its tasks are after each new subscription and every 15 minutes, so that a launch or a kill lost on the way comes out
 //!   (W17); an answer that brings no news stays with the driver;
+//! - it numbers its calls and says again, to the next master too, what no master has said that it heard; a master handles each call once
+//!   and in order, and a call that cannot be delivered comes back as [`Scheduler::undelivered`] (S132);
 //! - tasks launched while there is no master come back as lost, with reason `MASTER_DISCONNECTED`.
 //!
 //! # A framework that runs one command
@@ -82,7 +84,7 @@ use runtime::{Node, SpawnError};
 pub use connect::ConnectError;
 pub use ledger::{RECONCILE_EVERY, RECONCILE_RETRY};
 pub use policy::{BACKOFF_FIRST, BACKOFF_MAX, UPDATES_REMEMBERED};
-pub use scheduler::Scheduler;
+pub use scheduler::{Scheduler, Undelivered};
 pub use verbs::{DriverRef, Ended, Verb, Verbs};
 
 /// Who acknowledges status updates.

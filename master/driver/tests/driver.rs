@@ -12,6 +12,7 @@ use std::time::Duration;
 use protocol::message::scheduler::*;
 use protocol::*;
 use resources::Resources;
+use runtime::delivery::{self, Incoming, Numbered};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse_network;
@@ -27,6 +28,7 @@ fn take(log: &Log) -> Vec<String> {
 /// A master that says yes to everybody, or what it was told to say.
 struct Master {
     heard: Log,
+    incoming: Incoming,
     refuse: Option<SubscriptionRefused>,
     /// The driver's pid, for the test to speak to it through the master's node.
     scheduler: Arc<Mutex<Option<Pid>>>,
@@ -46,6 +48,7 @@ impl Process for Master {
     fn hears(ears: &mut Ears<Self>) {
         let from = &[Role::Framework];
         ears.hear::<Subscribe>(from);
+        ears.hear::<Numbered>(from);
         ears.hear::<AcceptOffers>(from);
         ears.hear::<DeclineOffers>(from);
         ears.hear::<KillTask>(from);
@@ -93,6 +96,14 @@ impl Handler<Subscribe> for Master {
             framework_id: master.id.framework(0),
             master,
         }))
+    }
+}
+
+impl Handler<Numbered> for Master {
+    type Result = MessageResult<Numbered>;
+    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+        let incoming: fn(&mut Self) -> &mut Incoming = |master| &mut master.incoming;
+        MessageResult(delivery::take(self, incoming, numbered, ctx))
     }
 }
 
@@ -198,6 +209,7 @@ impl Stage {
         };
         let actor = Master {
             heard: stage.asked.clone(),
+            incoming: Incoming::default(),
             refuse,
             scheduler: stage.scheduler.clone(),
         };

@@ -9,6 +9,7 @@
 //! Never overwrites an authority, never writes a key that others may read, and knows nothing of connections.
 
 mod files;
+mod seeded;
 mod subject;
 
 use std::fmt;
@@ -37,18 +38,31 @@ const CA_KEY: &str = "ca.key";
 pub struct Authority {
     certificate: String,
     key: KeyPair,
+    /// Where the keys of nodes come from, if not from the system's chance.
+    seed: Option<u64>,
 }
 
 impl Authority {
     /// Makes a new authority, in memory only: [`Authority::save`] keeps it.
     pub fn create() -> Result<Self, CertificateError> {
         let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        Self::with(key, None)
+    }
+
+    /// The authority that this seed stands for, whose keys and certificates are the same in each run: for rehearsals,
+    /// where the length of every handshake must be too. Who knows the seed knows every key.
+    pub fn seeded(seed: u64) -> Result<Self, CertificateError> {
+        Self::with(seeded::key(seed, "authority")?, Some(seed))
+    }
+
+    fn with(key: KeyPair, seed: Option<u64>) -> Result<Self, CertificateError> {
         let certificate = authority_params(&key)
             .self_signed(&key)
             .map_err(CertificateError::crypto)?;
         Ok(Self {
             certificate: certificate.pem(),
             key,
+            seed,
         })
     }
 
@@ -58,7 +72,11 @@ impl Authority {
         let key_file = directory.join(CA_KEY);
         let key = KeyPair::from_pem(&files::read(&key_file)?)
             .map_err(|error| unusable(&key_file, error))?;
-        let authority = Self { certificate, key };
+        let authority = Self {
+            certificate,
+            key,
+            seed: None,
+        };
         // One certificate is issued and verified, so that a pair which does not belong together, or an authority
         // made by another tool under another name, is found here and not at the first handshake.
         let probe = authority.issue(Role::Operator, "probe")?;
@@ -107,7 +125,10 @@ impl Authority {
     pub fn issue(&self, role: Role, name: &str) -> Result<Identity, CertificateError> {
         let subject =
             Subject::new(role, name).map_err(|reason| CertificateError::Name { reason })?;
-        let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        let key = match self.seed {
+            None => KeyPair::generate().map_err(CertificateError::crypto)?,
+            Some(seed) => seeded::key(seed, &subject.to_string())?,
+        };
         let issuer = Issuer::new(authority_params(&self.key), &self.key);
         let certificate = node_params(&subject)?
             .signed_by(&key, &issuer)

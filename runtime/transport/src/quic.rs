@@ -9,6 +9,7 @@ mod accept;
 pub(crate) mod address;
 pub(crate) mod config;
 mod dial;
+mod ground;
 mod handshake;
 mod reset;
 mod session;
@@ -29,7 +30,9 @@ use tokio::sync::Notify;
 
 use crate::certificates::Identity;
 use crate::unix;
+use crate::wire::Ether;
 pub use config::Options;
+use ground::Ground;
 
 /// Why a side closed a connection, for the other side's program; the reason beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,7 @@ pub struct Endpoint {
 /// What the endpoint's tasks share.
 pub(crate) struct Shared {
     node: Node,
+    ground: Ground,
     options: Options,
     endpoint: quinn::Endpoint,
     client: ClientConfig,
@@ -94,6 +98,31 @@ impl Endpoint {
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
+        Self::stand(Ground::machine(), node, identity, address, options)
+    }
+
+    /// The same endpoint with a socket in memory, for rehearsals: its datagrams fare as the ether's wire says, and one
+    /// seed of the node gives one run.
+    ///
+    /// The address names the one machine that it stands for. Addresses that begin with `unix:` cannot be dialled until
+    /// [`Endpoint::set_local_dialer`] has said how.
+    pub fn bind_on(
+        ether: &Ether,
+        node: Node,
+        identity: &Identity,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, BindError> {
+        Self::stand(Ground::ether(ether), node, identity, address, options)
+    }
+
+    fn stand(
+        ground: Ground,
+        node: Node,
+        identity: &Identity,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, BindError> {
         let home = tokio::runtime::Handle::try_current().map_err(|error| BindError::Socket {
             address,
             source: io::Error::other(error),
@@ -110,13 +139,16 @@ impl Endpoint {
         let client = config::client(identity, &options, node.clock())?;
         let mut seed = [0; 32];
         node.rng().fill_bytes(&mut seed);
-        let setup = config::endpoint(identity, seed)?;
-        let socket = config::socket(address, options.socket_buffer)?;
+        let mut setup = config::endpoint(identity, seed)?;
+        setup.rng_seed(ground.seed(&node));
+        let socket = ground.socket(address, &options)?;
         let tasks = Arc::new(Tasks::on(home.clone()));
-        let endpoint = quinn::Endpoint::new(setup, Some(server), socket, tasks.clone())
-            .map_err(|source| BindError::Socket { address, source })?;
+        let endpoint =
+            quinn::Endpoint::new_with_abstract_socket(setup, Some(server), socket, tasks.clone())
+                .map_err(|source| BindError::Socket { address, source })?;
         let shared = Arc::new(Shared {
             node: node.clone(),
+            ground,
             options,
             endpoint,
             client,
@@ -137,6 +169,11 @@ impl Endpoint {
             .endpoint
             .local_addr()
             .map_err(|source| BindError::Socket { address, source })
+    }
+
+    /// Lets `dialer` serve the addresses that begin with `unix:`, in place of this machine's Unix sockets.
+    pub fn set_local_dialer(&self, dialer: Arc<dyn Dialer>) {
+        self.shared.ground.set_local(dialer);
     }
 
     /// How many links stand.
@@ -284,12 +321,14 @@ impl Dialer for QuicDialer {
         let Some(shared) = self.0.upgrade() else {
             return std::future::ready(Err(ConnectError::ShuttingDown)).boxed();
         };
+        if address.starts_with(unix::SCHEME) {
+            return shared
+                .ground
+                .dial_local(&shared.node, &shared.home, address);
+        }
         // Whoever asks, the connection's tasks live where the endpoint lives.
         let home = shared.home.clone();
-        let dialling = match address.strip_prefix(unix::SCHEME) {
-            Some(path) => home.spawn(unix::dial(shared.node.clone(), path.into())),
-            None => home.spawn(dial::dial(shared, address)),
-        };
+        let dialling = home.spawn(dial::dial(shared, address));
         async move { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
     }
 }

@@ -25,11 +25,10 @@ pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, Conn
         address: text.clone(),
         reason,
     };
-    let hosts = tokio::net::lookup_host(&wanted.host)
-        .await
-        .map_err(|error| unreachable(error.to_string()))?;
+    let hosts = shared.ground.lookup(&wanted.host).await;
+    let hosts = hosts.map_err(|error| unreachable(error.to_string()))?;
     let mut last = unreachable("the host has no address that this node's socket can reach".into());
-    for host in hosts.filter(|host| shared.can_reach(*host)) {
+    for host in hosts.into_iter().filter(|host| shared.can_reach(*host)) {
         match dial_one(&shared, &text, canonical(host), wanted.role).await {
             Err(error @ ConnectError::Unreachable { .. }) => last = error,
             answer => return answer,
