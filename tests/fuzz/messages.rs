@@ -18,6 +18,7 @@ use protocol::message::oversubscription::*;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
 use protocol::message::task::*;
+use runtime::delivery::Numbered;
 use runtime::{Pid, Remote, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,7 +60,7 @@ pub fn targets() -> Vec<Target> {
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
-        Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
+        Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
     all.extend([
         body::<Pid>("pid"),
