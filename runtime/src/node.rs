@@ -380,10 +380,19 @@ impl Node {
         let watcher = Watcher::Future(self.next_correlation());
         self.watch_as(
             pid,
-            watcher,
+            watcher.clone(),
             Box::new(move |exited| drop(told.send(exited.reason))),
         );
-        async move { end.await.unwrap_or(Exit::Stopped) }
+        let watch = Watch {
+            node: self.downgrade(),
+            pid: pid.clone(),
+            watcher,
+        };
+        async move {
+            let reason = end.await.unwrap_or(Exit::Stopped);
+            drop(watch);
+            reason
+        }
     }
 
     /// Runs blocking work away from the actors, and inline in rehearsals.
@@ -496,6 +505,21 @@ impl Node {
 
     pub(crate) fn downgrade(&self) -> WeakNode {
         WeakNode(Arc::downgrade(&self.0))
+    }
+}
+
+/// A watch that ends when nobody waits for it any more.
+struct Watch {
+    node: WeakNode,
+    pid: Pid,
+    watcher: Watcher,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.unwatch_as(&self.pid, &self.watcher);
+        }
     }
 }
 
