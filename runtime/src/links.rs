@@ -373,7 +373,7 @@ impl Node {
     ) {
         let wished = Pid::new(name, self.id().clone(), incarnation);
         let watcher = Watcher::Node(connection.peer.node.clone());
-        if !self.watches().has_room(&watcher) {
+        if !self.watches().has_room(&watcher, &wished) {
             return connection.close("it watches more actors than it may");
         }
         let back = Arc::downgrade(connection);

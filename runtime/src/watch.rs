@@ -64,11 +64,12 @@ pub(crate) enum Change {
 }
 
 impl Watches {
-    /// Whether this watcher may watch one more.
-    pub(crate) fn has_room(&self, watcher: &Watcher) -> bool {
+    /// Whether this watcher may watch this one, or does already.
+    pub(crate) fn has_room(&self, watcher: &Watcher, wished: &Pid) -> bool {
         let tables = lock(&self.0);
-        let watched = tables.watchers.get(watcher).map_or(0, BTreeMap::len);
-        watched < watcher.watches_max()
+        tables.watchers.get(watcher).is_none_or(|watched| {
+            watched.len() < watcher.watches_max() || watched.contains_key(wished)
+        })
     }
 
     /// Watches `target`, called `wished` by the watcher. Doing it twice keeps one. Given back if the watcher watches too many.
@@ -151,6 +152,12 @@ impl Watches {
         let reason = Exit::NodeLost(reason.to_owned());
         lost.into_values()
             .for_each(|watches| tell(watches, &reason));
+    }
+
+    /// Watches of all watchers.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.0).watchers.values().map(BTreeMap::len).sum()
     }
 
     /// Everything watched on that node.

@@ -5,6 +5,11 @@
 //! may come on top. So the limits are generous, and yet a place without a bound would pass each of them many times over. One flood at
 //! a time, or one would be measured in the other.
 #![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests"
+)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -13,6 +13,7 @@ mod lives;
 mod local;
 mod remote;
 mod runs;
+mod seen;
 
 const SECOND: Duration = Duration::from_secs(1);
 
