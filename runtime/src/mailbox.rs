@@ -124,10 +124,14 @@ impl Meter {
             }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
-    /// Takes this many places, or none.
+    /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
         let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
@@ -144,7 +148,6 @@ impl Meter {
     fn give_back(&self, before: u64) -> Unwanted {
         self.sent.0.fetch_sub(1, Ordering::AcqRel);
         if before & (DRAINING | CLOSED) == 0 {
-            self.refused.fetch_add(1, Ordering::Relaxed);
             return Unwanted::Full;
         }
         self.task.wake(); // It may have seen our place taken and waited for a message.
@@ -217,7 +220,7 @@ impl Meter {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One beside the mailbox found no room.
+    /// One found no room.
     pub(crate) fn note_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
