@@ -111,9 +111,9 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Blocking work ended without a result, because it panicked or the process is ending.
+/// Work ended without a result, because it panicked or the process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blocking work was interrupted: {reason}")]
+#[error("work was interrupted: {reason}")]
 pub struct Interrupted {
     /// The words of the panic, or of the runtime.
     pub reason: String,
@@ -501,6 +501,38 @@ impl Node {
         })?;
         threads.insert(prefix.to_owned(), arbiter.clone());
         Ok(arbiter)
+    }
+
+    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
+    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
+    pub fn run_at<T, F, B>(
+        &self,
+        name: &str,
+        begin: B,
+    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+        B: FnOnce() -> F + Send + 'static,
+    {
+        let (told, output) = oneshot::channel();
+        let job = move || {
+            // Whoever began it may no longer wait for its output.
+            drop(tokio::task::spawn_local(
+                async move { told.send(begin().await) },
+            ));
+        };
+        if !self.arbiter(name)?.run(Box::new(job)) {
+            return Err(SpawnError::NoThread {
+                name: name.to_owned(),
+                reason: "it has ended".into(),
+            });
+        }
+        Ok(async move {
+            output.await.map_err(|_| Interrupted {
+                reason: "it panicked, or its thread has ended".into(),
+            })
+        })
     }
 
     pub(crate) fn downgrade(&self) -> WeakNode {

@@ -11,6 +11,7 @@ mod hostile;
 mod lanes;
 mod lives;
 mod local;
+mod places;
 mod remote;
 mod runs;
 mod seen;
