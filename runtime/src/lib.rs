@@ -56,6 +56,8 @@ mod context;
 pub mod delivery;
 mod exit;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod identity;
 mod inbox;
