@@ -18,6 +18,7 @@ use crate::flags::{Text, Threads, ThreadsFlag, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
+use crate::renewal;
 use crate::signals::Signals;
 
 /// Whom an agent speaks with over the network; its executors come over a Unix socket.
@@ -27,7 +28,7 @@ const ZYGOTE: &str = "executor-zygote";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case")]
+#[command(rename_all = "snake_case", after_help = renewal::HELP)]
 pub struct AgentArgs {
     /// The masters
     #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
@@ -245,6 +246,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         let started = started.clone();
         async move { format!("the agent has ended: {}", started.ended().await) }
     };
+    let renewal = endpoint.renewal();
     let stop = async move {
         // Its executors would not outlive it, so its master and frameworks are told at once.
         started.leave();
@@ -259,6 +261,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         Running {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
+            renewal: Some(renewal),
         },
     ))
 }
@@ -278,8 +281,13 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
     };
+    let certs = args.certs;
     on_this_thread(async move {
-        let (_, running) = start(plan).await?;
+        let (_, mut running) = start(plan).await?;
+        if let Some(renewal) = running.renewal.take() {
+            let read = move || certs.identity(Role::Agent, &name);
+            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+        }
         running.until(signals.stop()).await
     })?
 }

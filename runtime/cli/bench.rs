@@ -3,6 +3,7 @@
 //! Every figure is measured together with its limit, in the same run and with the same count. Prints a table, and ends with one line of
 //! JSON for each figure. Remembers nothing between runs.
 
+pub mod connections;
 pub mod idle;
 pub mod launch;
 pub mod messages;
@@ -24,6 +25,11 @@ pub enum BenchArgs {
     Messages(messages::MessagesArgs),
     /// What an idle cluster costs
     Idle(idle::IdleArgs),
+    /// What many connections cost
+    Connections(connections::ConnectionsArgs),
+    /// One part of a measurement of connections
+    #[command(hide = true, name = "connections-part")]
+    ConnectionsPart(connections::part::PartArgs),
     /// Stands for agents that have nothing to do
     #[command(hide = true, name = "idle-agents")]
     IdleAgents(idle::agents::IdleAgentsArgs),
@@ -121,6 +127,8 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Launch(args) => on_this_thread(launch::run(args, signals))?,
         BenchArgs::Messages(args) => messages::run(args),
         BenchArgs::Idle(args) => on_this_thread(idle::run(args, signals))?,
+        BenchArgs::Connections(args) => on_this_thread(connections::run(args, signals))?,
+        BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
         BenchArgs::IdleAgents(args) => on_this_thread(idle::agents::run(args, signals))?,
     }
 }

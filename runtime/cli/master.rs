@@ -19,6 +19,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, duration};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
+use crate::renewal;
 use crate::signals::Signals;
 
 /// Whom a master speaks with.
@@ -26,7 +27,7 @@ const ACCEPTS: [Role; 3] = [Role::Agent, Role::Framework, Role::Operator];
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case")]
+#[command(rename_all = "snake_case", after_help = renewal::HELP)]
 pub struct MasterArgs {
     /// Where the registry is kept; made if missing
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
@@ -231,6 +232,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
             )
         }
     };
+    let renewal = endpoint.renewal();
     let stop = async move {
         pages.stop(node.clock()).await;
         // Before its allocator, whose end would alarm it.
@@ -244,6 +246,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         Running {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
+            renewal: Some(renewal),
         },
     ))
 }
@@ -309,8 +312,13 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
     };
+    let certs = args.certs;
     on_this_thread(async move {
-        let (_, running) = start(plan).await?;
+        let (_, mut running) = start(plan).await?;
+        if let Some(renewal) = running.renewal.take() {
+            let read = move || certs.identity(Role::Master, &name);
+            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+        }
         running.until(signals.stop()).await
     })?
 }

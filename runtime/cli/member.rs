@@ -11,7 +11,7 @@ use futures_util::future::LocalBoxFuture;
 use runtime::Node;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use transport::{Endpoint, Identity, Options};
+use transport::{Endpoint, Identity, Options, Renewal};
 
 use crate::failure::{Failure, Outcome, chain};
 use crate::on_this_thread;
@@ -25,6 +25,8 @@ pub struct Running {
     pub ended: LocalBoxFuture<'static, String>,
     /// Ends it in good order.
     pub stop: LocalBoxFuture<'static, ()>,
+    /// Changes the certificate it shows, if it has one.
+    pub renewal: Option<Renewal>,
 }
 
 impl Running {
@@ -263,6 +265,7 @@ mod tests {
                 Running {
                     ended: never(),
                     stop: Box::pin(async {}),
+                    renewal: None,
                 },
             ))
         })
@@ -278,6 +281,7 @@ mod tests {
                 Running {
                     ended: Box::pin(async { "no disk".to_owned() }),
                     stop: Box::pin(async {}),
+                    renewal: None,
                 },
             ))
         };

@@ -90,6 +90,10 @@ impl<A: Actor<Context = Context<A>>> Agenda<A> {
         }
     }
 
+    pub(crate) fn is_wanted(&self, Errand(id): Errand) -> bool {
+        self.wanted.contains_key(&id)
+    }
+
     /// Tells the meter how many are under way, and notes whether those are too many.
     pub(crate) fn count(&mut self, meter: &Meter) {
         let under_way = self.out.len();

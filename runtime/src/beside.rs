@@ -7,7 +7,7 @@
 use std::any::TypeId;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 
 use actix::Actor;
@@ -71,7 +71,7 @@ pub(crate) struct Beside<A: Actor> {
 
 impl<A: Process> Beside<A> {
     /// The queues of an actor, if it needs any.
-    pub(crate) fn of(ears: &EarTable) -> Option<Box<Self>> {
+    pub(crate) fn of(ears: &EarTable) -> Option<Arc<Self>> {
         let newest_max = match A::WHEN_FULL {
             WhenFull::DropOldest => Some(A::MAILBOX as usize),
             WhenFull::Refuse | WhenFull::CloseLink => None,
@@ -79,7 +79,7 @@ impl<A: Process> Beside<A> {
         if ears.pings.is_empty() && newest_max.is_none() {
             return None;
         }
-        Some(Box::new(Self {
+        Some(Arc::new(Self {
             pings: ears.pings.clone().into(),
             newest_max,
             queues: Mutex::new(Queues {

@@ -21,6 +21,7 @@ use crate::identity::Pid;
 use crate::link::Sender;
 use crate::mailbox::Meter;
 use crate::node::Node;
+use crate::process::EarTable;
 use crate::run::{Resume, Unfinished};
 use crate::tally::Counts;
 
@@ -109,7 +110,10 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         A: Handler<Exited>,
     {
         let me = self.incarnation.clone();
-        let notify = Box::new(move |exited| me.tell_always(exited));
+        let notify = Box::new(move |exited| match me.meter.is_tapped() {
+            false => me.tell_always(exited),
+            true => me.show_exited(exited),
+        });
         self.node.watch(pid, self.pid.incarnation(), notify);
     }
 
@@ -141,6 +145,11 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     /// Cancels what [`after`](Self::after), [`every`](Self::every) or [`then`](Self::then) began.
     pub fn cancel(&mut self, errand: Errand) {
         self.agenda.cancel(errand);
+    }
+
+    /// Whether that may still come back into the actor: it is neither done nor cancelled.
+    pub fn is_coming(&self, errand: Errand) -> bool {
+        self.agenda.is_wanted(errand)
     }
 
     /// Runs a future beside the mailbox, and comes back into the actor with its output.
@@ -272,6 +281,17 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
 
     pub(crate) fn has_resumed(&mut self) {
         self.resuming = false;
+    }
+
+    /// What this actor hears; `None` if its end is known already.
+    pub(crate) fn ears(&self) -> Option<Arc<EarTable>> {
+        let entry = self.node.registry().find_pid(&self.pid)?;
+        Some(entry.ears.clone())
+    }
+
+    /// Whether it may go on with messages that came in one: it neither ends nor waits for a future.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.parts.waiting() && !self.meter.is_stopping_now()
     }
 
     /// Whether the mailbox waits for a future.

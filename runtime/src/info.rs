@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::delivery;
 use crate::identity::{Pid, Role};
 use crate::link::Dialled;
 use crate::node::Node;
@@ -85,6 +86,7 @@ pub(crate) struct Counts {
     wrong_role: AtomicU64,
     mailbox_full: AtomicU64,
     garbled: AtomicU64,
+    pub(crate) delivery: delivery::Counts,
 }
 
 impl Counts {
@@ -182,6 +184,7 @@ impl Node {
         ] {
             flat.insert(name.to_owned(), count.load(Ordering::Relaxed) as f64);
         }
+        counts.delivery.put(&mut flat);
         flat
     }
 }

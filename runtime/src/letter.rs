@@ -7,12 +7,13 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use actix::dev::{Envelope, EnvelopeProxy, MessageResponse, OneshotSender, ToEnvelope};
+use actix::dev::{Envelope, EnvelopeProxy, OneshotSender, ToEnvelope};
 use actix::{Actor, Handler, Message};
 
 use crate::beside::Waiting;
 use crate::context::Context;
 use crate::link::Sender;
+use crate::respond::respond;
 use crate::run::{Run, Unfinished};
 
 /// What the sending handle says about the message it is about to enqueue.
@@ -158,7 +159,7 @@ pub(crate) fn handle_one<A, M>(
     ctx.spend();
     let sample = ctx.counts.count::<M>(&ctx.meter);
     let sample = sample.map(|sample| (sample, ctx.clock().now()));
-    actor.handle(message, ctx).handle(ctx, asker);
+    respond::<A, M>(actor.handle(message, ctx), asker, ctx);
     if let Some((sample, start)) = sample {
         let took = ctx.clock().now() - start;
         ctx.counts.record(sample, took);

@@ -41,6 +41,9 @@ impl Node {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
             return entry.ears.tell(&*entry.body, message);
         }
+        if self.is_tapped() {
+            return self.tell_tapped(to, message);
+        }
         // Written under the lock, which spares every tell the counting of one more reference.
         let told = {
             let links = read(&self.0.links);
@@ -76,6 +79,9 @@ impl Node {
             };
         }
         match self.connection(to.node()) {
+            Some(connection) if self.is_tapped() => {
+                self.ask_tapped(&connection, to, &message, patience)
+            }
             Some(connection) => connection.ask(self, to, &message, patience),
             None => Asking::failed(AskError::Gone),
         }
@@ -376,9 +382,11 @@ impl Node {
         if !self.watches().has_room(&watcher, &wished) {
             return connection.close("it watches more actors than it may");
         }
-        let back = Arc::downgrade(connection);
+        // By whichever connection there is then: a crossing one may have taken over from the one it was asked over.
+        let (node, peer) = (self.downgrade(), connection.peer.node.clone());
         let notify: Notify = Box::new(move |Exited { pid, reason }| {
-            if let Some(connection) = back.upgrade() {
+            let connection = node.upgrade().and_then(|node| node.connection(&peer));
+            if let Some(connection) = connection {
                 connection.write_plain(&Frame::Exited {
                     of: Target::of(&pid),
                     reason,

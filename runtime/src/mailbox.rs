@@ -17,12 +17,16 @@ use crate::tally::{MessageInfo, Tallies};
 const DRAINING: u64 = 1 << 63;
 /// The actor has ended.
 const CLOSED: u64 = 1 << 62;
-const COUNT: u64 = CLOSED - 1;
+/// A tap wants to see what is sent: whoever sends must take the slow way.
+const TAPPED: u64 = 1 << 61;
+const COUNT: u64 = TAPPED - 1;
 
 /// The actor must stop before its next message.
 const STOP_NOW: u32 = 1;
 /// Something waits ahead of the mailbox.
 const AHEAD: u32 = 2;
+/// The actor must end as after a panic.
+const FALLEN: u32 = 4;
 
 /// In place of a message type: the actor is at an errand.
 const ERRAND: u32 = u32::MAX;
@@ -41,12 +45,12 @@ struct Line<T = ()>(AtomicU64, T);
 
 /// What is known of one mailbox and its actor from outside.
 pub(crate) struct Meter {
-    /// Messages ever sent, and the two flags. Written by every sender, as are the stamps.
+    /// Messages ever sent, and the three flags. Written by every sender, as are the stamps.
     sent: Line<Ages>,
     /// Messages ever handled. Written by the actor alone.
     handled: Line,
     bound: u64,
-    /// What the actor looks at between two messages: [`STOP_NOW`] and [`AHEAD`].
+    /// What the actor looks at between two messages: [`STOP_NOW`], [`AHEAD`] and [`FALLEN`].
     attention: AtomicU32,
     /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
     beside: AtomicU32,
@@ -117,7 +121,24 @@ impl Meter {
     pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
         let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
-        // Flags make the number larger than any bound, so one comparison serves all three questions.
+        // Flags make the number larger than any bound, so one comparison serves all four questions.
+        if depth < self.bound {
+            if ages::is_stamped(before, depth) {
+                self.sent.1.stamp(before, depth, self.clock.coarse_millis());
+            }
+            return Ok(());
+        }
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full && before & TAPPED == 0 {
+            self.note_refused();
+        }
+        Err(unwanted)
+    }
+
+    /// Takes a place in the queue of a tapped mailbox.
+    pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
+        let before = self.sent.0.fetch_add(1, Ordering::AcqRel) & !TAPPED;
+        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
         if depth < self.bound {
             if ages::is_stamped(before, depth) {
                 self.sent.1.stamp(before, depth, self.clock.coarse_millis());
@@ -129,6 +150,18 @@ impl Meter {
             self.note_refused();
         }
         Err(unwanted)
+    }
+
+    /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
+    pub(crate) fn set_tapped(&self, tapped: bool) {
+        match tapped {
+            true => self.sent.0.fetch_or(TAPPED, Ordering::AcqRel),
+            false => self.sent.0.fetch_and(!TAPPED, Ordering::AcqRel),
+        };
+    }
+
+    pub(crate) fn is_tapped(&self) -> bool {
+        self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
     /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
@@ -250,6 +283,16 @@ impl Meter {
     pub(crate) fn stop_now(&self) {
         self.attention.fetch_or(STOP_NOW, Ordering::AcqRel);
         self.drain();
+    }
+
+    /// End before the next message, as after a panic.
+    pub(crate) fn fall(&self) {
+        self.attention.fetch_or(FALLEN, Ordering::AcqRel);
+        self.drain();
+    }
+
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.attention.load(Ordering::Acquire) & FALLEN != 0
     }
 
     pub(crate) fn close(&self) {

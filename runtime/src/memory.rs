@@ -53,15 +53,20 @@ impl Network {
 
     /// Makes the node reachable at this address, and lets it dial others.
     pub fn join(&self, node: &Node, address: &str) {
+        node.set_dialer(self.place(node, address));
+    }
+
+    /// Makes the node reachable at this address, and gives what dials others from there: for a node that has another
+    /// dialer, which hands some addresses to this one.
+    pub fn place(&self, node: &Node, address: &str) -> Arc<dyn Dialer> {
         lock(&self.0)
             .listeners
             .insert(address.to_owned(), node.downgrade());
-        let dialer = MemoryDialer {
+        Arc::new(MemoryDialer {
             network: self.clone(),
             node: node.downgrade(),
             address: address.to_owned(),
-        };
-        node.set_dialer(Arc::new(dialer));
+        })
     }
 
     /// Takes whoever listens at this address off the network, as if the machine had died.

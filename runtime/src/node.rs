@@ -26,6 +26,7 @@ use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::{Entry, Registry};
 use crate::supervise::{self, Supervision, words_of};
+use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 use crate::watchdog;
 
@@ -54,11 +55,14 @@ pub(crate) struct Inner {
     counts: Counts,
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
-    placement: Placement,
-    home: Arbiter,
-    threads: Mutex<BTreeMap<String, Arbiter>>,
+    pub(crate) taps: Taps,
+    pub(crate) placement: Placement,
+    pub(crate) home: Arbiter,
+    pub(crate) threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
+    /// In rehearsals, the nanoseconds that each blocking work takes.
+    blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
     /// The watchdog's number for it; 0 if time is paused.
     pub(crate) watched_as: u64,
@@ -198,11 +202,13 @@ impl NodeBuilder {
             self.placement
         };
         let paused = clock.is_paused();
+        let home = Arbiter::here();
         let build = |node: &Weak<Inner>| Inner {
             watched_as: match paused {
                 true => 0,
                 false => watchdog::watch(WeakNode(node.clone())),
             },
+            taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
             clock,
@@ -219,10 +225,11 @@ impl NodeBuilder {
                 frame_max: self.frame_max,
             },
             placement,
-            home: Arbiter::here(),
+            home,
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            blocking_takes: AtomicU64::new(0),
             end: self.end,
         };
         Node(Arc::new_cyclic(build))
@@ -395,6 +402,13 @@ impl Node {
         }
     }
 
+    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
+    /// result is known: a slow disk. Only in rehearsals.
+    pub fn slow_blocking(&self, takes: Duration) {
+        let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
+        self.0.blocking_takes.store(nanos, Ordering::Relaxed);
+    }
+
     /// Runs blocking work away from the actors, and inline in rehearsals.
     pub fn blocking<T, F>(
         &self,
@@ -405,13 +419,22 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
     {
         let inline = self.clock().is_paused();
+        let takes = Duration::from_nanos(self.0.blocking_takes.load(Ordering::Relaxed));
+        let clock = self.clock().clone();
         let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
             reason: words_of(panic),
         };
         async move {
             if inline {
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
                 crate::clock::moved();
-                return catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                let worked = catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
+                return worked;
             }
             tokio::task::spawn_blocking(work)
                 .await
@@ -486,53 +509,9 @@ impl Node {
         self.0.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The thread that runs the actor of this name.
-    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
-        let Some(prefix) = self.0.placement.thread_of(name) else {
-            return Ok(self.0.home.clone());
-        };
-        let mut threads = lock(&self.0.threads);
-        if let Some(arbiter) = threads.get(prefix) {
-            return Ok(arbiter.clone());
-        }
-        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
-        threads.insert(prefix.to_owned(), arbiter.clone());
-        Ok(arbiter)
-    }
-
-    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
-    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
-    pub fn run_at<T, F, B>(
-        &self,
-        name: &str,
-        begin: B,
-    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + 'static,
-        B: FnOnce() -> F + Send + 'static,
-    {
-        let (told, output) = oneshot::channel();
-        let job = move || {
-            // Whoever began it may no longer wait for its output.
-            drop(tokio::task::spawn_local(
-                async move { told.send(begin().await) },
-            ));
-        };
-        if !self.arbiter(name)?.run(Box::new(job)) {
-            return Err(SpawnError::NoThread {
-                name: name.to_owned(),
-                reason: "it has ended".into(),
-            });
-        }
-        Ok(async move {
-            output.await.map_err(|_| Interrupted {
-                reason: "it panicked, or its thread has ended".into(),
-            })
-        })
+    /// The thread the node was built on.
+    pub(crate) fn home(&self) -> &Arbiter {
+        &self.0.home
     }
 
     pub(crate) fn downgrade(&self) -> WeakNode {

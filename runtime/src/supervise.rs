@@ -1,7 +1,7 @@
 //! Supervision: an actor's lives, from birth through panics to its end.
 //!
 //! One task per actor: it makes the actor, runs it inside `catch_unwind` so that a panic anywhere in it
-//! (handler, timer, future) is felt by others only as [`Exited`](crate::Exited), and then does what the
+//! (handler, timer, future, response) is felt by others only as [`Exited`](crate::Exited), and then does what the
 //! policy says. A new life has a new incarnation and an empty mailbox. After a panic neither `stopping`
 //! nor `stopped` is called: what the actor holds is only dropped.
 
@@ -96,8 +96,21 @@ impl<A: Process> Birth<A> {
         let meter = Arc::new(Meter::new(A::MAILBOX, node.clock()));
         let beside = Beside::of(ears);
         Self {
-            incarnation: Arc::new(Incarnation::new(pid, meter, beside, address)),
+            incarnation: Arc::new(Incarnation::new(
+                pid,
+                meter,
+                node.downgrade(),
+                beside,
+                address,
+            )),
             receiver,
+        }
+    }
+
+    /// To be done once it is registered: who sets a tap marks whom it finds there.
+    fn mark_if_tapped(&self, node: &Node) {
+        if node.is_tapped() {
+            self.incarnation.meter.set_tapped(true);
         }
     }
 
@@ -141,6 +154,7 @@ pub(crate) fn begin<A: Process>(
             name: name.to_owned(),
         });
     }
+    birth.mark_if_tapped(node);
     let handle = Handle::new(seat.clone());
     let actor = Lives {
         node: node.clone(),
@@ -214,6 +228,7 @@ impl<A: Process> Lives<A> {
             self.seat.take(birth.incarnation.clone());
             let entry = birth.entry(&self.ears, &self.seat.halt, &self.thread, restarts);
             self.node.registry().reenter(entry);
+            birth.mark_if_tapped(&self.node);
         }
     }
 
@@ -246,7 +261,7 @@ impl<A: Process> Lives<A> {
             post: (watched_as > 0).then(Post::here),
             watched_as,
             stop_asked: false,
-            stop_ordered: false,
+            stop_now_asked: false,
         };
         running.await
     }
@@ -313,10 +328,19 @@ struct Running<A: Process> {
     watched_as: u64,
     /// Stopping after the queue was begun, and stopping at once was.
     stop_asked: bool,
-    stop_ordered: bool,
+    stop_now_asked: bool,
 }
 
 impl<A: Process> Unpin for Running<A> {}
+
+impl<A: Process> Drop for Running<A> {
+    /// The whole thread goes: whatever still waits is not handled on the way.
+    fn drop(&mut self) {
+        if let Some(life) = &mut self.life {
+            life.ctx().terminate();
+        }
+    }
+}
 
 impl<A: Process> Future for Running<A> {
     type Output = Exit;
@@ -324,6 +348,9 @@ impl<A: Process> Future for Running<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Exit> {
         clock::moved();
         self.meter.task.register(cx.waker());
+        if self.meter.has_fallen() {
+            return Poll::Ready(self.finish_fallen());
+        }
         let before = CURRENT.replace(Some(self.pid.clone()));
         if let Some(post) = &self.post {
             post.enter(self.watched_as, self.pid.incarnation());
@@ -353,10 +380,10 @@ impl<A: Process> Running<A> {
                 return Poll::Ready(());
             }
             if self.meter.is_stopping_now() {
-                if self.stop_ordered {
-                    return Poll::Ready(()); // It would rather not, but is not asked.
+                // Not by actix's `terminate`, which from outside would have it started once more.
+                if std::mem::replace(&mut self.stop_now_asked, true) {
+                    return Poll::Ready(()); // It refused, and is dropped all the same.
                 }
-                self.stop_ordered = true;
                 life.ctx().stop();
                 continue;
             }
@@ -372,6 +399,14 @@ impl<A: Process> Running<A> {
             self.stop_asked = true;
             life.ctx().stop();
         }
+    }
+
+    /// Something of the actor's that ran outside its task has panicked.
+    fn finish_fallen(&mut self) -> Exit {
+        let incarnation = self.pid.incarnation();
+        let life = self.life.as_mut();
+        let words = life.and_then(|life| life.ctx().node().registry().words_of_fall(incarnation));
+        self.finish(Some(words.unwrap_or_default()))
     }
 
     /// Drops the actor; a panic while dropping it is a panic of it.

@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
+mod contract_delivery;
+mod contract_futures;
+mod contract_life;
+mod contract_links;
+mod contract_time;
 mod hostile;
 mod lanes;
 mod lives;
@@ -15,6 +20,7 @@ mod places;
 mod remote;
 mod runs;
 mod seen;
+mod taps;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -9,17 +9,19 @@
 //! Never overwrites an authority, never writes a key that others may read, and knows nothing of connections.
 
 mod files;
+mod seeded;
 mod subject;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use runtime::Role;
+use runtime::{Role, Timestamp};
 use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::sign::CertifiedKey;
@@ -37,18 +39,31 @@ const CA_KEY: &str = "ca.key";
 pub struct Authority {
     certificate: String,
     key: KeyPair,
+    /// Where the keys of nodes come from, if not from the system's chance.
+    seed: Option<u64>,
 }
 
 impl Authority {
     /// Makes a new authority, in memory only: [`Authority::save`] keeps it.
     pub fn create() -> Result<Self, CertificateError> {
         let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        Self::with(key, None)
+    }
+
+    /// The authority that this seed stands for, whose keys and certificates are the same in each run: for rehearsals,
+    /// where the length of every handshake must be too. Who knows the seed knows every key.
+    pub fn seeded(seed: u64) -> Result<Self, CertificateError> {
+        Self::with(seeded::key(seed, "authority")?, Some(seed))
+    }
+
+    fn with(key: KeyPair, seed: Option<u64>) -> Result<Self, CertificateError> {
         let certificate = authority_params(&key)
             .self_signed(&key)
             .map_err(CertificateError::crypto)?;
         Ok(Self {
             certificate: certificate.pem(),
             key,
+            seed,
         })
     }
 
@@ -58,7 +73,11 @@ impl Authority {
         let key_file = directory.join(CA_KEY);
         let key = KeyPair::from_pem(&files::read(&key_file)?)
             .map_err(|error| unusable(&key_file, error))?;
-        let authority = Self { certificate, key };
+        let authority = Self {
+            certificate,
+            key,
+            seed: None,
+        };
         // One certificate is issued and verified, so that a pair which does not belong together, or an authority
         // made by another tool under another name, is found here and not at the first handshake.
         let probe = authority.issue(Role::Operator, "probe")?;
@@ -107,7 +126,10 @@ impl Authority {
     pub fn issue(&self, role: Role, name: &str) -> Result<Identity, CertificateError> {
         let subject =
             Subject::new(role, name).map_err(|reason| CertificateError::Name { reason })?;
-        let key = KeyPair::generate().map_err(CertificateError::crypto)?;
+        let key = match self.seed {
+            None => KeyPair::generate().map_err(CertificateError::crypto)?,
+            Some(seed) => seeded::key(seed, &subject.to_string())?,
+        };
         let issuer = Issuer::new(authority_params(&self.key), &self.key);
         let certificate = node_params(&subject)?
             .signed_by(&key, &issuer)
@@ -231,6 +253,19 @@ impl Identity {
 
     /// Is the key the certificate's, and the certificate the authority's? Any time inside the validity will do.
     fn verify(&self) -> Result<(), String> {
+        self.verify_when(UnixTime::since_unix_epoch(Duration::from_secs(
+            1_700_000_000,
+        )))
+    }
+
+    /// The same, and is it valid at this time?
+    pub(crate) fn verify_at(&self, at: Timestamp) -> Result<(), String> {
+        self.verify_when(UnixTime::since_unix_epoch(Duration::from_nanos(
+            at.as_nanos(),
+        )))
+    }
+
+    fn verify_when(&self, at: UnixTime) -> Result<(), String> {
         let provider = default_provider();
         CertifiedKey::from_der(self.chain()?, self.key()?, &provider)
             .and_then(|pair| pair.keys_match())
@@ -242,14 +277,17 @@ impl Identity {
         webpki::EndEntityCert::try_from(&certificate)
             .and_then(|certificate| {
                 let algorithms = provider.signature_verification_algorithms.all;
-                let time =
-                    UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
                 let usage = webpki::KeyUsage::server_auth();
                 certificate
-                    .verify_for_usage(algorithms, &[anchor], &[], time, usage, None, None)
+                    .verify_for_usage(algorithms, &[anchor], &[], at, usage, None, None)
                     .map(drop)
             })
-            .map_err(|error| format!("was not issued by {CA_CERTIFICATE}: {error}"))
+            .map_err(|error| match error {
+                webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
+                    format!("is not valid now: {error}")
+                }
+                error => format!("was not issued by {CA_CERTIFICATE}: {error}"),
+            })
     }
 
     fn files(directory: &Path, role: Role) -> (PathBuf, PathBuf) {

@@ -2,13 +2,14 @@
 //!
 //! [`certificates`] makes a cluster's authority and the identity of each node. [`Endpoint`] gives a node its place in
 //! the network: one UDP socket, mutual TLS, one connection per peer. [`unix`] is for executors on the agent's own
-//! machine: the same frames without a handshake. [`Backoff`] says how long to wait before dialling again.
+//! machine: the same frames without a handshake. [`wire`] puts endpoints on a network in memory. [`Backoff`] says how long to wait before dialling again.
 //!
 //! Nothing here knows an actor or reads a message: bytes come from a [`runtime::Link`] and go to one.
 
 mod backoff;
 pub mod bare;
 pub mod certificates;
+pub mod connections;
 mod hello;
 mod lanes;
 pub mod measure;
@@ -16,7 +17,8 @@ mod quic;
 #[cfg(test)]
 mod testing;
 pub mod unix;
+pub mod wire;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Subject};
-pub use quic::{BindError, Endpoint, Options};
+pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal};

@@ -9,7 +9,9 @@ mod accept;
 mod address;
 pub(crate) mod config;
 mod dial;
+mod ground;
 mod handshake;
+mod renewal;
 mod reset;
 mod session;
 mod tasks;
@@ -19,6 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quinn::{ClientConfig, Connection, VarInt};
@@ -29,7 +32,12 @@ use tokio::sync::Notify;
 
 use crate::certificates::Identity;
 use crate::unix;
+use crate::wire::Ether;
+pub use accept::Handshakes;
 pub use config::Options;
+use ground::Ground;
+pub use renewal::{RenewError, Renewal};
+use reset::ResetKey;
 
 /// Why a side closed a connection, for the other side's program; the reason beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,18 +68,23 @@ pub struct Endpoint {
 /// What the endpoint's tasks share.
 pub(crate) struct Shared {
     node: Node,
+    ground: Ground,
     options: Options,
     endpoint: quinn::Endpoint,
-    client: ClientConfig,
+    client: ArcSwap<ClientConfig>,
+    reset_key: ResetKey,
     home: tokio::runtime::Handle,
     tasks: Arc<Tasks>,
     state: Mutex<State>,
+    handshakes: accept::Tally,
     /// A connection was removed from the state.
     parted: Notify,
 }
 
 #[derive(Default)]
 struct State {
+    /// No connection is taken any more.
+    closing: bool,
     /// Who is linked, by the address of its one socket.
     linked: BTreeMap<SocketAddr, Linked>,
     /// Who is being dialled: held until the dial has ended, so that nobody dials the same address beside it.
@@ -94,35 +107,59 @@ impl Endpoint {
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
+        Self::stand(Ground::machine(), node, identity, address, options)
+    }
+
+    /// The same endpoint with a socket in memory, for rehearsals: its datagrams fare as the ether's wire says, and one
+    /// seed of the node gives one run.
+    ///
+    /// The address names the one machine that it stands for. Addresses that begin with `unix:` cannot be dialled until
+    /// [`Endpoint::set_local_dialer`] has said how.
+    pub fn bind_on(
+        ether: &Ether,
+        node: Node,
+        identity: &Identity,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, BindError> {
+        Self::stand(Ground::ether(ether), node, identity, address, options)
+    }
+
+    fn stand(
+        ground: Ground,
+        node: Node,
+        identity: &Identity,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, BindError> {
         let home = tokio::runtime::Handle::try_current().map_err(|error| BindError::Socket {
             address,
             source: io::Error::other(error),
         })?;
-        let subject = identity.subject();
-        if subject.name != node.id().name() || subject.role != node.role() {
-            let (role, name) = (node.role(), node.id().name());
-            return Err(BindError::identity(format!(
-                "{subject} is not the node's: expected meros://{role}/{name}"
-            )));
-        }
+        renewal::check(&node, identity)?;
         let options = options.checked();
-        let server = config::server(identity, &options, node.clock())?;
-        let client = config::client(identity, &options, node.clock())?;
+        let (server, client) = renewal::both(&node, identity, &options)?;
         let mut seed = [0; 32];
         node.rng().fill_bytes(&mut seed);
-        let setup = config::endpoint(identity, seed)?;
-        let socket = config::socket(address, options.socket_buffer)?;
+        let reset_key = config::reset_key(identity)?;
+        let mut setup = config::endpoint_with(reset_key.clone(), seed);
+        setup.rng_seed(ground.seed(&node));
+        let socket = ground.socket(address, &options)?;
         let tasks = Arc::new(Tasks::on(home.clone()));
-        let endpoint = quinn::Endpoint::new(setup, Some(server), socket, tasks.clone())
-            .map_err(|source| BindError::Socket { address, source })?;
+        let endpoint =
+            quinn::Endpoint::new_with_abstract_socket(setup, Some(server), socket, tasks.clone())
+                .map_err(|source| BindError::Socket { address, source })?;
         let shared = Arc::new(Shared {
             node: node.clone(),
+            ground,
             options,
             endpoint,
-            client,
+            client: ArcSwap::from_pointee(client),
+            reset_key,
             home,
             tasks,
             state: Mutex::default(),
+            handshakes: accept::Tally::default(),
             parted: Notify::new(),
         });
         node.set_dialer(Arc::new(QuicDialer(Arc::downgrade(&shared))));
@@ -139,18 +176,29 @@ impl Endpoint {
             .map_err(|source| BindError::Socket { address, source })
     }
 
+    /// Lets `dialer` serve the addresses that begin with `unix:`, in place of this machine's Unix sockets.
+    pub fn set_local_dialer(&self, dialer: Arc<dyn Dialer>) {
+        self.shared.ground.set_local(dialer);
+    }
+
     /// How many links stand.
     #[must_use]
     pub fn links(&self) -> usize {
         self.shared.state().linked.len()
     }
 
-    /// Waits until the links that the node has closed have handed over what was written before, at most the
+    /// What has become of the connections that others began.
+    #[must_use]
+    pub fn handshakes(&self) -> Handshakes {
+        self.shared.handshakes.read()
+    }
+
+    /// Takes no new connection, and waits until the links that the node has closed have handed over what was written before, at most the
     /// options' `farewell_timeout`; then ends whatever is left, and gives the port back. To be called after the node's
     /// shutdown.
     pub async fn close(self) {
         let shared = &self.shared;
-        shared.endpoint.set_server_config(None);
+        shared.state().closing = true;
         let clock = shared.node.clock().clone();
         let farewell = shared.options.farewell_timeout;
         let _ = clock.timeout(farewell, shared.all_parted()).await; // late ones are cut off
@@ -284,12 +332,14 @@ impl Dialer for QuicDialer {
         let Some(shared) = self.0.upgrade() else {
             return std::future::ready(Err(ConnectError::ShuttingDown)).boxed();
         };
+        if address.starts_with(unix::SCHEME) {
+            return shared
+                .ground
+                .dial_local(&shared.node, &shared.home, address);
+        }
         // Whoever asks, the connection's tasks live where the endpoint lives.
         let home = shared.home.clone();
-        let dialling = match address.strip_prefix(unix::SCHEME) {
-            Some(path) => home.spawn(unix::dial(shared.node.clone(), path.into())),
-            None => home.spawn(dial::dial(shared, address)),
-        };
+        let dialling = home.spawn(dial::dial(shared, address));
         async move { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
     }
 }

@@ -237,3 +237,16 @@ fn a_node_has_the_same_lasting_secret_in_each_life_and_no_other_node_has_it() {
         loaded().lasting_secret().unwrap()
     );
 }
+
+#[test]
+fn a_seed_gives_the_same_certificates_each_time_and_another_seed_gives_others() {
+    let issue = |seed| {
+        let authority = Authority::seeded(seed).unwrap();
+        let identity = authority.issue(Role::Agent, "agent-1").unwrap();
+        identity.verify().unwrap();
+        (identity.certificate, identity.key, identity.authority)
+    };
+    assert_eq!(issue(1), issue(1));
+    let (one, other) = (issue(1), issue(2));
+    assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2);
+}

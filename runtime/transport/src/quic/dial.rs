@@ -25,11 +25,10 @@ pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, Conn
         address: text.clone(),
         reason,
     };
-    let hosts = tokio::net::lookup_host(&wanted.host)
-        .await
-        .map_err(|error| unreachable(error.to_string()))?;
+    let hosts = shared.ground.lookup(&wanted.host).await;
+    let hosts = hosts.map_err(|error| unreachable(error.to_string()))?;
     let mut last = unreachable("the host has no address that this node's socket can reach".into());
-    for host in hosts.filter(|host| shared.can_reach(*host)) {
+    for host in hosts.into_iter().filter(|host| shared.can_reach(*host)) {
         match dial_one(&shared, &text, canonical(host), wanted.role).await {
             Err(error @ ConnectError::Unreachable { .. }) => last = error,
             answer => return answer,
@@ -77,9 +76,10 @@ async fn dial_one(
 }
 
 async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result<Peer, Failure> {
+    let client = shared.client.load().as_ref().clone();
     let connecting = shared
         .endpoint
-        .connect_with(shared.client.clone(), host, &server_name(role))
+        .connect_with(client, host, &server_name(role))
         .map_err(|error| Failure::Close(Closing::Refused, error.to_string()))?;
     let connection = connecting.await?;
     let subject = handshake::subject(&connection)?;

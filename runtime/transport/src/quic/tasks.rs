@@ -1,7 +1,8 @@
 //! Where the endpoint's own tasks run: on the node's home thread, whoever calls.
 //!
 //! Hears futures from quinn. Remembers the first one, which drives the endpoint and holds its socket, so that a close
-//! can wait for the port to be free. Keeps no time of its own: quinn's timers are tokio's.
+//! can wait for the port to be free. Keeps no time of its own: quinn's timers and its
+//! clock are tokio's, which a rehearsal pauses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -52,5 +53,10 @@ impl Runtime for Tasks {
         socket: std::net::UdpSocket,
     ) -> std::io::Result<Arc<dyn AsyncUdpSocket>> {
         TokioRuntime.wrap_udp_socket(socket)
+    }
+
+    #[allow(clippy::disallowed_types, reason = "quinn speaks of time in these")]
+    fn now(&self) -> std::time::Instant {
+        TokioRuntime.now() // which stands still where time is paused
     }
 }
