@@ -244,6 +244,12 @@ impl Books {
             return false;
         }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
+            if state.is_terminal() {
+                // Its agent tells of the end itself, after the updates that come before it.
+                (task.agent_id, task.state) = (agent_id.clone(), state);
+                self.tasks.insert(task, info.executor.as_ref());
+                return true;
+            }
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
                 .because(Reason::AgentReregistered, "the agent is back")
                 .on(agent_id);
@@ -262,7 +268,11 @@ impl Books {
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
-        let task = Task::placed(framework_id, &info, resources, state);
+        let mut task = Task::placed(framework_id, &info, resources, state);
+        if state.is_terminal() {
+            // Its framework has not acknowledged the end, and may not have heard what came before it.
+            task.told = TaskState::Running;
+        }
         self.tasks.insert(task, info.executor.as_ref());
         true
     }
