@@ -16,6 +16,7 @@ pub mod master;
 pub mod member;
 pub mod operator;
 pub mod print;
+pub mod renewal;
 pub mod run;
 pub mod signals;
 pub mod simulate;
@@ -82,6 +83,11 @@ impl Verb {
             _ => "warn",
         }
     }
+
+    /// Whether SIGHUP makes it read its certificate again, instead of ending it.
+    fn reads_again(&self) -> bool {
+        matches!(self, Self::Master(_) | Self::Agent(_))
+    }
 }
 
 /// The `meros` command: reads the command line, does what it says, and gives the exit code (0 done, 1 failed, 2 not understood).
@@ -121,7 +127,7 @@ fn perform(cli: Cli) -> Outcome {
     if let Verb::Simulate(args) = cli.verb {
         return simulate::run(*args); // It needs no farewell: a signal may end it at once.
     }
-    let signals = Signals::take()?;
+    let signals = Signals::take(cli.verb.reads_again())?;
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),

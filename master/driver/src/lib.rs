@@ -8,6 +8,8 @@
 //! - it hands each status update over once and acknowledges it, again if the first acknowledgement was lost;
 //! - it asks how its tasks are after each new subscription and every 15 minutes, so that a launch or a kill lost on the way comes out
 //!   (W17); an answer that brings no news stays with the driver;
+//! - it numbers its calls and says again, to the next master too, what no master has said that it heard; a master handles each call once
+//!   and in order, and a call that cannot be delivered comes back as [`Scheduler::undelivered`] (S132);
 //! - tasks launched while there is no master come back as lost, with reason `MASTER_DISCONNECTED`.
 //!
 //! # A framework that runs one command
@@ -75,14 +77,16 @@ mod scheduler;
 mod verbs;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use protocol::FrameworkInfo;
+use runtime::delivery::Bounds;
 use runtime::{Node, SpawnError};
 
 pub use connect::ConnectError;
 pub use ledger::{RECONCILE_EVERY, RECONCILE_RETRY};
 pub use policy::{BACKOFF_FIRST, BACKOFF_MAX, UPDATES_REMEMBERED};
-pub use scheduler::Scheduler;
+pub use scheduler::{Scheduler, Undelivered};
 pub use verbs::{DriverRef, Ended, Verb, Verbs};
 
 /// Who acknowledges status updates.
@@ -95,6 +99,13 @@ pub enum Acknowledgement {
     /// updates wait at the agent.
     Explicit,
 }
+
+/// What may wait for a master, unless it is said otherwise.
+const CALLS: Bounds = Bounds {
+    messages: 131_072,
+    bytes: 128 << 20,
+    age: Duration::from_secs(15 * 60),
+};
 
 /// A driver that has not been started: which framework it speaks for, and which masters it tries.
 pub struct SchedulerDriver {
@@ -110,13 +121,13 @@ impl SchedulerDriver {
         framework: FrameworkInfo,
     ) -> Self {
         let masters = masters.into_iter().map(Into::into).collect();
-        let (suppressed, acknowledgement) = (BTreeSet::new(), Acknowledgement::default());
         Self {
             plan: driver::Plan {
                 masters,
                 framework,
-                suppressed,
-                acknowledgement,
+                suppressed: BTreeSet::new(),
+                acknowledgement: Acknowledgement::default(),
+                calls: CALLS,
             },
         }
     }
@@ -124,6 +135,14 @@ impl SchedulerDriver {
     /// Says who acknowledges status updates; the driver by default.
     pub fn acknowledgement(mut self, acknowledgement: Acknowledgement) -> Self {
         self.plan.acknowledgement = acknowledgement;
+        self
+    }
+
+    /// How many calls, of how many bytes, may wait for a master, and for how long (S132). By default 131,072 of 128 MiB for a
+    /// quarter of an hour, which is enough for the acknowledgements of a large launch, and for questions about half a million
+    /// tasks. With less, a framework needs less memory while it has no master, and more of what it says then fails.
+    pub fn call_bounds(mut self, bounds: Bounds) -> Self {
+        self.plan.calls = bounds;
         self
     }
 
