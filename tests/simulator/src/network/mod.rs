@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `weather` | what becomes of a packet between two machines: the faults of the network |
 //! | `memory` | frames over streams in memory: for thousands of agents, and for executors on their agent's machine |
+//! | `quic` | the real transport, whose datagrams meet the weather |
 
 pub mod memory;
+pub mod quic;
 pub mod weather;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
