@@ -91,7 +91,6 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
             tally.lost = figures.lost;
             tally.duplicated = figures.duplicated;
             tally.delayed = figures.delayed;
-            tally.broken_links = figures.broken_links;
             tally.disk_failures = disk_failures;
         });
         let seal = ground.watch.seal();

@@ -42,8 +42,6 @@ pub struct Figures {
     pub duplicated: u64,
     /// Held up on purpose.
     pub delayed: u64,
-    /// Connections that broke.
-    pub broken_links: u64,
 }
 
 impl Air {
@@ -92,11 +90,6 @@ impl Air {
         figures.duplicated += u64::from(passage.again.is_some());
         figures.delayed += u64::from(!passage.wait.is_zero());
         passage
-    }
-
-    /// Notes that a connection broke.
-    pub fn broke(&self) {
-        self.state().figures.broken_links += 1;
     }
 
     /// What happened so far.
