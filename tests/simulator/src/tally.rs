@@ -45,7 +45,7 @@ pub struct Tally {
     pub duplicated: u64,
     /// Packets (or batches) that were held up on purpose.
     pub delayed: u64,
-    /// Connections that broke.
+    /// Links to another node that were lost, counted once for each actor that watched one there.
     pub broken_links: u64,
     /// Writes of a disk that failed or were forgotten.
     pub disk_failures: u64,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::tap::{Fate, Kind, Passing, Way};
-use runtime::{Clock, Instant, Node, NodeId, Pid};
+use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
 use crate::bug::{Bug, Forged, Meddling};
@@ -155,7 +155,10 @@ impl Watch {
         };
         let heard = match passing.way {
             // The end of a link is nothing that anybody said.
-            _ if passing.kind == Kind::Exited => return Fate::Pass,
+            _ if passing.kind == Kind::Exited => {
+                self.exited(passing);
+                return Fate::Pass;
+            }
             Way::Local => return Fate::Pass,
             Way::Outgoing => false,
             Way::Incoming => true,
@@ -215,6 +218,13 @@ impl Watch {
             details: describe::message(&spoken),
         });
         fate
+    }
+
+    fn exited(&self, passing: &Passing<'_>) {
+        let exited = passing.is::<Exited>();
+        if exited.is_some_and(|exited| matches!(exited.reason, Exit::NodeLost(_))) {
+            self.state().tally.broken_links += 1;
+        }
     }
 
     /// Says what the bug has forged, until the run ends. `node` finds a living node by its id.

@@ -241,7 +241,7 @@ pub async fn kill_some(driver: DriverRef, book: SharedBook, mut rng: SmallRng, c
         clock
             .sleep(KILL_EVERY.mul_f64(rng.random_range(0.5..1.5)))
             .await;
-        if rng.random_range(0..4) > 0 {
+        if rng.random_range(0..3) > 0 {
             continue;
         }
         let victim = {
