@@ -3,8 +3,10 @@
 //! Every figure is measured together with its limit, in the same run and with the same count. Prints a table, and ends with one line of
 //! JSON for each figure. Remembers nothing between runs.
 
+pub mod actors;
 pub mod idle;
 pub mod launch;
+mod load;
 pub mod messages;
 mod process;
 
@@ -22,6 +24,8 @@ pub enum BenchArgs {
     Launch(launch::LaunchArgs),
     /// How many messages actors exchange
     Messages(messages::MessagesArgs),
+    /// What actors cost: spawning, memory, many senders to one, a ring
+    Actors(actors::ActorsArgs),
     /// What an idle cluster costs
     Idle(idle::IdleArgs),
     /// Stands for agents that have nothing to do
@@ -120,6 +124,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
     match args {
         BenchArgs::Launch(args) => on_this_thread(launch::run(args, signals))?,
         BenchArgs::Messages(args) => messages::run(args),
+        BenchArgs::Actors(args) => actors::run(args),
         BenchArgs::Idle(args) => on_this_thread(idle::run(args, signals))?,
         BenchArgs::IdleAgents(args) => on_this_thread(idle::agents::run(args, signals))?,
     }

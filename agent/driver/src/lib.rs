@@ -11,6 +11,7 @@
 //! long belongs on a thread or in a process, which keeps a clone of the driver to report with.
 //!
 //! ```no_run
+//! # use meros_executor_driver as executor_driver;
 //! use std::time::Duration;
 //! use executor_driver::{Executor, ExecutorDriverRef};
 //! use protocol::{KillPolicy, TaskId, TaskInfo, TaskState};
