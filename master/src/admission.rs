@@ -267,7 +267,7 @@ impl Books {
             .early_kills
             .remove(&(framework_id.clone(), info.task_id.clone()));
         let mut task = Task::placed(framework_id, &info, resources, state);
-        task.kill = early.filter(|_| !state.is_terminal());
+        task.kill = early;
         self.tasks.insert(task, info.executor.as_ref());
         true
     }
@@ -316,16 +316,17 @@ impl Books {
         disowned
     }
 
-    /// Passes on the kills that came while the agent was not connected.
-    fn kill_late(&mut self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
-        let Some(on) = self.tasks.on_agent(agent_id).cloned() else {
+    /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
+    fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
+        let Some(on) = self.tasks.on_agent(agent_id) else {
             return;
         };
         for (framework, id) in on.tasks() {
-            let Some(kill) = self.tasks.get(framework, id).and_then(|task| task.kill) else {
+            let task = self.tasks.get(framework, id);
+            let living = task.filter(|task| !task.state.is_terminal());
+            let Some(kill) = living.and_then(|task| task.kill) else {
                 continue;
             };
-            self.tasks.update(framework, id, |task| task.kill = None);
             let kill = KillTask {
                 framework_id: framework.clone(),
                 task_id: id.clone(),

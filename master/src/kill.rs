@@ -1,7 +1,7 @@
 //! Kill: how a wish that a task end reaches its agent (SPEC 2.2 KILL, 3.13).
 //!
-//! Pure decisions on [`Books`]. A kill whose agent is not connected is remembered with its task and passed on when the agent
-//! is back. A kill of a task that nobody knows is answered as reconciliation would, but not by a new master while agents have still
+//! Pure decisions on [`Books`]. A kill is remembered with its task until that has ended, and passed on again whenever the agent
+//! registers again: on its way to an agent whose link breaks it would be lost (W17). A kill of a task that nobody knows is answered as reconciliation would, but not by a new master while agents have still
 //! to come back: the task may be with one of them, so the kill waits for it (S132). It never ends a task in the books: only
 //! its agent says that it has ended.
 
@@ -31,14 +31,15 @@ impl Books {
     fn pass_on_kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         let (framework, id) = (&call.framework_id, &call.task_id);
         match self.tasks.get(framework, id) {
-            Some(task) if !task.told.is_terminal() => match self.agents.connected(&task.agent_id) {
-                Some(agent) => out.agent(&agent.pid, ToAgent::Kill(call)),
-                None => {
-                    let policy = call.kill_policy;
-                    self.tasks
-                        .update(framework, id, |task| task.kill = Some(policy));
+            Some(task) if !task.told.is_terminal() => {
+                let agent = task.agent_id.clone();
+                let policy = call.kill_policy;
+                self.tasks
+                    .update(framework, id, |task| task.kill = Some(policy));
+                if let Some(agent) = self.agents.connected(&agent) {
+                    out.agent(&agent.pid, ToAgent::Kill(call));
                 }
-            },
+            }
             _ => match self.how_is(framework, id, None, now) {
                 Some(status) => self.tell_status(framework, status, out),
                 None if self.early_kills.len() < EARLY_KILLS_MAX => {

@@ -4,6 +4,7 @@
 //! JSON for each figure. Remembers nothing between runs.
 
 pub mod actors;
+pub mod connections;
 pub mod idle;
 pub mod launch;
 mod load;
@@ -28,6 +29,11 @@ pub enum BenchArgs {
     Actors(actors::ActorsArgs),
     /// What an idle cluster costs
     Idle(idle::IdleArgs),
+    /// What many connections cost
+    Connections(connections::ConnectionsArgs),
+    /// One part of a measurement of connections
+    #[command(hide = true, name = "connections-part")]
+    ConnectionsPart(connections::part::PartArgs),
     /// Stands for agents that have nothing to do
     #[command(hide = true, name = "idle-agents")]
     IdleAgents(idle::agents::IdleAgentsArgs),
@@ -126,6 +132,8 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Messages(args) => messages::run(args),
         BenchArgs::Actors(args) => actors::run(args),
         BenchArgs::Idle(args) => on_this_thread(idle::run(args, signals))?,
+        BenchArgs::Connections(args) => on_this_thread(connections::run(args, signals))?,
+        BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
         BenchArgs::IdleAgents(args) => on_this_thread(idle::agents::run(args, signals))?,
     }
 }

@@ -5,8 +5,8 @@
 //! after a reconnect or to a new receiver. The receiver hears each message once in its life, and in order. What cannot be
 //! delivered within the courier's [`Bounds`] fails loudly: an error to the caller, a warning and a counter.
 //!
-//! This file holds what crosses the wire. Decisions are in [`outgoing`] (the sender's ledger) and [`incoming`] (the
-//! receiver's); [`courier`] and [`receiver`] carry them out. It never makes a connection and never chooses a receiver:
+//! This file holds what crosses the wire. Decisions are in `outgoing` (the sender's ledger) and `incoming` (the
+//! receiver's); `courier` and `receiver` carry them out. It never makes a connection and never chooses a receiver:
 //! its owner does, and says so with [`Courier::retarget`].
 //!
 //! # When to use it

@@ -18,7 +18,7 @@ use crate::identity::{Peer, Pid};
 use crate::link::{Answer, Connection, Sender};
 use crate::lock;
 use crate::mailbox::Unwanted;
-use crate::message::Lane;
+use crate::message::{Lane, WhenFull};
 use crate::node::Node;
 use crate::process::Unheard;
 use crate::registry::Entry;
@@ -275,6 +275,7 @@ impl Delivery<'_> {
             tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
             if unwanted == Unwanted::Full {
                 (0..count).for_each(|_| self.node.counts().mailbox_full());
+                self.mailbox_is_full(&run.entry);
             }
         }
     }
@@ -405,6 +406,9 @@ impl Delivery<'_> {
     #[inline]
     fn open(&mut self, letter: &Letter<'_>) -> Result<(), Garbled> {
         let sender = self.inbox.sender(letter.from)?;
+        if letter.correlation.is_some() && !self.connection.may_answer() {
+            return self.refuse(letter, AskError::Full);
+        }
         let answer = letter.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
             correlation,
@@ -454,12 +458,21 @@ impl Delivery<'_> {
             Err(Unheard::Told(error)) => {
                 if error == TellError::Full {
                     self.node.counts().mailbox_full();
+                    self.mailbox_is_full(entry);
                 }
                 self.refuse(letter, error.into())
             }
             Err(Unheard::Garbled(Garbled { reason })) => Err(Garbled {
                 reason: format!("{} v{} {reason}", ear.name, ear.version),
             }),
+        }
+    }
+
+    #[cold]
+    fn mailbox_is_full(&self, entry: &Entry) {
+        if entry.ears.when_full == WhenFull::CloseLink {
+            let reason = format!("the mailbox of {} is full", entry.pid.name());
+            self.connection.close(&reason);
         }
     }
 

@@ -102,11 +102,11 @@ pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
 pub use info::{LinkInfo, ProcessInfo, short_name};
 pub use limiter::{Acquiring, BadRate, RateLimiter};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
-pub use message::{Lane, Remote};
+pub use message::{Lane, Remote, WhenFull};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
 pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
-pub use process::{Ears, Process, WhenFull};
+pub use process::{Ears, Process};
 pub use sequence::{Sequence, SequenceError, Turn};
 pub use series::{Statistics, TimeSeries};
 pub use supervise::Supervision;
@@ -123,7 +123,7 @@ pub mod prelude {
     pub use crate::{
         ActorRef, AskError, Clock, Context, Ears, Errand, Exit, Exited, Handle, Lane, Node,
         Patience, Peer, Pid, Process, Promise, Remote, Reply, Role, Supervision, TellError,
-        promise, remote,
+        WhenFull, promise, remote,
     };
 }
 

@@ -128,7 +128,11 @@ impl Meter {
             }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full && before & TAPPED == 0 {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Takes a place in the queue of a tapped mailbox.
@@ -141,7 +145,11 @@ impl Meter {
             }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
@@ -156,7 +164,7 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
-    /// Takes this many places, or none.
+    /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
         let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
@@ -173,9 +181,6 @@ impl Meter {
     fn give_back(&self, before: u64) -> Unwanted {
         self.sent.0.fetch_sub(1, Ordering::AcqRel);
         if before & (DRAINING | CLOSED) == 0 {
-            if before & TAPPED == 0 {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
             return Unwanted::Full;
         }
         self.task.wake(); // It may have seen our place taken and waited for a message.
@@ -248,7 +253,7 @@ impl Meter {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One beside the mailbox found no room.
+    /// One found no room.
     pub(crate) fn note_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

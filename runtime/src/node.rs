@@ -113,9 +113,9 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Blocking work ended without a result, because it panicked or the process is ending.
+/// Work ended without a result, because it panicked or the process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blocking work was interrupted: {reason}")]
+#[error("work was interrupted: {reason}")]
 pub struct Interrupted {
     /// The words of the panic, or of the runtime.
     pub reason: String,
@@ -384,10 +384,19 @@ impl Node {
         let watcher = Watcher::Future(self.next_correlation());
         self.watch_as(
             pid,
-            watcher,
+            watcher.clone(),
             Box::new(move |exited| drop(told.send(exited.reason))),
         );
-        async move { end.await.unwrap_or(Exit::Stopped) }
+        let watch = Watch {
+            node: self.downgrade(),
+            pid: pid.clone(),
+            watcher,
+        };
+        async move {
+            let reason = end.await.unwrap_or(Exit::Stopped);
+            drop(watch);
+            reason
+        }
     }
 
     /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
@@ -519,8 +528,55 @@ impl Node {
         Ok(arbiter)
     }
 
+    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
+    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
+    pub fn run_at<T, F, B>(
+        &self,
+        name: &str,
+        begin: B,
+    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+        B: FnOnce() -> F + Send + 'static,
+    {
+        let (told, output) = oneshot::channel();
+        let job = move || {
+            // Whoever began it may no longer wait for its output.
+            drop(tokio::task::spawn_local(
+                async move { told.send(begin().await) },
+            ));
+        };
+        if !self.arbiter(name)?.run(Box::new(job)) {
+            return Err(SpawnError::NoThread {
+                name: name.to_owned(),
+                reason: "it has ended".into(),
+            });
+        }
+        Ok(async move {
+            output.await.map_err(|_| Interrupted {
+                reason: "it panicked, or its thread has ended".into(),
+            })
+        })
+    }
+
     pub(crate) fn downgrade(&self) -> WeakNode {
         WeakNode(Arc::downgrade(&self.0))
+    }
+}
+
+/// A watch that ends when nobody waits for it any more.
+struct Watch {
+    node: WeakNode,
+    pid: Pid,
+    watcher: Watcher,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.unwatch_as(&self.pid, &self.watcher);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use protocol::{
     Source, TaskId, TaskState, TaskStatus,
 };
 use rand::Rng;
-use runtime::delivery::Courier;
+use runtime::delivery::{Bounds, Courier};
 use runtime::prelude::*;
 use runtime::{SpawnError, TellError};
 use tokio::sync::watch;
@@ -74,6 +74,7 @@ pub(crate) struct Plan {
     pub framework: FrameworkInfo,
     pub suppressed: BTreeSet<String>,
     pub acknowledgement: Acknowledgement,
+    pub calls: Bounds,
 }
 
 pub(crate) struct Driver<S> {
@@ -133,7 +134,7 @@ impl<S: Scheduler> Actor for Driver<S> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        match ctx.courier(calls::CALLS) {
+        match ctx.courier(self.plan.calls) {
             Ok(courier) => self.courier = Some(courier),
             // Only a node that shuts down has none, and the driver ends with it.
             Err(error) => warn!(%error, "no calls can be made"),

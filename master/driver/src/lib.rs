@@ -163,8 +163,10 @@ mod scheduler;
 mod verbs;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use protocol::FrameworkInfo;
+use runtime::delivery::Bounds;
 use runtime::{Node, SpawnError};
 
 pub use connect::ConnectError;
@@ -184,6 +186,13 @@ pub enum Acknowledgement {
     Explicit,
 }
 
+/// What may wait for a master, unless it is said otherwise.
+const CALLS: Bounds = Bounds {
+    messages: 131_072,
+    bytes: 128 << 20,
+    age: Duration::from_secs(15 * 60),
+};
+
 /// A driver that has not been started: which framework it speaks for, and which masters it tries.
 pub struct SchedulerDriver {
     plan: driver::Plan,
@@ -198,13 +207,13 @@ impl SchedulerDriver {
         framework: FrameworkInfo,
     ) -> Self {
         let masters = masters.into_iter().map(Into::into).collect();
-        let (suppressed, acknowledgement) = (BTreeSet::new(), Acknowledgement::default());
         Self {
             plan: driver::Plan {
                 masters,
                 framework,
-                suppressed,
-                acknowledgement,
+                suppressed: BTreeSet::new(),
+                acknowledgement: Acknowledgement::default(),
+                calls: CALLS,
             },
         }
     }
@@ -212,6 +221,14 @@ impl SchedulerDriver {
     /// Says who acknowledges status updates; the driver by default.
     pub fn acknowledgement(mut self, acknowledgement: Acknowledgement) -> Self {
         self.plan.acknowledgement = acknowledgement;
+        self
+    }
+
+    /// How many calls, of how many bytes, may wait for a master, and for how long (S132). By default 131,072 of 128 MiB for a
+    /// quarter of an hour, which is enough for the acknowledgements of a large launch, and for questions about half a million
+    /// tasks. With less, a framework needs less memory while it has no master, and more of what it says then fails.
+    pub fn call_bounds(mut self, bounds: Bounds) -> Self {
+        self.plan.calls = bounds;
         self
     }
 

@@ -194,6 +194,11 @@ impl Courier {
                 return Err(error);
             }
         }
+        if desk.node.is_tapped() {
+            let receiver = lock(&desk.book).receiver.clone();
+            desk.node
+                .show_numbered(desk.speaker.as_ref(), receiver.as_ref(), &message);
+        }
         self.look();
         Ok(Receipt(receipt))
     }

@@ -134,6 +134,7 @@ enum End {
     NodeShutsDown,
     Severed,
     NodeLeaves,
+    AskersNodeShutsDown,
 }
 
 /// Asks everything that is not answered by itself, ends it, and gives what became of the questions.
@@ -173,6 +174,7 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
             End::NodeShutsDown => there.shutdown().await,
             End::Severed => network.sever("here", "there"),
             End::NodeLeaves => network.leave("there"),
+            End::AskersNodeShutsDown => here.shutdown().await,
             End::Falls | End::FallsInAFuture => {}
         }
         let mut outcomes = Vec::new();
@@ -209,7 +211,7 @@ fn whatever_ends_an_actor_ends_its_questions_with_an_error_here_and_across_a_lin
 
 #[test]
 fn whatever_ends_a_connection_ends_the_questions_that_wait_on_it() {
-    for end in [End::Severed, End::NodeLeaves] {
+    for end in [End::Severed, End::NodeLeaves, End::AskersNodeShutsDown] {
         assert_eq!(outcomes(end, true), vec![Err(AskError::Gone); 3], "{end:?}");
     }
 }

@@ -62,7 +62,9 @@ impl Process for Life {
 /// Do this.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Do(Box<dyn FnOnce(&mut Context<Life>) + Send>);
+struct Do(Act);
+
+type Act = Box<dyn FnOnce(&mut Context<Life>) + Send>;
 
 impl Handler<Do> for Life {
     type Result = ();

@@ -15,12 +15,13 @@ mod subject;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use runtime::Role;
+use runtime::{Role, Timestamp};
 use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::sign::CertifiedKey;
@@ -252,6 +253,19 @@ impl Identity {
 
     /// Is the key the certificate's, and the certificate the authority's? Any time inside the validity will do.
     fn verify(&self) -> Result<(), String> {
+        self.verify_when(UnixTime::since_unix_epoch(Duration::from_secs(
+            1_700_000_000,
+        )))
+    }
+
+    /// The same, and is it valid at this time?
+    pub(crate) fn verify_at(&self, at: Timestamp) -> Result<(), String> {
+        self.verify_when(UnixTime::since_unix_epoch(Duration::from_nanos(
+            at.as_nanos(),
+        )))
+    }
+
+    fn verify_when(&self, at: UnixTime) -> Result<(), String> {
         let provider = default_provider();
         CertifiedKey::from_der(self.chain()?, self.key()?, &provider)
             .and_then(|pair| pair.keys_match())
@@ -263,14 +277,17 @@ impl Identity {
         webpki::EndEntityCert::try_from(&certificate)
             .and_then(|certificate| {
                 let algorithms = provider.signature_verification_algorithms.all;
-                let time =
-                    UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
                 let usage = webpki::KeyUsage::server_auth();
                 certificate
-                    .verify_for_usage(algorithms, &[anchor], &[], time, usage, None, None)
+                    .verify_for_usage(algorithms, &[anchor], &[], at, usage, None, None)
                     .map(drop)
             })
-            .map_err(|error| format!("was not issued by {CA_CERTIFICATE}: {error}"))
+            .map_err(|error| match error {
+                webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
+                    format!("is not valid now: {error}")
+                }
+                error => format!("was not issued by {CA_CERTIFICATE}: {error}"),
+            })
     }
 
     fn files(directory: &Path, role: Role) -> (PathBuf, PathBuf) {

@@ -9,6 +9,7 @@
 mod backoff;
 pub mod bare;
 pub mod certificates;
+pub mod connections;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hello;
@@ -22,4 +23,4 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Subject};
-pub use quic::{BindError, Endpoint, Options};
+pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal};

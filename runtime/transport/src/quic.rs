@@ -11,6 +11,7 @@ pub(crate) mod config;
 mod dial;
 mod ground;
 mod handshake;
+mod renewal;
 mod reset;
 mod session;
 mod tasks;
@@ -20,6 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quinn::{ClientConfig, Connection, VarInt};
@@ -31,8 +33,11 @@ use tokio::sync::Notify;
 use crate::certificates::Identity;
 use crate::unix;
 use crate::wire::Ether;
+pub use accept::Handshakes;
 pub use config::Options;
 use ground::Ground;
+pub use renewal::{RenewError, Renewal};
+use reset::ResetKey;
 
 /// Why a side closed a connection, for the other side's program; the reason beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +71,20 @@ pub(crate) struct Shared {
     ground: Ground,
     options: Options,
     endpoint: quinn::Endpoint,
-    client: ClientConfig,
+    client: ArcSwap<ClientConfig>,
+    reset_key: ResetKey,
     home: tokio::runtime::Handle,
     tasks: Arc<Tasks>,
     state: Mutex<State>,
+    handshakes: accept::Tally,
     /// A connection was removed from the state.
     parted: Notify,
 }
 
 #[derive(Default)]
 struct State {
+    /// No connection is taken any more.
+    closing: bool,
     /// Who is linked, by the address of its one socket.
     linked: BTreeMap<SocketAddr, Linked>,
     /// Who is being dialled: held until the dial has ended, so that nobody dials the same address beside it.
@@ -127,19 +136,13 @@ impl Endpoint {
             address,
             source: io::Error::other(error),
         })?;
-        let subject = identity.subject();
-        if subject.name != node.id().name() || subject.role != node.role() {
-            let (role, name) = (node.role(), node.id().name());
-            return Err(BindError::identity(format!(
-                "{subject} is not the node's: expected meros://{role}/{name}"
-            )));
-        }
+        renewal::check(&node, identity)?;
         let options = options.checked();
-        let server = config::server(identity, &options, node.clock())?;
-        let client = config::client(identity, &options, node.clock())?;
+        let (server, client) = renewal::both(&node, identity, &options)?;
         let mut seed = [0; 32];
         node.rng().fill_bytes(&mut seed);
-        let mut setup = config::endpoint(identity, seed)?;
+        let reset_key = config::reset_key(identity)?;
+        let mut setup = config::endpoint_with(reset_key.clone(), seed);
         setup.rng_seed(ground.seed(&node));
         let socket = ground.socket(address, &options)?;
         let tasks = Arc::new(Tasks::on(home.clone()));
@@ -151,10 +154,12 @@ impl Endpoint {
             ground,
             options,
             endpoint,
-            client,
+            client: ArcSwap::from_pointee(client),
+            reset_key,
             home,
             tasks,
             state: Mutex::default(),
+            handshakes: accept::Tally::default(),
             parted: Notify::new(),
         });
         node.set_dialer(Arc::new(QuicDialer(Arc::downgrade(&shared))));
@@ -182,12 +187,18 @@ impl Endpoint {
         self.shared.state().linked.len()
     }
 
-    /// Waits until the links that the node has closed have handed over what was written before, at most the
+    /// What has become of the connections that others began.
+    #[must_use]
+    pub fn handshakes(&self) -> Handshakes {
+        self.shared.handshakes.read()
+    }
+
+    /// Takes no new connection, and waits until the links that the node has closed have handed over what was written before, at most the
     /// options' `farewell_timeout`; then ends whatever is left, and gives the port back. To be called after the node's
     /// shutdown.
     pub async fn close(self) {
         let shared = &self.shared;
-        shared.endpoint.set_server_config(None);
+        shared.state().closing = true;
         let clock = shared.node.clock().clone();
         let farewell = shared.options.farewell_timeout;
         let _ = clock.timeout(farewell, shared.all_parted()).await; // late ones are cut off

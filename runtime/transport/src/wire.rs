@@ -37,7 +37,8 @@ pub struct Datagram {
 pub enum Fate {
     /// It never arrives.
     Lost,
-    /// It arrives this much later. Those of the same time arrive in the order in which they were sent.
+    /// It arrives this much later. Those of the same time arrive in the order in which they were sent. Time moves in
+    /// steps of a millisecond. Where later ones overtake by more than two others QUIC takes them for lost, and slows.
     After(Duration),
     /// It arrives once for each of these delays, the first [`COPIES_MAX`] of them; none means that it is lost.
     Copies(Vec<Duration>),

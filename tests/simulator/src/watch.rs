@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use runtime::tap::{Fate, Kind, Passing, Way};
 use runtime::{Clock, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
@@ -145,17 +146,19 @@ impl Watch {
     /// Puts a tap on a node.
     pub fn tap(&self, node: &Node) {
         let watch = self.clone();
-        node.set_tap(move |passing: &runtime::Passing<'_>| watch.passing(passing));
+        node.set_tap(move |passing: &Passing<'_>| watch.passing(passing));
     }
 
-    fn passing(&self, passing: &runtime::Passing<'_>) -> runtime::Fate {
-        let (Some(peer), reply) = (passing.peer, passing.kind == runtime::Kind::Reply) else {
-            return runtime::Fate::Pass;
+    fn passing(&self, passing: &Passing<'_>) -> Fate {
+        let (Some(peer), reply) = (passing.peer, passing.kind == Kind::Reply) else {
+            return Fate::Pass;
         };
         let heard = match passing.way {
-            runtime::Way::Local => return runtime::Fate::Pass,
-            runtime::Way::Outgoing => false,
-            runtime::Way::Incoming => true,
+            // The end of a link is nothing that anybody said.
+            _ if passing.kind == Kind::Exited => return Fate::Pass,
+            Way::Local => return Fate::Pass,
+            Way::Outgoing => false,
+            Way::Incoming => true,
         };
         let (from, to) = match heard {
             true => (peer, passing.node),
@@ -172,25 +175,29 @@ impl Watch {
         let at = self.now();
         let mut state = self.state();
         if state.violation.is_some() {
-            return runtime::Fate::Pass;
+            return Fate::Pass;
         }
         let meddling = match (&mut state.bug, heard) {
             (Some(bug), false) => bug.meddle(&spoken),
             _ => Meddling::Pass,
         };
-        let meddling = if state.forging { Meddling::Pass } else { meddling };
+        let meddling = if state.forging {
+            Meddling::Pass
+        } else {
+            meddling
+        };
         let fate = match meddling {
-            Meddling::Pass => runtime::Fate::Pass,
-            Meddling::Twice => runtime::Fate::Duplicate,
+            Meddling::Pass => Fate::Pass,
+            Meddling::Twice => Fate::Duplicate,
             Meddling::Also(forged) => {
                 state.forge(&self.0, passing, forged);
-                runtime::Fate::Pass
+                Fate::Pass
             }
             Meddling::Instead(forged) => {
                 state.forge(&self.0, passing, forged);
-                return runtime::Fate::Drop;
+                return Fate::Drop;
             }
-            Meddling::Drop => return runtime::Fate::Drop,
+            Meddling::Drop => return Fate::Drop,
         };
         if !heard && let Some(bytes) = passing.encoded() {
             state.hash.bytes(&bytes);
@@ -249,10 +256,7 @@ impl Watch {
         let mut state = self.state();
         let state = &mut *state;
         if state.violation.is_none() {
-            let judged = state
-                .checkers
-                .iter_mut()
-                .map(|checker| checker.finish(at));
+            let judged = state.checkers.iter_mut().map(|checker| checker.finish(at));
             state.violation = judged.filter_map(Result::err).next();
         }
         let judgements = state
@@ -271,7 +275,7 @@ impl Watch {
 }
 
 impl State {
-    fn forge(&mut self, shared: &Shared, passing: &runtime::Passing<'_>, forged: Forged) {
+    fn forge(&mut self, shared: &Shared, passing: &Passing<'_>, forged: Forged) {
         if let Some(to) = passing.to
             && self.forged.len() < FORGED_MAX
         {

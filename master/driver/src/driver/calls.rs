@@ -5,17 +5,11 @@
 //! launched without one are lost, since their offers are void, and so are declines and bytes for executors. Remembers nothing
 //! itself; never decides what a framework wants.
 
-use runtime::delivery::{Bounds, DeliveryError, Receipt};
+use runtime::delivery::{DeliveryError, Receipt};
 
 use super::*;
 use crate::scheduler::Undelivered;
 
-/// What may wait for a master: the acknowledgements of a large launch, and questions about all tasks that the ledger remembers.
-pub(super) const CALLS: Bounds = Bounds {
-    messages: 131_072,
-    bytes: 128 << 20,
-    age: Duration::from_secs(15 * 60),
-};
 /// How long a tear-down may take to reach a master, connected or not, before the driver gives up and ends.
 pub(super) const TEAR_DOWN_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a driver that is stopped waits until the master has heard what was said before.
@@ -153,15 +147,22 @@ impl<S: Scheduler> Driver<S> {
         for (task, agent) in &tasks {
             self.ledger.launched(task, agent);
         }
-        ctx.then(receipt, |_, end, ctx| match end {
-            Ok(()) => {}
-            Err(DeliveryError::Refused { reason }) => ctx.notify(Failed::Launch { tasks, reason }),
-            // It may have been heard: what became of the tasks comes out when the driver asks (W17).
-            Err(error) => ctx.notify(Failed::Call(Undelivered {
-                call: "accept",
-                tasks: tasks.into_iter().map(|(task, _)| task).collect(),
-                error,
-            })),
+        ctx.then(receipt, |driver: &mut Self, end, ctx| {
+            for (task, _) in &tasks {
+                driver.ledger.launch_settled(task);
+            }
+            match end {
+                Ok(()) => {}
+                Err(DeliveryError::Refused { reason }) => {
+                    ctx.notify(Failed::Launch { tasks, reason });
+                }
+                // It may have been heard: what became of the tasks comes out when the driver asks (W17).
+                Err(error) => ctx.notify(Failed::Call(Undelivered {
+                    call: "accept",
+                    tasks: tasks.into_iter().map(|(task, _)| task).collect(),
+                    error,
+                })),
+            }
         });
     }
 

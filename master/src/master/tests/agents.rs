@@ -138,6 +138,36 @@ fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
     });
 }
 
+/// W17.
+#[test]
+fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_the_task_has_ended()
+{
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        agent.heard();
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            kill_policy: None,
+        };
+        scheduler.tell(kill);
+        world.settle().await;
+        let come_back = async |state| {
+            world.network.sever("master", "agent-1");
+            world.settle().await;
+            world.network.heal("master", "agent-1");
+            agent.node.connect("master").await.unwrap();
+            let tasks = vec![running(&f, task("t", &a, "cpus:1"), state)];
+            register(&agent, Some(a.clone()), tasks).await.unwrap();
+            world.settle().await;
+            agent.heard()
+        };
+        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(come_back(TaskState::Running).await, ["kill t"]);
+        assert_eq!(come_back(TaskState::Killed).await, Vec::<String>::new());
+    });
+}
+
 #[test]
 fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
     rehearse_network(|network| async move {

@@ -5,6 +5,7 @@
 //! Never reads a byte of a stream before the certificate's role was found acceptable.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use quinn::{Connection, Incoming};
 use runtime::{AttachError, Dialled};
@@ -14,23 +15,78 @@ use super::handshake::{self, Failure};
 use super::session::Session;
 use super::{Closing, Shared, canonical};
 
+/// What has become of the connections that others began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// Not finished yet.
+    pub under_way: usize,
+    /// The most that were ever under way at once.
+    pub under_way_most: usize,
+    /// Became links.
+    pub linked: u64,
+    /// Refused for one packet, because as many as allowed were under way.
+    pub refused: u64,
+    /// Begun, and did not become links.
+    pub failed: u64,
+}
+
+/// The same, while it is counted.
+#[derive(Default)]
+pub(super) struct Tally {
+    under_way: AtomicUsize,
+    under_way_most: AtomicUsize,
+    linked: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn read(&self) -> Handshakes {
+        Handshakes {
+            under_way: self.under_way.load(Ordering::Relaxed),
+            under_way_most: self.under_way_most.load(Ordering::Relaxed),
+            linked: self.linked.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    fn begun(&self) {
+        let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        self.under_way_most.fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn ended(&self, linked: bool) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let count = if linked { &self.linked } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Accepts until the endpoint is closed.
 pub(super) async fn accept(shared: Arc<Shared>) {
-    let under_way = Arc::new(Semaphore::new(shared.options.handshakes_max));
+    let allowed = Arc::new(Semaphore::new(shared.options.handshakes_max));
     while let Some(incoming) = shared.endpoint.accept().await {
-        let Ok(permit) = under_way.clone().try_acquire_owned() else {
+        if shared.state().closing {
+            incoming.refuse();
+            continue;
+        }
+        let Ok(permit) = allowed.clone().try_acquire_owned() else {
+            shared.handshakes.refused.fetch_add(1, Ordering::Relaxed);
             incoming.refuse();
             continue;
         };
+        shared.handshakes.begun();
         let shared = shared.clone();
         tokio::spawn(async move {
             let address = incoming.remote_address();
             let clock = shared.node.clock().clone();
             let admitted = admit(&shared, incoming);
-            match clock
+            let admitted = clock
                 .timeout(shared.options.handshake_timeout, admitted)
-                .await
-            {
+                .await;
+            shared.handshakes.ended(matches!(admitted, Ok(Ok(_))));
+            match admitted {
                 Ok(Ok(session)) => drop(tokio::spawn(session.run())),
                 Ok(Err(Failure::Lost(error))) => {
                     tracing::debug!(%address, %error, "a connection ended unfinished")

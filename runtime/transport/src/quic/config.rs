@@ -164,11 +164,20 @@ pub(crate) fn client(
 
 /// What the endpoint as a whole is set up with. `seed` is where its connection ids come from.
 pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
-    let lasting = identity.lasting_secret().map_err(BindError::identity)?;
-    let secret = ResetKey::new(&lasting).map_err(BindError::identity)?;
-    let mut endpoint = EndpointConfig::new(Arc::new(secret));
+    Ok(endpoint_with(reset_key(identity)?, seed))
+}
+
+/// The same, with a key for resets that the caller can renew.
+pub(super) fn endpoint_with(reset_key: ResetKey, seed: [u8; 32]) -> EndpointConfig {
+    let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
     endpoint.cid_generator(move || Box::new(ConnectionIds::new(seed)));
-    Ok(endpoint)
+    endpoint
+}
+
+/// The key with which this identity signs resets.
+pub(super) fn reset_key(identity: &Identity) -> Result<ResetKey, BindError> {
+    let lasting = identity.lasting_secret().map_err(BindError::identity)?;
+    ResetKey::new(&lasting).map_err(BindError::identity)
 }
 
 fn provider() -> Arc<CryptoProvider> {

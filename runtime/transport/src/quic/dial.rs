@@ -76,9 +76,10 @@ async fn dial_one(
 }
 
 async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result<Peer, Failure> {
+    let client = shared.client.load().as_ref().clone();
     let connecting = shared
         .endpoint
-        .connect_with(shared.client.clone(), host, &server_name(role))
+        .connect_with(client, host, &server_name(role))
         .map_err(|error| Failure::Close(Closing::Refused, error.to_string()))?;
     let connection = connecting.await?;
     let subject = handshake::subject(&connection)?;

@@ -140,7 +140,10 @@ pub(super) fn connect_error(address: &str, failure: Failure) -> ConnectError {
         }
         Failure::Lost(ConnectionError::LocallyClosed) => ConnectError::ShuttingDown,
         Failure::Lost(ConnectionError::ConnectionClosed(close)) if is_refusal(&close) => {
-            unreachable("too many handshakes are under way there".into())
+            unreachable(
+                "it takes no connections now: too many are beginning there, or it shuts down"
+                    .into(),
+            )
         }
         Failure::Lost(
             error @ (ConnectionError::ConnectionClosed(_)

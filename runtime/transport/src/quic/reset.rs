@@ -2,10 +2,13 @@
 //!
 //! A peer that goes on sending to a connection nobody knows any more gets a reset at once, instead of being left to
 //! time out. For that the reset key must outlive the process: it comes from the identity's lasting secret.
+//! When the identity is renewed, promises to new peers are made with the new secret, which is what a next life will have.
 //! Remembers a derived key and the source of connection ids. Never shows the secret to anybody.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{ConnectionId, ConnectionIdGenerator};
 use rand::rngs::StdRng;
@@ -18,24 +21,36 @@ const SIGNATURE: usize = 32;
 /// Bytes of a connection id: enough never to be guessed by one who cannot see the packets.
 const CONNECTION_ID: usize = 8;
 
-/// The key that signs resets.
-pub(super) struct ResetKey(Box<dyn HkdfExpander>);
+/// The key that signs resets. Its clones are one key.
+#[derive(Clone)]
+pub(crate) struct ResetKey(Arc<ArcSwap<Expander>>);
+
+type Expander = Box<dyn HkdfExpander>;
 
 impl ResetKey {
     pub(super) fn new(secret: &[u8]) -> Result<Self, String> {
-        let suite = TLS13_CHACHA20_POLY1305_SHA256
-            .tls13()
-            .ok_or("the cipher suite has no TLS 1.3 part")?;
-        Ok(Self(suite.hkdf_provider.extract_from_secret(
-            Some(b"meros stateless reset"),
-            secret,
-        )))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(expander(secret)?))))
     }
+
+    /// From now on signs with this secret.
+    pub(super) fn renew(&self, secret: &[u8]) -> Result<(), String> {
+        self.0.store(Arc::new(expander(secret)?));
+        Ok(())
+    }
+}
+
+fn expander(secret: &[u8]) -> Result<Expander, String> {
+    let suite = TLS13_CHACHA20_POLY1305_SHA256
+        .tls13()
+        .ok_or("the cipher suite has no TLS 1.3 part")?;
+    Ok(suite
+        .hkdf_provider
+        .extract_from_secret(Some(b"meros stateless reset"), secret))
 }
 
 impl HmacKey for ResetKey {
     fn sign(&self, data: &[u8], signature: &mut [u8]) {
-        if self.0.expand_slice(&[data], signature).is_err() {
+        if self.0.load().expand_slice(&[data], signature).is_err() {
             signature.fill(0); // only for lengths that nobody asks for
         }
     }

@@ -12,6 +12,8 @@ use crate::testing::*;
 
 mod hostile;
 mod lives;
+mod renewal;
+mod shutdown;
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

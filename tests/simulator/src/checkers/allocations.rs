@@ -50,14 +50,28 @@ impl Holder {
     }
 }
 
+#[derive(Clone)]
+struct Held {
+    resources: Resources,
+    /// When it was sent to the agent; `None` if the agent reported it.
+    sent: Option<Duration>,
+}
+
+struct Offered {
+    framework: FrameworkId,
+    resources: Resources,
+    made: Duration,
+}
+
+/// An agent as its master must see it. Without a node its welcome has not been seen yet.
 #[derive(Default)]
 struct Agent {
     node: String,
     total: Resources,
     /// The total without what the holders have; nothing revocable.
     rest: Resources,
-    holders: BTreeMap<Holder, Resources>,
-    offers: BTreeMap<OfferId, (FrameworkId, Resources)>,
+    holders: BTreeMap<Holder, Held>,
+    offers: BTreeMap<OfferId, Offered>,
     lent: Resources,
     /// The total before, and until when it counts.
     lent_before: Option<(Resources, Duration)>,
@@ -94,16 +108,16 @@ struct Unwanted {
 
 impl Agent {
     /// Tasks or an executor take their part. `false` if there is not so much.
-    fn hold(&mut self, holder: Holder, resources: &Resources) -> bool {
+    fn hold(&mut self, holder: Holder, resources: &Resources, sent: Option<Duration>) -> bool {
         let resources = resources.unallocate();
         let fits = self.rest.subtract(&resources.non_revocable()).is_ok();
-        self.holders.insert(holder, resources);
+        self.holders.insert(holder, Held { resources, sent });
         fits
     }
 
     fn free(&mut self, holder: &Holder) {
-        if let Some(resources) = self.holders.remove(holder) {
-            self.rest += &resources.non_revocable();
+        if let Some(held) = self.holders.remove(holder) {
+            self.rest += &held.resources.non_revocable();
         }
     }
 
@@ -111,26 +125,29 @@ impl Agent {
         let of = |holder: &&Holder| holder.framework() == framework;
         let holders: Vec<_> = self.holders.keys().filter(of).cloned().collect();
         holders.iter().for_each(|holder| self.free(holder));
-        self.offers.retain(|_, (owner, _)| owner != framework);
+        self.offers.retain(|_, offer| offer.framework != *framework);
     }
 
     /// The first resource of which there is not enough for the holders and the offers that are counted.
     fn excess(&self, at: Duration, counted: impl Fn(&FrameworkId) -> bool) -> Option<String> {
-        let counted = self.offers.values().filter(|(owner, _)| counted(owner));
+        let counted = self
+            .offers
+            .values()
+            .filter(|offer| counted(&offer.framework));
         let mut rest = self.rest.clone();
         let mut revocable = Resources::new();
-        for (_, resources) in counted {
-            if let Err(shortage) = rest.subtract(&resources.non_revocable()) {
+        for offer in counted {
+            if let Err(shortage) = rest.subtract(&offer.resources.non_revocable()) {
                 return Some(format!("of its total {}: {shortage}", self.total));
             }
-            revocable += &resources.revocable();
+            revocable += &offer.resources.revocable();
         }
         if revocable.is_empty() {
             return None;
         }
         self.holders
             .values()
-            .for_each(|held| revocable += &held.revocable());
+            .for_each(|held| revocable += &held.resources.revocable());
         let before = self.lent_before.as_ref().filter(|(_, until)| at <= *until);
         let fits = |lent: &Resources| lent.contains(&revocable);
         let fits = fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent));
@@ -139,7 +156,7 @@ impl Agent {
 }
 
 impl Allocations {
-    fn registered(&mut self, registration: Registration) -> Result<(), String> {
+    fn registered(&mut self, registration: Registration, at: Duration) -> Result<(), String> {
         let Registration {
             node,
             agent_id,
@@ -180,21 +197,31 @@ impl Allocations {
                 .into_iter()
                 .chain([(task, &running.info.resources)])
             {
-                if !agent.hold(holder.clone(), resources) {
+                if !agent.hold(holder.clone(), resources, None) {
                     short = Some(holder);
                 }
             }
         }
+        // What was said of it at this very moment followed: its welcome left a little later. All else was taken back.
+        for (holder, held) in before.iter().flat_map(|before| &before.holders) {
+            if held.sent == Some(at) && !agent.holders.contains_key(holder) {
+                let fits = agent.hold(holder.clone(), &held.resources, held.sent);
+                short = short.or((!fits).then(|| holder.clone()));
+            }
+        }
+        for (id, offer) in before.into_iter().flat_map(|before| before.offers) {
+            match offer.made == at {
+                true => drop(agent.offers.insert(id, offer)),
+                false => drop(self.offered.remove(&id)),
+            }
+        }
         let what = short.map(|short| {
             format!(
-                "agent {agent_id} reports more than its total {}: no room for {short:?}",
+                "agent {agent_id} has more than its total {}: no room for {short:?}",
                 agent.total
             )
         });
         self.by_node.insert(node, agent_id.clone());
-        for id in before.iter().flat_map(|before| before.offers.keys()) {
-            self.offered.remove(id);
-        }
         self.agents.insert(agent_id, agent);
         what.map_or(Ok(()), Err)
     }
@@ -202,18 +229,23 @@ impl Allocations {
     fn offers(&mut self, made: &OffersMade, at: Duration) -> Result<(), String> {
         let mut touched = BTreeSet::new();
         for offer in &made.offers {
-            let Some(agent) = self.agents.get_mut(&offer.agent_id) else {
-                continue; // Its welcome was not seen.
+            let agent = self.agents.entry(offer.agent_id.clone()).or_default();
+            let offered = Offered {
+                framework: offer.framework_id.clone(),
+                resources: offer.resources.unallocate(),
+                made: at,
             };
-            let part = (offer.framework_id.clone(), offer.resources.unallocate());
-            agent.offers.insert(offer.id.clone(), part);
+            agent.offers.insert(offer.id.clone(), offered);
             self.offered
                 .insert(offer.id.clone(), offer.agent_id.clone());
             touched.insert((&offer.agent_id, &offer.framework_id));
         }
         for (agent_id, framework) in touched {
-            self.judgements += 1;
             let agent = &self.agents[agent_id];
+            if is_in_doubt(agent, &self.registrations) {
+                continue;
+            }
+            self.judgements += 1;
             // The master has just spoken to this one, so its link holds.
             if let Some(excess) = agent.excess(at, |owner| owner == framework) {
                 return Err(format!(
@@ -221,7 +253,7 @@ impl Allocations {
                 ));
             }
             if let Some(excess) = agent.excess(at, |_| true) {
-                let others = agent.offers.values().map(|(owner, _)| owner.clone());
+                let others = agent.offers.values().map(|offer| offer.framework.clone());
                 let unproven: BTreeSet<_> = others.filter(|owner| owner != framework).collect();
                 let what = format!(
                     "agent {agent_id} was offered to {framework} at {at:?} while others had the same, {excess}"
@@ -240,6 +272,9 @@ impl Allocations {
         let Some(framework) = self.frameworks.of_node(spoken.to) else {
             return Ok(());
         };
+        if self.frameworks.asking(spoken.to).next().is_some() {
+            return Ok(()); // This may follow a new subscription.
+        }
         for charge in &mut self.charges {
             charge.unproven.remove(framework);
             if charge.unproven.is_empty() {
@@ -254,22 +289,21 @@ impl Allocations {
             return Ok(());
         };
         for task in &run.tasks {
-            let Some(agent) = self.agents.get_mut(&task.agent_id) else {
-                continue;
-            };
-            self.judgements += 1;
+            let agent = self.agents.entry(task.agent_id.clone()).or_default();
+            let in_doubt = is_in_doubt(agent, &self.registrations);
+            self.judgements += u64::from(!in_doubt);
             let mut fits = true;
             if let Some(executor) = &task.executor {
                 let holder = Holder::Executor(framework.clone(), executor.executor_id.clone());
                 let exited = self.exited.0 == at && self.exited.1.contains(&holder);
                 if !agent.holders.contains_key(&holder) && !exited {
-                    fits &= agent.hold(holder, &executor.resources);
+                    fits &= agent.hold(holder, &executor.resources, Some(at));
                 }
             }
             let holder = Holder::Task(framework.clone(), task.task_id.clone());
             agent.free(&holder);
-            fits &= agent.hold(holder, &task.resources);
-            if !fits {
+            fits &= agent.hold(holder, &task.resources, Some(at));
+            if !fits && !in_doubt {
                 return Err(format!(
                     "task {} of {framework} needs {}, but of {} only {} is left on agent {}",
                     task.task_id, task.resources, agent.total, agent.rest, task.agent_id
@@ -294,10 +328,12 @@ impl Allocations {
             .retain(|charge| !charge.unproven.contains(framework));
     }
 
-    /// The framework has a new subscription: its offers were taken back, and what was noted cannot be shown any more.
-    fn subscribed(&mut self, framework: &FrameworkId) {
+    /// The framework has a new subscription: its earlier offers were taken back, and what was noted cannot be shown any more.
+    fn subscribed(&mut self, framework: &FrameworkId, at: Duration) {
         for agent in self.agents.values_mut() {
-            agent.offers.retain(|_, (owner, _)| owner != framework);
+            agent
+                .offers
+                .retain(|_, offer| offer.framework != *framework || offer.made == at);
         }
         self.charges
             .retain(|charge| !charge.unproven.contains(framework));
@@ -307,6 +343,11 @@ impl Allocations {
         self.proven(spoken)?;
         let now = |what| (at, what);
         if let Some(made) = spoken.is::<OffersMade>() {
+            if self.frameworks.asking(spoken.to).next().is_some() {
+                // The first offers after a new subscription may leave before its answer does.
+                let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
+                to.into_iter().for_each(|to| self.subscribed(to, at));
+            }
             self.offers(made, at).map_err(now)?;
         } else if let Some(run) = spoken.is::<RunTasks>() {
             self.run(run, at).map_err(now)?;
@@ -386,6 +427,11 @@ impl Allocations {
     }
 }
 
+/// Whether the books of this agent are about to be made anew, so that it cannot be judged just now.
+fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
+    agent.node.is_empty() || registrations.is_asking(&agent.node)
+}
+
 impl Checker for Allocations {
     fn name(&self) -> &'static str {
         NAME
@@ -393,12 +439,12 @@ impl Checker for Allocations {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         if let Some(framework) = self.frameworks.see(event) {
-            self.subscribed(&framework);
+            self.subscribed(&framework, event.at);
         }
         if let Some(registration) = self.registrations.see(event) {
             self.judgements += 1;
             return self
-                .registered(registration)
+                .registered(registration, event.at)
                 .or_else(|what| broken(NAME, event.at, what));
         }
         match event.what {
@@ -516,6 +562,14 @@ mod tests {
         stage.offers("framework-2", &[offer("o2", "g", &four)]);
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         stage.rescinds("o1").is_clean();
+    }
+
+    #[test]
+    fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4").wait(seconds(1));
+        stage.asks_to_subscribe("framework-1");
+        stage.offers_text("o2", "cpus:4").is_clean();
     }
 
     #[test]

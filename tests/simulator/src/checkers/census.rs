@@ -1,7 +1,8 @@
 //! Census: who is registered and who is subscribed, by what the master itself answers.
 //!
 //! Hears the questions `RegisterAgent` and `Subscribe` as the master handles them, and its answers as it gives them. Remembers the
-//! questions that are open and the newest answer of each. It knows nothing of broken links. What a master said ends with it, but not
+//! questions that are open and the newest answer of each. An answer leaves the master a little after it has changed its books, at the
+//! same moment of virtual time: what it says to the asker, or about it, before that may belong to the old state or to the new. It knows nothing of broken links. What a master said ends with it, but not
 //! which framework a scheduler's node belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,10 @@ impl<Q> Open<Q> {
 
     fn welcomed(&mut self, node: &str) -> Option<Q> {
         self.0.get_mut(node)?.pop_front()
+    }
+
+    fn of(&self, node: &str) -> impl Iterator<Item = &Q> {
+        self.0.get(node).into_iter().flatten()
     }
 
     fn refused(&mut self, node: &str) {
@@ -93,6 +98,11 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
+    /// Whether an agent on that node has asked and has no answer yet.
+    pub fn is_asking(&self, node: &str) -> bool {
+        self.open.of(node).next().is_some()
+    }
+
     pub fn see(&mut self, event: &Event<'_>) -> Option<Registration> {
         if self.nodes.see(event) {
             self.open = Open::default();
@@ -180,6 +190,11 @@ impl Frameworks {
             _ => {}
         }
         None
+    }
+
+    /// What a scheduler on that node says of itself in subscriptions that are not answered yet.
+    pub fn asking(&self, node: &str) -> impl Iterator<Item = &FrameworkInfo> {
+        self.open.of(node)
     }
 
     /// Whether the event is the end of a master.

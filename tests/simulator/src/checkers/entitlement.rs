@@ -9,11 +9,11 @@
 use std::time::Duration;
 
 use protocol::message::scheduler::OffersMade;
-use protocol::{Capability, Offer};
+use protocol::{Capability, FrameworkInfo, Offer};
 use resources::{Resource, Role};
 
 use super::broken;
-use super::census::{Frameworks, Subscription};
+use super::census::Frameworks;
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, What};
 
@@ -26,19 +26,19 @@ pub struct Entitlement {
     judgements: u64,
 }
 
-/// What is wrong with this offer to a framework with this subscription.
-fn wrong(offer: &Offer, to: &Subscription) -> Option<String> {
+/// What is wrong with this offer to a framework that says this of itself.
+fn wrong(offer: &Offer, to: &FrameworkInfo) -> Option<String> {
     let Offer { id, role, .. } = offer;
-    if !to.info.roles.contains(role) {
+    if !to.roles.contains(role) {
         return Some(format!(
             "offer {id} is for role `{role}`, but the framework has {:?}",
-            to.info.roles
+            to.roles
         ));
     }
     let revocable = offer.resources.iter().filter(|one| one.is_revocable());
     let revocable: Vec<&Resource> = revocable.collect();
     if let Some(one) = revocable.first() {
-        if !to.info.can(Capability::RevocableResources) {
+        if !to.can(Capability::RevocableResources) {
             return Some(format!(
                 "offer {id} bears {one}, but the framework has not asked for revocable resources"
             ));
@@ -56,13 +56,22 @@ fn wrong(offer: &Offer, to: &Subscription) -> Option<String> {
 }
 
 impl Entitlement {
-    fn judge(&mut self, made: &OffersMade, at: Duration) -> Result<(), Violation> {
+    fn judge(&mut self, made: &OffersMade, node: &str, at: Duration) -> Result<(), Violation> {
         for offer in &made.offers {
-            let Some(to) = self.frameworks.get(&offer.framework_id) else {
-                continue; // Its welcome was not seen.
-            };
+            let newest = self.frameworks.get(&offer.framework_id);
+            let newest = newest.map(|newest| &newest.info);
+            // A subscription that is just being answered may count already.
+            let said = newest.into_iter().chain(self.frameworks.asking(node));
+            let mut verdicts = said.map(|info| wrong(offer, info)).peekable();
+            if verdicts.peek().is_none() {
+                continue;
+            }
             self.judgements += 1;
-            if let Some(what) = wrong(offer, to) {
+            if let Ok(wrongs) = verdicts
+                .map(|wrong| wrong.ok_or(()))
+                .collect::<Result<Vec<_>, _>>()
+            {
+                let what = wrongs.join("; ");
                 return broken(NAME, at, format!("{}: {what}", offer.framework_id));
             }
         }
@@ -79,7 +88,7 @@ impl Checker for Entitlement {
         self.frameworks.see(event);
         match event.what {
             What::Said(spoken) => match spoken.is::<OffersMade>() {
-                Some(made) => self.judge(made, event.at),
+                Some(made) => self.judge(made, spoken.to, event.at),
                 None => Ok(()),
             },
             _ => Ok(()),

@@ -209,7 +209,9 @@ impl Checker for Offers {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         if let Some(framework) = self.frameworks.see(event) {
-            let over = self.open.iter().filter(|(_, o)| o.framework == framework);
+            // What was made at this moment follows the subscription: its answer leaves a little later.
+            let over = |open: &Open| open.framework == framework && open.made < event.at;
+            let over = self.open.iter().filter(|(_, open)| over(open));
             let over: Vec<OfferId> = over.map(|(id, _)| id.clone()).collect();
             for id in over {
                 self.open.remove(&id);
@@ -330,7 +332,8 @@ mod tests {
         void.fact(What::FaultsOver)
             .offers_text("o2", "cpus:1")
             .declines(&["o1"]);
-        void.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        void.wait(seconds(1))
+            .subscribe("framework-1", FrameworkInfo::new("user", "f"));
         void.wait(ANSWER_PATIENCE).is_clean();
     }
 }

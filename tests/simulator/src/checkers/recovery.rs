@@ -1,6 +1,6 @@
 //! Recovery (invariant 7): when no fault comes any more, everybody is back before long and work goes on.
 //!
-//! Judged at the end of a run that went on for at least [`RECOVERY`] after its faults:
+//! Judged at the end of a run that went on for at least [`RECOVERY`] after its faults ([`CALM`] if it had none):
 //!
 //! - every master, agent and framework that ever started runs;
 //! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
@@ -27,6 +27,8 @@ use crate::event::{Event, Spoken, What};
 /// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
 /// after 75 s, and wait up to a minute between two tries to register.
 pub const RECOVERY: Duration = Duration::from_secs(300);
+/// The same where there was no fault to recover from.
+pub const CALM: Duration = Duration::from_secs(30);
 /// An agent that is registered has answered a ping within this time.
 pub const PINGS: Duration = Duration::from_secs(60);
 
@@ -51,6 +53,7 @@ pub struct Recovery {
     /// When a framework last heard that a task runs.
     ran: Duration,
     recovery: Option<Duration>,
+    had_faults: bool,
     judgements: u64,
 }
 
@@ -161,6 +164,7 @@ impl Checker for Recovery {
                 self.up.remove(node);
                 self.answered.remove(node);
             }
+            What::FaultBegan(_) => self.had_faults = true,
             What::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
@@ -168,8 +172,9 @@ impl Checker for Recovery {
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
+        let needed = if self.had_faults { RECOVERY } else { CALM };
         match self.recovery {
-            Some(recovery) if recovery + RECOVERY <= at => match self.lacking(recovery, at) {
+            Some(recovery) if recovery + needed <= at => match self.lacking(recovery, at) {
                 Some(what) => broken(NAME, at, what),
                 None => Ok(()),
             },

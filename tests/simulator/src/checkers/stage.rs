@@ -193,6 +193,16 @@ impl<C: Checker> Stage<C> {
             .replied::<Subscribe>("master", node, &welcome)
     }
 
+    /// The scheduler of `f` on that node asks, and has no answer yet.
+    pub fn asks_to_subscribe(&mut self, node: &str) -> &mut Self {
+        let ask = Subscribe {
+            framework: FrameworkInfo::new("user", "f"),
+            scheduler: pid(node),
+            suppressed_roles: Default::default(),
+        };
+        self.told(node, "master", &ask)
+    }
+
     /// The master offers, and the framework hears it.
     pub fn offers(&mut self, node: &str, offers: &[Offer]) -> &mut Self {
         let offers = offers.to_vec();

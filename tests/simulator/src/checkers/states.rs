@@ -20,8 +20,8 @@ use crate::checker::{Checker, Violation};
 use crate::event::{Event, What};
 
 /// How long the news of an end may take at most, once no fault comes any more: a master that was started anew waits ten minutes for
-/// agents that it knew, and a driver asks about silent tasks at ever longer intervals up to a quarter of an hour.
-pub const NEWS: Duration = Duration::from_secs(30 * 60);
+/// agents that it knew, and a driver asks about silent tasks at ever longer intervals.
+pub const NEWS: Duration = Duration::from_secs(15 * 60);
 
 const NAME: &str = "states";
 

@@ -42,6 +42,9 @@ impl Subscriptions {
         let Some(newest) = self.frameworks.get(framework) else {
             return Ok(());
         };
+        if self.frameworks.asking(spoken.to).next().is_some() {
+            return Ok(()); // It is about to be the newest, or is already.
+        }
         self.judgements += 1;
         if newest.node == spoken.to {
             return Ok(());

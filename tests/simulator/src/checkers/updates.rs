@@ -29,6 +29,9 @@ use crate::event::{Event, Spoken, What};
 /// The longest wait before an agent sends an update again.
 const RESEND_MAX: Duration = Duration::from_secs(600);
 
+/// The time that updates before it in its task's stream may take.
+const SLACK: Duration = Duration::from_secs(120);
+
 const NAME: &str = "updates";
 
 type Key = (FrameworkId, TaskId);
@@ -184,7 +187,7 @@ impl Updates {
     fn deadline(stored: Duration, recovery: Duration) -> Duration {
         let back = stored.max(recovery) + RECOVERY;
         let age = back.saturating_sub(stored);
-        back + age.min(RESEND_MAX) + RECOVERY
+        back + age.min(RESEND_MAX) + SLACK
     }
 }
 
@@ -323,7 +326,7 @@ mod tests {
         let minute = seconds(60);
         let young = Updates::deadline(minute * 60, minute * 60);
         let old = Updates::deadline(Duration::ZERO, minute * 60);
-        assert_eq!(young, minute * 60 + RECOVERY * 3);
-        assert_eq!(old, minute * 60 + RECOVERY * 2 + RESEND_MAX);
+        assert_eq!(young, minute * 60 + RECOVERY * 2 + SLACK);
+        assert_eq!(old, minute * 60 + RECOVERY + RESEND_MAX + SLACK);
     }
 }

@@ -145,7 +145,9 @@ impl Memory {
             }
             (at_once, later)
         };
-        at_once.iter().for_each(|link| link.close("connection lost"));
+        at_once
+            .iter()
+            .for_each(|link| link.close("connection lost"));
         if later.is_empty() {
             return;
         }

@@ -1,0 +1,164 @@
+//! The hidden verb `meros bench connections-part`: one part of the measurement in a process of its own, so that its memory and time are
+//! seen apart.
+//!
+//! Says on standard output that it is ready, then answers each line of standard input with one line of JSON. Ends with its input, that is
+//! when whoever started it has gone.
+
+use std::io::BufRead;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use transport::Authority;
+use transport::connections::{self, Crowd, Host, Linking, Pingers, bare};
+
+use crate::certs::CertsFlag;
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::signals::Signals;
+
+/// Which part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// The node whose connections are measured.
+    Host,
+    /// The nodes that want a link to it.
+    Crowd,
+    /// The nodes that have one and ping.
+    Pingers,
+    /// A bare quinn endpoint in the host's place.
+    BareHost,
+    /// Bare connections in the crowd's place.
+    BareCrowd,
+}
+
+impl Kind {
+    /// As it is written on the command line.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// One part of a measurement of connections
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct PartArgs {
+    #[arg(long)]
+    kind: Kind,
+    #[arg(long, default_value = "127.0.0.1:1")]
+    host: SocketAddr,
+    #[arg(long, default_value_t = 1)]
+    count: usize,
+    #[arg(long, default_value_t = 256)]
+    handshakes: usize,
+    #[arg(long, default_value_t = 500)]
+    interval_ms: u64,
+    #[command(flatten)]
+    certs: CertsFlag,
+}
+
+/// Serves until its input ends.
+pub async fn run(args: PartArgs, signals: Signals) -> Outcome {
+    let served = signals.unless_stopped(serve(&args)).await;
+    served.unwrap_or(Ok(()))
+}
+
+async fn serve(args: &PartArgs) -> Outcome {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| Failure::because("the limit of open files", &error))?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
+        .map_err(|error| Failure::because("the limit of open files", &error))?;
+    let authority = Authority::load(&args.certs.directory())
+        .map_err(|error| Failure::because("no authority", &error))?;
+    let mut lines = input();
+    let failed = |error: connections::Failure| Failure::because(args.kind.name(), &*error);
+    match args.kind {
+        Kind::Host => {
+            let host = Host::start(&authority, args.handshakes).map_err(failed)?;
+            answer(json!({ "address": host.address().map_err(failed)?.to_string() }));
+            while lines.recv().await.is_some() {
+                let seen = host.handshakes();
+                answer(json!({
+                    "links": host.links(),
+                    "handshakes_most": seen.under_way_most,
+                    "linked": seen.linked,
+                    "refused": seen.refused,
+                    "failed": seen.failed,
+                }));
+            }
+        }
+        Kind::BareHost => {
+            let host = bare::Host::start(&authority).map_err(failed)?;
+            answer(json!({ "address": host.address().map_err(failed)?.to_string() }));
+            while lines.recv().await.is_some() {
+                answer(json!({ "links": host.links() }));
+            }
+        }
+        Kind::Crowd => {
+            let mut crowd = Crowd::gather(&authority, args.host, args.count).map_err(failed)?;
+            answer(json!({}));
+            while lines.recv().await.is_some() {
+                answer(linking(crowd.storm().await.map_err(failed)?));
+            }
+        }
+        Kind::BareCrowd => {
+            let crowd = bare::Crowd::gather(&authority, args.host, args.count);
+            let mut crowd = crowd.map_err(failed)?;
+            answer(json!({}));
+            while lines.recv().await.is_some() {
+                answer(linking(crowd.storm().await.map_err(failed)?));
+            }
+        }
+        Kind::Pingers => {
+            let interval = Duration::from_millis(args.interval_ms);
+            let pingers = Pingers::start(&authority, args.host, args.count, interval).await;
+            let pingers = pingers.map_err(failed)?;
+            answer(json!({}));
+            while lines.recv().await.is_some() {
+                let pings = pingers.report();
+                answer(json!({
+                    "answered": pings.answered,
+                    "missed": pings.missed,
+                    "p50_ms": milliseconds(pings.p50),
+                    "p99_ms": milliseconds(pings.p99),
+                    "longest_ms": milliseconds(pings.longest),
+                }));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn linking(linking: Linking) -> Value {
+    json!({
+        "nodes": linking.nodes,
+        "seconds": linking.took.as_secs_f64(),
+        "seconds_half": linking.took_half.as_secs_f64(),
+        "dials": linking.dials,
+        "failures": linking.failures,
+    })
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn answer(value: Value) {
+    out!("{value}");
+}
+
+/// The lines of standard input, read by a thread of its own.
+fn input() -> UnboundedReceiver<String> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        let lines = std::io::stdin().lock().lines();
+        lines
+            .map_while(Result::ok)
+            .all(|line| sender.send(line).is_ok());
+    });
+    receiver
+}
