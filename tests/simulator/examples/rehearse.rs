@@ -1,0 +1,38 @@
+//! Runs one scenario and prints what is known of it: `rehearse SEED AGENTS FRAMEWORKS SECONDS none|network|machines|all memory|quic`.
+
+use std::time::Duration;
+
+use simulator::{Profile, Scenario, Wiring, run};
+
+fn main() {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, default: u64| {
+        given
+            .get(at)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    };
+    let text = |at: usize| given.get(at).map(String::as_str).unwrap_or_default();
+    let scenario = Scenario {
+        seed: number(0, 1),
+        agents: number(1, 4) as u32,
+        frameworks: number(2, 5) as u32,
+        duration: Duration::from_secs(number(3, 300)),
+        profile: match text(4) {
+            "network" => Profile::Network,
+            "machines" => Profile::Machines,
+            "all" => Profile::All,
+            _ => Profile::None,
+        },
+        wiring: match text(5) {
+            "quic" => Wiring::Quic,
+            _ => Wiring::Memory,
+        },
+        faults: None,
+    };
+    let run = run(&scenario, Vec::new(), None);
+    for line in &run.recent {
+        println!("{line}");
+    }
+    println!("{:#?}\nhash {:016x}", run.tally, run.hash);
+}

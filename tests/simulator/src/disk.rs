@@ -1,0 +1,173 @@
+//! Disks of simulated machines: what the master's registry is on, and where an agent would make its sandboxes.
+//!
+//! Remembers what was synced, over every crash, and whether writes fail just now. How long a write takes is not its business:
+//! the node's blocking work is slowed instead. It touches no file of the real machine.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent::Sandboxes;
+use agent::sandbox::ReadError;
+use protocol::ContainerId;
+use protocol::message::operator::FilePiece;
+use storage::forgetful::{Failure, ForgetfulDisk, ForgetfulStore};
+use storage::{Changes, Record, Store, StoreError};
+
+/// One machine's disk. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    records: ForgetfulDisk,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many faults make writes fail.
+    failing: AtomicU32,
+    /// Writes that failed, or were forgotten in a crash.
+    lost: AtomicU64,
+    /// What a failing write meets, one after the other.
+    turn: Mutex<u32>,
+}
+
+impl Disk {
+    /// Writes fail from now on, until [`Disk::mend`] is called as often.
+    pub fn fail(&self) {
+        self.state.failing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Undoes one [`Disk::fail`].
+    pub fn mend(&self) {
+        self.state.failing.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_failing(&self) -> bool {
+        self.state.failing.load(Ordering::Relaxed) > 0
+    }
+
+    fn note_loss(&self) {
+        self.state.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many writes failed or were forgotten.
+    pub fn losses(&self) -> u64 {
+        self.state.lost.load(Ordering::Relaxed)
+    }
+
+    /// The machine is gone at once, and of what was written and not synced only the oldest `kept` writes are found again.
+    pub fn crash(&self, kept: usize) {
+        let unsynced = self.records.unsynced();
+        let lost = unsynced.saturating_sub(kept) as u64;
+        self.state.lost.fetch_add(lost, Ordering::Relaxed);
+        self.records.crash_keeping(kept);
+    }
+
+    /// How many writes a crash could lose now.
+    pub fn unsynced(&self) -> usize {
+        self.records.unsynced()
+    }
+
+    /// Opens the store on it, for one process at a time.
+    pub fn open(&self) -> Result<DiskStore, StoreError> {
+        Ok(DiskStore {
+            disk: self.clone(),
+            store: self.records.open()?,
+        })
+    }
+
+    /// What the next failing write meets: a refusal, a full disk, a sync that did not end, and so on in turn.
+    fn next_failure(&self) -> Failure {
+        let mut turn = self
+            .state
+            .turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *turn = turn.wrapping_add(1);
+        match *turn % 3 {
+            1 => Failure::Refuse("the disk refuses".to_owned()),
+            2 => Failure::Full,
+            _ => Failure::Sync("the disk did not answer".to_owned()),
+        }
+    }
+}
+
+/// One process' opened store on a disk.
+#[derive(Debug)]
+pub struct DiskStore {
+    disk: Disk,
+    store: ForgetfulStore,
+}
+
+impl Store for DiskStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.get(key)
+    }
+
+    fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.store.page(prefix, after, limit)
+    }
+
+    fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        if self.disk.is_failing() {
+            self.disk.records.fail_next(self.disk.next_failure());
+            self.disk.note_loss();
+        }
+        self.store.commit(changes)
+    }
+}
+
+impl Sandboxes for Disk {
+    fn create(&self, _: &Path, _: &ContainerId, _: Option<&str>) -> Result<(), String> {
+        if self.is_failing() {
+            self.note_loss();
+            return Err("the disk refuses".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Simulated tasks write nothing.
+    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FilePiece, ReadError> {
+        Err(ReadError::NotFound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str) -> Changes {
+        let mut changes = Changes::new();
+        changes.put(key, "value");
+        changes
+    }
+
+    #[test]
+    fn what_was_synced_outlives_a_crash_and_what_failed_does_not() {
+        let disk = Disk::default();
+        let mut store = disk.open().unwrap();
+        store.commit(put("kept")).unwrap();
+        disk.fail();
+        assert!(store.commit(put("lost")).is_err());
+        disk.mend();
+        disk.crash(0);
+        let store = disk.open().unwrap();
+        assert!(store.get(b"kept").unwrap().is_some());
+        assert_eq!(store.get(b"lost"), Ok(None));
+        assert_eq!(disk.losses(), 1);
+    }
+
+    #[test]
+    fn a_sandbox_cannot_be_made_while_the_disk_fails() {
+        let disk = Disk::default();
+        let container = ContainerId::new("c").unwrap();
+        assert!(disk.create(Path::new("/w"), &container, None).is_ok());
+        disk.fail();
+        assert!(disk.create(Path::new("/w"), &container, None).is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! Faults: which happen when, by a scenario's profile, sizes and seed. Pure.
+//!
+//! Cards are dealt from a shuffled deck that has every kind of the profile, so that a run with as many faults as cards has met
+//! every kind. All faults are over before the scenario's duration is.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+use crate::hash::derived;
+use crate::scenario::{Fault, FaultKind, Profile, Scenario};
+use crate::world::services::MASTER;
+
+/// One fault comes in so much time on average.
+const FAULT_EVERY: Duration = Duration::from_secs(15);
+/// The most faults of one run.
+const FAULTS_MAX: u32 = 5000;
+/// Nothing happens in this share of the time, at the beginning.
+const QUIET_START: f64 = 0.05;
+/// The longest fault, as a share of the run and in seconds.
+const LASTS_MAX: (f64, u64) = (0.25, 90);
+
+/// What a card stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Card {
+    WeatherOfMaster,
+    WeatherOfMember,
+    MasterFromMember,
+    OneWayToMaster,
+    OneWayFromMaster,
+    SlowMember,
+    SlowMaster,
+    CrashOfMaster,
+    CrashOfAgent,
+    CrashOfFramework,
+    RestartOfMaster,
+    RestartOfMember,
+    SlowDiskOfMaster,
+    SlowDiskOfAgent,
+    FailingDiskOfMaster,
+    FailingDiskOfAgent,
+    WallJump,
+}
+
+const NETWORK: &[Card] = &[
+    Card::WeatherOfMaster,
+    Card::WeatherOfMember,
+    Card::MasterFromMember,
+    Card::OneWayToMaster,
+    Card::OneWayFromMaster,
+    Card::SlowMember,
+    Card::SlowMaster,
+];
+
+const MACHINES: &[Card] = &[
+    Card::CrashOfMaster,
+    Card::CrashOfAgent,
+    Card::CrashOfFramework,
+    Card::RestartOfMaster,
+    Card::RestartOfMember,
+    Card::SlowDiskOfMaster,
+    Card::SlowDiskOfAgent,
+    Card::FailingDiskOfMaster,
+    Card::FailingDiskOfAgent,
+    Card::WallJump,
+];
+
+/// The faults of a scenario, in order of time: those that it names, or those that its profile and seed give.
+pub fn plan(scenario: &Scenario) -> Vec<Fault> {
+    if let Some(faults) = &scenario.faults {
+        return faults.clone();
+    }
+    let mut cards: Vec<Card> = Vec::new();
+    if matches!(scenario.profile, Profile::Network | Profile::All) {
+        cards.extend(NETWORK);
+    }
+    if matches!(scenario.profile, Profile::Machines | Profile::All) {
+        cards.extend(MACHINES);
+    }
+    cards.retain(|card| is_possible(*card, scenario));
+    if cards.is_empty() {
+        return Vec::new();
+    }
+    let by_time = scenario.duration.as_secs() / FAULT_EVERY.as_secs();
+    let count = u32::try_from(by_time).map_or(FAULTS_MAX, |count| count.min(FAULTS_MAX));
+    let count = count.max(cards.len() as u32);
+    let mut rng = SmallRng::seed_from_u64(derived(scenario.seed, "faults", 0));
+    let mut deck = Vec::new();
+    let mut faults: Vec<Fault> = Vec::new();
+    for _ in 0..count {
+        if deck.is_empty() {
+            deck = cards.clone();
+            deck.shuffle(&mut rng);
+        }
+        let Some(card) = deck.pop() else { break };
+        let fault = deal(card, scenario, &mut rng);
+        faults.extend(beside(card, &fault, scenario, &mut rng));
+        faults.push(fault);
+    }
+    faults.sort_by_key(|fault| fault.at);
+    faults
+}
+
+fn is_possible(card: Card, scenario: &Scenario) -> bool {
+    let (agents, frameworks) = (scenario.agents > 0, scenario.frameworks > 0);
+    match card {
+        Card::CrashOfAgent | Card::SlowDiskOfAgent | Card::FailingDiskOfAgent => agents,
+        Card::CrashOfFramework => frameworks,
+        Card::WeatherOfMember
+        | Card::MasterFromMember
+        | Card::OneWayToMaster
+        | Card::OneWayFromMaster
+        | Card::SlowMember
+        | Card::RestartOfMember => agents || frameworks,
+        _ => true,
+    }
+}
+
+fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
+    let whole = scenario.duration;
+    let longest = whole
+        .mul_f64(LASTS_MAX.0)
+        .min(Duration::from_secs(LASTS_MAX.1));
+    // Most are short, some are long enough for every patience to end.
+    let lasts = longest.mul_f64(rng.random::<f64>().powi(2).max(0.01));
+    let (from, to) = (whole.mul_f64(QUIET_START), whole.saturating_sub(lasts));
+    let at = from + to.saturating_sub(from).mul_f64(rng.random());
+    Fault {
+        at: whole_millis(at),
+        lasts: whole_millis(lasts),
+        kind: kind(card, scenario, rng),
+    }
+}
+
+/// A disk's fault shows only if something is written meanwhile: an agent that comes back lets the master write.
+fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) -> Option<Fault> {
+    let of_master = matches!(card, Card::SlowDiskOfMaster | Card::FailingDiskOfMaster);
+    if !of_master || scenario.agents == 0 {
+        return None;
+    }
+    let node = format!("agent-{}", rng.random_range(1..=scenario.agents));
+    Some(Fault {
+        at: whole_millis(fault.at + fault.lasts / 10),
+        lasts: whole_millis(fault.lasts / 5),
+        kind: FaultKind::Crash { node },
+    })
+}
+
+/// Virtual timers count milliseconds; a plan that does too can be written down and replayed.
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
+    let agent =
+        |rng: &mut SmallRng| format!("agent-{}", rng.random_range(1..=scenario.agents.max(1)));
+    let framework = |rng: &mut SmallRng| {
+        format!(
+            "framework-{}",
+            rng.random_range(1..=scenario.frameworks.max(1))
+        )
+    };
+    let member = |rng: &mut SmallRng| match (scenario.agents, scenario.frameworks) {
+        (0, _) => framework(rng),
+        (_, 0) => agent(rng),
+        _ if rng.random_range(0..3) == 0 => framework(rng),
+        _ => agent(rng),
+    };
+    let master = || MASTER.to_owned();
+    let weather = |node: String, rng: &mut SmallRng| FaultKind::Weather {
+        node,
+        loss: rng.random_range(10..200),
+        duplication: rng.random_range(10..200),
+        latency_max: Duration::from_millis(rng.random_range(5..500)),
+    };
+    match card {
+        Card::WeatherOfMaster => weather(master(), rng),
+        Card::WeatherOfMember => weather(member(rng), rng),
+        Card::MasterFromMember => FaultKind::Partition {
+            one: master(),
+            other: member(rng),
+        },
+        Card::OneWayToMaster => FaultKind::OneWay {
+            from: member(rng),
+            to: master(),
+        },
+        Card::OneWayFromMaster => FaultKind::OneWay {
+            from: master(),
+            to: member(rng),
+        },
+        Card::SlowMember => FaultKind::SlowReader { node: member(rng) },
+        Card::SlowMaster => FaultKind::SlowReader { node: master() },
+        Card::CrashOfMaster => FaultKind::Crash { node: master() },
+        Card::CrashOfAgent => FaultKind::Crash { node: agent(rng) },
+        Card::CrashOfFramework => FaultKind::Crash {
+            node: framework(rng),
+        },
+        Card::RestartOfMaster => FaultKind::Restart { node: master() },
+        Card::RestartOfMember => FaultKind::Restart { node: member(rng) },
+        Card::SlowDiskOfMaster => FaultKind::SlowDisk {
+            node: master(),
+            by: Duration::from_millis(rng.random_range(10..3000)),
+        },
+        Card::SlowDiskOfAgent => FaultKind::SlowDisk {
+            node: agent(rng),
+            by: Duration::from_millis(rng.random_range(10..3000)),
+        },
+        Card::FailingDiskOfMaster => FaultKind::FailingDisk { node: master() },
+        Card::FailingDiskOfAgent => FaultKind::FailingDisk { node: agent(rng) },
+        Card::WallJump => {
+            let node = match rng.random_range(0..2) {
+                0 => master(),
+                _ => member(rng),
+            };
+            FaultKind::WallJump {
+                node,
+                seconds: rng.random_range(-3600..=3600),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Wiring;
+    use std::collections::BTreeSet;
+
+    fn scenario(seed: u64, profile: Profile) -> Scenario {
+        Scenario {
+            seed,
+            agents: 3,
+            frameworks: 2,
+            duration: Duration::from_secs(300),
+            profile,
+            wiring: Wiring::Memory,
+            faults: None,
+        }
+    }
+
+    fn kinds(faults: &[Fault]) -> BTreeSet<&'static str> {
+        faults.iter().map(|fault| fault.kind.name()).collect()
+    }
+
+    #[test]
+    fn a_plan_follows_from_its_seed_and_is_in_order_of_time() {
+        let (one, again) = (
+            plan(&scenario(1, Profile::All)),
+            plan(&scenario(1, Profile::All)),
+        );
+        assert_eq!(one, again);
+        assert_ne!(one, plan(&scenario(2, Profile::All)));
+        assert!(one.is_sorted_by_key(|fault| fault.at));
+    }
+
+    #[test]
+    fn every_kind_of_the_profile_happens_and_no_other() {
+        let network = kinds(&plan(&scenario(1, Profile::Network)));
+        let machines = kinds(&plan(&scenario(1, Profile::Machines)));
+        assert_eq!(
+            network,
+            BTreeSet::from(["weather", "partition", "one_way", "slow_reader"])
+        );
+        assert_eq!(
+            machines,
+            BTreeSet::from(["crash", "restart", "slow_disk", "failing_disk", "wall_jump"])
+        );
+        let all = kinds(&plan(&scenario(1, Profile::All)));
+        assert_eq!(all, &network | &machines);
+        assert!(plan(&scenario(1, Profile::None)).is_empty());
+    }
+
+    #[test]
+    fn every_fault_is_over_in_time() {
+        for seed in 0..100 {
+            let scenario = scenario(seed, Profile::All);
+            for fault in plan(&scenario) {
+                assert!(fault.at + fault.lasts <= scenario.duration, "{fault:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_faults_that_a_scenario_names_are_its_plan() {
+        let mut scenario = scenario(1, Profile::All);
+        let some = plan(&scenario)[..3].to_vec();
+        scenario.faults = Some(some.clone());
+        assert_eq!(plan(&scenario), some);
+    }
+}

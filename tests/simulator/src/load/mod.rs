@@ -1,0 +1,238 @@
+//! The default load: what frameworks want and what agents have, from the scenario's seed and sizes alone.
+//!
+//! **Frameworks.** They come in five manners, one after the other, so that ten frameworks have each of them twice:
+//!
+//! | manner | role, weight | its tasks |
+//! |---|---|---|
+//! | `service` | `web`, 1 | run for 5 to 40 minutes; knows unreachable from lost |
+//! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some refuse to be killed politely |
+//! | `spare` | `batch`, 0.5 | as batch, on revocable resources where it is offered any |
+//! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
+//! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
+//!
+//! Each framework keeps a target of tasks that have not ended (a fair part of three tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
+//! launches at most one to three tasks every [`LAUNCH_EVERY`], and so replaces what ends or is lost. At its target it suppresses
+//! its offers, but for `picky`, and revives them below it. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
+//! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
+//! [`FAILOVER_TIMEOUT`].
+//!
+//! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
+//! two cores and 2 GiB by a `fixed` estimator.
+//!
+//! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`].
+
+pub mod book;
+pub mod scheduler;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::{Capability, FrameworkInfo};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::command::{Command, Ending};
+use crate::hash::derived;
+use crate::scenario::Scenario;
+
+/// A framework launches at most once in this time.
+pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
+/// A framework thinks of killing a task once in this time.
+pub const KILL_EVERY: Duration = Duration::from_secs(20);
+/// How long a framework may be away.
+pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// How long an offer may stay unanswered.
+pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The fewest tasks one framework wants.
+pub const TARGET_MIN: usize = 5;
+/// The most tasks one framework wants.
+pub const TARGET_MAX: usize = 100;
+
+/// How a framework behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Long tasks.
+    Service,
+    /// Short tasks, some of which fail.
+    Batch,
+    /// Short tasks on what others do not use.
+    Spare,
+    /// Several tasks in executors of its own.
+    Own,
+    /// Declines much.
+    Picky,
+}
+
+impl Manner {
+    /// The manner of the framework with this number, counted from 1.
+    pub fn of(number: u32) -> Self {
+        match number % 5 {
+            1 => Self::Service,
+            2 => Self::Batch,
+            3 => Self::Spare,
+            4 => Self::Own,
+            _ => Self::Picky,
+        }
+    }
+
+    /// The role it has.
+    pub fn role(self) -> &'static str {
+        match self {
+            Self::Service => "web",
+            Self::Batch | Self::Spare => "batch",
+            Self::Own => "ads",
+            Self::Picky => "*",
+        }
+    }
+
+    fn capabilities(self) -> BTreeSet<Capability> {
+        let all: &[Capability] = match self {
+            Self::Service => &[Capability::PartitionAware, Capability::MultiRole],
+            Self::Batch => &[Capability::MultiRole],
+            Self::Spare => &[
+                Capability::RevocableResources,
+                Capability::MultiRole,
+                Capability::PartitionAware,
+            ],
+            Self::Own => &[
+                Capability::TaskKillingState,
+                Capability::PartitionAware,
+                Capability::MultiRole,
+            ],
+            Self::Picky => &[Capability::MultiRole],
+        };
+        all.iter().copied().collect()
+    }
+
+    /// What it says of itself.
+    pub fn framework(self, name: &str) -> FrameworkInfo {
+        FrameworkInfo {
+            failover_timeout: FAILOVER_TIMEOUT,
+            roles: BTreeSet::from([self.role().to_owned()]),
+            capabilities: self.capabilities(),
+            hostname: name.to_owned(),
+            ..FrameworkInfo::new("nobody", name)
+        }
+    }
+
+    /// What its next task does.
+    pub fn command(self, rng: &mut SmallRng) -> Command {
+        let seconds = |rng: &mut SmallRng, from: u64, to: u64| {
+            Duration::from_millis(rng.random_range(from * 1000..=to * 1000))
+        };
+        let (from, to) = match self {
+            Self::Service => (300, 2400),
+            Self::Batch | Self::Spare => (10, 120),
+            Self::Own => (30, 300),
+            Self::Picky => (60, 300),
+        };
+        let after = seconds(rng, from, to);
+        let chance = rng.random_range(0..100);
+        let (end, stubborn) = match self {
+            Self::Batch | Self::Spare if chance < 5 => (Ending::Exits(1), false),
+            Self::Batch | Self::Spare => (Ending::Exits(0), chance < 25),
+            Self::Own if chance < 2 => (Ending::Crashes, false),
+            _ => (Ending::Exits(0), chance < 10),
+        };
+        Command {
+            end: Some((after, end)),
+            stubborn,
+        }
+    }
+
+    /// The cores, in tenths, and the memory in MiB of its next task.
+    pub fn size(self, rng: &mut SmallRng) -> (u32, u32) {
+        match self {
+            Self::Service => (rng.random_range(5..=20), rng.random_range(256..=2048)),
+            Self::Batch | Self::Spare => (rng.random_range(1..=10), rng.random_range(64..=512)),
+            Self::Own => (rng.random_range(1..=5), rng.random_range(64..=256)),
+            Self::Picky => (rng.random_range(1..=10), rng.random_range(64..=1024)),
+        }
+    }
+}
+
+/// How many tasks each framework wants to have.
+pub fn target(scenario: &Scenario) -> usize {
+    let fair = scenario.agents as usize * 3 / (scenario.frameworks.max(1) as usize);
+    fair.clamp(TARGET_MIN, TARGET_MAX)
+}
+
+/// The weights of the roles, as the master's operator gives them.
+pub fn weights() -> BTreeMap<String, f64> {
+    BTreeMap::from([("ads".to_owned(), 2.0), ("batch".to_owned(), 0.5)])
+}
+
+/// What an agent has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Equipment {
+    /// Its resources, as its operator writes them.
+    pub resources: String,
+    /// Its attributes, as its operator writes them.
+    pub attributes: String,
+    /// What its estimator lends, if it has one that lends.
+    pub lends: Option<String>,
+}
+
+/// What the agent with this number has, counted from 1.
+pub fn equipment(seed: u64, number: u32) -> Equipment {
+    let mut rng = SmallRng::seed_from_u64(derived(seed, "equipment", number.into()));
+    let cpus = rng.random_range(4..=16);
+    let mem = cpus * 2048;
+    let mut resources = format!("cpus:{cpus};mem:{mem};disk:102400;gpus:0;ports:[31000-32000]");
+    if number.is_multiple_of(4) {
+        resources.push_str(";cpus(ads):1;mem(ads):1024");
+    }
+    Equipment {
+        resources,
+        attributes: format!("rack:r{}", number % 10),
+        lends: number
+            .is_multiple_of(3)
+            .then(|| "cpus:2;mem:2048".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Profile, Wiring};
+
+    #[test]
+    fn ten_frameworks_have_every_manner_twice_and_three_roles_beside_the_common_one() {
+        let manners: Vec<Manner> = (1..=10).map(Manner::of).collect();
+        let roles: BTreeSet<&str> = manners.iter().map(|manner| manner.role()).collect();
+        assert_eq!(roles, BTreeSet::from(["*", "ads", "batch", "web"]));
+        for manner in &manners {
+            assert_eq!(manners.iter().filter(|other| *other == manner).count(), 2);
+        }
+        let revocable = manners
+            .iter()
+            .filter(|manner| manner.framework("f").can(Capability::RevocableResources));
+        assert_eq!(revocable.count(), 2);
+    }
+
+    #[test]
+    fn what_a_task_does_can_be_written_and_read() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        for number in 1..500 {
+            let command = Manner::of(number).command(&mut rng);
+            assert_eq!(Command::parse(&command.to_string()), Ok(command));
+        }
+    }
+
+    #[test]
+    fn the_target_is_a_fair_part_of_three_tasks_an_agent() {
+        let scenario = |agents, frameworks| Scenario {
+            seed: 1,
+            agents,
+            frameworks,
+            duration: Duration::from_secs(60),
+            profile: Profile::None,
+            wiring: Wiring::Memory,
+            faults: None,
+        };
+        assert_eq!(target(&scenario(100, 10)), 30);
+        assert_eq!(target(&scenario(1, 10)), TARGET_MIN);
+        assert_eq!(target(&scenario(5000, 1)), TARGET_MAX);
+        assert_eq!(target(&scenario(5, 0)), 15);
+    }
+}

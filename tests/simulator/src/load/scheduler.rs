@@ -1,0 +1,268 @@
+//! The scheduler of a framework of the default load: launches what its manner wants, where it is offered room.
+//!
+//! Hears offers and states through the real scheduler driver. Remembers everything in its [`Book`]. Its chance comes from its
+//! node's seed. It never looks at anything that a real framework could not see.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::{
+    CommandInfo, ExecutorId, ExecutorInfo, Filters, Offer, Operation, TaskId, TaskInfo, TaskState,
+    TaskStatus,
+};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use resources::{Resources, Revocable};
+use runtime::{Clock, Instant};
+use scheduler_driver::{DriverRef, Scheduler, Verbs};
+
+use super::book::Book;
+use super::{KILL_EVERY, LAUNCH_EVERY, Manner};
+
+/// What a framework remembers, shared with its keeper. It outlives the framework's process.
+pub type SharedBook = Arc<Mutex<Book>>;
+
+/// The most tasks of one accept.
+const TASKS_AT_ONCE: u64 = 3;
+/// Offers that are not wanted now are not wanted for so many seconds.
+const REFUSE_SECONDS: std::ops::RangeInclusive<u32> = 5..=60;
+
+/// The scheduler.
+pub struct LoadScheduler {
+    name: String,
+    manner: Manner,
+    target: usize,
+    book: SharedBook,
+    rng: SmallRng,
+    clock: Clock,
+    may_launch_at: Instant,
+    suppressed: bool,
+}
+
+fn open(book: &SharedBook) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LoadScheduler {
+    /// A scheduler for the framework of this name, which keeps `target` tasks.
+    pub fn new(
+        name: &str,
+        manner: Manner,
+        target: usize,
+        book: SharedBook,
+        rng: SmallRng,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            manner,
+            target,
+            book,
+            rng,
+            may_launch_at: clock.now(),
+            clock,
+            suppressed: false,
+        }
+    }
+
+    fn consider(&mut self, driver: &mut Verbs, offer: Offer) {
+        let book = self.book.clone();
+        let mut book = open(&book);
+        let wanted = self.target.saturating_sub(book.tasks().len()) as u64;
+        let picky = self.manner == Manner::Picky;
+        if picky && self.rng.random_range(0..10) == 0 {
+            return; // Forgotten on the desk: the master will take it back.
+        }
+        let unwanted = picky && self.rng.random_range(0..3) > 0;
+        let now = self.clock.now();
+        let tasks = match wanted == 0 || unwanted || now < self.may_launch_at {
+            true => Vec::new(),
+            false => {
+                let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(wanted);
+                self.tasks(&mut book, &offer, count)
+            }
+        };
+        if tasks.is_empty() {
+            // Who waits for its next launch wants an offer soon.
+            let seconds = match wanted > 0 && now < self.may_launch_at {
+                true => LAUNCH_EVERY.as_secs_f64(),
+                false => self.rng.random_range(REFUSE_SECONDS).into(),
+            };
+            let filters = Filters {
+                refuse_seconds: seconds,
+            };
+            return driver.decline(vec![offer.id], filters);
+        }
+        self.may_launch_at = now + LAUNCH_EVERY;
+        for task in &tasks {
+            book.launched(task.task_id.clone(), task.agent_id.clone());
+        }
+        let operations = vec![Operation::Launch { tasks }];
+        driver.accept(vec![offer.id], operations, Filters::default());
+    }
+
+    /// As many tasks as wanted and as fit into the offer.
+    fn tasks(&mut self, book: &mut Book, offer: &Offer, count: u64) -> Vec<TaskInfo> {
+        let mut pool = offer.resources.clone();
+        let executor = match self.manner {
+            Manner::Own => match self.executor(book, offer, &mut pool) {
+                Some(executor) => Some(executor),
+                None => return Vec::new(),
+            },
+            _ => None,
+        };
+        let mut tasks = Vec::new();
+        for _ in 0..count {
+            let (cpus, mem) = self.manner.size(&mut self.rng);
+            let (whole, tenths) = (cpus / 10, cpus % 10);
+            let needed = format!("cpus:{whole}.{tenths};mem:{mem}");
+            let Some(resources) = take(&mut pool, &needed) else {
+                break;
+            };
+            let command = self.manner.command(&mut self.rng).to_string();
+            let number = book.next_number();
+            let Ok(task_id) = TaskId::new(format!("{}-t{number}", self.name)) else {
+                break;
+            };
+            let (shell, data) = match executor {
+                None => (Some(CommandInfo::shell(command)), Vec::new()),
+                Some(_) => (None, command.into_bytes()),
+            };
+            tasks.push(TaskInfo {
+                name: self.name.clone(),
+                task_id,
+                agent_id: offer.agent_id.clone(),
+                resources,
+                command: shell,
+                executor: executor.clone(),
+                data,
+                kill_policy: None,
+                labels: Default::default(),
+            });
+        }
+        tasks
+    }
+
+    /// The framework's own executor on this agent: the one that runs there, or a new one with its part of the offer.
+    fn executor(
+        &mut self,
+        book: &mut Book,
+        offer: &Offer,
+        pool: &mut Resources,
+    ) -> Option<ExecutorInfo> {
+        let known = book.executors.get(&offer.agent_id);
+        if let Some(known) = known.filter(|own| offer.executor_ids.contains(&own.executor_id)) {
+            return Some(known.clone());
+        }
+        let resources = take(pool, "cpus:0.1;mem:32")?;
+        let number = book.next_number();
+        let executor = ExecutorInfo {
+            executor_id: ExecutorId::new(format!("{}-e{number}", self.name)).ok()?,
+            name: self.name.clone(),
+            command: CommandInfo::shell("own"),
+            resources,
+            data: Vec::new(),
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        };
+        let agent = offer.agent_id.clone();
+        book.executors.insert(agent, executor.clone());
+        Some(executor)
+    }
+
+    /// Wants offers only below its target.
+    fn balance(&mut self, driver: &mut Verbs) {
+        let full = open(&self.book).tasks().len() >= self.target;
+        if full == self.suppressed || self.manner == Manner::Picky {
+            return;
+        }
+        self.suppressed = full;
+        match full {
+            true => driver.suppress(BTreeSet::new()),
+            false => driver.revive(BTreeSet::new()),
+        }
+    }
+}
+
+/// Takes what is needed out of the pool, revocable if the pool is.
+fn take(pool: &mut Resources, needed: &str) -> Option<Resources> {
+    let mut needed = Resources::parse(needed).ok()?;
+    if !pool.revocable().is_empty() {
+        needed = needed.to_revocable(Revocable::Throttleable).ok()?;
+    }
+    let found = pool.find(&needed)?;
+    pool.subtract_what_is_there(&found);
+    Some(found)
+}
+
+impl Scheduler for LoadScheduler {
+    fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
+        let tasks = {
+            let mut book = open(&self.book);
+            book.id = Some(subscribed.framework_id.clone());
+            let tasks = book.tasks().iter();
+            tasks
+                .map(|(id, entry)| (id.clone(), Some(entry.agent.clone())))
+                .collect::<Vec<_>>()
+        };
+        if !tasks.is_empty() {
+            driver.reconcile(tasks);
+        }
+        self.balance(driver);
+    }
+
+    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+        for offer in offers {
+            self.consider(driver, offer);
+        }
+        self.balance(driver);
+    }
+
+    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+        open(&self.book).heard(status);
+        self.balance(driver);
+    }
+
+    fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
+        open(&self.book).executor_lost(&lost.agent_id, lost.executor_id.as_ref());
+    }
+
+    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+        tracing::info!(framework = self.name, reason, "begins anew");
+        open(&self.book).begin_anew();
+    }
+}
+
+/// Kills one of the framework's tasks now and then, for as long as it is polled.
+pub async fn kill_some(driver: DriverRef, book: SharedBook, mut rng: SmallRng, clock: Clock) {
+    loop {
+        clock
+            .sleep(KILL_EVERY.mul_f64(rng.random_range(0.5..1.5)))
+            .await;
+        if rng.random_range(0..3) > 0 {
+            continue;
+        }
+        let victim = {
+            let book = open(&book);
+            let running: Vec<&TaskId> = book
+                .tasks()
+                .iter()
+                .filter(|(_, entry)| entry.state == TaskState::Running)
+                .map(|(id, _)| id)
+                .collect();
+            match running.is_empty() {
+                true => None,
+                false => Some(running[rng.random_range(0..running.len())].clone()),
+            }
+        };
+        if let Some(victim) = victim {
+            let grace_period = Duration::from_secs(rng.random_range(1..10));
+            let policy = protocol::KillPolicy { grace_period };
+            if driver.kill(victim, Some(policy)).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A machine: an agent's launcher without real processes. Each container is a process of the rehearsal with an executor in it.
+//!
+//! Hears orders from the agent's containerizer through its [`Launcher`]. Remembers what runs, so that all of it can be gone with
+//! the agent, as the real zygote takes its executors with it. It starts nothing on the real machine.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest};
+use agent::monitor::Sampler;
+use agent::procfs;
+use agent::{Launcher, LauncherEvent};
+use executor_driver::Environment;
+use protocol::{ContainerId, Termination};
+use runtime::{Clock, Instant, NodeId, Role};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::event::What;
+use crate::executor;
+use crate::ground::Ground;
+use crate::world::process::Process;
+
+/// Orders that may wait; one more fails its launch.
+const ORDERS_MAX: usize = 65_536;
+/// How long the start of a process takes.
+const FORK: Duration = Duration::from_millis(3);
+/// The signal of a kill.
+const KILLED: i32 = 9;
+/// Numbers of processes begin here.
+const PIDS_FROM: i32 = 1000;
+
+/// What an agent wants of its machine.
+enum Order {
+    Launch(Box<LaunchRequest>),
+    Kill(ContainerId),
+}
+
+/// When each process began, by its number.
+type Births = Arc<Mutex<BTreeMap<i32, Instant>>>;
+
+/// One agent's machine, for one life of the agent.
+pub struct Machine(Rc<Shared>);
+
+struct Shared {
+    ground: Ground,
+    agent: Rc<str>,
+    births: Births,
+    running: RefCell<BTreeMap<ContainerId, Running>>,
+    pids: Cell<i32>,
+    tasks: RefCell<Vec<AbortHandle>>,
+}
+
+struct Running {
+    process: Process,
+    node: NodeId,
+    kill: Option<oneshot::Sender<()>>,
+    life: Option<AbortHandle>,
+    pid: i32,
+}
+
+/// The agent's hold on its machine.
+struct SimulatedLauncher {
+    orders: mpsc::Sender<Order>,
+    attached: Option<oneshot::Sender<Events>>,
+}
+
+impl Machine {
+    /// A machine where nothing runs, and the launcher for its agent. To be called in the world's own `LocalSet`.
+    pub fn start(ground: &Ground, agent: &str) -> (Self, Box<dyn Launcher>) {
+        let (orders, queue) = mpsc::channel(ORDERS_MAX);
+        let (attached, events) = oneshot::channel();
+        let shared = Rc::new(Shared {
+            ground: ground.clone(),
+            agent: agent.into(),
+            births: Births::default(),
+            running: RefCell::default(),
+            pids: Cell::new(PIDS_FROM),
+            tasks: RefCell::default(),
+        });
+        let serving = tokio::task::spawn_local(serve(shared.clone(), queue, events));
+        shared.tasks.borrow_mut().push(serving.abort_handle());
+        let launcher = SimulatedLauncher {
+            orders,
+            attached: Some(attached),
+        };
+        (Self(shared), Box::new(launcher))
+    }
+
+    /// What the agent's monitor sees of the processes: each uses half of a core and grows a little with time.
+    pub fn sampler(&self, clock: &Clock) -> Sampler {
+        let (births, clock) = (self.0.births.clone(), clock.clone());
+        Arc::new(move |leaders| {
+            let births = births.lock().unwrap_or_else(PoisonError::into_inner);
+            let sample = |leader: &i32| {
+                let lived = clock.now() - *births.get(leader)?;
+                Some((*leader, vec![process(*leader, lived)]))
+            };
+            Ok(leaders.iter().filter_map(sample).collect())
+        })
+    }
+
+    /// Everything that runs is gone at once, and the agent is not told.
+    pub fn halt(&self) {
+        for task in self.0.tasks.take() {
+            task.abort();
+        }
+        let running = self.0.running.take();
+        for (container, running) in running {
+            if let Some(life) = &running.life {
+                life.abort();
+            }
+            self.0.end(&container, &running);
+        }
+    }
+}
+
+/// A process that has lived so long.
+fn process(pid: i32, lived: Duration) -> procfs::Process {
+    let ticks = u64::try_from(lived.as_millis() / 10).unwrap_or(u64::MAX);
+    procfs::Process {
+        pid,
+        parent: 1,
+        group: pid,
+        session: pid,
+        zombie: false,
+        user_ticks: ticks * 2 / 5,
+        system_ticks: ticks / 10,
+        threads: 2,
+        resident_pages: 2000 + lived.as_secs().min(3600),
+    }
+}
+
+impl Launcher for SimulatedLauncher {
+    fn attach(&mut self, events: Events) {
+        if let Some(attached) = self.attached.take() {
+            let _ = attached.send(events); // The machine may be gone.
+        }
+    }
+
+    fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError> {
+        let order = Order::Launch(Box::new(request));
+        self.orders.try_send(order).map_err(|error| LaunchError {
+            reason: format!("the machine takes no order: {error}"),
+        })
+    }
+
+    fn kill(&mut self, container: &ContainerId) {
+        // Without a machine there is nothing left to kill.
+        let _ = self.orders.try_send(Order::Kill(container.clone()));
+    }
+}
+
+async fn serve(
+    shared: Rc<Shared>,
+    mut orders: mpsc::Receiver<Order>,
+    events: oneshot::Receiver<Events>,
+) {
+    let Ok(events) = events.await else { return };
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Launch(request) => shared.launch(*request, events.clone()),
+            Order::Kill(container) => {
+                let mut running = shared.running.borrow_mut();
+                let kill = running.get_mut(&container).and_then(|one| one.kill.take());
+                if let Some(kill) = kill {
+                    let _ = kill.send(()); // It may have ended by itself.
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn launch(self: &Rc<Self>, request: LaunchRequest, events: Events) {
+        let container = request.container_id.clone();
+        let failed = |reason: String| LauncherEvent::Failed {
+            container_id: container.clone(),
+            reason,
+        };
+        let environment = Environment::from(|name| request.environment.get(name).cloned());
+        let environment = match environment {
+            Ok(environment) => environment,
+            Err(error) => return events(failed(error.to_string())),
+        };
+        let own = matches!(request.program, ExecutorProgram::Custom(_));
+        let (process, node, ended) = Process::start(|| {
+            let ground = &self.ground;
+            let name = format!("executor-{container}");
+            let clock = ground.fresh_clock();
+            let node = ground.node(&name, 0, Role::Executor, &[Role::Agent], &clock);
+            let local = format!("executor:{container}");
+            node.set_dialer(ground.local.place(&node, &self.agent, &local));
+            let id = node.id().clone();
+            let main = async move {
+                clock.sleep(FORK).await;
+                executor::live(node, environment, own).await
+            };
+            (id, main)
+        });
+        let (kill, killed) = oneshot::channel();
+        let pid = self.pids.replace(self.pids.get() + 1);
+        self.births
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(pid, self.ground.clock.now());
+        let running = Running {
+            process,
+            node,
+            kill: Some(kill),
+            life: None,
+            pid,
+        };
+        self.running.borrow_mut().insert(container.clone(), running);
+        self.ground.watch.fact(What::ProcessStarted {
+            agent: &self.agent,
+            container: &container,
+        });
+        events(LauncherEvent::Started {
+            container_id: container.clone(),
+            pid,
+        });
+        let life = self
+            .clone()
+            .oversee(container.clone(), ended, killed, events);
+        let life = tokio::task::spawn_local(life).abort_handle();
+        if let Some(running) = self.running.borrow_mut().get_mut(&container) {
+            running.life = Some(life);
+        }
+    }
+
+    /// Waits for the end of a container's process, whoever ends it, and tells the agent.
+    async fn oversee(
+        self: Rc<Self>,
+        container: ContainerId,
+        ended: oneshot::Receiver<Termination>,
+        killed: oneshot::Receiver<()>,
+        events: Events,
+    ) {
+        let termination = match futures_util::future::select(ended, killed).await {
+            futures_util::future::Either::Left((Ok(termination), _)) => termination,
+            _ => Termination::Signaled(KILLED),
+        };
+        let running = self.running.borrow_mut().remove(&container);
+        if let Some(running) = running {
+            self.end(&container, &running);
+            events(LauncherEvent::Exited {
+                container_id: container,
+                termination,
+            });
+        }
+    }
+
+    fn end(&self, container: &ContainerId, running: &Running) {
+        self.births
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&running.pid);
+        self.ground.local.gone(&running.node);
+        running.process.kill();
+        self.ground.watch.fact(What::ProcessEnded {
+            agent: &self.agent,
+            container,
+        });
+    }
+}

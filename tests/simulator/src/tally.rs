@@ -1,0 +1,106 @@
+//! Tally: what happened in a run, counted, for summaries.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::message::registration::{AgentRegistered, RegistrationRefused};
+use protocol::message::scheduler::{OffersMade, StatusChanged};
+use protocol::message::task::RunTasks;
+use runtime::Role;
+
+use crate::event::{Event, Spoken, What};
+
+/// What happened, counted. A summary fails a run in which something is zero that the profile should have caused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Virtual time from the start to the end, with the recovery phase.
+    pub virtual_time: Duration,
+    /// Events that the hash was taken over.
+    pub events: u64,
+    /// Messages and replies that nodes gave to the network.
+    pub said: u64,
+    /// Messages and replies that were handled.
+    pub heard: u64,
+    /// Agents that registered, again included.
+    pub registrations: u64,
+    /// Offers that were made to frameworks.
+    pub offers: u64,
+    /// Tasks that agents were told to run.
+    pub launches: u64,
+    /// Executor processes that began.
+    pub processes: u64,
+    /// Tasks whose terminal state a framework heard, by the state's name.
+    pub task_ends: BTreeMap<&'static str, u64>,
+    /// Starts of the master.
+    pub masters: u64,
+    /// Starts of the master after its first.
+    pub failovers: u64,
+    /// Nodes that were gone at once.
+    pub crashes: u64,
+    /// Nodes that were stopped in good order and started again.
+    pub restarts: u64,
+    /// Packets (or, over plain memory, batches) that the network lost.
+    pub lost: u64,
+    /// Packets that came twice.
+    pub duplicated: u64,
+    /// Packets (or batches) that were held up on purpose.
+    pub delayed: u64,
+    /// Links to another node that were lost, counted once for each actor that watched one there.
+    pub broken_links: u64,
+    /// Writes of a disk that failed or were forgotten.
+    pub disk_failures: u64,
+    /// Faults that began, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Judgements, by checker.
+    pub judgements: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// Notes one event.
+    pub fn note(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        match &event.what {
+            What::Said(_) => self.said += 1,
+            What::Heard(spoken) => {
+                self.heard += 1;
+                self.note_heard(spoken);
+            }
+            What::NodeStarted {
+                role: Role::Master, ..
+            } => self.masters += 1,
+            What::NodeEnded { crashed: true, .. } => self.crashes += 1,
+            What::NodeEnded { .. } => self.restarts += 1,
+            What::ProcessStarted { .. } => self.processes += 1,
+            What::FaultBegan(fault) => *self.faults.entry(fault.kind.name()).or_default() += 1,
+            What::NodeStarted { .. }
+            | What::ProcessEnded { .. }
+            | What::FaultEnded(_)
+            | What::FaultsOver => {}
+        }
+        self.failovers = self.masters.saturating_sub(1);
+    }
+
+    fn note_heard(&mut self, spoken: &Spoken<'_>) {
+        match (spoken.name, spoken.reply) {
+            ("registration/register_agent", true) => {
+                let answer = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
+                self.registrations += u64::from(answer.is_some_and(Result::is_ok));
+            }
+            ("scheduler/offers_made", false) => {
+                let made = spoken.is::<OffersMade>();
+                self.offers += made.map_or(0, |made| made.offers.len() as u64);
+            }
+            ("task/run_tasks", false) => {
+                let run = spoken.is::<RunTasks>();
+                self.launches += run.map_or(0, |run| run.tasks.len() as u64);
+            }
+            ("scheduler/status_changed", false) => {
+                let state = spoken.is::<StatusChanged>().map(|told| told.status.state);
+                if let Some(state) = state.filter(|state| state.is_terminal()) {
+                    *self.task_ends.entry(state.name()).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The world: every node of a cluster on its machine, and what can happen to them.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `process` | a node and all that lives on it, which can be gone from one moment to the next |
+//! | `services` | how a master, an agent and a framework are put together from the real parts |
+//! | `inject` | faults, done to the world and undone |
+//!
+//! Remembers which node runs in which life, the machines' disks and the frameworks' books. A service that ends by itself is
+//! started again after [`RESTART_AFTER`], as an operator's supervisor would.
+
+pub mod inject;
+pub mod process;
+pub mod services;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::{Clock, Node, NodeId, Role};
+use tokio::sync::oneshot;
+
+use self::process::Process;
+use self::services::{AgentParts, FrameworkParts, MASTER, Service};
+use crate::disk::Disk;
+use crate::event::What;
+use crate::ground::Ground;
+use crate::hash::derived;
+use crate::load::scheduler::SharedBook;
+use crate::load::{self, Manner};
+use crate::machine::Machine;
+use crate::scenario::Scenario;
+
+/// A service that ended by itself is started again after so long.
+pub const RESTART_AFTER: Duration = Duration::from_secs(5);
+/// What a node has said last may take so long to leave its machine.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Agents and frameworks start within so long after the master.
+const ARRIVAL: Duration = Duration::from_secs(3);
+
+/// The world. Clones are the same world.
+#[derive(Clone)]
+pub struct World(Rc<Shared>);
+
+struct Shared {
+    ground: Ground,
+    members: RefCell<BTreeMap<String, Member>>,
+    rng: RefCell<SmallRng>,
+    target: usize,
+}
+
+/// A node of the cluster, whether it runs or not.
+struct Member {
+    kind: Kind,
+    disk: Disk,
+    /// How often it was started.
+    lives: u64,
+    life: Option<Life>,
+    /// How many faults want it to be down.
+    held_down: u32,
+    /// How far its wall time is off, in seconds.
+    wall: i64,
+    /// How long each of its writes takes.
+    slow: Duration,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Master,
+    Agent { number: u32 },
+    Framework { manner: Manner, book: SharedBook },
+}
+
+impl Kind {
+    fn role(&self) -> Role {
+        match self {
+            Self::Master => Role::Master,
+            Self::Agent { .. } => Role::Agent,
+            Self::Framework { .. } => Role::Framework,
+        }
+    }
+}
+
+/// A node that runs.
+struct Life {
+    process: Process,
+    node: Node,
+    clock: Clock,
+    machine: Option<Machine>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl World {
+    /// The world of a scenario, before anything in it has started.
+    pub fn new(ground: Ground, scenario: &Scenario) -> Self {
+        let mut members = BTreeMap::new();
+        let mut add = |name: String, kind: Kind| {
+            let member = Member {
+                kind,
+                disk: Disk::default(),
+                lives: 0,
+                life: None,
+                held_down: 0,
+                wall: 0,
+                slow: Duration::ZERO,
+            };
+            members.insert(name, member);
+        };
+        add(MASTER.to_owned(), Kind::Master);
+        for number in 1..=scenario.agents {
+            add(format!("agent-{number}"), Kind::Agent { number });
+        }
+        for number in 1..=scenario.frameworks {
+            let (manner, book) = (Manner::of(number), SharedBook::default());
+            add(
+                format!("framework-{number}"),
+                Kind::Framework { manner, book },
+            );
+        }
+        let rng = SmallRng::seed_from_u64(derived(ground.seed, "world", 0));
+        Self(Rc::new(Shared {
+            ground,
+            members: RefCell::new(members),
+            rng: RefCell::new(rng),
+            target: load::target(scenario),
+        }))
+    }
+
+    /// Starts the master, and everybody else soon after it.
+    pub fn begin(&self) {
+        self.start(MASTER);
+        let names: Vec<String> = self.0.members.borrow().keys().cloned().collect();
+        for name in names.into_iter().filter(|name| name != MASTER) {
+            let after = ARRIVAL.mul_f64(self.0.rng.borrow_mut().random());
+            let world = self.clone();
+            tokio::task::spawn_local(async move {
+                world.0.ground.clock.sleep(after).await;
+                world.start(&name);
+            });
+        }
+    }
+
+    /// Starts a node, unless it runs or a fault holds it down.
+    pub fn start(&self, name: &str) {
+        let shared = &self.0;
+        let mut members = shared.members.borrow_mut();
+        let Some(member) = members.get_mut(name) else {
+            return;
+        };
+        if member.life.is_some() || member.held_down > 0 {
+            return;
+        }
+        let life = member.lives;
+        member.lives += 1;
+        let clock = shared.ground.fresh_clock();
+        shared.ground.set_wall(&clock, member.wall);
+        let role = member.kind.role();
+        shared
+            .ground
+            .watch
+            .fact(What::NodeStarted { node: name, role });
+        let (stop, stopped) = oneshot::channel();
+        let (machine, launcher) = match role {
+            Role::Agent => {
+                let (machine, launcher) = Machine::start(&shared.ground, name);
+                (Some(machine), Some(launcher))
+            }
+            _ => (None, None),
+        };
+        let (process, node, ended) = Process::start(|| {
+            let service = shared.service(name, member, life, &clock, &machine, launcher, stopped);
+            (service.node, service.main)
+        });
+        node.slow_blocking(member.slow);
+        member.life = Some(Life {
+            process,
+            node,
+            clock,
+            machine,
+            stop: Some(stop),
+        });
+        let (world, name) = (self.clone(), name.to_owned());
+        tokio::task::spawn_local(async move {
+            // A process that was killed is seen to by who killed it.
+            if let Ok(words) = ended.await {
+                world.ended(&name, life, &words).await;
+            }
+        });
+    }
+
+    /// A node's process has ended by itself, or after it was told to stop.
+    async fn ended(&self, name: &str, life: u64, words: &str) {
+        tracing::info!(node = name, words, "a process has ended");
+        let over = {
+            let mut members = self.0.members.borrow_mut();
+            let member = members.get_mut(name);
+            member
+                .filter(|member| member.lives == life + 1)
+                .and_then(|member| member.life.take())
+        };
+        let Some(over) = over else { return };
+        let asked = over.stop.is_none();
+        let (node, ground) = (over.node.id().clone(), &self.0.ground);
+        ground.leave(&node);
+        ground.watch.fact(What::NodeEnded {
+            node: name,
+            crashed: false,
+        });
+        over.end();
+        // What it said last is still on its way.
+        ground.clock.sleep(FAREWELL).await;
+        ground.forget(&node);
+        if !asked {
+            ground.clock.sleep(RESTART_AFTER).await;
+        }
+        self.start(name);
+    }
+
+    /// A node's process is gone at once, with what its disk had not synced.
+    pub fn crash(&self, name: &str) {
+        let (over, disk) = {
+            let mut members = self.0.members.borrow_mut();
+            let Some(member) = members.get_mut(name) else {
+                return;
+            };
+            (member.life.take(), member.disk.clone())
+        };
+        let Some(over) = over else { return };
+        self.0.ground.gone(&over.node);
+        let kept = self.0.rng.borrow_mut().random_range(0..=disk.unsynced());
+        disk.crash(kept);
+        self.0.ground.watch.fact(What::NodeEnded {
+            node: name,
+            crashed: true,
+        });
+        over.end();
+    }
+
+    /// Tells a node to stop in good order.
+    pub fn stop(&self, name: &str) {
+        let mut members = self.0.members.borrow_mut();
+        let life = members
+            .get_mut(name)
+            .and_then(|member| member.life.as_mut());
+        if let Some(stop) = life.and_then(|life| life.stop.take()) {
+            let _ = stop.send(()); // It may just have ended by itself.
+        }
+    }
+
+    /// A living node, by its id.
+    pub fn node(&self, id: &NodeId) -> Option<Node> {
+        let members = self.0.members.borrow();
+        let life = members.get(id.name())?.life.as_ref()?;
+        Some(life.node.clone()).filter(|node| node.id() == id)
+    }
+
+    /// How many writes of all disks failed or were forgotten.
+    pub fn disk_losses(&self) -> u64 {
+        let members = self.0.members.borrow();
+        members.values().map(|member| member.disk.losses()).sum()
+    }
+
+    /// Ends everything at once, so that nothing of it outlives the run.
+    pub fn end(&self) {
+        let lives: Vec<Life> = {
+            let mut members = self.0.members.borrow_mut();
+            members
+                .values_mut()
+                .filter_map(|member| member.life.take())
+                .collect()
+        };
+        for life in lives {
+            self.0.ground.gone(&life.node);
+            life.end();
+        }
+    }
+
+    fn with_member(&self, name: &str, change: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.0.members.borrow_mut().get_mut(name) {
+            change(member);
+        }
+    }
+}
+
+impl Life {
+    /// Everything of it is gone.
+    fn end(self) {
+        if let Some(machine) = &self.machine {
+            machine.halt();
+        }
+        self.process.kill();
+    }
+}
+
+impl Shared {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "called once, with all that a life has"
+    )]
+    fn service(
+        &self,
+        name: &str,
+        member: &Member,
+        life: u64,
+        clock: &Clock,
+        machine: &Option<Machine>,
+        launcher: Option<Box<dyn ::agent::Launcher>>,
+        stop: services::Stop,
+    ) -> Service {
+        match (&member.kind, machine, launcher) {
+            (Kind::Agent { number }, Some(machine), Some(launcher)) => {
+                let parts = AgentParts {
+                    name,
+                    life,
+                    clock,
+                    disk: &member.disk,
+                    equipment: &services::equipment_of(&self.ground, *number),
+                    machine,
+                    launcher,
+                };
+                services::agent(&self.ground, parts, stop)
+            }
+            (Kind::Framework { manner, book }, ..) => {
+                let parts = FrameworkParts {
+                    name,
+                    life,
+                    clock,
+                    manner: *manner,
+                    target: self.target,
+                    book,
+                };
+                services::framework(&self.ground, parts, stop)
+            }
+            _ => services::master(&self.ground, life, clock, &member.disk, stop),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Whole runs: one seed gives one run, and the default load really loads.
+
+use std::time::Duration;
+
+use simulator::{Profile, Run, Scenario, Wiring, run};
+
+fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
+    Scenario {
+        seed,
+        agents: 4,
+        frameworks: 5,
+        duration: Duration::from_secs(240),
+        profile,
+        wiring,
+        faults: None,
+    }
+}
+
+fn play(scenario: &Scenario) -> Run {
+    run(scenario, Vec::new(), None)
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_run_and_another_seed_another() {
+    for wiring in [Wiring::Memory, Wiring::Quic] {
+        for profile in [Profile::None, Profile::All] {
+            let one = play(&scenario(1, profile, wiring));
+            let again = play(&scenario(1, profile, wiring));
+            let other = play(&scenario(2, profile, wiring));
+            assert_eq!(one, again);
+            assert_ne!(one.hash, other.hash);
+        }
+    }
+}
+
+#[test]
+fn the_default_load_uses_every_agent_and_every_kind_of_end() {
+    let tally = play(&scenario(1, Profile::None, Wiring::Memory)).tally;
+    assert_eq!(tally.registrations, 4, "{tally:#?}");
+    assert!(
+        tally.launches > 50 && tally.offers > tally.launches,
+        "{tally:#?}"
+    );
+    for state in ["TASK_FINISHED", "TASK_FAILED", "TASK_KILLED"] {
+        assert!(tally.task_ends.contains_key(state), "{state}: {tally:#?}");
+    }
+}
+
+#[test]
+fn faults_of_every_kind_leave_their_traces() {
+    for wiring in [Wiring::Memory, Wiring::Quic] {
+        let tally = play(&scenario(3, Profile::All, wiring)).tally;
+        assert_eq!(tally.faults.len(), 9, "{tally:#?}");
+        let traces = [
+            tally.failovers,
+            tally.crashes,
+            tally.restarts,
+            tally.lost,
+            tally.delayed,
+            tally.broken_links,
+            tally.disk_failures,
+        ];
+        assert!(traces.iter().all(|count| *count > 0), "{tally:#?}");
+    }
+}
