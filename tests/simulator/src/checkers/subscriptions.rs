@@ -139,6 +139,15 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_life_of_the_same_node_hears_no_more() {
+        let stage = || Stage::new(Subscriptions::default(), "cpus:4");
+        stage().speaks_to("framework-1", 1).is_clean();
+        stage()
+            .speaks_to("framework-1", 0)
+            .is_broken("someone@framework-1");
+    }
+
+    #[test]
     fn nothing_is_launched_for_who_was_replaced() {
         let tasks = [task("t", "cpus:1")];
         let mut stage = replaced();
