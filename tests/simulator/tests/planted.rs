@@ -1,6 +1,12 @@
 //! A checker counts only if a planted bug makes it fire: for each, a bug of the software in an otherwise real cluster, and the same
 //! scenario without it, which is clean.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may end by a panic"
+)]
+
 use std::time::Duration;
 
 use protocol::message::registration::RegisterAgent;
