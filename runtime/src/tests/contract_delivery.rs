@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::memory::Network;
 use crate::rehearsal::rehearse_network;
+use crate::tap::{Probe, Seen};
 
 /// A way to say something that must keep its place.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,8 @@ enum Route {
     Link,
 }
 
-/// Says all of it at once, and gives what was heard and what should have been.
-fn say(steps: &[Step], route: Route) -> (Vec<String>, Vec<String>) {
+/// Says all of it at once, perhaps while taps look on, and gives what was heard and what should have been.
+fn say(steps: &[Step], route: Route, tapped: bool) -> (Vec<String>, Vec<String>) {
     rehearse_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
@@ -46,6 +47,14 @@ fn say(steps: &[Step], route: Route) -> (Vec<String>, Vec<String>) {
             Route::Link => (far, &here),
             _ => (handle.pid(), &there),
         };
+        let seen = tapped.then(|| {
+            let probe = Probe::on(&there);
+            here.set_tap(probe.clone());
+            [
+                probe.observe::<Note>(|_| true),
+                probe.observe::<Count>(|_| true),
+            ]
+        });
         let (mut expected, mut asked) = (Vec::new(), Vec::new());
         for (number, step) in (0..).zip(steps) {
             let by_handle = matches!(route, Route::Handle);
@@ -69,6 +78,12 @@ fn say(steps: &[Step], route: Route) -> (Vec<String>, Vec<String>) {
             assert_eq!(asked.await, Ok(place + 1));
         }
         there.clock().settle().await;
+        if let Some(seen) = seen {
+            let sides = if matches!(route, Route::Link) { 2 } else { 1 };
+            let small = steps.iter().filter(|step| !matches!(step, Step::Load(_)));
+            let seen: u64 = seen.iter().map(Seen::count).sum();
+            assert_eq!(seen, sides * small.count() as u64);
+        }
         (read(&diary), expected)
     })
 }
@@ -80,8 +95,9 @@ proptest! {
     fn whatever_one_sender_says_is_heard_once_and_in_order_by_every_route(
         steps in steps(),
         route in prop_oneof![Just(Route::Handle), Just(Route::Pid), Just(Route::Link)],
+        tapped: bool,
     ) {
-        let (heard, expected) = say(&steps, route);
+        let (heard, expected) = say(&steps, route, tapped);
         prop_assert_eq!(heard, expected);
     }
 }
