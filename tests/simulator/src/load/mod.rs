@@ -11,8 +11,9 @@
 //! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
 //! Each framework keeps a target of tasks that have not ended (a fair part of three tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
-//! launches at most one to three tasks every [`LAUNCH_EVERY`], and so replaces what ends or is lost. At its target it suppresses
-//! its offers, but for `picky`, and revives them below it. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
+//! launches one to three tasks on an offer, at most a quarter of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
+//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it is below three quarters of
+//! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
@@ -35,7 +36,7 @@ use crate::command::{Command, Ending};
 use crate::hash::derived;
 use crate::scenario::Scenario;
 
-/// A framework launches at most once in this time.
+/// A framework launches in one go at most once in this time.
 pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
 /// A framework thinks of killing a task once in this time.
 pub const KILL_EVERY: Duration = Duration::from_secs(20);
