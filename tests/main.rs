@@ -14,5 +14,6 @@ mod offers;
 mod oversubscription;
 mod pages;
 mod puppet;
+mod renewal;
 mod support;
 mod tasks;

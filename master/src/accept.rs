@@ -1,8 +1,9 @@
 //! Accept: what becomes of offers that a framework takes, and of the tasks it launches on them (SPEC 2.2 ACCEPT, 3.13).
 //!
 //! Pure, and linear in the tasks: each is validated against what its predecessors left over, booked, and sent to the agent
-//! together with the others. One bad offer voids the whole call; one bad task only itself. It never waits: what the agent
-//! makes of its tasks comes back as status updates.
+//! together with the others. One bad offer voids the whole call; one bad task only itself. A call with offers of an earlier
+//! master is void too, but its tasks may run: that master may have sent them off before it failed, so what is known of them is
+//! told (S132). It never waits: what the agent makes of its tasks comes back as status updates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use protocol::{
 use resources::{Invalid, Resources, Role};
 use runtime::Timestamp;
 
+use crate::agents::Standing;
 use crate::books::{Books, freed_offer, master_status, sum};
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::size::in_frames;
@@ -53,9 +55,13 @@ impl Books {
                 for offer in offers {
                     self.recovered(freed_offer(&offer), Some(Duration::ZERO), out);
                 }
-                let lost = |task: &TaskInfo| task.task_id.clone();
-                let tasks: Vec<_> = tasks.map(|task| lost(&task)).collect();
-                self.void(&call.framework_id, tasks, &void, now, out);
+                let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
+                for task in tasks {
+                    match others && self.may_run(&call.framework_id, &task) {
+                        true => self.tell_how_it_is(&call.framework_id, &task, now, out),
+                        false => self.void(&call.framework_id, &task, &void, now, out),
+                    }
+                }
                 return;
             }
         };
@@ -140,22 +146,44 @@ impl Books {
         taken
     }
 
-    /// Tells that none of these tasks will run.
+    /// Whether an earlier master may have launched this task: somebody knows it, or its agent has not been heard yet.
+    fn may_run(&self, framework: &FrameworkId, task: &TaskInfo) -> bool {
+        let known = self.tasks.find(framework, &task.task_id).is_some();
+        known
+            || match self.agents.standing(&task.agent_id) {
+                Standing::Recovered | Standing::Unreachable(_) => true,
+                Standing::Registered(_) | Standing::Unknown => false,
+            }
+    }
+
+    /// Tells how a task is as reconciliation would: nothing, while its agent may still bring it.
+    fn tell_how_it_is(
+        &mut self,
+        framework: &FrameworkId,
+        task: &TaskInfo,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let agent = Some(&task.agent_id);
+        if let Some(status) = self.how_is(framework, &task.task_id, agent, now) {
+            self.tell_status(framework, status, out);
+        }
+    }
+
+    /// Tells that this task will not run.
     fn void(
         &mut self,
         framework: &FrameworkId,
-        tasks: impl IntoIterator<Item = TaskId>,
+        task: &TaskInfo,
         void: &Void,
         now: Timestamp,
         out: &mut Effects,
     ) {
-        for task in tasks {
-            let known = self.frameworks.get(framework);
-            let (state, reason) = (TaskState::Dropped, void.reason);
-            let status = master_status(known, &task, state, reason, &void.message, now);
-            self.counters.task_ended(&status);
-            self.tell_status(framework, status, out);
-        }
+        let known = self.frameworks.get(framework);
+        let (state, reason) = (TaskState::Dropped, void.reason);
+        let status = master_status(known, &task.task_id, state, reason, &void.message, now);
+        self.counters.task_ended(&status);
+        self.tell_status(framework, status, out);
     }
 
     /// Validates and books each task; gives what is left of the offers and what is to be run.

@@ -155,6 +155,7 @@ impl Books {
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
         self.compare_tasks(&agent_id, message, now, out);
+        self.answer_early_kills(now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             session,
@@ -244,6 +245,12 @@ impl Books {
             return false;
         }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
+            if state.is_terminal() {
+                // Its agent tells of the end itself, after the updates that come before it.
+                (task.agent_id, task.state) = (agent_id.clone(), state);
+                self.tasks.insert(task, info.executor.as_ref());
+                return true;
+            }
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
                 .because(Reason::AgentReregistered, "the agent is back")
                 .on(agent_id);
@@ -262,7 +269,15 @@ impl Books {
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
-        let task = Task::placed(framework_id, &info, resources, state);
+        let early = self
+            .early_kills
+            .remove(&(framework_id.clone(), info.task_id.clone()));
+        let mut task = Task::placed(framework_id, &info, resources, state);
+        task.kill = early;
+        if state.is_terminal() {
+            // Its framework has not acknowledged the end, and may not have heard what came before it.
+            task.told = TaskState::Running;
+        }
         self.tasks.insert(task, info.executor.as_ref());
         true
     }
@@ -311,16 +326,17 @@ impl Books {
         disowned
     }
 
-    /// Passes on the kills that came while the agent was not connected.
-    fn kill_late(&mut self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
-        let Some(on) = self.tasks.on_agent(agent_id).cloned() else {
+    /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
+    fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
+        let Some(on) = self.tasks.on_agent(agent_id) else {
             return;
         };
         for (framework, id) in on.tasks() {
-            let Some(kill) = self.tasks.get(framework, id).and_then(|task| task.kill) else {
+            let task = self.tasks.get(framework, id);
+            let living = task.filter(|task| !task.state.is_terminal());
+            let Some(kill) = living.and_then(|task| task.kill) else {
                 continue;
             };
-            self.tasks.update(framework, id, |task| task.kill = None);
             let kill = KillTask {
                 framework_id: framework.clone(),
                 task_id: id.clone(),
@@ -375,6 +391,7 @@ impl Books {
             self.tell_status(&task.framework_id, status, out);
         }
         self.agent_lost(agent_id, out);
+        self.answer_early_kills(since, out);
     }
 
     /// The registry has forgotten the agent, which is gone for good: its tasks are over.
@@ -425,6 +442,7 @@ impl Books {
             self.tell_status(&task.framework_id, status, out);
         }
         self.agent_lost(agent_id, out);
+        self.answer_early_kills(now, out);
     }
 
     /// Tells the allocator and every scheduler that the agent is no more (S133).

@@ -6,7 +6,7 @@
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::Recovered;
@@ -23,6 +23,7 @@ use crate::counters::Counters;
 use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::frameworks::{Framework, Frameworks};
 use crate::ids::Ids;
+use crate::kill::EarlyKills;
 use crate::offers::Offers;
 use crate::registry::RegistryState;
 use crate::tasks::{Freed, Limits, Tasks};
@@ -60,6 +61,7 @@ pub struct Books {
     /// What has happened.
     pub counters: Counters,
     pub(crate) ids: Ids,
+    pub(crate) early_kills: EarlyKills,
     pub(crate) policy: Policy,
 }
 
@@ -79,6 +81,7 @@ impl Books {
                 unreachable: config.max_unreachable_tasks_per_framework,
             }),
             counters: Counters::default(),
+            early_kills: BTreeMap::new(),
             policy: Policy {
                 roles: config.roles.clone(),
                 root_submissions: config.root_submissions,

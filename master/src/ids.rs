@@ -36,6 +36,13 @@ impl Ids {
         self.master.framework(self.frameworks - 1)
     }
 
+    /// Whether this leadership has minted that offer's id.
+    pub fn minted(&self, offer: &OfferId) -> bool {
+        let number = offer.as_str().strip_prefix(self.master.as_str());
+        let number = number.and_then(|rest| rest.strip_prefix("-O")?.parse().ok());
+        number.is_some_and(|number: u64| number < self.offers)
+    }
+
     /// The next offer's (`<master>-O0`).
     pub fn offer(&mut self) -> OfferId {
         self.offers += 1;

@@ -1,36 +1,68 @@
 //! Kill: how a wish that a task end reaches its agent (SPEC 2.2 KILL, 3.13).
 //!
-//! Pure decisions on [`Books`]. A kill whose agent is not connected is remembered with its task and passed on when the agent
-//! is back; a kill of what nobody knows is answered as reconciliation would. It never ends a task in the books: only its
-//! agent says that it has ended.
+//! Pure decisions on [`Books`]. A kill is remembered with its task until that has ended, and passed on again whenever the agent
+//! registers again: on its way to an agent whose link breaks it would be lost (W17). A kill of a task that nobody knows is answered as reconciliation would, but not by a new master while agents have still
+//! to come back: the task may be with one of them, so the kill waits for it (S132). It never ends a task in the books: only
+//! its agent says that it has ended.
+
+use std::collections::BTreeMap;
 
 use protocol::message::operator::{KillByOperator, OperatorError};
 use protocol::message::scheduler::KillTask;
-use protocol::{FrameworkId, TaskId};
+use protocol::{FrameworkId, KillPolicy, TaskId};
 use runtime::Timestamp;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent};
 
+/// Kills of tasks that no agent has reported yet, while some have still to come back.
+pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), Option<KillPolicy>>;
+
+/// How many of them are remembered; more are dropped, and said again by the driver when it next subscribes.
+const EARLY_KILLS_MAX: usize = 100_000;
+
 impl Books {
     /// A task should end.
     pub fn kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         self.counters.count("master/messages_kill_task");
+        self.pass_on_kill(call, now, out);
+    }
+
+    fn pass_on_kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         let (framework, id) = (&call.framework_id, &call.task_id);
         match self.tasks.get(framework, id) {
-            Some(task) if !task.told.is_terminal() => match self.agents.connected(&task.agent_id) {
-                Some(agent) => out.agent(&agent.pid, ToAgent::Kill(call)),
-                None => {
-                    let policy = call.kill_policy;
-                    self.tasks
-                        .update(framework, id, |task| task.kill = Some(policy));
-                }
-            },
-            _ => {
-                if let Some(status) = self.how_is(framework, id, None, now) {
-                    self.tell_status(framework, status, out);
+            Some(task) if !task.told.is_terminal() => {
+                let agent = task.agent_id.clone();
+                let policy = call.kill_policy;
+                self.tasks
+                    .update(framework, id, |task| task.kill = Some(policy));
+                if let Some(agent) = self.agents.connected(&agent) {
+                    out.agent(&agent.pid, ToAgent::Kill(call));
                 }
             }
+            _ => match self.how_is(framework, id, None, now) {
+                Some(status) => self.tell_status(framework, status, out),
+                None if self.early_kills.len() < EARLY_KILLS_MAX => {
+                    let key = (call.framework_id, call.task_id);
+                    self.early_kills.insert(key, call.kill_policy);
+                }
+                None => self.counters.count("master/dropped_messages"),
+            },
+        }
+    }
+
+    /// No agent is awaited any more: the kills of tasks that none of them has reported are answered.
+    pub(crate) fn answer_early_kills(&mut self, now: Timestamp, out: &mut Effects) {
+        if self.early_kills.is_empty() || self.agents.recovered().next().is_some() {
+            return;
+        }
+        for ((framework_id, task_id), kill_policy) in std::mem::take(&mut self.early_kills) {
+            let kill = KillTask {
+                framework_id,
+                task_id,
+                kill_policy,
+            };
+            self.pass_on_kill(kill, now, out);
         }
     }
 

@@ -27,6 +27,7 @@ use protocol::message::scheduler::{
 };
 use protocol::message::task::{ExecutorExited, TaskUpdated};
 use protocol::{AgentId, FrameworkId, MasterId, MasterInfo, Uuid};
+use runtime::delivery::{Incoming, Numbered};
 use runtime::prelude::*;
 
 use crate::books::Books;
@@ -75,6 +76,8 @@ pub struct Master {
     leaving: BTreeSet<AgentId>,
     /// Frameworks of which the registry is told that they are over.
     removing: BTreeSet<FrameworkId>,
+    /// What of each scheduler's calls has been handled.
+    incoming: Incoming,
     /// The timers of frameworks without a scheduler, at most one each.
     failovers: BTreeMap<FrameworkId, Errand>,
 }
@@ -114,6 +117,7 @@ pub fn start(
         admitting: BTreeSet::new(),
         leaving: BTreeSet::new(),
         removing: BTreeSet::new(),
+        incoming: Incoming::default(),
         failovers: BTreeMap::new(),
     };
     let master = node.spawn("master", master)?;
@@ -141,6 +145,7 @@ impl Process for Master {
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
         ears.hear::<Subscribe>(&[Role::Framework]);
+        ears.hear::<Numbered>(&[Role::Framework]);
         ears.hear::<TearDown>(&[Role::Framework]);
         ears.hear::<AcceptOffers>(&[Role::Framework]);
         ears.hear::<DeclineOffers>(&[Role::Framework]);

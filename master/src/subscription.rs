@@ -236,6 +236,7 @@ impl Books {
                 out.agent(&agent.pid, gone);
             }
         }
+        self.early_kills.retain(|(framework, _), _| framework != id);
         out.allocator(ToAllocator::FrameworkRemoved(FrameworkRemoved {
             framework_id: id.clone(),
         }));

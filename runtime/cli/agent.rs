@@ -14,10 +14,11 @@ use transport::{Identity, unix};
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, duration, master_address};
+use crate::flags::{Text, Threads, ThreadsFlag, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
+use crate::renewal;
 use crate::signals::Signals;
 
 /// Whom an agent speaks with over the network; its executors come over a Unix socket.
@@ -27,7 +28,7 @@ const ZYGOTE: &str = "executor-zygote";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case")]
+#[command(rename_all = "snake_case", after_help = renewal::HELP)]
 pub struct AgentArgs {
     /// The masters
     #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
@@ -49,6 +50,8 @@ pub struct AgentArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: AgentFlags,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -156,6 +159,8 @@ pub struct Plan {
     pub resource_estimator: String,
     /// The QoS controller's name.
     pub qos_controller: String,
+    /// Where its actors run.
+    pub threads: Threads,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -185,6 +190,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         modules: (registry, manifest),
         resource_estimator,
         qos_controller,
+        threads,
         identity,
         listen,
         program,
@@ -194,6 +200,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Agent)
         .accepts(&ACCEPTS)
+        .placement(threads.placement())
         .build();
     let Sockets {
         endpoint,
@@ -232,15 +239,14 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: ::agent::counters(&started),
     };
-    let pages = member::serve(
-        listener,
-        ::agent::routes(&started).merge(http::common_routes(about)),
-    );
+    let routes = ::agent::routes(&started).merge(http::common_routes(about));
+    let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, "the agent listens");
     let ended = {
         let started = started.clone();
         async move { format!("the agent has ended: {}", started.ended().await) }
     };
+    let renewal = endpoint.renewal();
     let stop = async move {
         // Its executors would not outlive it, so its master and frameworks are told at once.
         started.leave();
@@ -255,6 +261,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         Running {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
+            renewal: Some(renewal),
         },
     ))
 }
@@ -269,12 +276,18 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
+        threads: args.threads.threads,
         identity: args.certs.identity(Role::Agent, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
     };
+    let certs = args.certs;
     on_this_thread(async move {
-        let (_, running) = start(plan).await?;
+        let (_, mut running) = start(plan).await?;
+        if let Some(renewal) = running.renewal.take() {
+            let read = move || certs.identity(Role::Agent, &name);
+            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+        }
         running.until(signals.stop()).await
     })?
 }

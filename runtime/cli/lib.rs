@@ -16,8 +16,10 @@ pub mod master;
 pub mod member;
 pub mod operator;
 pub mod print;
+pub mod renewal;
 pub mod run;
 pub mod signals;
+pub mod simulate;
 mod table;
 
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ use crate::signals::Signals;
     after_help = "Try it: meros run -- echo hello"
 )]
 struct Cli {
-    /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, warn for other verbs]
+    /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, off for simulate, warn for other verbs]
     #[arg(long, global = true, env = "MEROS_LOG", value_name = "FILTER")]
     log: Option<String>,
     #[command(subcommand)]
@@ -63,6 +65,7 @@ enum Verb {
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
     Certs(certs::CertsArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     #[command(subcommand)]
     Bench(bench::BenchArgs),
     /// Starts executors on behalf of an agent
@@ -71,9 +74,19 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether it runs until it is stopped.
-    fn serves(&self) -> bool {
-        matches!(self, Self::Master(_) | Self::Agent(_) | Self::Local(_))
+    /// What is logged unless the user says otherwise.
+    fn log_default(&self) -> &'static str {
+        match self {
+            Self::Master(_) | Self::Agent(_) | Self::Local(_) => "info",
+            // Its cluster complains about faults that are meant.
+            Self::Simulate(_) => "off",
+            _ => "warn",
+        }
+    }
+
+    /// Whether SIGHUP makes it read its certificate again, instead of ending it.
+    fn reads_again(&self) -> bool {
+        matches!(self, Self::Master(_) | Self::Agent(_))
     }
 }
 
@@ -109,12 +122,12 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn perform(cli: Cli) -> Outcome {
-    let filter = cli
-        .log
-        .as_deref()
-        .unwrap_or(if cli.verb.serves() { "info" } else { "warn" });
+    let filter = cli.log.as_deref().unwrap_or(cli.verb.log_default());
     logging::start(filter)?;
-    let signals = Signals::take()?;
+    if let Verb::Simulate(args) = cli.verb {
+        return simulate::run(*args); // It needs no farewell: a signal may end it at once.
+    }
+    let signals = Signals::take(cli.verb.reads_again())?;
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),
@@ -128,7 +141,7 @@ fn perform(cli: Cli) -> Outcome {
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
         Verb::Certs(args) => certs::run(&args),
         Verb::Bench(args) => bench::run(args, signals),
-        Verb::ExecutorZygote => Ok(()), // Handled before any thread began.
+        Verb::Simulate(_) | Verb::ExecutorZygote => Ok(()), // Handled before any thread began.
     }
 }
 

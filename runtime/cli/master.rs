@@ -16,9 +16,10 @@ use transport::Identity;
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, duration};
+use crate::flags::{Text, Threads, ThreadsFlag, duration};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
+use crate::renewal;
 use crate::signals::Signals;
 
 /// Whom a master speaks with.
@@ -26,7 +27,7 @@ const ACCEPTS: [Role; 3] = [Role::Agent, Role::Framework, Role::Operator];
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case")]
+#[command(rename_all = "snake_case", after_help = renewal::HELP)]
 pub struct MasterArgs {
     /// Where the registry is kept; made if missing
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
@@ -45,6 +46,8 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -164,6 +167,8 @@ pub struct Plan {
     pub modules: (Registry, Manifest),
     /// Where the registry is kept.
     pub work_dir: PathBuf,
+    /// Where its actors run.
+    pub threads: Threads,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -179,6 +184,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         allocator,
         modules: (modules, manifest),
         work_dir,
+        threads,
         identity,
         listen,
         hostname,
@@ -186,6 +192,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
         .accepts(&ACCEPTS)
+        .placement(threads.placement())
         .build();
     let Sockets {
         endpoint,
@@ -213,7 +220,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let routes =
         ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
-    let pages = member::serve(listener, routes);
+    let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, id = %started.info.id, "the master listens");
     let master = started.master.pid();
     let ended = {
@@ -225,6 +232,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
             )
         }
     };
+    let renewal = endpoint.renewal();
     let stop = async move {
         pages.stop(node.clock()).await;
         // Before its allocator, whose end would alarm it.
@@ -238,6 +246,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         Running {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
+            renewal: Some(renewal),
         },
     ))
 }
@@ -298,12 +307,18 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         allocator: args.flags.allocator.clone(),
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
+        threads: args.threads.threads,
         identity: args.certs.identity(Role::Master, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
     };
+    let certs = args.certs;
     on_this_thread(async move {
-        let (_, running) = start(plan).await?;
+        let (_, mut running) = start(plan).await?;
+        if let Some(renewal) = running.renewal.take() {
+            let read = move || certs.identity(Role::Master, &name);
+            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+        }
         running.until(signals.stop()).await
     })?
 }

@@ -1,4 +1,4 @@
-//! Signals: SIGINT and SIGTERM, turned into a future.
+//! Signals: SIGINT and SIGTERM turned into a future, and SIGHUP for those who have something to read again.
 //!
 //! They are blocked in every thread and taken by one that waits for nothing else, so that no handler ever runs. Children get a clean
 //! mask from the agent. Must begin before any other thread.
@@ -11,19 +11,42 @@ use crate::failure::{Failure, Outcome};
 
 /// The process's wish to stop, as signals have told it.
 #[derive(Clone, Debug)]
-pub struct Signals(watch::Receiver<Option<Signal>>);
+pub struct Signals {
+    stop: watch::Receiver<Option<Signal>>,
+    hangups: watch::Receiver<u64>,
+}
+
+/// SIGHUPs that have not been heard yet; several at once count as one.
+#[derive(Debug)]
+pub struct Hangups(watch::Receiver<u64>);
+
+impl Hangups {
+    /// Waits for the next one; false if none can come any more.
+    pub async fn next(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
 
 impl Signals {
-    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once.
-    pub fn take() -> Outcome<Self> {
+    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once. SIGHUP is taken too where `hangups` says so;
+    /// elsewhere it goes on to end the process.
+    pub fn take(hangups: bool) -> Outcome<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
+        if hangups {
+            set.add(Signal::SIGHUP);
+        }
         set.thread_block()
             .map_err(|error| Failure::because("cannot take signals", &error))?;
-        let (sender, receiver) = watch::channel(None);
+        let (sender, stop) = watch::channel(None);
+        let (hangup, hangups) = watch::channel(0);
         let wait = move || {
             while let Ok(signal) = set.wait() {
+                if signal == Signal::SIGHUP {
+                    hangup.send_modify(|count| *count += 1);
+                    continue;
+                }
                 if sender.borrow().is_some() {
                     std::process::exit(128 + signal as i32);
                 }
@@ -34,12 +57,17 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(wait);
         thread.map_err(|error| Failure::because("cannot start a thread", &error))?;
-        Ok(Self(receiver))
+        Ok(Self { stop, hangups })
+    }
+
+    /// The SIGHUPs that come from now on.
+    pub fn hangups(&self) -> Hangups {
+        Hangups(self.hangups.clone())
     }
 
     /// Completes at the first signal, with the code that a shell would report for it.
     pub async fn stop(&self) -> u8 {
-        let mut told = self.0.clone();
+        let mut told = self.stop.clone();
         let signal = told
             .wait_for(Option::is_some)
             .await

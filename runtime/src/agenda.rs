@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::Instant;
 use crate::context::Context;
+use crate::mailbox::Meter;
 
 /// Errands that come back in one go before the actor's neighbours get their turn.
 const TURN: usize = 128;
@@ -34,6 +35,9 @@ pub(crate) struct Agenda<A: Actor<Context = Context<A>>> {
     next: u64,
     /// Whether [`Attend`] has been spawned.
     attended: bool,
+    /// How many may be under way, and whether so many are.
+    pub(crate) limit: usize,
+    pub(crate) crowded: bool,
     /// Set while an errand is back in the actor: what it begins is polled right after it.
     in_time: bool,
     waker: Option<Waker>,
@@ -46,6 +50,8 @@ impl<A: Actor<Context = Context<A>>> Default for Agenda<A> {
             wanted: FxHashMap::default(),
             next: 0,
             attended: false,
+            limit: usize::MAX,
+            crowded: false,
             in_time: false,
             waker: None,
         }
@@ -82,6 +88,17 @@ impl<A: Actor<Context = Context<A>>> Agenda<A> {
         if let Some(waker) = self.waker.as_ref().filter(|_| !self.in_time) {
             waker.wake_by_ref();
         }
+    }
+
+    pub(crate) fn is_wanted(&self, Errand(id): Errand) -> bool {
+        self.wanted.contains_key(&id)
+    }
+
+    /// Tells the meter how many are under way, and notes whether those are too many.
+    pub(crate) fn count(&mut self, meter: &Meter) {
+        let under_way = self.out.len();
+        meter.set_errands(under_way);
+        self.crowded = under_way >= self.limit;
     }
 
     pub(crate) fn cancel(&mut self, Errand(id): Errand) {
@@ -156,21 +173,42 @@ impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Attend {
         {
             ctx.agenda.waker = Some(cx.waker().clone());
         }
-        for _ in 0..TURN {
-            let Poll::Ready(Some((id, act))) = ctx.agenda.out.poll_next_unpin(cx) else {
-                return Poll::Pending;
-            };
-            if let Ok(act) = act
-                && ctx.agenda.wanted.remove(&id).is_some()
-            {
-                ctx.agenda.in_time = true;
-                act(actor, ctx);
-                ctx.agenda.in_time = false;
-            }
+        ctx.meter.is_at_errands();
+        if attend(actor, ctx, cx) {
+            cx.waker().wake_by_ref();
         }
-        cx.waker().wake_by_ref();
+        ctx.meter.is_handling(ctx.counts.last());
         Poll::Pending
     }
+}
+
+/// Brings back what is ready, for one turn; true if there may be more.
+fn attend<A>(actor: &mut A, ctx: &mut Context<A>, cx: &mut task::Context<'_>) -> bool
+where
+    A: Actor<Context = Context<A>>,
+{
+    let was_crowded = ctx.agenda.crowded;
+    let mut more = true;
+    for _ in 0..TURN {
+        if ctx.meter.is_stopping_now() {
+            return false;
+        }
+        let Poll::Ready(Some((id, act))) = ctx.agenda.out.poll_next_unpin(cx) else {
+            more = false;
+            break;
+        };
+        ctx.meter.returned();
+        if let Ok(act) = act
+            && ctx.agenda.wanted.remove(&id).is_some()
+        {
+            ctx.agenda.in_time = true;
+            act(actor, ctx);
+            ctx.agenda.in_time = false;
+        }
+    }
+    ctx.agenda.count(&ctx.meter);
+    // The mailbox was not looked at as long as there were too many.
+    more || (was_crowded && !ctx.agenda.crowded)
 }
 
 #[cfg(test)]

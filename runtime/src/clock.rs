@@ -99,6 +99,15 @@ impl Clock {
         Instant(machine_now(self.0.paused).saturating_duration_since(self.0.start))
     }
 
+    /// Milliseconds from some start, exact only to 25 of them in real time but cheap; wraps around after 49 days.
+    #[inline]
+    pub(crate) fn coarse_millis(&self) -> u32 {
+        match self.0.paused {
+            true => self.now().0.as_millis() as u32,
+            false => crate::watchdog::millis(),
+        }
+    }
+
     /// The date and time of day, with this node's offset.
     pub fn wall(&self) -> Timestamp {
         let true_wall = match self.0.paused {

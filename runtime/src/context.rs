@@ -13,17 +13,22 @@ use actix::fut::{ActorFuture, ActorFutureExt};
 use actix::{Actor, ActorContext, ActorState, Addr, AsyncContext, Handler, SpawnHandle};
 
 use crate::agenda::{self, Agenda, Attend, Errand};
+use crate::beside::Way;
 use crate::clock::Clock;
 use crate::exit::Exited;
 use crate::handle::{Handle, Incarnation, Seat};
 use crate::identity::Pid;
 use crate::link::Sender;
-use crate::mailbox::{Counts, Meter};
+use crate::mailbox::Meter;
 use crate::node::Node;
+use crate::process::EarTable;
 use crate::run::{Resume, Unfinished};
+use crate::tally::Counts;
 
 /// How many messages an actor handles before its neighbours get their turn.
 const TURN: u32 = 128;
+/// How many messages are heard ahead of the mailbox before one from it is.
+const AHEAD_AT_ONCE: usize = 32;
 
 /// What an actor can do and know while it runs.
 pub struct Context<A: Actor<Context = Context<A>>> {
@@ -142,6 +147,11 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.agenda.cancel(errand);
     }
 
+    /// Whether that may still come back into the actor: it is neither done nor cancelled.
+    pub fn is_coming(&self, errand: Errand) -> bool {
+        self.agenda.is_wanted(errand)
+    }
+
     /// Runs a future beside the mailbox, and comes back into the actor with its output.
     pub fn then<T, F>(&mut self, future: T, act: F) -> Errand
     where
@@ -149,6 +159,11 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         F: FnOnce(&mut A, T::Output, &mut Self) + 'static,
     {
         let (errand, first) = self.agenda.begin(future, act);
+        let was_crowded = self.agenda.crowded;
+        self.agenda.count(&self.meter);
+        if self.agenda.crowded && !was_crowded {
+            tracing::warn!(pid = %self.pid, errands = self.agenda.limit, "hears nothing until an errand comes back");
+        }
         if first {
             AsyncContext::spawn(self, Attend);
         }
@@ -179,26 +194,45 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         !self.unfinished.is_empty()
     }
 
+    /// Whether something must be handled before a message from the mailbox.
+    #[inline]
+    pub(crate) fn has_something_before(&self) -> bool {
+        self.has_unfinished() || self.meter.has_ahead()
+    }
+
     /// Keeps what is left of something for later, in front of the mailbox.
     #[cold]
     pub(crate) fn leave_unfinished(&mut self, rest: Box<dyn Unfinished<A>>) {
         self.unfinished.push_front(rest);
+        self.resume_later();
+    }
+
+    fn resume_later(&mut self) {
         if !self.resuming {
             self.resuming = true;
             AsyncContext::spawn(self, Resume);
         }
     }
 
-    /// Handles what is unfinished, and then this.
+    /// Handles what comes before the mailbox, and then this.
     #[cold]
-    pub(crate) fn handle_after_unfinished(&mut self, actor: &mut A, next: Box<dyn Unfinished<A>>) {
+    pub(crate) fn handle_after(&mut self, actor: &mut A, next: Box<dyn Unfinished<A>>) {
         self.unfinished.push_back(next);
         self.go_on(actor);
+        if self.has_unfinished() {
+            self.resume_later();
+        }
     }
 
     /// Goes on with what is unfinished, as far as the actor may hear.
     pub(crate) fn go_on(&mut self, actor: &mut A) {
         while self.may_hear() {
+            if self.meter.has_ahead() {
+                self.hear_ahead(actor);
+                if !self.may_hear() {
+                    return;
+                }
+            }
             let Some(mut next) = self.unfinished.pop_front() else {
                 return;
             };
@@ -208,8 +242,56 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         }
     }
 
+    /// Hears what waits ahead of the mailbox, but not so much that the mailbox never gets its turn.
+    #[cold]
+    pub(crate) fn hear_ahead(&mut self, actor: &mut A) {
+        let sender = self.sender.take();
+        let incarnation = self.incarnation.clone();
+        if let Some(beside) = &incarnation.beside {
+            for _ in 0..AHEAD_AT_ONCE {
+                if !self.may_hear() {
+                    break;
+                }
+                let Some(mut next) = beside.take(&self.meter, Way::Ahead) else {
+                    break;
+                };
+                next.go_on(actor, self);
+            }
+        }
+        self.sender = sender;
+    }
+
+    /// Hears everything that waits beside the mailbox, as far as the actor may hear.
+    pub(crate) fn hear_beside(&mut self, actor: &mut A) {
+        let incarnation = self.incarnation.clone();
+        let Some(beside) = &incarnation.beside else {
+            return;
+        };
+        while self.may_hear() {
+            if self.meter.has_ahead() {
+                self.hear_ahead(actor);
+            } else {
+                let Some(mut next) = beside.take(&self.meter, Way::Newest) else {
+                    return;
+                };
+                next.go_on(actor, self);
+            }
+        }
+    }
+
     pub(crate) fn has_resumed(&mut self) {
         self.resuming = false;
+    }
+
+    /// What this actor hears; `None` if its end is known already.
+    pub(crate) fn ears(&self) -> Option<Arc<EarTable>> {
+        let entry = self.node.registry().find_pid(&self.pid)?;
+        Some(entry.ears.clone())
+    }
+
+    /// Whether it may go on with messages that came in one: it neither ends nor waits for a future.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.parts.waiting() && !self.meter.is_stopping_now()
     }
 
     /// Whether the mailbox waits for a future.
@@ -255,7 +337,10 @@ impl<A: Actor<Context = Self>> AsyncContext<A> for Context<A> {
 
     #[inline]
     fn waiting(&self) -> bool {
-        self.turn == 0 || self.parts.waiting() || self.meter.is_stopping_now()
+        self.turn == 0
+            || self.agenda.crowded
+            || self.parts.waiting()
+            || self.meter.is_stopping_now()
     }
 
     fn cancel_future(&mut self, handle: SpawnHandle) -> bool {

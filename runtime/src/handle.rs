@@ -13,10 +13,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, oneshot};
 
 use crate::ask::{Asking, Patience, TellError};
+use crate::beside::{Beside, Way, Worth};
 use crate::context::Context;
 use crate::identity::Pid;
+use crate::letter::{letter, postmarked, postmarked_run};
 use crate::link::Sender;
-use crate::mailbox::{Meter, Unwanted, postmarked, postmarked_run};
+use crate::mailbox::{Meter, Unwanted};
 use crate::message::Remote;
 use crate::node::{Node, WeakNode};
 
@@ -25,6 +27,8 @@ pub(crate) struct Incarnation<A: Actor> {
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
     pub(crate) node: WeakNode,
+    /// Queues for what does not wait in the mailbox, if it hears any such thing.
+    pub(crate) beside: Option<Arc<Beside<A>>>,
     address: AddressSender<A>,
 }
 
@@ -33,14 +37,23 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         pid: Pid,
         meter: Arc<Meter>,
         node: WeakNode,
+        beside: Option<Arc<Beside<A>>>,
         address: AddressSender<A>,
     ) -> Self {
         Self {
             pid,
             meter,
             node,
+            beside,
             address,
         }
+    }
+
+    /// The queue for messages of this type, if it is not the mailbox.
+    #[inline]
+    fn beside<M: 'static>(&self) -> Option<(&Beside<A>, Way)> {
+        let beside = self.beside.as_deref()?;
+        Some((beside, beside.way::<M>()?))
     }
 
     /// Enqueues, or gives the message back with the reason.
@@ -55,6 +68,12 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some(aside) = self.beside::<M>() {
+            return match self.meter.is_tapped() {
+                true => self.tell_refused(message, origin, Unwanted::Full),
+                false => self.tell_beside(aside, message, origin),
+            };
+        }
         if let Err(unwanted) = self.meter.reserve() {
             return self.tell_refused(message, origin, unwanted);
         }
@@ -72,10 +91,30 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some(aside) = self.beside::<M>() {
+            return self.tell_beside(aside, message, origin);
+        }
         if let Err(unwanted) = self.meter.reserve_past_tap() {
             return Err((message, unwanted));
         }
         self.enqueue(message, origin)
+    }
+
+    fn tell_beside<M>(
+        &self,
+        (beside, way): (&Beside<A>, Way),
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<(), (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        let passing = (way, Worth::Passing);
+        beside.put(&self.meter, passing, message, |message| {
+            letter(message, None, origin)
+        })
     }
 
     /// Enqueues what has taken its place.
@@ -98,6 +137,7 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             pid: self.pid.clone(),
             meter: self.meter.clone(),
             node: self.node.clone(),
+            beside: self.beside.clone(),
             address: self.address.clone(),
         }
     }
@@ -109,6 +149,12 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some((beside, way)) = self.beside::<M>() {
+            let put = beside.put(&self.meter, (way, Worth::Certain), message, |message| {
+                letter(message, None, None)
+            });
+            return drop(put);
+        }
         self.meter.reserve_always();
         if postmarked(None, || self.address.do_send(message)).is_err() {
             self.meter.unreserve(1);
@@ -127,7 +173,11 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M::Result: Send,
     {
         let count = messages.len() as u64;
-        match self.meter.reserve_run(count) {
+        let room = match self.beside::<M>() {
+            None => self.meter.reserve_run(count),
+            Some(_) => Err(Unwanted::Full), // They wait one by one.
+        };
+        match room {
             Ok(()) => {}
             Err(Unwanted::Gone) => return Err((count, Unwanted::Gone)),
             // As many as there is room for: one by one, since room comes and goes.
@@ -164,6 +214,12 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some(aside) = self.beside::<M>() {
+            return match self.meter.is_tapped() {
+                true => self.ask_refused(message, origin, Unwanted::Full),
+                false => self.ask_beside(aside, message, origin),
+            };
+        }
         if let Err(unwanted) = self.meter.reserve() {
             return self.ask_refused(message, origin, unwanted);
         }
@@ -181,10 +237,31 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
+        if let Some(aside) = self.beside::<M>() {
+            return self.ask_beside(aside, message, origin);
+        }
         if let Err(unwanted) = self.meter.reserve_past_tap() {
             return Err((message, unwanted));
         }
         self.enqueue_question(message, origin)
+    }
+
+    fn ask_beside<M>(
+        &self,
+        (beside, way): (&Beside<A>, Way),
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        let (asker, reply) = oneshot::channel();
+        let put = beside.put(&self.meter, (way, Worth::Kept), message, |message| {
+            letter(message, Some(asker), origin)
+        });
+        put.map(|()| reply)
     }
 
     #[inline]

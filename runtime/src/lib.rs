@@ -5,7 +5,9 @@
 //! [`Exited`] when somebody you linked to ends, time that tests can pause, restarts after a panic, and a
 //! bound on everything.
 //!
-//! # A first actor
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first actor over two nodes and a link to supervision, in eight short programs. In a nutshell:
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,19 +44,29 @@
 //!
 //! [`Process`] and [`Ears`] say what an actor hears; [`Handle`], [`ActorRef`] and [`Node`] speak to it;
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
-//! transport is written against; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
+//! transport is written against; [`delivery`] is for what must arrive even when its receiver fails;
+//! [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an order and a history;
+//! [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
 mod agenda;
+mod ages;
 mod ask;
+mod beside;
 mod clock;
 pub mod codec;
 mod context;
+pub mod delivery;
 mod exit;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod guide;
 mod handle;
 mod identity;
 mod inbox;
 mod info;
+mod letter;
+mod limiter;
 mod link;
 mod links;
 mod mailbox;
@@ -67,12 +79,17 @@ mod placement;
 mod process;
 mod registry;
 pub mod rehearsal;
+mod respond;
 mod run;
+mod sequence;
+mod series;
 mod supervise;
+mod tally;
 pub mod tap;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod watchdog;
 
 pub use agenda::Errand;
 pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
@@ -82,14 +99,18 @@ pub use context::Context;
 pub use exit::{Exit, Exited};
 pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
-pub use info::ProcessInfo;
+pub use info::{LinkInfo, ProcessInfo, short_name};
+pub use limiter::{Acquiring, BadRate, RateLimiter};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
-pub use message::{Lane, Remote};
+pub use message::{Lane, Remote, WhenFull};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
 pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
 pub use process::{Ears, Process};
+pub use sequence::{Sequence, SequenceError, Turn};
+pub use series::{Statistics, TimeSeries};
 pub use supervise::Supervision;
+pub use tally::MessageInfo;
 
 /// What nearly every file with an actor in it needs.
 pub mod prelude {
@@ -102,7 +123,7 @@ pub mod prelude {
     pub use crate::{
         ActorRef, AskError, Clock, Context, Ears, Errand, Exit, Exited, Handle, Lane, Node,
         Patience, Peer, Pid, Process, Promise, Remote, Reply, Role, Supervision, TellError,
-        promise, remote,
+        WhenFull, promise, remote,
     };
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
 use crate::ask::{AskError, Asking, Patience, TellError};
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::codec::{self, Garbled};
 use crate::frame::{self, Frame, Letter, Target};
 use crate::identity::{NodeId, Peer, Pid, Role};
@@ -268,6 +268,7 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
+    pub(crate) born: Instant,
     questions: Mutex<FxHashMap<u64, OnReply>>,
     answering: AtomicUsize,
     closed: AtomicBool,
@@ -293,6 +294,7 @@ impl Connection {
             frame_max,
             outbox: Outbox::new(outgoing_max),
             delivered: AtomicU64::new(0),
+            born: node.clock().now(),
             questions: Mutex::default(),
             answering: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -399,6 +401,16 @@ impl Connection {
         }
         questions.insert(correlation, on_reply);
         Ok(())
+    }
+
+    /// Whether one more question of the peer may be under way.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) < QUESTIONS_MAX
+    }
+
+    /// How many questions wait for a reply.
+    pub(crate) fn questions(&self) -> usize {
+        lock(&self.questions).len()
     }
 
     fn forget(&self, correlation: u64) {

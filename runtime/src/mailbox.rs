@@ -1,23 +1,18 @@
-//! A mailbox: its bound and meter, and the envelope that a message travels in.
+//! A mailbox: its bound, and the meter that says what is known of its actor from outside.
 //!
 //! actix's queue below is unbounded and first in, first out; the bound is ours, counted here by whoever
-//! sends. Tells and asks are enqueued the same way, so they keep their order. An ask whose asker has gone
-//! is handled all the same. The meter remembers counts only, never messages.
+//! sends. Tells and asks are enqueued the same way, so they keep their order. The meter remembers numbers
+//! only, never messages: senders write what they sent, the actor what it handled, the watchdog what it saw.
 
-use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use actix::dev::{Envelope, EnvelopeProxy, MessageResponse, OneshotSender, ToEnvelope};
-use actix::{Actor, Handler, Message};
 use futures_util::task::AtomicWaker;
 
-use crate::context::Context;
-use crate::link::Sender;
-use crate::lock;
-use crate::run::{Run, Unfinished};
+use crate::ages::{self, Ages};
+use crate::clock::{Clock, Instant};
+use crate::tally::{MessageInfo, Tallies};
 
 /// No more messages are taken; those in the queue are still handled.
 const DRAINING: u64 = 1 << 63;
@@ -26,10 +21,16 @@ const CLOSED: u64 = 1 << 62;
 /// A tap wants to see what is sent: whoever sends must take the slow way.
 const TAPPED: u64 = 1 << 61;
 const COUNT: u64 = TAPPED - 1;
-/// One message in this many is timed.
-const SAMPLED: u64 = 64;
-/// How many timings are kept.
-const TIMINGS: usize = 128;
+
+/// The actor must stop before its next message.
+const STOP_NOW: u32 = 1;
+/// Something waits ahead of the mailbox.
+const AHEAD: u32 = 2;
+/// The actor must end as after a panic.
+const FALLEN: u32 = 4;
+
+/// In place of a message type: the actor is at an errand.
+const ERRAND: u32 = u32::MAX;
 
 /// Why the mailbox takes no message now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,61 +42,135 @@ pub(crate) enum Unwanted {
 /// A cache line of its own, so that senders and the actor do not slow each other down.
 #[repr(align(64))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct Line<T = ()>(AtomicU64, T);
 
-/// What is known of one mailbox from outside.
+/// What is known of one mailbox and its actor from outside.
 pub(crate) struct Meter {
-    /// Messages ever sent, and the three flags. Written by every sender.
-    sent: Line,
+    /// Messages ever sent, and the three flags. Written by every sender, as are the stamps.
+    sent: Line<Ages>,
     /// Messages ever handled. Written by the actor alone.
     handled: Line,
     bound: u64,
-    stop_now: AtomicBool,
+    /// What the actor looks at between two messages: [`STOP_NOW`], [`AHEAD`] and [`FALLEN`].
+    attention: AtomicU32,
+    /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
+    beside: AtomicU32,
+    beside_since: AtomicU32,
+    /// Encoded bytes of the large messages from links that wait, and how many may.
+    large: AtomicU64,
+    large_max: u64,
+    /// Messages thrown away to make room for newer ones.
+    dropped: AtomicU64,
+    /// Messages that found no room.
+    refused: AtomicU64,
     /// The actor's task, to be woken when a flag was set.
     pub(crate) task: AtomicWaker,
-    tallies: Mutex<Vec<Arc<Tally>>>,
-    timings: OnceLock<Box<[AtomicU32; TIMINGS]>>,
-    timed: AtomicU64,
+    clock: Clock,
+    born: Instant,
+    pub(crate) tallies: Tallies,
+    /// The type being handled, as one more than its number in the tallies; [`ERRAND`]; or nothing yet.
+    doing: AtomicU32,
+    /// Errands under way, and those that came back.
+    errands: AtomicU32,
+    returned: AtomicU64,
+    blocked: Blocked,
 }
 
-/// How many messages of one type were handled.
-pub(crate) struct Tally {
-    name: &'static str,
-    count: AtomicU64,
+/// What the watchdog saw of an actor.
+#[derive(Default)]
+struct Blocked {
+    count: AtomicU32,
+    longest_millis: AtomicU32,
+    /// As in [`Meter::doing`], of the last time.
+    doing: AtomicU32,
+}
+
+/// What a message must have come over a link with, encoded, to be weighed; those below are bounded by their number.
+pub(crate) const LARGE: usize = 4 << 10;
+
+/// The bytes of one large message in a mailbox, given back when this is dropped.
+pub(crate) struct Weight {
+    meter: Arc<Meter>,
+    bytes: u64,
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.meter.large.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Where an actor is: if two looks find the same, it has not moved between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Step {
+    doing: u32,
+    count: u64,
+    returned: u64,
 }
 
 impl Meter {
-    pub(crate) fn new(bound: u32) -> Self {
+    pub(crate) fn new(bound: u32, large_max: u64, clock: &Clock) -> Self {
         Self {
             sent: Line::default(),
             handled: Line::default(),
             bound: u64::from(bound),
-            stop_now: AtomicBool::new(false),
+            attention: AtomicU32::new(0),
+            beside: AtomicU32::new(0),
+            beside_since: AtomicU32::new(0),
+            large: AtomicU64::new(0),
+            large_max,
+            dropped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             task: AtomicWaker::new(),
-            tallies: Mutex::default(),
-            timings: OnceLock::new(),
-            timed: AtomicU64::new(0),
+            clock: clock.clone(),
+            born: clock.now(),
+            tallies: Tallies::default(),
+            doing: AtomicU32::new(0),
+            errands: AtomicU32::new(0),
+            returned: AtomicU64::new(0),
+            blocked: Blocked::default(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(bound: u32) -> Self {
+        Self::new(bound, u64::MAX, &Clock::real())
     }
 
     /// Takes a place in the queue.
     #[inline]
     pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
+        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
         // Flags make the number larger than any bound, so one comparison serves all four questions.
-        if before.wrapping_sub(self.handled.0.load(Ordering::Relaxed)) < self.bound {
+        if depth < self.bound {
+            if ages::is_stamped(before, depth) {
+                self.sent.1.stamp(before, depth, self.clock.coarse_millis());
+            }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full && before & TAPPED == 0 {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Takes a place in the queue of a tapped mailbox.
     pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel) & !TAPPED;
-        if before.wrapping_sub(self.handled.0.load(Ordering::Relaxed)) < self.bound {
+        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
+        if depth < self.bound {
+            if ages::is_stamped(before, depth) {
+                self.sent.1.stamp(before, depth, self.clock.coarse_millis());
+            }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
@@ -110,11 +185,31 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
-    /// Takes this many places, or none.
+    /// Takes room for so many encoded bytes from a link, if they are many. One message always fits when nothing large waits.
+    pub(crate) fn weigh(self: &Arc<Self>, bytes: usize) -> Result<Option<Weight>, Unwanted> {
+        if bytes < LARGE {
+            return Ok(None);
+        }
+        let bytes = bytes as u64;
+        let before = self.large.fetch_add(bytes, Ordering::Relaxed);
+        let weight = Weight {
+            meter: self.clone(),
+            bytes,
+        };
+        if before == 0 || before.saturating_add(bytes) <= self.large_max {
+            return Ok(Some(weight));
+        }
+        self.note_refused();
+        Err(Unwanted::Full)
+    }
+
+    /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
         let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
         if depth < self.bound && count <= self.bound - depth {
+            let millis = self.clock.coarse_millis();
+            self.sent.1.stamp_run(before, count, depth, millis);
             return Ok(());
         }
         self.sent.0.fetch_sub(count - 1, Ordering::AcqRel);
@@ -141,10 +236,71 @@ impl Meter {
         self.sent.0.fetch_sub(count, Ordering::AcqRel);
     }
 
-    /// Messages waiting now.
+    /// Messages waiting now, those beside the mailbox included.
     pub(crate) fn depth(&self) -> u64 {
+        self.queued() + u64::from(self.beside.load(Ordering::Acquire))
+    }
+
+    /// Messages waiting in the mailbox itself.
+    fn queued(&self) -> u64 {
         (self.sent.0.load(Ordering::Acquire) & COUNT)
             .saturating_sub(self.handled.0.load(Ordering::Relaxed))
+    }
+
+    /// How long the oldest message has waited, as exactly as [`ages`](crate::ages) says; zero if none waits.
+    pub(crate) fn oldest(&self) -> Duration {
+        let now = self.clock.coarse_millis();
+        let queued = self.queued();
+        let handled = self.handled.0.load(Ordering::Relaxed);
+        let in_queue = self.sent.1.oldest(handled, queued, now);
+        if self.beside.load(Ordering::Acquire) == 0 {
+            return in_queue;
+        }
+        let since = self.beside_since.load(Ordering::Relaxed);
+        in_queue.max(Duration::from_millis(now.wrapping_sub(since).into()))
+    }
+
+    /// So many wait beside the mailbox now, the oldest since then. Written under the lock of what they wait in.
+    pub(crate) fn set_beside(&self, count: usize, since: Option<u32>) {
+        if let Some(since) = since {
+            self.beside_since.store(since, Ordering::Relaxed);
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.beside.store(count, Ordering::Release);
+    }
+
+    /// Whether something waits ahead of the mailbox. Written under the lock of what it waits in.
+    pub(crate) fn set_ahead(&self, ahead: bool) {
+        match ahead {
+            true => self.attention.fetch_or(AHEAD, Ordering::AcqRel),
+            false => self.attention.fetch_and(!AHEAD, Ordering::AcqRel),
+        };
+    }
+
+    #[inline]
+    pub(crate) fn has_ahead(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & AHEAD != 0
+    }
+
+    /// The coarse time, for what waits beside the mailbox.
+    pub(crate) fn millis(&self) -> u32 {
+        self.clock.coarse_millis()
+    }
+
+    /// One was thrown away to make room.
+    pub(crate) fn note_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One found no room.
+    pub(crate) fn note_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that found no room, and those that had to make room, so far.
+    pub(crate) fn refused_and_dropped(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.refused), read(&self.dropped))
     }
 
     /// A message left the queue. Only the actor's own thread calls this.
@@ -164,8 +320,18 @@ impl Meter {
 
     /// Stop before the next message.
     pub(crate) fn stop_now(&self) {
-        self.stop_now.store(true, Ordering::Release);
+        self.attention.fetch_or(STOP_NOW, Ordering::AcqRel);
         self.drain();
+    }
+
+    /// End before the next message, as after a panic.
+    pub(crate) fn fall(&self) {
+        self.attention.fetch_or(FALLEN, Ordering::AcqRel);
+        self.drain();
+    }
+
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.attention.load(Ordering::Acquire) & FALLEN != 0
     }
 
     pub(crate) fn close(&self) {
@@ -176,317 +342,90 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & DRAINING != 0
     }
 
+    #[inline]
     pub(crate) fn is_stopping_now(&self) -> bool {
-        self.stop_now.load(Ordering::Acquire)
+        self.attention.load(Ordering::Acquire) & STOP_NOW != 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.sent.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    fn tally(&self, name: &'static str) -> Arc<Tally> {
-        let tally = Arc::new(Tally {
-            name,
-            count: AtomicU64::new(0),
-        });
-        lock(&self.tallies).push(tally.clone());
-        tally
+    /// The actor handles messages of the type of this number from now on.
+    pub(crate) fn is_handling(&self, number: usize) {
+        self.doing.store(number as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Messages handled so far, by type.
-    pub(crate) fn tallies(&self) -> Vec<(&'static str, u64)> {
-        lock(&self.tallies)
-            .iter()
-            .map(|tally| (tally.name, tally.count.load(Ordering::Relaxed)))
-            .collect()
+    /// The actor attends to its errands.
+    pub(crate) fn is_at_errands(&self) {
+        self.doing.store(ERRAND, Ordering::Relaxed);
     }
 
-    fn record(&self, took: Duration) {
-        let ring = self
-            .timings
-            .get_or_init(|| Box::new([const { AtomicU32::new(0) }; TIMINGS]));
-        let at = self.timed.fetch_add(1, Ordering::Relaxed) as usize % TIMINGS;
-        ring[at].store(
-            u32::try_from(took.as_nanos()).unwrap_or(u32::MAX),
-            Ordering::Relaxed,
-        );
+    /// One errand came back, and so many are under way.
+    pub(crate) fn returned(&self) {
+        let before = self.returned.load(Ordering::Relaxed);
+        self.returned.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Median and 99th percentile of the handling times sampled last; none yet gives zeros.
-    pub(crate) fn timings(&self) -> (Duration, Duration) {
-        let kept = (self.timed.load(Ordering::Relaxed) as usize).min(TIMINGS);
-        let Some(ring) = self.timings.get().filter(|_| kept > 0) else {
-            return Default::default();
-        };
-        let mut sorted: Vec<u32> = ring[..kept]
-            .iter()
-            .map(|took| took.load(Ordering::Relaxed))
-            .collect();
-        sorted.sort_unstable();
-        let at =
-            |percent: usize| Duration::from_nanos(u64::from(sorted[(kept - 1) * percent / 100]));
-        (at(50), at(99))
-    }
-}
-
-/// The actor's own side of its tallies: found by type without a lock.
-#[derive(Default)]
-pub(crate) struct Counts {
-    by_type: Vec<(TypeId, Arc<Tally>)>,
-    last: usize,
-}
-
-impl Counts {
-    /// Counts one message; true if this one should be timed.
-    #[inline]
-    fn count<M: 'static>(&mut self, meter: &Meter) -> bool {
-        let id = TypeId::of::<M>();
-        if self
-            .by_type
-            .get(self.last)
-            .is_none_or(|(last, _)| *last != id)
-        {
-            self.last = self.find::<M>(id, meter);
-        }
-        let count = &self.by_type[self.last].1.count;
-        let before = count.load(Ordering::Relaxed);
-        count.store(before + 1, Ordering::Relaxed);
-        before.is_multiple_of(SAMPLED)
+    /// So many errands are under way.
+    pub(crate) fn set_errands(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.errands.store(count, Ordering::Relaxed);
     }
 
-    fn find<M>(&mut self, id: TypeId, meter: &Meter) -> usize {
-        self.by_type
-            .iter()
-            .position(|(known, _)| *known == id)
-            .unwrap_or_else(|| {
-                self.by_type
-                    .push((id, meter.tally(std::any::type_name::<M>())));
-                self.by_type.len() - 1
-            })
+    /// Errands under way.
+    pub(crate) fn errands(&self) -> u64 {
+        u64::from(self.errands.load(Ordering::Relaxed))
     }
-}
 
-/// What the sending handle says about the message it is about to enqueue.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Postmark {
-    /// Sent through a raw actix address: took no place.
-    None,
-    /// Took a place.
-    Counted,
-    /// Took a place and came from a link.
-    FromLink,
-    /// Took as many places as there are messages in the run that it is the first of.
-    Run,
-}
-
-thread_local! {
-    // actix gives `pack` nothing but the message, so the handle leaves these here just before.
-    static POSTMARK: Cell<Postmark> = const { Cell::new(Postmark::None) };
-    static ORIGIN: RefCell<Option<Arc<Sender>>> = const { RefCell::new(None) };
-    /// The messages of a run after its first.
-    static REST: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
-}
-
-/// Runs `send`, whose message will carry that it took a place, and where it came from.
-#[inline]
-pub(crate) fn postmarked<T, E>(
-    origin: Option<Arc<Sender>>,
-    send: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    match origin {
-        None => POSTMARK.set(Postmark::Counted),
-        Some(origin) => {
-            ORIGIN.set(Some(origin));
-            POSTMARK.set(Postmark::FromLink);
+    /// Where the actor is now. For the watchdog: takes a lock.
+    pub(crate) fn step(&self) -> Step {
+        let doing = self.doing.load(Ordering::Relaxed);
+        let tally = self.tallies.at((doing as usize).wrapping_sub(1));
+        Step {
+            doing,
+            count: tally.map_or(0, |(_, count)| count),
+            returned: self.returned.load(Ordering::Relaxed),
         }
     }
-    send().inspect_err(|_| wipe()) // The queue was closed and nothing was packed.
-}
 
-/// Runs `send` for the first message of a run, which will carry the others.
-pub(crate) fn postmarked_run<M: 'static, T, E>(
-    origin: Arc<Sender>,
-    rest: std::vec::IntoIter<M>,
-    send: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    ORIGIN.set(Some(origin));
-    REST.set(Some(Box::new(rest)));
-    POSTMARK.set(Postmark::Run);
-    send().inspect_err(|_| wipe()) // The queue was closed and nothing was packed.
-}
-
-#[cold]
-fn wipe() {
-    POSTMARK.set(Postmark::None);
-    ORIGIN.set(None);
-    REST.set(None);
-}
-
-/// The message of a letter, and whether it took a place.
-enum Content<M> {
-    Counted(M),
-    Uncounted(M),
-    Taken,
-}
-
-/// A message from this node.
-struct Letter<M: Message> {
-    content: Content<M>,
-    asker: Option<OneshotSender<M::Result>>,
-}
-
-/// A message that came from a link.
-struct Parcel<M: Message> {
-    letter: Letter<M>,
-    origin: Option<Arc<Sender>>,
-}
-
-impl<A, M> ToEnvelope<A, M> for Context<A>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
-    #[inline]
-    fn pack(message: M, asker: Option<OneshotSender<M::Result>>) -> Envelope<A> {
-        let content = match POSTMARK.replace(Postmark::None) {
-            Postmark::Counted => Content::Counted(message),
-            Postmark::None => Content::Uncounted(message),
-            Postmark::Run => {
-                let rest = REST.take().and_then(|rest| rest.downcast().ok());
-                let run = Run::new(
-                    message,
-                    rest.map_or_else(Default::default, |rest| *rest),
-                    ORIGIN.take(),
-                );
-                return Envelope::with_proxy(Box::new(run));
-            }
-            Postmark::FromLink => {
-                let letter = Letter {
-                    content: Content::Counted(message),
-                    asker,
-                };
-                return Envelope::with_proxy(Box::new(Parcel {
-                    letter,
-                    origin: ORIGIN.take(),
-                }));
-            }
-        };
-        Envelope::with_proxy(Box::new(Letter { content, asker }))
-    }
-}
-
-/// Lets the actor handle one message, counted and now and then timed.
-#[inline]
-pub(crate) fn handle_one<A, M>(
-    message: M,
-    asker: Option<OneshotSender<M::Result>>,
-    actor: &mut A,
-    ctx: &mut Context<A>,
-) where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-{
-    ctx.spend();
-    let timed = ctx.counts.count::<M>(&ctx.meter);
-    let start = timed.then(|| ctx.clock().now());
-    actor.handle(message, ctx).handle(ctx, asker);
-    if let Some(start) = start {
-        ctx.meter.record(ctx.clock().now() - start);
-    }
-}
-
-impl<M: Message> Letter<M> {
-    #[inline]
-    fn open<A>(&mut self, actor: &mut A, ctx: &mut Context<A>)
-    where
-        A: Actor<Context = Context<A>> + Handler<M>,
-        M: Send + 'static,
-    {
-        let message = match std::mem::replace(&mut self.content, Content::Taken) {
-            Content::Counted(message) => {
-                ctx.meter.taken();
-                message
-            }
-            Content::Uncounted(message) => message,
-            Content::Taken => return,
-        };
-        handle_one(message, self.asker.take(), actor, ctx);
-    }
-
-    fn take(&mut self) -> Self {
-        Self {
-            content: std::mem::replace(&mut self.content, Content::Taken),
-            asker: self.asker.take(),
+    fn name_of(&self, doing: u32) -> Option<&'static str> {
+        match doing {
+            0 => Some("its start"),
+            ERRAND => Some("a timer or future"),
+            number => self.tallies.at(number as usize - 1).map(|(name, _)| name),
         }
     }
-}
 
-impl<M: Message> Parcel<M> {
-    #[inline]
-    fn open<A>(&mut self, actor: &mut A, ctx: &mut Context<A>)
-    where
-        A: Actor<Context = Context<A>> + Handler<M>,
-        M: Send + 'static,
-    {
-        ctx.sender = self.origin.take();
-        self.letter.open(actor, ctx);
-        ctx.sender = None;
-    }
-}
-
-impl<A, M> EnvelopeProxy<A> for Letter<M>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
-    #[inline]
-    fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
-        if ctx.has_unfinished() {
-            return ctx.handle_after_unfinished(actor, Box::new(self.take()));
+    /// The actor blocks its thread at this step, so long by now; gives what it is doing.
+    pub(crate) fn note_blocked(&self, step: Step, lasted: Duration, first: bool) -> &'static str {
+        if first {
+            self.blocked.count.fetch_add(1, Ordering::Relaxed);
         }
-        self.open(actor, ctx);
+        self.blocked.doing.store(step.doing, Ordering::Relaxed);
+        let millis = u32::try_from(lasted.as_millis()).unwrap_or(u32::MAX);
+        let longest = &self.blocked.longest_millis;
+        longest.fetch_max(millis, Ordering::Relaxed);
+        self.name_of(step.doing).unwrap_or("unknown")
     }
-}
 
-impl<A, M> EnvelopeProxy<A> for Parcel<M>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
-    fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
-        if ctx.has_unfinished() {
-            let parcel = Parcel {
-                letter: self.letter.take(),
-                origin: self.origin.take(),
-            };
-            return ctx.handle_after_unfinished(actor, Box::new(parcel));
-        }
-        self.open(actor, ctx);
+    /// How often the actor blocked its thread, how long at the longest, and at what the last time.
+    pub(crate) fn blocked(&self) -> (u32, Duration, Option<&'static str>) {
+        let count = self.blocked.count.load(Ordering::Relaxed);
+        let longest = self.blocked.longest_millis.load(Ordering::Relaxed);
+        let doing = self.blocked.doing.load(Ordering::Relaxed);
+        let what = (count > 0).then(|| self.name_of(doing)).flatten();
+        (count, Duration::from_millis(longest.into()), what)
     }
-}
 
-impl<A, M> Unfinished<A> for Letter<M>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-{
-    fn go_on(&mut self, actor: &mut A, ctx: &mut Context<A>) -> bool {
-        self.open(actor, ctx);
-        true
+    /// The types it has handled, looked at now.
+    pub(crate) fn messages(&self) -> Vec<MessageInfo> {
+        self.tallies.look(self.born, self.clock.now())
     }
-}
 
-impl<A, M> Unfinished<A> for Parcel<M>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-{
-    fn go_on(&mut self, actor: &mut A, ctx: &mut Context<A>) -> bool {
-        self.open(actor, ctx);
-        true
+    /// How long it has lived.
+    pub(crate) fn age(&self) -> Duration {
+        self.clock.now() - self.born
     }
 }
 
@@ -496,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_place_beyond_the_bound_is_refused_until_one_is_taken() {
-        let meter = Meter::new(2);
+        let meter = Meter::for_tests(2);
         assert_eq!(
             [meter.reserve(), meter.reserve(), meter.reserve()],
             [Ok(()), Ok(()), Err(Unwanted::Full)]
@@ -508,20 +447,9 @@ mod tests {
 
     #[test]
     fn a_draining_mailbox_takes_nothing_more_and_keeps_its_depth() {
-        let meter = Meter::new(2);
+        let meter = Meter::for_tests(2);
         meter.reserve().unwrap();
         meter.drain();
         assert_eq!((meter.reserve(), meter.depth()), (Err(Unwanted::Gone), 1));
-    }
-
-    #[test]
-    fn percentiles_come_from_the_last_timings() {
-        let meter = Meter::new(1);
-        assert_eq!(meter.timings(), (Duration::ZERO, Duration::ZERO));
-        (1..=1000).for_each(|nanos| meter.record(Duration::from_nanos(nanos)));
-        assert_eq!(
-            meter.timings(),
-            (Duration::from_nanos(936), Duration::from_nanos(998))
-        );
     }
 }

@@ -18,19 +18,18 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::handle::{ActorRef, Handle};
-use crate::identity::{NodeId, Pid, Role, Roles};
+use crate::identity::{self, NodeId, Pid, Role, Roles};
 use crate::info::Counts;
 use crate::links::Links;
 use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use crate::supervise::{self, Supervision, words_of};
 use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
+use crate::watchdog;
 
-/// The longest name of an actor, in bytes.
-const NAME_MAX: usize = 255;
 /// How long a shutdown waits for queues to be handled, and then for actors to end at all.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -55,14 +54,16 @@ pub(crate) struct Inner {
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
     pub(crate) taps: Taps,
-    placement: Placement,
-    home: Arbiter,
-    threads: Mutex<BTreeMap<String, Arbiter>>,
+    pub(crate) placement: Placement,
+    pub(crate) home: Arbiter,
+    pub(crate) threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
     /// In rehearsals, the nanoseconds that each blocking work takes.
     blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
+    /// The watchdog's number for it; 0 if time is paused.
+    pub(crate) watched_as: u64,
 }
 
 /// What links obey.
@@ -112,9 +113,9 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Blocking work ended without a result, because it panicked or the process is ending.
+/// Work ended without a result, because it panicked or the process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blocking work was interrupted: {reason}")]
+#[error("work was interrupted: {reason}")]
 pub struct Interrupted {
     /// The words of the panic, or of the runtime.
     pub reason: String,
@@ -198,8 +199,13 @@ impl NodeBuilder {
         } else {
             self.placement
         };
+        let paused = clock.is_paused();
         let home = Arbiter::here();
-        Node(Arc::new(Inner {
+        let build = |node: &Weak<Inner>| Inner {
+            watched_as: match paused {
+                true => 0,
+                false => watchdog::watch(WeakNode(node.clone())),
+            },
             taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
@@ -223,7 +229,8 @@ impl NodeBuilder {
             shutting_down: AtomicBool::new(false),
             blocking_takes: AtomicU64::new(0),
             end: self.end,
-        }))
+        };
+        Node(Arc::new_cyclic(build))
     }
 }
 
@@ -326,8 +333,7 @@ impl Node {
         policy: Supervision,
         make: supervise::Maker<A>,
     ) -> Result<Handle<A>, SpawnError> {
-        let bad = |c: char| c == '@' || c == '#' || c.is_whitespace() || c.is_control();
-        if name.is_empty() || name.len() > NAME_MAX || name.contains(bad) {
+        if !identity::is_actor_name(name) {
             return Err(SpawnError::BadName {
                 name: name.to_owned(),
             });
@@ -364,7 +370,7 @@ impl Node {
         }
     }
 
-    fn local(&self, pid: &Pid) -> Option<Arc<crate::registry::Entry>> {
+    fn local(&self, pid: &Pid) -> Option<Arc<Entry>> {
         if pid.node() == self.id() {
             self.registry().find_pid(pid)
         } else {
@@ -378,10 +384,19 @@ impl Node {
         let watcher = Watcher::Future(self.next_correlation());
         self.watch_as(
             pid,
-            watcher,
+            watcher.clone(),
             Box::new(move |exited| drop(told.send(exited.reason))),
         );
-        async move { end.await.unwrap_or(Exit::Stopped) }
+        let watch = Watch {
+            node: self.downgrade(),
+            pid: pid.clone(),
+            watcher,
+        };
+        async move {
+            let reason = end.await.unwrap_or(Exit::Stopped);
+            drop(watch);
+            reason
+        }
     }
 
     /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
@@ -469,6 +484,11 @@ impl Node {
         (self.0.end)(reason);
     }
 
+    /// The living actor of this incarnation.
+    pub(crate) fn entry(&self, incarnation: u64) -> Option<Arc<Entry>> {
+        self.registry().find(incarnation, "")
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
     }
@@ -486,21 +506,9 @@ impl Node {
         self.0.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The thread that runs the actor of this name.
-    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
-        let Some(prefix) = self.0.placement.thread_of(name) else {
-            return Ok(self.0.home.clone());
-        };
-        let mut threads = lock(&self.0.threads);
-        if let Some(arbiter) = threads.get(prefix) {
-            return Ok(arbiter.clone());
-        }
-        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
-        threads.insert(prefix.to_owned(), arbiter.clone());
-        Ok(arbiter)
+    /// The thread the node was built on.
+    pub(crate) fn home(&self) -> &Arbiter {
+        &self.0.home
     }
 
     pub(crate) fn downgrade(&self) -> WeakNode {
@@ -508,9 +516,28 @@ impl Node {
     }
 }
 
+/// A watch that ends when nobody waits for it any more.
+struct Watch {
+    node: WeakNode,
+    pid: Pid,
+    watcher: Watcher,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.unwatch_as(&self.pid, &self.watcher);
+        }
+    }
+}
+
 impl WeakNode {
     pub(crate) fn upgrade(&self) -> Option<Node> {
         self.0.upgrade().map(Node)
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

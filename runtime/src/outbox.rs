@@ -125,6 +125,8 @@ struct State {
     bulks: VecDeque<(u64, Bytes)>,
     bulk_bytes: usize,
     tokens: u64,
+    /// Frames ever written.
+    written: u64,
     /// No more is written, but what is here may still be taken.
     ending: bool,
     /// Something was taken already.
@@ -226,6 +228,7 @@ impl Outbox {
         draft.finished = true;
         drop(draft);
         pieces.close_if_large();
+        state.written += 1;
         drop(state);
         if idle {
             self.ready[lane as usize].wake();
@@ -306,6 +309,11 @@ impl Outbox {
             .chain(&from.ready)
             .for_each(AtomicWaker::wake);
         true
+    }
+
+    /// Frames written so far.
+    pub(crate) fn written(&self) -> u64 {
+        lock(&self.state).written
     }
 
     /// Bytes waiting.

@@ -17,12 +17,18 @@ use crate::codec::{self, Garbled};
 use crate::context::Context;
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
+use crate::letter::handle_one;
 use crate::link::{Answer, Sender};
-use crate::message::Remote;
+use crate::message::{Lane, Remote, WhenFull};
 use crate::run::{self, Gather};
 use crate::tap::{self, Words};
 
 /// An actor that the runtime can run.
+///
+/// `started` is called before its first message. When it stops, `stopping` and `stopped` are called, each once, after its last
+/// message. One that refuses in `stopping` goes on, but [`Node::stop_now`](crate::Node::stop_now) then drops it without `stopped`.
+/// After a panic neither is called: its state is what the panic left, so it is only dropped. What must be given back whatever
+/// happens belongs into a `Drop`.
 ///
 /// ```
 /// use runtime::prelude::*;
@@ -45,8 +51,18 @@ use crate::tap::{self, Words};
 /// }
 /// ```
 pub trait Process: Actor<Context = Context<Self>> {
-    /// How many messages may wait in its mailbox; one more is refused with `Full`.
+    /// How many messages may wait in its mailbox. Messages whose lane is Ping do not count: of those 1,024 may wait beside it.
     const MAILBOX: u32 = 65_536;
+
+    /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
+    const MAILBOX_BYTES: u64 = 256 << 20;
+
+    /// What becomes of one message more than that.
+    const WHEN_FULL: WhenFull = WhenFull::Refuse;
+
+    /// How many errands (timers and futures) it may have under way. With that many it hears nothing until one has come back, so that
+    /// those who send to it find its mailbox full in the end.
+    const ERRANDS: u32 = 1 << 20;
 
     /// What it hears from other nodes, and from which roles. Nothing, unless it says so.
     fn hears(_ears: &mut Ears<Self>) {}
@@ -71,12 +87,14 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
-            gather: Some(run::gather::<A, M>),
+            hear_now: hear_now::<A, M, M>,
+            gather: (M::LANE == Lane::Ordinary).then_some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
                 tell: tell_inside::<A, M>,
                 ask: ask_inside::<A, M>,
             }),
         };
+        self.table.note_lane::<M>();
         self.table.ears.insert(key(M::ID, M::VERSION), ear);
     }
 
@@ -102,9 +120,11 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            hear_now: hear_now::<A, Old, New>,
             gather: None,
             door: Box::new(()),
         };
+        self.table.note_lane::<New>();
         self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
     }
 
@@ -114,6 +134,7 @@ impl<A: Process> Ears<A> {
             actor: PhantomData,
         };
         A::hears(&mut ears);
+        ears.table.when_full = A::WHEN_FULL;
         Arc::new(ears.table)
     }
 }
@@ -122,6 +143,10 @@ impl<A: Process> Ears<A> {
 #[derive(Default)]
 pub(crate) struct EarTable {
     ears: FxHashMap<u64, Ear>,
+    /// The types that go ahead of the mailbox.
+    pub(crate) pings: Vec<TypeId>,
+    /// What becomes of a message for which the mailbox has no room.
+    pub(crate) when_full: WhenFull,
 }
 
 /// One incarnation of some actor, whose type the ear knows.
@@ -133,7 +158,8 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
-    /// Tells that come together travel together, unless they must be turned into another shape first.
+    hear_now: HearNow,
+    /// Tells that come together travel together, unless they are pings or must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
     door: Box<dyn Words>,
@@ -147,6 +173,8 @@ pub(crate) enum Unheard {
 }
 
 type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+/// The actor and its context, whose type the ear knows.
+type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
     fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
 
@@ -187,6 +215,13 @@ impl EarTable {
         Some((ear.name, &*ear.door))
     }
 
+    fn note_lane<M: Remote>(&mut self) {
+        let message = TypeId::of::<M>();
+        if M::LANE == Lane::Ping && !self.pings.contains(&message) {
+            self.pings.push(message);
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ear> {
         self.ears.values()
     }
@@ -225,6 +260,16 @@ impl Ear {
         answer: Option<Answer>,
     ) -> Result<(), Unheard> {
         (self.hear)(to, body, origin, answer)
+    }
+
+    /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
+    pub(crate) fn hear_now<A: Process>(
+        &self,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        body: &[u8],
+    ) -> Result<(), Garbled> {
+        (self.hear_now)(actor, ctx, body)
     }
 }
 
@@ -267,6 +312,26 @@ where
 {
     let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn hear_now<A, M, Handled>(
+    actor: &mut dyn Any,
+    ctx: &mut dyn Any,
+    body: &[u8],
+) -> Result<(), Garbled>
+where
+    A: Process + Handler<Handled>,
+    M: Remote,
+    Handled: Remote + From<M>,
+{
+    let message = Handled::from(codec::decode::<M>(body)?);
+    if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut::<Context<A>>()) {
+        if ctx.meter.is_tapped() {
+            tap::local::show_numbered(ctx, &message);
+        }
+        handle_one::<A, Handled>(message, None, actor, ctx);
+    }
+    Ok(())
 }
 
 fn hear_older<A, Old, New>(

@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) halt: Arc<Halt>,
     pub(crate) body: Arc<AnyIncarnation>,
     pub(crate) restarts: u32,
+    /// What the placement calls its thread.
+    pub(crate) thread: Arc<str>,
 }
 
 enum Holder {
@@ -35,6 +37,8 @@ enum Holder {
 struct Tables {
     by_incarnation: FxHashMap<u64, Arc<Entry>>,
     by_name: BTreeMap<Arc<str>, Holder>,
+    /// The words of panics that ended an actor from outside its task, until it has ended.
+    fallen: BTreeMap<u64, String>,
 }
 
 #[derive(Default)]
@@ -63,8 +67,13 @@ impl Registry {
     pub(crate) fn next_name(&self, prefix: &str) -> String {
         let mut unnamed = lock(&self.unnamed);
         let count = unnamed.entry(prefix.to_owned()).or_default();
-        *count += 1;
-        format!("{prefix}({count})")
+        loop {
+            *count += 1;
+            let name = format!("{prefix}({count})");
+            if !read(&self.tables).by_name.contains_key(name.as_str()) {
+                return name;
+            }
+        }
     }
 
     /// Remembers what this table hears; refuses a second name with the id of another.
@@ -108,6 +117,7 @@ impl Registry {
     pub(crate) fn leave(&self, pid: &Pid, kept: Option<Arc<Halt>>) {
         let mut tables = write(&self.tables);
         tables.by_incarnation.remove(&pid.incarnation());
+        tables.fallen.remove(&pid.incarnation());
         match kept {
             Some(halt) => drop(
                 tables
@@ -158,6 +168,20 @@ impl Registry {
             Holder::Restarting(_) => None,
         });
         living.collect()
+    }
+
+    /// Notes the words of a panic; false if that incarnation has ended.
+    pub(crate) fn note_fall(&self, incarnation: u64, words: String) -> bool {
+        let mut tables = write(&self.tables);
+        let lives = tables.by_incarnation.contains_key(&incarnation);
+        if lives {
+            tables.fallen.entry(incarnation).or_insert(words);
+        }
+        lives
+    }
+
+    pub(crate) fn words_of_fall(&self, incarnation: u64) -> Option<String> {
+        read(&self.tables).fallen.get(&incarnation).cloned()
     }
 
     /// Wishes an end to every actor that waits to be restarted.

@@ -15,8 +15,9 @@ use actix::{Actor, Handler, Message};
 
 use crate::codec::{self, Garbled};
 use crate::context::Context;
+use crate::letter::handle_one;
 use crate::link::Sender;
-use crate::mailbox::{Unwanted, handle_one};
+use crate::mailbox::Unwanted;
 use crate::message::Remote;
 use crate::process::{AnyIncarnation, Process, incarnation};
 
@@ -116,6 +117,9 @@ where
         while let Some(message) = self.first.take().or_else(|| self.rest.next()) {
             ctx.meter.taken();
             handle_one(message, None, actor, ctx);
+            if ctx.meter.has_ahead() {
+                ctx.hear_ahead(actor);
+            }
             if !ctx.may_hear() && self.rest.len() > 0 {
                 done = false;
                 break;
@@ -133,8 +137,8 @@ where
     M::Result: Send,
 {
     fn handle(&mut self, actor: &mut A, ctx: &mut Context<A>) {
-        if ctx.has_unfinished() {
-            return ctx.handle_after_unfinished(actor, Box::new(self.take()));
+        if ctx.has_something_before() {
+            return ctx.handle_after(actor, Box::new(self.take()));
         }
         if !self.go_on(actor, ctx) {
             ctx.leave_unfinished(Box::new(self.take()));

@@ -1,7 +1,7 @@
 //! Supervision: an actor's lives, from birth through panics to its end.
 //!
 //! One task per actor: it makes the actor, runs it inside `catch_unwind` so that a panic anywhere in it
-//! (handler, timer, future) is felt by others only as [`Exited`](crate::Exited), and then does what the
+//! (handler, timer, future, response) is felt by others only as [`Exited`](crate::Exited), and then does what the
 //! policy says. A new life has a new incarnation and an empty mailbox. After a panic neither `stopping`
 //! nor `stopped` is called: what the actor holds is only dropped.
 
@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use actix::dev::channel::{AddressReceiver, channel};
 use actix::dev::{ContextFut, ContextParts, Mailbox};
-use actix::{Actor, ActorContext};
+use actix::{Actor, ActorContext, AsyncContext};
 use futures_util::future::{Either, select};
 
+use crate::beside::{Attendant, Beside};
 use crate::clock;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -28,6 +29,7 @@ use crate::mailbox::Meter;
 use crate::node::{Node, SpawnError};
 use crate::process::{EarTable, Ears, Process};
 use crate::registry::{Collision, Entry};
+use crate::watchdog::Post;
 
 /// What happens when an actor panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,12 +90,19 @@ struct Birth<A: Actor> {
 }
 
 impl<A: Process> Birth<A> {
-    fn prepare(node: &Node, name: &str) -> Self {
+    fn prepare(node: &Node, name: &str, ears: &EarTable) -> Self {
         let (address, receiver) = channel(0);
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
-        let meter = Arc::new(Meter::new(A::MAILBOX));
+        let meter = Arc::new(Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock()));
+        let beside = Beside::of(ears);
         Self {
-            incarnation: Arc::new(Incarnation::new(pid, meter, node.downgrade(), address)),
+            incarnation: Arc::new(Incarnation::new(
+                pid,
+                meter,
+                node.downgrade(),
+                beside,
+                address,
+            )),
             receiver,
         }
     }
@@ -105,8 +114,15 @@ impl<A: Process> Birth<A> {
         }
     }
 
-    fn entry(&self, ears: &Arc<EarTable>, halt: &Arc<Halt>, restarts: u32) -> Arc<Entry> {
+    fn entry(
+        &self,
+        ears: &Arc<EarTable>,
+        halt: &Arc<Halt>,
+        thread: &Arc<str>,
+        restarts: u32,
+    ) -> Arc<Entry> {
         Arc::new(Entry {
+            thread: thread.clone(),
             pid: self.incarnation.pid.clone(),
             meter: self.incarnation.meter.clone(),
             ears: ears.clone(),
@@ -129,9 +145,11 @@ pub(crate) fn begin<A: Process>(
     node.registry()
         .learn(&ears)
         .map_err(|Collision { id, one, other }| SpawnError::MessageIdTaken { id, one, other })?;
-    let birth = Birth::prepare(node, name);
+    let birth = Birth::prepare(node, name, &ears);
     let seat = Arc::new(Seat::new(node, birth.incarnation.clone()));
-    if !node.registry().enter(birth.entry(&ears, &seat.halt, 0)) {
+    let thread = arbiter.name().clone();
+    let entry = birth.entry(&ears, &seat.halt, &thread, 0);
+    if !node.registry().enter(entry) {
         return Err(SpawnError::NameTaken {
             name: name.to_owned(),
         });
@@ -142,6 +160,7 @@ pub(crate) fn begin<A: Process>(
         node: node.clone(),
         seat,
         ears,
+        thread,
         policy,
         make,
     };
@@ -163,6 +182,7 @@ struct Lives<A: Process> {
     node: Node,
     seat: Arc<Seat<A>>,
     ears: Arc<EarTable>,
+    thread: Arc<str>,
     policy: Supervision,
     make: Maker<A>,
 }
@@ -204,11 +224,10 @@ impl<A: Process> Lives<A> {
             }
             restarts += 1;
             in_a_row += 1;
-            birth = Birth::prepare(&self.node, &name);
+            birth = Birth::prepare(&self.node, &name, &self.ears);
             self.seat.take(birth.incarnation.clone());
-            self.node
-                .registry()
-                .reenter(birth.entry(&self.ears, &self.seat.halt, restarts));
+            let entry = birth.entry(&self.ears, &self.seat.halt, &self.thread, restarts);
+            self.node.registry().reenter(entry);
             birth.mark_if_tapped(&self.node);
         }
     }
@@ -224,17 +243,25 @@ impl<A: Process> Lives<A> {
         let incarnation = birth.incarnation;
         let mailbox = Mailbox::new(birth.receiver);
         let parts = ContextParts::new(mailbox.sender_producer());
-        let ctx = Context::new(
+        let mut ctx = Context::new(
             parts,
             self.node.clone(),
             self.seat.clone(),
             incarnation.clone(),
         );
+        ctx.agenda.limit = A::ERRANDS as usize;
+        if incarnation.beside.is_some() {
+            ctx.spawn(Attendant);
+        }
+        let watched_as = self.node.0.watched_as;
         let running = Running {
             life: Some(ContextFut::new(ctx, actor, mailbox)),
             pid: Arc::new(incarnation.pid.clone()),
             meter: incarnation.meter.clone(),
+            post: (watched_as > 0).then(Post::here),
+            watched_as,
             stop_asked: false,
+            stop_now_asked: false,
         };
         running.await
     }
@@ -248,31 +275,34 @@ fn log_end(pid: &Pid, reason: &Exit, verdict: Verdict) {
 }
 
 /// Tells of the end of one incarnation when dropped, so that it is told even if the whole thread goes.
-struct Life {
+struct Life<A: Process> {
     node: Node,
     pid: Pid,
-    meter: Arc<Meter>,
+    incarnation: Arc<Incarnation<A>>,
     reason: Option<Exit>,
     /// The name is kept for the next incarnation.
     kept: Option<Arc<Halt>>,
 }
 
-impl Life {
-    fn new<A: Actor>(node: &Node, incarnation: &Incarnation<A>) -> Self {
-        let (pid, meter) = (incarnation.pid.clone(), incarnation.meter.clone());
+impl<A: Process> Life<A> {
+    fn new(node: &Node, incarnation: &Arc<Incarnation<A>>) -> Self {
         Self {
             node: node.clone(),
-            pid,
-            meter,
+            pid: incarnation.pid.clone(),
+            incarnation: incarnation.clone(),
             reason: None,
             kept: None,
         }
     }
 }
 
-impl Drop for Life {
+impl<A: Process> Drop for Life<A> {
     fn drop(&mut self) {
-        self.meter.close();
+        let meter = &self.incarnation.meter;
+        meter.close();
+        if let Some(beside) = &self.incarnation.beside {
+            beside.close(meter);
+        }
         self.node.registry().leave(&self.pid, self.kept.take());
         self.node
             .publish_end(&self.pid, &self.reason.take().unwrap_or(Exit::Stopped));
@@ -288,12 +318,25 @@ pub(crate) fn with_current<T>(look: impl FnOnce(Option<&Pid>) -> T) -> T {
     CURRENT.with_borrow(|current| look(current.as_deref()))
 }
 
+/// Does this as if the actor did it, while it lives.
+pub(crate) fn as_current<T>(pid: &Arc<Pid>, meter: &Meter, act: impl FnOnce() -> T) -> T {
+    let before = CURRENT.replace((!meter.is_closed()).then(|| pid.clone()));
+    let done = act();
+    CURRENT.replace(before);
+    done
+}
+
 /// Polls one life, and ends with how it ended.
 struct Running<A: Process> {
     life: Option<ContextFut<A, Context<A>>>,
     pid: Arc<Pid>,
     meter: Arc<Meter>,
+    /// Where the watchdog looks, and the node's number there.
+    post: Option<Arc<Post>>,
+    watched_as: u64,
+    /// Stopping after the queue was begun, and stopping at once was.
     stop_asked: bool,
+    stop_now_asked: bool,
 }
 
 impl<A: Process> Unpin for Running<A> {}
@@ -313,13 +356,22 @@ impl<A: Process> Future for Running<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Exit> {
         clock::moved();
         self.meter.task.register(cx.waker());
+        if self.meter.has_fallen() {
+            return Poll::Ready(self.finish_fallen());
+        }
         let before = CURRENT.replace(Some(self.pid.clone()));
+        if let Some(post) = &self.post {
+            post.enter(self.watched_as, self.pid.incarnation());
+        }
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(cx)));
         let turn = match turn {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(())) => Poll::Ready(self.finish(None)),
             Err(panic) => Poll::Ready(self.finish(Some(words_of(panic)))),
         };
+        if let Some(post) = &self.post {
+            post.leave();
+        }
         CURRENT.replace(before);
         turn
     }
@@ -336,7 +388,11 @@ impl<A: Process> Running<A> {
                 return Poll::Ready(());
             }
             if self.meter.is_stopping_now() {
-                life.ctx().terminate();
+                // Not by actix's `terminate`, which from outside would have it started once more.
+                if std::mem::replace(&mut self.stop_now_asked, true) {
+                    return Poll::Ready(()); // It refused, and is dropped all the same.
+                }
+                life.ctx().stop();
                 continue;
             }
             if life.ctx().turn_is_over() {
@@ -351,6 +407,14 @@ impl<A: Process> Running<A> {
             self.stop_asked = true;
             life.ctx().stop();
         }
+    }
+
+    /// Something of the actor's that ran outside its task has panicked.
+    fn finish_fallen(&mut self) -> Exit {
+        let incarnation = self.pid.incarnation();
+        let life = self.life.as_mut();
+        let words = life.and_then(|life| life.ctx().node().registry().words_of_fall(incarnation));
+        self.finish(Some(words.unwrap_or_default()))
     }
 
     /// Drops the actor; a panic while dropping it is a panic of it.

@@ -4,7 +4,8 @@
 //! on its way out before it is encoded, on its way in after it was decoded, and each reply that crosses a link. Remembers
 //! nothing itself; what its [`Fate`]s hold back waits in the post, which is bounded. A node without a tap pays
 //! nothing for it: mailboxes are marked when a tap is set, and only a marked one takes the slow way.
-//! It never sees replies between actors of one node, nor failures (`Gone`, `Full` and the like) that cross a link.
+//! It never sees replies between actors of one node, failures (`Gone`, `Full` and the like) that cross a link, or what an
+//! actor sends itself through its raw actix address. What a full mailbox or link refuses afterwards has been seen.
 
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,10 @@ pub enum Kind {
     Ask,
     /// The reply to an ask that crossed a link; its body is the answer.
     Reply,
+    /// A message that a [`Courier`](crate::delivery::Courier) carries: going out when the courier took it, whether or not there is
+    /// anybody to send it to, and coming in just before it is handled. It travels in envelopes of its own,
+    /// [`Numbered`](crate::delivery::Numbered), which pass as well; its fate is theirs, whatever the tap says here.
+    Numbered,
     /// The end of a linked actor, on its way into the mailbox of the one who linked.
     Exited,
 }
@@ -65,7 +70,7 @@ pub struct Passing<'a> {
     pub kind: Kind,
     /// The actor that sent it; for `Exited` the one that ended. `None` if it was no actor.
     pub from: Option<&'a Pid>,
-    /// The actor it is for. `None` for a reply to who is no actor.
+    /// The actor it is for. `None` for a reply to who is no actor, and while a courier has nobody to send to.
     pub to: Option<&'a Pid>,
     /// The node on the other end of the link, if it crosses one.
     pub peer: Option<&'a NodeId>,

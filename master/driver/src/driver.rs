@@ -1,7 +1,8 @@
 //! The driver's actor: keeps one framework subscribed to whichever master takes it.
 //!
-//! Hears the master's events, the end of the master's actor, and verbs from [`DriverRef`]s. Remembers the framework's id and suppressed
-//! roles, the tasks that have not ended ([`Ledger`]) and the newest updates ([`SeenUpdates`]). Never decides about offers: the
+//! Hears the master's events, the end of the master's actor, and verbs from [`DriverRef`]s, which become calls to the master ([`calls`]).
+//! Remembers the framework's id and suppressed roles, the tasks that have not ended ([`Ledger`]) and the newest updates
+//! ([`SeenUpdates`]); what no master has heard yet is with its courier. Never decides about offers: the
 //! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -14,9 +15,11 @@ use protocol::message::scheduler::{
     Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
 use protocol::{
-    Capability, FrameworkId, FrameworkInfo, Operation, Reason, Source, TaskState, TaskStatus,
+    AgentId, Capability, ExecutorId, FrameworkId, FrameworkInfo, KillPolicy, Operation, Reason,
+    Source, TaskId, TaskState, TaskStatus,
 };
 use rand::Rng;
+use runtime::delivery::{Bounds, Courier};
 use runtime::prelude::*;
 use runtime::{SpawnError, TellError};
 use tokio::sync::watch;
@@ -28,14 +31,13 @@ use crate::policy::{Heard, SeenUpdates, UPDATES_REMEMBERED, backoff};
 use crate::scheduler::Scheduler;
 use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
 
+mod calls;
 mod reconcile;
 
 /// How long one master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a master may take to answer a subscription: it may have to reach its registry first.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a master may take to say that it has heard of a tear-down.
-const TEAR_DOWN_PATIENCE: Duration = Duration::from_secs(5);
 /// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
 const HELD_MAX: usize = 10_000;
 
@@ -43,11 +45,6 @@ const HELD_MAX: usize = 10_000;
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Perform(Verb);
-
-/// A task that could not be launched because no master was there to hear of it.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Undelivered(TaskStatus);
 
 /// What a master tells a subscribed framework.
 enum Event {
@@ -77,6 +74,7 @@ pub(crate) struct Plan {
     pub framework: FrameworkInfo,
     pub suppressed: BTreeSet<String>,
     pub acknowledgement: Acknowledgement,
+    pub calls: Bounds,
 }
 
 pub(crate) struct Driver<S> {
@@ -90,6 +88,10 @@ pub(crate) struct Driver<S> {
     ledger: Ledger,
     updates: SeenUpdates,
     reconciliation: Vec<Errand>,
+    /// Sees to it that calls arrive; there from the start of the actor on.
+    courier: Option<Courier>,
+    /// It is to end, and only waits for a master to hear so: the scheduler is called back no more.
+    leaving: bool,
     announce: Arc<watch::Sender<Option<Ended>>>,
     ended: watch::Receiver<Option<Ended>>,
 }
@@ -110,6 +112,8 @@ pub(crate) fn start<S: Scheduler>(
         ledger: Ledger::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
         reconciliation: Vec::new(),
+        courier: None,
+        leaving: false,
         announce: Arc::new(sender),
         ended: ended.clone(),
     };
@@ -130,6 +134,11 @@ impl<S: Scheduler> Actor for Driver<S> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        match ctx.courier(self.plan.calls) {
+            Ok(courier) => self.courier = Some(courier),
+            // Only a node that shuts down has none, and the driver ends with it.
+            Err(error) => warn!(%error, "no calls can be made"),
+        }
         self.seek(0, ctx);
     }
 }
@@ -225,6 +234,9 @@ impl<S: Scheduler> Driver<S> {
             .is_some();
         self.rounds = 0;
         ctx.link(&master);
+        if let Some(courier) = &self.courier {
+            courier.retarget(&master);
+        }
         let held = match std::mem::replace(&mut self.phase, Phase::Subscribed { master }) {
             Phase::Subscribing { held, .. } => held,
             _ => VecDeque::new(),
@@ -233,13 +245,7 @@ impl<S: Scheduler> Driver<S> {
             scheduler.subscribed(verbs, &subscribed)
         });
         if again {
-            for (task_id, kill_policy) in self.ledger.kills() {
-                self.send(ctx, |framework_id| KillTask {
-                    framework_id,
-                    task_id,
-                    kill_policy,
-                });
-            }
+            self.kill_again(ctx);
             self.reconcile_all(ctx);
         }
         let every = ctx.every(RECONCILE_EVERY, |driver, ctx| driver.reconcile_all(ctx));
@@ -255,6 +261,9 @@ impl<S: Scheduler> Driver<S> {
             ctx.cancel(timer);
         });
         self.phase = Phase::Seeking;
+        if let Some(courier) = &self.courier {
+            courier.pause();
+        }
         self.call(ctx, |scheduler, verbs| {
             scheduler.disconnected(verbs, reason)
         });
@@ -263,6 +272,14 @@ impl<S: Scheduler> Driver<S> {
     }
 
     fn fail(&mut self, reason: String, ctx: &mut Context<Self>) {
+        if self.leaving {
+            // Its tear-down may have been heard, but not confirmed, by a master before this one.
+            warn!(
+                reason,
+                "the framework is refused while it is being torn down"
+            );
+            return self.end(Ended::TornDown { confirmed: false }, ctx);
+        }
         self.call(ctx, |scheduler, verbs| scheduler.failed(verbs, &reason));
         self.end(Ended::Failed { reason }, ctx);
     }
@@ -278,8 +295,11 @@ impl<S: Scheduler> Driver<S> {
 
 // Callbacks in, verbs out.
 impl<S: Scheduler> Driver<S> {
-    /// Calls the scheduler back and does what it writes down.
+    /// Calls the scheduler back and does what it writes down, unless it is done with.
     fn call(&mut self, ctx: &mut Context<Self>, callback: impl FnOnce(&mut S, &mut Verbs)) {
+        if self.leaving || matches!(self.phase, Phase::Ending) {
+            return;
+        }
         let reference = DriverRef {
             actor: Arc::new(ctx.handle()),
             ended: self.ended.clone(),
@@ -291,178 +311,9 @@ impl<S: Scheduler> Driver<S> {
         }
     }
 
-    /// Tells the master, if there is one. Whether it was sent.
-    fn send<M: Remote<Result = ()>>(
-        &self,
-        ctx: &Context<Self>,
-        message: impl FnOnce(FrameworkId) -> M,
-    ) -> bool {
-        let (Phase::Subscribed { master }, Some(id)) = (&self.phase, &self.plan.framework.id)
-        else {
-            debug!(message = M::NAME, "no master to tell");
-            return false;
-        };
-        match ctx.node().tell(master, message(id.clone())) {
-            Ok(()) => true,
-            Err(error) => {
-                warn!(message = M::NAME, %error, "the master was not told");
-                false
-            }
-        }
-    }
-
-    fn perform(&mut self, verb: Verb, ctx: &mut Context<Self>) {
-        match verb {
-            Verb::Accept {
-                offers,
-                operations,
-                filters,
-            } => self.accept(offers, operations, filters, ctx),
-            Verb::Decline {
-                offers: offer_ids,
-                filters,
-            } => {
-                self.send(ctx, |framework_id| DeclineOffers {
-                    framework_id,
-                    offer_ids,
-                    filters,
-                });
-            }
-            Verb::Kill {
-                task: task_id,
-                policy: kill_policy,
-            } => {
-                self.ledger.kill(&task_id, kill_policy);
-                self.send(ctx, |framework_id| KillTask {
-                    framework_id,
-                    task_id,
-                    kill_policy,
-                });
-            }
-            Verb::Revive { roles } => {
-                match roles.is_empty() {
-                    true => self.plan.suppressed.clear(),
-                    false => self.plan.suppressed.retain(|role| !roles.contains(role)),
-                }
-                self.send(ctx, |framework_id| ReviveOffers {
-                    framework_id,
-                    roles,
-                });
-            }
-            Verb::Suppress { roles } => {
-                let named = if roles.is_empty() {
-                    &self.plan.framework.roles
-                } else {
-                    &roles
-                };
-                self.plan.suppressed.extend(named.iter().cloned());
-                self.send(ctx, |framework_id| SuppressOffers {
-                    framework_id,
-                    roles,
-                });
-            }
-            Verb::Reconcile { tasks } => {
-                self.ledger.asked_by_scheduler(&tasks);
-                self.send(ctx, |framework_id| ReconcileTasks {
-                    framework_id,
-                    tasks,
-                });
-            }
-            Verb::Acknowledge { status } => self.acknowledge(&status, ctx),
-            Verb::Message {
-                agent: agent_id,
-                executor: executor_id,
-                data,
-            } => {
-                self.send(ctx, |framework_id| FrameworkMessage {
-                    framework_id,
-                    agent_id,
-                    executor_id,
-                    data,
-                });
-            }
-            Verb::TearDown | Verb::Stop { failover: false } => self.tear_down(ctx),
-            Verb::Stop { failover: true } => self.end(Ended::LeftForFailover, ctx),
-        }
-    }
-
-    fn accept(
-        &mut self,
-        offer_ids: Vec<protocol::OfferId>,
-        operations: Vec<Operation>,
-        filters: protocol::Filters,
-        ctx: &mut Context<Self>,
-    ) {
-        let mut tasks = Vec::new();
-        for Operation::Launch { tasks: launched } in &operations {
-            tasks.extend(
-                launched
-                    .iter()
-                    .map(|task| (task.task_id.clone(), task.agent_id.clone())),
-            );
-        }
-        if self.send(ctx, |framework_id| AcceptOffers {
-            framework_id,
-            offer_ids,
-            operations,
-            filters,
-        }) {
-            tasks
-                .iter()
-                .for_each(|(task, agent)| self.ledger.launched(task, agent));
-            return;
-        }
-        let state = TaskState::Dropped.as_told(self.plan.framework.can(Capability::PartitionAware));
-        for (task, agent) in tasks {
-            let status = TaskStatus::new(task, state, Source::Master, ctx.clock().wall())
-                .because(
-                    Reason::MasterDisconnected,
-                    "the driver had no master to tell of the launch",
-                )
-                .on(&agent);
-            // By way of the mailbox: a scheduler that launches again at once shall not keep the driver from finding a master.
-            ctx.notify(Undelivered(status));
-        }
-    }
-
-    fn tear_down(&mut self, ctx: &mut Context<Self>) {
-        let (Phase::Subscribed { master }, Some(framework_id)) =
-            (&self.phase, self.plan.framework.id.clone())
-        else {
-            return self.end(Ended::TornDown { confirmed: false }, ctx);
-        };
-        // Asked, not told, so that the process may end as soon as the driver has.
-        let asking = ctx
-            .node()
-            .ask(master, TearDown { framework_id }, TEAR_DOWN_PATIENCE);
-        self.phase = Phase::Ending;
-        ctx.then(asking, |driver: &mut Self, heard, ctx| {
-            driver.end(
-                Ended::TornDown {
-                    confirmed: heard.is_ok(),
-                },
-                ctx,
-            );
-        });
-    }
-
-    fn acknowledge(&mut self, status: &TaskStatus, ctx: &Context<Self>) {
-        let (Some(uuid), Some(agent_id)) = (status.uuid, status.agent_id.clone()) else {
-            return;
-        };
-        self.updates.acknowledge(uuid);
-        let task_id = status.task_id.clone();
-        self.send(ctx, |framework_id| AcknowledgeStatus {
-            framework_id,
-            agent_id,
-            task_id,
-            uuid,
-        });
-    }
-
     fn status(&mut self, status: TaskStatus, ctx: &mut Context<Self>) {
         match status.uuid.map(|uuid| self.updates.hear(uuid)) {
-            Some(Heard::Acknowledged) => return self.acknowledge(&status, ctx),
+            Some(Heard::Acknowledged) => return self.acknowledge(&status),
             Some(Heard::Waiting) => return,
             None | Some(Heard::New) => {}
         }
@@ -470,7 +321,7 @@ impl<S: Scheduler> Driver<S> {
             self.call(ctx, |scheduler, verbs| scheduler.status(verbs, &status));
         }
         if self.plan.acknowledgement == Acknowledgement::Implicit {
-            self.acknowledge(&status, ctx);
+            self.acknowledge(&status);
         }
     }
 
@@ -488,7 +339,7 @@ impl<S: Scheduler> Driver<S> {
     }
 
     fn deliver(&mut self, event: Event, ctx: &mut Context<Self>) {
-        if matches!(self.phase, Phase::Ending) {
+        if self.leaving || matches!(self.phase, Phase::Ending) {
             return;
         }
         match event {
@@ -528,18 +379,7 @@ impl<S: Scheduler> Handler<Exited> for Driver<S> {
 impl<S: Scheduler> Handler<Perform> for Driver<S> {
     type Result = ();
     fn handle(&mut self, Perform(verb): Perform, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Ending) {
-            self.perform(verb, ctx);
-        }
-    }
-}
-
-impl<S: Scheduler> Handler<Undelivered> for Driver<S> {
-    type Result = ();
-    fn handle(&mut self, Undelivered(status): Undelivered, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Ending) {
-            self.status(status, ctx);
-        }
+        self.perform(verb, ctx);
     }
 }
 

@@ -21,10 +21,14 @@ pub const RECONCILE_RETRY: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 struct Entry {
     agent: Option<AgentId>,
+    /// It was sent off to be launched, and no master has heard it yet.
+    launch_unheard: bool,
     /// The newest state delivered to the scheduler.
     state: Option<TaskState>,
     /// The kill the scheduler asked for.
     kill: Option<Option<KillPolicy>>,
+    /// How many times it has been said without any master having heard it yet.
+    kills_unheard: u32,
     /// The driver has asked, and nobody has answered.
     unanswered: bool,
     /// The next answer is the driver's own business, unless it is news.
@@ -43,6 +47,14 @@ impl Ledger {
         if self.tasks.len() < TASKS_REMEMBERED {
             let entry = self.tasks.entry(task.clone()).or_default();
             entry.agent = Some(agent.clone());
+            entry.launch_unheard = true;
+        }
+    }
+
+    /// Notes that a launch is not on its way any more: it was heard, or has failed.
+    pub fn launch_settled(&mut self, task: &TaskId) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.launch_unheard = false;
         }
     }
 
@@ -50,6 +62,20 @@ impl Ledger {
     pub fn kill(&mut self, task: &TaskId, policy: Option<KillPolicy>) {
         if self.tasks.len() < TASKS_REMEMBERED || self.tasks.contains_key(task) {
             self.tasks.entry(task.clone()).or_default().kill = Some(policy);
+        }
+    }
+
+    /// Notes that a kill is on its way.
+    pub fn kill_sent(&mut self, task: &TaskId) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.kills_unheard += 1;
+        }
+    }
+
+    /// Notes that a kill is not on its way any more: it was heard, or has failed.
+    pub fn kill_settled(&mut self, task: &TaskId) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.kills_unheard = entry.kills_unheard.saturating_sub(1);
         }
     }
 
@@ -89,15 +115,17 @@ impl Ledger {
         }
     }
 
-    /// All tasks, to be asked about anew.
+    /// All tasks that want an answer, to be asked about anew. Of those whose launch is still on its way there will be one to
+    /// that; they are asked about only if it does not come.
     pub fn ask_all(&mut self) -> Vec<(TaskId, Option<AgentId>)> {
-        self.tasks
-            .iter_mut()
-            .map(|(task, entry)| {
-                (entry.unanswered, entry.quiet) = (true, true);
-                (task.clone(), entry.agent.clone())
-            })
-            .collect()
+        let mut asked = Vec::new();
+        for (task, entry) in &mut self.tasks {
+            (entry.unanswered, entry.quiet) = (true, true);
+            if !entry.launch_unheard {
+                asked.push((task.clone(), entry.agent.clone()));
+            }
+        }
+        asked
     }
 
     /// The tasks that were asked about and of which nothing was heard since.
@@ -108,10 +136,11 @@ impl Ledger {
             .collect()
     }
 
-    /// The kills that have not been followed by the task's end.
-    pub fn kills(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
+    /// The kills that have not been followed by the task's end, without those that are still on their way.
+    pub fn kills_heard(&self) -> Vec<(TaskId, Option<KillPolicy>)> {
         let tasks = self.tasks.iter();
         tasks
+            .filter(|(_, entry)| entry.kills_unheard == 0)
             .filter_map(|(task, entry)| entry.kill.map(|policy| (task.clone(), policy)))
             .collect()
     }
@@ -131,6 +160,9 @@ mod tests {
     fn a_lost_launch_stays_unanswered_until_something_is_heard_of_it() {
         let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
         ledger.launched(&task, &AgentId::new("a").unwrap());
+        assert!(ledger.ask_all().is_empty(), "the launch is on its way");
+        assert_eq!(ledger.unanswered().len(), 1, "for later");
+        ledger.launch_settled(&task);
         assert_eq!(ledger.ask_all().len(), 1);
         assert_eq!(ledger.unanswered().len(), 1);
         let answer = status(&task, TaskState::Lost).because(Reason::Reconciliation, "");
@@ -159,8 +191,12 @@ mod tests {
         let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
         ledger.kill(&task, None);
         ledger.heard(&status(&task, TaskState::Killing));
-        assert_eq!(ledger.kills(), [(task.clone(), None)]);
+        assert_eq!(ledger.kills_heard(), [(task.clone(), None)]);
+        ledger.kill_sent(&task);
+        assert!(ledger.kills_heard().is_empty(), "the courier says it again");
+        ledger.kill_settled(&task);
+        assert_eq!(ledger.kills_heard(), [(task.clone(), None)]);
         ledger.heard(&status(&task, TaskState::Killed));
-        assert!(ledger.kills().is_empty());
+        assert!(ledger.kills_heard().is_empty());
     }
 }

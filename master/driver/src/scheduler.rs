@@ -4,9 +4,21 @@
 //! the driver does it, in order, as soon as the callback has returned. Callbacks come one at a time.
 
 use protocol::message::scheduler::{Lost, Subscribed};
-use protocol::{AgentId, ExecutorId, Offer, OfferId, TaskStatus};
+use protocol::{AgentId, ExecutorId, Offer, OfferId, TaskId, TaskStatus};
+use runtime::delivery::DeliveryError;
 
 use crate::verbs::Verbs;
+
+/// A call that did not, or may not have, reached a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The verb: `kill` or `accept`. Other calls are said again anyway, and their failures are in the log.
+    pub call: &'static str,
+    /// The tasks that were to be killed or launched.
+    pub tasks: Vec<TaskId>,
+    /// Why. With [`DeliveryError::Expired`] it may have been heard.
+    pub error: DeliveryError,
+}
 
 /// What a framework does with what it hears. Only [`offers`](Self::offers) and [`status`](Self::status) must be written.
 pub trait Scheduler: Send + Unpin + 'static {
@@ -37,6 +49,10 @@ pub trait Scheduler: Send + Unpin + 'static {
 
     /// An agent or an executor is no more. Its tasks' statuses come separately, before or after.
     fn lost(&mut self, _driver: &mut Verbs, _lost: &Lost) {}
+
+    /// A call could not be delivered to any master, within its bounds of memory and time (S132). A launch that was certainly not
+    /// heard does not come here but as the lost status of its tasks. A kill is said again when the driver next subscribes.
+    fn undelivered(&mut self, _driver: &mut Verbs, _failed: &Undelivered) {}
 
     /// The framework cannot go on: refused, removed, or replaced by a newer scheduler. The driver stops after this.
     fn failed(&mut self, _driver: &mut Verbs, _reason: &str) {}

@@ -179,7 +179,8 @@ macro_rules! verbs {
             pub fn decline($($receiver)*, offers: Vec<OfferId>, filters: Filters) -> $result {
                 $self.perform(Verb::Decline { offers, filters })
             }
-            /// Ends a task. Remembered and said again after a loss of the master, until the task's end is heard.
+            /// Ends a task, also while there is no master. Remembered and said again after a loss of the master, until the task's end
+            /// is heard.
             pub fn kill($($receiver)*, task: TaskId, policy: Option<KillPolicy>) -> $result {
                 $self.perform(Verb::Kill { task, policy })
             }
@@ -199,11 +200,11 @@ macro_rules! verbs {
             pub fn acknowledge($($receiver)*, status: &TaskStatus) -> $result {
                 $self.perform(Verb::Acknowledge { status: Box::new(status.clone()) })
             }
-            /// Sends bytes to an executor, at most once.
+            /// Sends bytes to an executor, at most once, in order with the other calls.
             pub fn message($($receiver)*, agent: AgentId, executor: ExecutorId, data: Vec<u8>) -> $result {
                 $self.perform(Verb::Message { agent, executor, data })
             }
-            /// Ends the framework for good: its tasks are killed, and the driver stops.
+            /// Ends the framework for good: its tasks are killed, and the driver stops, at the latest after ten seconds without a master.
             pub fn tear_down($($receiver)*) -> $result {
                 $self.perform(Verb::TearDown)
             }

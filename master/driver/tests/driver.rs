@@ -12,11 +12,17 @@ use std::time::Duration;
 use protocol::message::scheduler::*;
 use protocol::*;
 use resources::Resources;
+use runtime::delivery::{Incoming, Numbered, take as take_numbered};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse_network;
 use runtime::{Instant, Timestamp};
-use scheduler_driver::{Acknowledgement, DriverRef, Ended, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{
+    Acknowledgement, DriverRef, Ended, Scheduler, SchedulerDriver, Undelivered, Verbs,
+};
+
+#[path = "driver/delivery.rs"]
+mod delivery;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -27,7 +33,10 @@ fn take(log: &Log) -> Vec<String> {
 /// A master that says yes to everybody, or what it was told to say.
 struct Master {
     heard: Log,
+    incoming: Incoming,
     refuse: Option<SubscriptionRefused>,
+    /// The network it loses its framework on when it is told to kill `cut`, before it can say that it heard.
+    network: Network,
     /// The driver's pid, for the test to speak to it through the master's node.
     scheduler: Arc<Mutex<Option<Pid>>>,
 }
@@ -46,6 +55,7 @@ impl Process for Master {
     fn hears(ears: &mut Ears<Self>) {
         let from = &[Role::Framework];
         ears.hear::<Subscribe>(from);
+        ears.hear::<Numbered>(from);
         ears.hear::<AcceptOffers>(from);
         ears.hear::<DeclineOffers>(from);
         ears.hear::<KillTask>(from);
@@ -96,6 +106,14 @@ impl Handler<Subscribe> for Master {
     }
 }
 
+impl Handler<Numbered> for Master {
+    type Result = MessageResult<Numbered>;
+    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+        let incoming: fn(&mut Self) -> &mut Incoming = |master| &mut master.incoming;
+        MessageResult(take_numbered(self, incoming, numbered, ctx))
+    }
+}
+
 trait Seconds {
     fn now_secs(&self) -> f64;
 }
@@ -119,11 +137,20 @@ macro_rules! notes {
 notes! {
     AcceptOffers, AcceptOffers { offer_ids, .. } => format!("accept {offer_ids:?}");
     DeclineOffers, DeclineOffers { offer_ids, .. } => format!("decline {offer_ids:?}");
-    KillTask, KillTask { task_id, .. } => format!("kill {task_id}");
     ReconcileTasks, ReconcileTasks { tasks, .. } => format!("reconcile {}", tasks.iter().map(|(task, _)| task.to_string()).collect::<Vec<_>>().join(","));
     AcknowledgeStatus, AcknowledgeStatus { task_id, uuid, .. } => format!("acknowledge {task_id} {}", uuid.0[0]);
     SuppressOffers, SuppressOffers { roles, .. } => format!("suppress {roles:?}");
     TearDown, TearDown { .. } => "tear down".to_owned();
+}
+
+impl Handler<KillTask> for Master {
+    type Result = ();
+    fn handle(&mut self, KillTask { task_id, .. }: KillTask, _: &mut Context<Self>) {
+        self.note(format!("kill {task_id}"));
+        if task_id.as_str() == "cut" {
+            self.network.sever("master", "framework");
+        }
+    }
 }
 
 /// A scheduler that only writes down what it hears.
@@ -165,6 +192,16 @@ impl Scheduler for Notes {
             .unwrap()
             .push(format!("{} {}{reason}", status.task_id, status.state));
     }
+    fn undelivered(&mut self, _: &mut Verbs, failed: &Undelivered) {
+        let tasks: Vec<_> = failed.tasks.iter().map(ToString::to_string).collect();
+        let line = format!(
+            "undelivered {} {}: {}",
+            failed.call,
+            tasks.join(","),
+            failed.error
+        );
+        self.0.lock().unwrap().push(line);
+    }
     fn failed(&mut self, _: &mut Verbs, reason: &str) {
         self.0.lock().unwrap().push(format!("failed: {reason}"));
     }
@@ -196,13 +233,19 @@ impl Stage {
             told: Log::default(),
             scheduler: Arc::default(),
         };
-        let actor = Master {
-            heard: stage.asked.clone(),
-            refuse,
-            scheduler: stage.scheduler.clone(),
-        };
-        stage.master.spawn("master", actor).unwrap();
+        stage.raise(refuse);
         stage
+    }
+
+    fn raise(&self, refuse: Option<SubscriptionRefused>) {
+        let actor = Master {
+            heard: self.asked.clone(),
+            incoming: Incoming::default(),
+            refuse,
+            network: self.network.clone(),
+            scheduler: self.scheduler.clone(),
+        };
+        self.master.spawn("master", actor).unwrap();
     }
 
     fn drive(&self) -> DriverRef {

@@ -1,12 +1,15 @@
 //! What the master hears from schedulers.
 //!
-//! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Nothing is remembered here.
+//! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Calls come numbered, so that they
+//! are handled once and in order although a driver says them again when it has lost its master (S132, W17). Nothing is
+//! remembered here but which of them were handled.
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
     ReviveOffers, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
+use runtime::delivery::{self, NotTaken, Numbered};
 use runtime::prelude::*;
 
 use super::Master;
@@ -119,6 +122,24 @@ impl Master {
             });
         }
         right
+    }
+}
+
+impl Handler<Numbered> for Master {
+    type Result = MessageResult<Numbered>;
+
+    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+        // Its calls would be ignored, and then it could not say them again once it is subscribed.
+        if self.books.frameworks.at(numbered.from()).is_none() {
+            let reason = format!("{} speaks for no framework", numbered.from());
+            return MessageResult(Err(NotTaken::NotNow { reason }));
+        }
+        MessageResult(delivery::take(
+            self,
+            |master| &mut master.incoming,
+            numbered,
+            ctx,
+        ))
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Task {
     pub statuses: Vec<TaskStatus>,
     /// Which status is its last, once that has come.
     pub last: Option<Uuid>,
-    /// A kill that could not be passed on because its agent was not connected.
+    /// Its framework wants it killed: its agent is told so again whenever it registers.
     pub kill: Option<Option<KillPolicy>>,
     /// Whether its resources count as held.
     pub(super) holds: bool,

@@ -13,16 +13,40 @@ use crate::exit::Exited;
 use crate::handle::Incarnation;
 use crate::link::Sender;
 use crate::mailbox::Unwanted;
+use crate::message::Remote;
 use crate::node::Node;
 use crate::registry::Entry;
 use crate::supervise;
 use crate::tap::post::{HELD_AT_LONGEST, Post, Slot};
-use crate::tap::{Fate, Freight, Kind, Passing, Way, conduct, slot_of};
+use crate::tap::{Fate, Freight, Kind, Passing, Way, conduct, encode_any, slot_of};
+
+/// Shows a message that came in an envelope of a courier, just before its actor handles it.
+#[cold]
+pub(crate) fn show_numbered<A, M>(ctx: &Context<A>, message: &M)
+where
+    A: Actor<Context = Context<A>>,
+    M: Remote,
+{
+    let (node, sender) = (ctx.node(), ctx.sender());
+    node.0.taps.fate(&Passing {
+        at: node.clock().now(),
+        node: node.id(),
+        way: sender.map_or(Way::Local, |_| Way::Incoming),
+        kind: Kind::Numbered,
+        from: sender.and_then(|sender| sender.pid.as_ref()),
+        to: Some(ctx.pid()),
+        peer: sender.map(|sender| &sender.peer.node),
+        name: M::NAME,
+        body: message,
+        encode: Some(encode_any::<M>),
+    });
+}
 
 /// A message on its way into a mailbox, and where its reply goes if it is a question.
 struct Inward<A: Actor, M: Message> {
     to: Incarnation<A>,
     entry: Option<Arc<Entry>>,
+    post: Arc<Post>,
     message: M,
     origin: Option<Arc<Sender>>,
     asker: Option<oneshot::Sender<M::Result>>,
@@ -41,7 +65,7 @@ where
             return self.to.tell_past_tap(self.message, self.origin);
         };
         let reply = self.to.ask_past_tap(self.message, self.origin)?;
-        tokio::spawn(async move {
+        self.post.run(async move {
             if let Ok(reply) = reply.await {
                 let _ = asker.send(reply); // The asker may have lost patience.
             }
@@ -59,6 +83,7 @@ where
         Some(Self {
             to: self.to.same(),
             entry: None,
+            post: self.post.clone(),
             message,
             origin: self.origin.clone(),
             asker: None,
@@ -124,6 +149,7 @@ impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
         asker: Option<oneshot::Sender<M::Result>>,
     ) -> Inward<A, M> {
         Inward {
+            post: self.node.post().clone(),
             to: self.to.same(),
             entry: self.entry,
             message,

@@ -6,6 +6,7 @@
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,6 +87,14 @@ impl Post {
         }
     }
 
+    /// Runs a future on the home thread.
+    pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
+        // Should the home thread be gone there is nobody left to wait for it.
+        let _ = self.home.run(Box::new(move || {
+            tokio::task::spawn_local(future);
+        }));
+    }
+
     fn hold(self: &Arc<Self>, delay: Duration, slot: Option<Slot>, delivery: Delivery) {
         let at = self.clock.now() + delay;
         {
@@ -103,14 +112,11 @@ impl Post {
             held.by_time.insert(due, (slot, delivery));
         }
         let post = self.clone();
-        // Should the home thread be gone there is nobody left to deliver to.
-        let _ = self.home.run(Box::new(move || {
-            tokio::task::spawn_local(async move {
-                post.clock.sleep_until(at).await;
-                clock::moved();
-                post.deliver_until(at);
-            });
-        }));
+        self.run(async move {
+            post.clock.sleep_until(at).await;
+            clock::moved();
+            post.deliver_until(at);
+        });
     }
 
     fn deliver_until(&self, at: Instant) {
@@ -130,5 +136,37 @@ impl Post {
             };
             next();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearsal::rehearse;
+
+    #[test]
+    fn deliveries_come_in_the_order_of_their_times_and_what_has_no_room_comes_at_once() {
+        rehearse(|node| async move {
+            let post = node.post().clone();
+            let delivered: Arc<Mutex<Vec<usize>>> = Arc::default();
+            let note = |number: usize| {
+                let delivered = delivered.clone();
+                move || lock(&delivered).push(number)
+            };
+            let second = Duration::from_secs(1);
+            post.later(3 * second, note(3));
+            post.later(second, note(1));
+            post.later(second, note(2));
+            for number in 4..=HELD_MAX {
+                post.later(4 * second, note(number));
+            }
+            post.later(4 * second, note(0));
+            assert_eq!(*lock(&delivered), [0]);
+            node.clock().advance(3 * second).await;
+            assert_eq!(*lock(&delivered), [0, 1, 2, 3]);
+            node.clock().advance(second).await;
+            assert!(lock(&delivered).is_sorted());
+            assert_eq!(lock(&delivered).len(), HELD_MAX + 1);
+        });
     }
 }

@@ -60,6 +60,29 @@ impl Node {
         })
     }
 
+    /// Shows a message that a courier has taken.
+    #[cold]
+    pub(crate) fn show_numbered<M: Remote>(
+        &self,
+        from: Option<&Pid>,
+        to: Option<&Pid>,
+        message: &M,
+    ) {
+        let elsewhere = to.is_none_or(|pid| pid.node() != self.id());
+        self.0.taps.fate(&Passing {
+            at: self.clock().now(),
+            node: self.id(),
+            way: if elsewhere { Way::Outgoing } else { Way::Local },
+            kind: Kind::Numbered,
+            from,
+            to,
+            peer: to.map(Pid::node).filter(|_| elsewhere),
+            name: M::NAME,
+            body: message,
+            encode: Some(encode_any::<M>),
+        });
+    }
+
     fn show_outgoing<M: Remote>(&self, kind: Kind, to: &Pid, message: &M) -> (Slot, Fate) {
         supervise::with_current(|current| {
             let passing = Passing {

@@ -7,11 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
+mod contract_delivery;
+mod contract_futures;
+mod contract_life;
+mod contract_links;
+mod contract_time;
 mod hostile;
+mod lanes;
 mod lives;
 mod local;
+mod places;
 mod remote;
 mod runs;
+mod seen;
 mod taps;
 
 const SECOND: Duration = Duration::from_secs(1);

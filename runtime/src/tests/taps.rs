@@ -296,3 +296,66 @@ fn a_tapped_mailbox_keeps_its_bound_and_its_end() {
         assert_eq!(ann.ask(Count(1), SECOND).await, Err(AskError::Gone));
     });
 }
+
+#[test]
+fn what_a_courier_carries_is_seen_by_itself_when_it_is_taken_and_when_it_is_heard() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let desk = master.spawn("desk", Desk::default()).unwrap();
+        let (here, there) = (log(&agent), log(&master));
+        let courier = agent.courier(crate::delivery::Bounds::default()).unwrap();
+        let first = courier.send(Note(1)).unwrap();
+        let pid = agent.find("master", "desk", SECOND).await.unwrap();
+        courier.retarget(&pid);
+        assert_eq!(first.await, Ok(()));
+        assert_eq!(courier.send(Note(2)).unwrap().await, Ok(()));
+        let numbered = |log: &Diary| {
+            let mut lines = read(log);
+            lines.retain(|line| line.contains(" Numbered note "));
+            lines
+        };
+        assert_eq!(
+            numbered(&here),
+            [
+                "Outgoing Numbered note ->- Some([1])",
+                "Outgoing Numbered note ->desk Some([2])",
+            ]
+        );
+        assert_eq!(numbered(&there).len(), 2);
+        assert!(numbered(&there)[0].ends_with(">desk Some([1])"));
+        drop(desk);
+    });
+}
+
+/// Hears notes in envelopes.
+#[derive(Default)]
+struct Desk(crate::delivery::Incoming);
+
+impl Actor for Desk {
+    type Context = Context<Self>;
+}
+
+impl Process for Desk {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<crate::delivery::Numbered>(&Role::ALL);
+        ears.hear::<Note>(&Role::ALL);
+    }
+}
+
+impl Handler<crate::delivery::Numbered> for Desk {
+    type Result = MessageResult<crate::delivery::Numbered>;
+    fn handle(
+        &mut self,
+        numbered: crate::delivery::Numbered,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
+        let taken = crate::delivery::take(self, |desk| &mut desk.0, numbered, ctx);
+        MessageResult(taken)
+    }
+}
+
+impl Handler<Note> for Desk {
+    type Result = ();
+    fn handle(&mut self, _: Note, _: &mut Context<Self>) {}
+}

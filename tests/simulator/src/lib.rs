@@ -7,6 +7,8 @@
 //! | `checker`, `checkers` | who watches the events and judges the invariants |
 //! | `bug` | a planted fault of the software, for tests of checkers |
 //! | `run`, `tally` | a run, and what is known of it afterwards |
+//! | `shrink`, `history` | the smallest scenario that still fails, and its faults as text |
+//! | `report` | what a user is told of runs, and which of them prove too little |
 //! | `faults` | which faults happen when, by profile and seed |
 //! | `load`, `command` | what frameworks want and agents have, and what a simulated task does |
 //! | `world` | every node on its machine: started, crashed, stopped, started again |
@@ -28,11 +30,14 @@ mod executor;
 pub mod faults;
 mod ground;
 mod hash;
+pub mod history;
 pub mod load;
 mod machine;
 mod network;
+pub mod report;
 mod run;
 pub mod scenario;
+pub mod shrink;
 pub mod tally;
 mod watch;
 mod world;

@@ -7,22 +7,18 @@ use super::*;
 impl<S: Scheduler> Driver<S> {
     pub(super) fn reconcile_all(&mut self, ctx: &mut Context<Self>) {
         let tasks = self.ledger.ask_all();
-        self.ask_about(&tasks, ctx);
+        self.ask_about(&tasks);
         // The master's own list: tasks that an earlier scheduler of this framework has launched.
-        self.send(ctx, |framework_id| ReconcileTasks {
+        self.say(|framework_id| ReconcileTasks {
             framework_id,
             tasks: Vec::new(),
         });
         self.ask_again_after(RECONCILE_RETRY, ctx);
     }
 
-    pub(super) fn ask_about(
-        &mut self,
-        tasks: &[(protocol::TaskId, Option<protocol::AgentId>)],
-        ctx: &mut Context<Self>,
-    ) {
+    fn ask_about(&self, tasks: &[(TaskId, Option<AgentId>)]) {
         for chunk in tasks.chunks(RECONCILE_CHUNK) {
-            self.send(ctx, |framework_id| ReconcileTasks {
+            self.say(|framework_id| ReconcileTasks {
                 framework_id,
                 tasks: chunk.to_vec(),
             });
@@ -38,7 +34,7 @@ impl<S: Scheduler> Driver<S> {
         ctx.after(wait, move |driver: &mut Self, ctx| {
             if driver.attempt == attempt && matches!(driver.phase, Phase::Subscribed { .. }) {
                 let unanswered = driver.ledger.unanswered();
-                driver.ask_about(&unanswered, ctx);
+                driver.ask_about(&unanswered);
                 driver.ask_again_after(wait * 2, ctx);
             }
         });

@@ -138,6 +138,36 @@ fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
     });
 }
 
+/// W17.
+#[test]
+fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_the_task_has_ended()
+{
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        agent.heard();
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            kill_policy: None,
+        };
+        scheduler.tell(kill);
+        world.settle().await;
+        let come_back = async |state| {
+            world.network.sever("master", "agent-1");
+            world.settle().await;
+            world.network.heal("master", "agent-1");
+            agent.node.connect("master").await.unwrap();
+            let tasks = vec![running(&f, task("t", &a, "cpus:1"), state)];
+            register(&agent, Some(a.clone()), tasks).await.unwrap();
+            world.settle().await;
+            agent.heard()
+        };
+        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(come_back(TaskState::Running).await, ["kill t"]);
+        assert_eq!(come_back(TaskState::Killed).await, Vec::<String>::new());
+    });
+}
+
 #[test]
 fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
     rehearse_network(|network| async move {
@@ -241,15 +271,24 @@ fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
     });
 }
 
-/// SPEC 5.3: the master tells the end first, and the agent's own word of it is what is acknowledged.
+/// SPEC 5.3: the agent tells of the end itself, after what comes before it: no framework hears that an ended task runs.
 #[test]
 fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgement() {
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
+        scheduler.heard();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        let last = world.allocator().pop();
+        assert_eq!(
+            last.unwrap(),
+            "agent S0 used []",
+            "it holds nothing any more"
+        );
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
         world.settle().await;
@@ -259,6 +298,34 @@ fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgemen
         let of = books.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (0, 1));
         assert_eq!(books.tasks.unacknowledged(&f), 0);
+    });
+}
+
+/// SPEC 2.2: an answer is never ahead of what the agent has still to tell.
+#[test]
+fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_framework_yet() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (scheduler, f) = world.framework("web", aware).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        let asked = |tasks| ReconcileTasks {
+            framework_id: f.clone(),
+            tasks,
+        };
+        let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
+        scheduler.tell(asked(named.clone()));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_RUNNING REASON_RECONCILIATION"]);
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_FINISHED"]);
+        scheduler.tell(asked(named));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_FINISHED REASON_RECONCILIATION"]);
     });
 }
 

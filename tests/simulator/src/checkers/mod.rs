@@ -1,1 +1,66 @@
-//! The checkers, one file for each invariant.
+//! Checkers: the invariants of the house (DESIGN section 10), one file each, judged by what is said, heard and started.
+//!
+//! | file | invariant |
+//! |---|---|
+//! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
+//! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
+//! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
+//! | `states` | (5) a task ends once and for ever, and one that is said to run does |
+//! | `offers` | (6) every offer ends in exactly one way, and is used once |
+//! | `recovery` | (7) after the faults everybody is back and frameworks make progress |
+//! | `launches` | one process for each container, no task launched twice |
+//! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
+//!
+//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. Invariant (1) is
+//! about terms and leaders and comes with them.
+//!
+//! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
+//! own order. What it says is seen when it says it. What it hears is seen when it goes into the mailbox, which is a queue: the
+//! party may still say what follows from earlier messages. So an end of something counts at its first sign, a beginning at its last,
+//! and where the very order decides, a checker uses that virtual time passes only when all mailboxes are empty: what was heard at
+//! an earlier moment has been handled. Links break without an event: what a master takes back because of a broken link is not said
+//! to anybody. Where that matters, a checker waits for the master itself to show that the link held, or looks away.
+
+mod allocations;
+mod census;
+mod entitlement;
+mod launches;
+mod offers;
+mod recovery;
+#[cfg(test)]
+mod stage;
+mod states;
+mod subscriptions;
+mod updates;
+
+pub use allocations::Allocations;
+pub use entitlement::Entitlement;
+pub use launches::Launches;
+pub use offers::Offers;
+pub use recovery::{RECOVERY, Recovery};
+pub use states::States;
+pub use subscriptions::Subscriptions;
+pub use updates::Updates;
+
+use std::time::Duration;
+
+use crate::checker::{Checker, Violation};
+
+/// All checkers, fresh.
+pub fn all() -> Vec<Box<dyn Checker>> {
+    vec![
+        Box::new(Allocations::default()),
+        Box::new(Entitlement::default()),
+        Box::new(Updates::default()),
+        Box::new(States::default()),
+        Box::new(Offers::default()),
+        Box::new(Recovery::default()),
+        Box::new(Launches::default()),
+        Box::new(Subscriptions::default()),
+    ]
+}
+
+/// A broken invariant, in these words.
+fn broken<T>(checker: &'static str, at: Duration, what: String) -> Result<T, Violation> {
+    Err(Violation { checker, at, what })
+}

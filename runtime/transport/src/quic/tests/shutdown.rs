@@ -62,8 +62,8 @@ fn whatever_was_told_before_a_shutdown_arrives_large_messages_too_and_then_the_r
         master.noter.ask(Turn(Vec::new()), PATIENCE).await.unwrap();
         let mut expected = Vec::new();
         for number in 0..200 {
-            let length = match number % 10 {
-                0 => 700_000, // more such than may be under way at once
+            let length = match number % 15 {
+                0 => 300_000, // more such than may be under way at once
                 _ => 5_000,
             };
             agent.node.tell(&noter, large(number, length)).unwrap();

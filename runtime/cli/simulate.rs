@@ -1,0 +1,486 @@
+//! The verb `meros simulate`: rehearses a cluster in virtual time under faults, while checkers watch.
+//!
+//! Runs one seed, or many one after the other, with the real actors and no real socket, disk or process. Of the first failure it
+//! looks for the shortest history that still fails, and prints the command that replays it. Remembers nothing between two runs.
+//! What is rehearsed and judged is the simulator's business; here flags become scenarios and results become text.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use protocol::duration;
+use runtime::{Clock, Instant};
+use serde_json::{Value, json};
+use simulator::report::{self, NO_FAULT};
+use simulator::shrink::shrink;
+use simulator::{Fault, Profile, Run, Scenario, Tally, Wiring, checkers};
+
+use crate::failure::{Failure, Outcome};
+use crate::{flags, out};
+
+/// Up to so many agents the real transport carries the messages by default.
+const QUIC_AGENTS_MAX: u32 = 100;
+
+const NOTES: &str = "\
+What is rehearsed: one master and its allocator, agents and frameworks with their drivers, all of them the real ones, on one thread \
+in virtual time, with simulated links, disks and task processes. `--for` is how long faults may come; then none comes any more, and \
+all must recover.
+
+The load: five kinds of frameworks by turns (long services; short batch tasks, some of which fail; the same on revocable resources; \
+tasks in executors of their own; one that declines most offers) keep about two tasks for each agent among them, replace those that \
+end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for the role `ads`, one in three lends some.
+
+The faults: `network` loses, repeats and delays packets, cuts links one way or both, and lets readers be slow. `machines` crashes and \
+restarts nodes, the master too, and makes disks slow or fail. `all` is both, `none` is only the load. With `--fault`, exactly those.
+
+The command fails when an invariant is broken, and when something never happened that the profile should cause.
+
+Try it: meros simulate --seed 7 --for 10mins
+Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 2 --for 2mins --jobs 2";
+
+/// Rehearse a cluster in virtual time, under faults and with every invariant checked
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case", after_help = NOTES)]
+pub struct SimulateArgs {
+    /// Where all chance comes from: the same seed and flags give the same run and the same hash
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// How many agents
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    agents: u32,
+    /// How many frameworks
+    #[arg(long, value_name = "M", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    frameworks: u32,
+    /// Which faults happen: none, network, machines, all
+    #[arg(long, value_name = "PROFILE", default_value = "all", value_parser = profile)]
+    faults: Profile,
+    /// How much virtual time passes before faults end and recovery is demanded
+    #[arg(long = "for", value_name = "DURATION", default_value = "10mins", value_parser = virtual_time)]
+    duration: Duration,
+    /// What carries the messages: quic (the real transport), memory (plain frames) [default: quic up to 100 agents, else memory]
+    #[arg(long, value_name = "TRANSPORT", value_parser = wiring)]
+    transport: Option<Wiring>,
+    /// A fault of your own instead of the profile's, as `90secs+30secs crash agent-2`; may be given several times, or `none`
+    #[arg(long, value_name = "FAULT", value_parser = fault)]
+    fault: Vec<OneFault>,
+    /// Run so many seeds, from `--seed` on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Run seeds from `--seed` on until so much real time has passed; at least one
+    #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
+    for_real: Option<Duration>,
+    /// On how many threads seeds are run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// Of a failure, how many runs may be spent on finding a shorter one
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    shrink_runs: u32,
+    /// Print one line of JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--fault` names: a fault, or none.
+#[derive(Clone, Debug)]
+struct OneFault(Option<Fault>);
+
+fn fault(text: &str) -> Result<OneFault, String> {
+    match text {
+        NO_FAULT => Ok(OneFault(None)),
+        text => Fault::from_str(text)
+            .map(|fault| OneFault(Some(fault)))
+            .map_err(|error| error.to_string()),
+    }
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    let named = Profile::NAMES.iter().find(|(_, name)| *name == text);
+    named.map(|(profile, _)| *profile).ok_or_else(|| {
+        format!("`{text}` is not a profile: expected none, network, machines or all")
+    })
+}
+
+fn wiring(text: &str) -> Result<Wiring, String> {
+    let all = [Wiring::Quic, Wiring::Memory];
+    let named = all.into_iter().find(|wiring| wiring.name() == text);
+    named.ok_or_else(|| format!("`{text}` is not a transport: expected quic or memory"))
+}
+
+fn virtual_time(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(100 * 24 * 60 * 60);
+    let time = flags::duration(text)?;
+    match time {
+        time if time < Duration::from_secs(1) || time > LONGEST => Err(format!(
+            "`{text}` is out of range: expected 1secs to 100days"
+        )),
+        time => Ok(time),
+    }
+}
+
+impl SimulateArgs {
+    fn scenario(&self, seed: u64) -> Scenario {
+        let by_size = match self.agents {
+            agents if agents <= QUIC_AGENTS_MAX => Wiring::Quic,
+            _ => Wiring::Memory,
+        };
+        let mut faults: Vec<Fault> = self.fault.iter().filter_map(|one| one.0.clone()).collect();
+        faults.sort_by_key(|fault| fault.at);
+        Scenario {
+            seed,
+            agents: self.agents,
+            frameworks: self.frameworks,
+            duration: self.duration,
+            profile: self.faults,
+            wiring: self.transport.unwrap_or(by_size),
+            faults: (!self.fault.is_empty()).then_some(faults),
+        }
+    }
+
+    /// Refuses faults that could never happen.
+    fn check(&self) -> Outcome {
+        let scenario = self.scenario(self.seed);
+        for fault in scenario.faults.iter().flatten() {
+            if fault.at >= self.duration {
+                return Err(Failure::usage(format!(
+                    "--fault is `{fault}`: expected it to begin within --for {}",
+                    duration::format(self.duration)
+                )));
+            }
+            for node in fault.kind.nodes() {
+                if !is_there(node, &scenario) {
+                    return Err(Failure::usage(format!(
+                        "--fault is `{fault}`: there is no node `{node}`, expected master, agent-1 to agent-{} or framework-1 to framework-{}",
+                        self.agents, self.frameworks
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many seeds to run at most, and whether the user asked for more than the one.
+    fn seeds(&self) -> (u64, bool) {
+        let many = self.seeds.is_some() || self.for_real.is_some();
+        let unbounded = if many { u64::MAX } else { 1 };
+        (self.seeds.unwrap_or(unbounded), many)
+    }
+}
+
+fn is_there(node: &str, scenario: &Scenario) -> bool {
+    let numbered = |prefix: &str, count: u32| {
+        let number = node.strip_prefix(prefix);
+        let number = number.and_then(|number| number.parse::<u32>().ok());
+        number.is_some_and(|number| (1..=count).contains(&number))
+    };
+    node == "master"
+        || numbered("agent-", scenario.agents)
+        || numbered("framework-", scenario.frameworks)
+}
+
+/// Runs one scenario on this thread. A panic in it is a failure of its seed, in these words.
+fn rehearse(scenario: &Scenario) -> Result<Run, String> {
+    let running = || simulator::run(scenario, checkers::all(), None);
+    catch_unwind(AssertUnwindSafe(running)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        text.or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned())
+    })
+}
+
+/// What came of all seeds.
+#[derive(Default)]
+struct Results {
+    ran: u64,
+    tally: Tally,
+    hash: u64,
+    /// The first that failed.
+    failed: Option<(Scenario, Run)>,
+}
+
+/// `meros simulate`.
+pub fn run(args: SimulateArgs) -> Outcome {
+    args.check()?;
+    let clock = Clock::real();
+    let begin = clock.now();
+    let results = run_all(&args, &clock, begin)?;
+    let took = clock.now() - begin;
+    if let Some((scenario, failed)) = results.failed {
+        return Err(explain(&args, &scenario, failed));
+    }
+    let lacking = report::lacking(&args.scenario(args.seed), &results.tally);
+    match args.json {
+        true => out!("{}", as_json(&args, &results, took)),
+        false => print(&args, &results, took),
+    }
+    match lacking.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "the rehearsal proves too little: 0 {} where the load and --faults {} should cause some",
+            lacking.join(", 0 "),
+            args.faults.name()
+        ))
+        .next("let it run longer with --for, or run more --seeds")),
+    }
+}
+
+/// Runs the seeds, several at a time if so wanted; ends after the first failure.
+fn run_all(args: &SimulateArgs, clock: &Clock, begin: Instant) -> Outcome<Results> {
+    let (count, _) = args.seeds();
+    let time_is_up = || {
+        args.for_real
+            .is_some_and(|limit| clock.now() - begin >= limit)
+    };
+    let mut results = Results::default();
+    let (say, hear) = std::sync::mpsc::channel();
+    std::thread::scope(|threads| {
+        let mut next = 0;
+        let mut busy = 0;
+        loop {
+            while busy < u64::from(args.jobs)
+                && next < count
+                && results.failed.is_none()
+                && (next == 0 || !time_is_up())
+            {
+                let scenario = args.scenario(args.seed.wrapping_add(next));
+                let say = say.clone();
+                let rehearsal = move || {
+                    let run = rehearse(&scenario);
+                    let _ = say.send((scenario, run)); // Whoever heard has failed.
+                };
+                std::thread::Builder::new()
+                    .name("rehearsal".to_owned())
+                    .spawn_scoped(threads, rehearsal)
+                    .map_err(|error| Failure::because("cannot start a thread", &error))?;
+                next += 1;
+                busy += 1;
+            }
+            if busy == 0 {
+                return Ok(results);
+            }
+            let Ok((scenario, run)) = hear.recv() else {
+                return Err(Failure::new("a rehearsal has ended without a result"));
+            };
+            busy -= 1;
+            match run {
+                Ok(run) => results.take(scenario, run),
+                Err(panic) => {
+                    let seed = scenario.seed;
+                    let failure = Failure::new(format!("seed {seed} panicked: {panic}"));
+                    return Err(failure.next(format!("replay: {}", report::command(&scenario))));
+                }
+            }
+        }
+    })
+}
+
+impl Results {
+    fn take(&mut self, scenario: Scenario, run: Run) {
+        self.ran += 1;
+        self.tally.add(&run.tally);
+        // Over several seeds: independent of the order in which they end.
+        self.hash = match self.ran {
+            1 => run.hash,
+            _ => self.hash.wrapping_add(run.hash),
+        };
+        let lower = |(failed, _): &(Scenario, Run)| failed.seed <= scenario.seed;
+        if run.violation.is_some() && !self.failed.as_ref().is_some_and(lower) {
+            self.failed = Some((scenario, run));
+        }
+    }
+}
+
+/// Prints all that is known of a failure, and gives its last line.
+fn explain(args: &SimulateArgs, scenario: &Scenario, failed: Run) -> Failure {
+    let planned = failed.faults.len();
+    let what = match &failed.violation {
+        Some(violation) => format!("seed {}: {violation}", scenario.seed),
+        None => String::new(),
+    };
+    crate::print::complain(format_args!(
+        "{what}\nlooking for a shorter history with at most {} more runs",
+        args.shrink_runs
+    ));
+    match shrink(scenario, failed, args.shrink_runs, &mut rehearse_apart) {
+        Some(shrunk) => {
+            for line in report::failure(&shrunk, planned) {
+                out!("{line}");
+            }
+            Failure::new(format!("an invariant is broken: {what}"))
+                .next(format!("replay: {}", report::command(&shrunk.scenario)))
+        }
+        None => Failure::new(what),
+    }
+}
+
+/// On a thread of its own, as every run wants. One that panics has not failed in the way that is looked for.
+fn rehearse_apart(scenario: &Scenario) -> Run {
+    let run = std::thread::scope(|threads| {
+        let rehearsal = threads.spawn(|| rehearse(scenario));
+        rehearsal.join().ok().and_then(Result::ok)
+    });
+    run.unwrap_or_else(|| Run {
+        hash: 0,
+        tally: Tally::default(),
+        faults: Vec::new(),
+        violation: None,
+        recent: Vec::new(),
+    })
+}
+
+fn print(args: &SimulateArgs, results: &Results, took: Duration) {
+    let scenario = args.scenario(args.seed);
+    out!(
+        "{} agents and {} frameworks over {}, faults: {}",
+        scenario.agents,
+        scenario.frameworks,
+        scenario.wiring.name(),
+        match scenario.faults {
+            Some(_) => "chosen by hand",
+            None => scenario.profile.name(),
+        }
+    );
+    for (name, text) in report::summary(&results.tally) {
+        out!("{name:<13} {text}");
+    }
+    let (_, many) = args.seeds();
+    if many {
+        let last = args.seed.wrapping_add(results.ran - 1);
+        out!(
+            "seeds         {} ran, {} to {last}, none failed, in {:.1} s",
+            results.ran,
+            args.seed,
+            took.as_secs_f64()
+        );
+    }
+    out!("hash          {:016x}", results.hash);
+}
+
+fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
+    let scenario = args.scenario(args.seed);
+    let tally = &results.tally;
+    json!({
+        "seed": args.seed,
+        "seeds": results.ran,
+        "agents": scenario.agents,
+        "frameworks": scenario.frameworks,
+        "faults": scenario.profile.name(),
+        "transport": scenario.wiring.name(),
+        "for_secs": scenario.duration.as_secs_f64(),
+        "virtual_secs": tally.virtual_time.as_secs_f64(),
+        "real_secs": took.as_secs_f64(),
+        "events": tally.events,
+        "messages_said": tally.said,
+        "messages_heard": tally.heard,
+        "registrations": tally.registrations,
+        "offers": tally.offers,
+        "launches": tally.launches,
+        "processes": tally.processes,
+        "ends": tally.task_ends,
+        "failovers": tally.failovers,
+        "crashes": tally.crashes,
+        "restarts": tally.restarts,
+        "packets_lost": tally.lost,
+        "packets_repeated": tally.duplicated,
+        "packets_delayed": tally.delayed,
+        "links_broken": tally.broken_links,
+        "disk_failures": tally.disk_failures,
+        "faults_begun": tally.faults,
+        "checks": tally.judgements,
+        "hash": format!("{:016x}", results.hash),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SimulateArgs,
+    }
+
+    fn parsed(line: &str) -> Result<SimulateArgs, String> {
+        let words = ["simulate"].into_iter().chain(line.split_terminator('|'));
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.args.check().map_err(|failure| failure.to_string())?;
+        Ok(line.args)
+    }
+
+    #[test]
+    fn the_replay_command_means_the_same_scenario() {
+        let line = "--seed|7|--agents|3|--frameworks|1|--for|90secs|--transport|memory|--fault|20secs+5secs crash master|--fault|1secs+5secs one_way agent-3 framework-1";
+        let scenario = parsed(line).unwrap().scenario(7);
+        assert_eq!(scenario.faults.as_ref().map(Vec::len), Some(2));
+        let command = report::command(&scenario);
+        let replay = command.strip_prefix("meros simulate ").unwrap();
+        // As a shell would split it.
+        let quoted = replay.split('\'').enumerate();
+        let words: Vec<String> = quoted
+            .flat_map(|(number, part)| match number % 2 {
+                0 => part.split_whitespace().map(str::to_owned).collect(),
+                _ => vec![part.to_owned()],
+            })
+            .collect();
+        let again = parsed(&words.join("|")).unwrap();
+        assert_eq!(again.scenario(again.seed), scenario);
+        let none = parsed("--fault|none").unwrap().scenario(1);
+        assert_eq!(none.faults, Some(Vec::new()));
+        assert!(report::command(&none).ends_with("--fault 'none'"));
+    }
+
+    #[test]
+    fn small_clusters_use_the_real_transport_and_large_ones_do_not() {
+        let wiring = |line: &str| parsed(line).unwrap().scenario(1).wiring;
+        assert_eq!(wiring("--agents|100"), Wiring::Quic);
+        assert_eq!(wiring("--agents|101"), Wiring::Memory);
+        assert_eq!(wiring("--agents|101|--transport|quic"), Wiring::Quic);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
+        for (line, words) in [
+            ("--faults|some", "none, network, machines or all"),
+            ("--transport|tcp", "quic or memory"),
+            ("--for|0secs", "1secs to 100days"),
+            ("--for|soon", "`soon`"),
+            ("--fault|10secs+1secs crash agent-11", "no node `agent-11`"),
+            ("--fault|10secs+1secs melt agent-1", "melt"),
+            (
+                "--for|5secs|--fault|10secs+1secs crash agent-1",
+                "--for 5secs",
+            ),
+            ("--seeds|0", "0"),
+            ("--agents|lots", "lots"),
+        ] {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_failure_of_the_lowest_seed_counts_whichever_came_first() {
+        let args = parsed("--seeds|3").unwrap();
+        let violation = simulator::Violation {
+            checker: "offers",
+            at: Duration::ZERO,
+            what: String::new(),
+        };
+        let mut results = Results::default();
+        for (seed, broken) in [(3, true), (1, false), (2, true)] {
+            let scenario = args.scenario(seed);
+            let run = Run {
+                hash: seed,
+                tally: Tally::default(),
+                faults: Vec::new(),
+                violation: broken.then(|| violation.clone()),
+                recent: Vec::new(),
+            };
+            results.take(scenario, run);
+        }
+        assert_eq!(results.failed.unwrap().0.seed, 2);
+        assert_eq!((results.ran, results.hash), (3, 6));
+    }
+}

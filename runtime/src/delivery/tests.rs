@@ -1,0 +1,502 @@
+//! Stories about couriers and their receivers, over links that break and receivers that die.
+
+use std::time::Duration;
+
+use super::*;
+use crate::codec;
+use crate::identity::NodeId;
+use crate::memory::Network;
+use crate::prelude::*;
+use crate::rehearsal::rehearse_network;
+
+mod desk;
+use desk::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A framework's node with a courier, a master's node with a desk, and a link between them.
+struct Stage {
+    network: Network,
+    framework: Node,
+    master: Node,
+    courier: Courier,
+    desk: Pid,
+    diary: Diary,
+}
+
+impl Stage {
+    async fn new(network: Network, bounds: Bounds) -> Self {
+        let framework = network.node("framework", Role::Framework, &[Role::Master]);
+        let courier = framework.courier(bounds).unwrap();
+        let diary = Diary::default();
+        let master = network.node("master", Role::Master, &[Role::Framework]);
+        let actor = Desk::new(&network, &diary);
+        master.spawn("desk", actor).unwrap();
+        let desk = framework.find("master", "desk", SECOND).await.unwrap();
+        courier.retarget(&desk);
+        Self {
+            network,
+            framework,
+            master,
+            courier,
+            desk,
+            diary,
+        }
+    }
+
+    async fn pass(&self, seconds: u64) {
+        let clock = self.framework.clock();
+        clock.advance(Duration::from_secs(seconds)).await;
+    }
+
+    async fn heal(&self) {
+        self.network.heal("framework", "master");
+        self.framework.connect("master").await.unwrap();
+    }
+
+    fn count(&self, name: &str) -> f64 {
+        self.framework.counters()[&format!("delivery/{name}")]
+    }
+
+    fn handled(&self) -> Vec<String> {
+        read(&self.diary)
+    }
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+/// S132.
+#[test]
+fn what_is_said_while_the_link_is_broken_arrives_once_and_in_order_when_it_is_back() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        assert_eq!(stage.courier.send(Note(0)).unwrap().await, Ok(()));
+        stage.network.sever("framework", "master");
+        let receipts: Vec<_> = (1..500)
+            .map(|n| stage.courier.send(Note(n)).unwrap())
+            .collect();
+        stage.pass(60).await;
+        assert_eq!(
+            (stage.handled(), stage.courier.waiting()),
+            (numbers(0..1), 499)
+        );
+        stage.heal().await;
+        stage.courier.retarget(&stage.desk);
+        let started = stage.framework.clock().now();
+        stage.courier.settled().await;
+        assert_eq!(stage.framework.clock().now(), started, "at once");
+        for receipt in receipts {
+            assert_eq!(receipt.await, Ok(()));
+        }
+        assert_eq!(stage.handled(), numbers(0..500));
+    });
+}
+
+/// S132, W17.
+#[test]
+fn what_was_handled_but_not_acknowledged_comes_again_and_is_not_handled_twice() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.send(Note(1)).unwrap();
+        let cut = stage.courier.send(Cut(2)).unwrap();
+        stage.pass(1).await;
+        assert_eq!(
+            (stage.handled(), stage.courier.waiting()),
+            (numbers(1..3), 2)
+        );
+        stage.heal().await;
+        stage.courier.send(Note(3)).unwrap();
+        stage.courier.retarget(&stage.desk);
+        assert_eq!(cut.await, Ok(()));
+        stage.courier.settled().await;
+        assert_eq!(stage.handled(), numbers(1..4));
+        assert_eq!(stage.master.counters()["delivery/duplicates"], 2.0);
+    });
+}
+
+/// S132.
+#[test]
+fn what_a_failed_receiver_has_not_acknowledged_reaches_the_next_one_on_another_node() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        assert_eq!(stage.courier.send(Note(1)).unwrap().await, Ok(()));
+        stage.courier.send(Cut(2)).unwrap();
+        stage.pass(1).await;
+        stage.network.leave("master");
+        stage.courier.pause();
+        let receipt = stage.courier.send(Note(3)).unwrap();
+        let standby = stage
+            .network
+            .node("standby", Role::Master, &[Role::Framework]);
+        let diary = Diary::default();
+        standby
+            .spawn("desk", Desk::new(&stage.network, &diary))
+            .unwrap();
+        let desk = stage
+            .framework
+            .find("standby", "desk", SECOND)
+            .await
+            .unwrap();
+        stage.pass(60).await;
+        assert!(read(&diary).is_empty(), "paused");
+        stage.courier.retarget(&desk);
+        assert_eq!(receipt.await, Ok(()));
+        assert_eq!(
+            read(&diary),
+            numbers(2..4),
+            "1 was acknowledged by the first"
+        );
+    });
+}
+
+/// S132.
+#[test]
+fn what_made_its_receiver_fall_and_what_waited_behind_it_reach_its_next_life() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        let (network, diary) = (stage.network.clone(), stage.diary.clone());
+        let policy = Supervision::Restart {
+            backoff: SECOND,
+            backoff_max: SECOND,
+            limit: 1,
+        };
+        let make = move || Desk::new(&network, &diary);
+        stage.master.supervise("office", policy, make).unwrap();
+        // Whoever has the name: nobody need tell the courier of the restart.
+        let office = Pid::new("office", stage.master.id().clone(), 0);
+        stage.courier.retarget(&office);
+        assert_eq!(stage.courier.send(Note(1)).unwrap().await, Ok(()));
+        stage.courier.send(Note(2)).unwrap();
+        stage.courier.send(FallOnce(3)).unwrap();
+        let last = stage.courier.send(Note(4)).unwrap();
+        assert_eq!(last.await, Ok(()));
+        // Once in each life: 2 was handled, but the life that did ended before it could say so.
+        assert_eq!(stage.handled(), ["1", "2", "falling", "2", "3", "4"]);
+    });
+}
+
+#[test]
+fn a_receiver_that_rests_handles_once_what_was_sent_to_it_again_and_again() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.send(Rest).unwrap();
+        stage.courier.send(Note(0)).unwrap();
+        stage.pass(1).await;
+        stage.courier.send(Note(1)).unwrap();
+        stage.courier.send(Note(2)).unwrap();
+        stage.courier.settled().await;
+        assert_eq!(
+            stage.handled(),
+            ["rest", "rested", "0", "1", "2"],
+            "not while it rests"
+        );
+        assert!(stage.count("resent") >= 3.0);
+    });
+}
+
+#[test]
+fn what_the_receiver_does_not_hear_is_refused_to_its_sender_and_the_rest_is_delivered() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        let unheard = stage.courier.send(Unheard).unwrap();
+        let note = stage.courier.send(Note(1)).unwrap();
+        let wrong_role = stage.courier.send(MastersOnly).unwrap();
+        let reason = |end| match end {
+            Err(DeliveryError::Refused { reason }) => reason,
+            other => panic!("{other:?}"),
+        };
+        let refusal = reason(unheard.await);
+        assert!(refusal.contains("does not hear message"), "{refusal}");
+        let refusal = reason(wrong_role.await);
+        assert!(
+            refusal.ends_with("masters_only from role framework"),
+            "{refusal}"
+        );
+        assert_eq!((note.await, stage.handled()), (Ok(()), numbers(1..2)));
+        assert_eq!(
+            (stage.count("failed"), stage.count("delivered")),
+            (2.0, 1.0)
+        );
+        assert_eq!(stage.master.counters()["delivery/refused"], 2.0);
+        assert_eq!(stage.framework.peers().len(), 1, "the link stands");
+    });
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_refused_and_breaks_no_link() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        let numbered = Numbered {
+            from: Pid::new("forger", stage.framework.id().clone(), 9),
+            stream: 1,
+            floor: 1,
+            first: 1,
+            messages: vec![Some(Packed {
+                id: Note::ID,
+                version: Note::VERSION,
+                body: Body(vec![1, 2, 3].into()),
+            })],
+        };
+        let taken = stage.framework.ask(&stage.desk, numbered, SECOND).await;
+        let taken = taken.unwrap().unwrap();
+        assert_eq!((taken.next, taken.refused.len()), (2, 1));
+        assert!(taken.refused[0].1.contains("left over"), "{taken:?}");
+        assert_eq!(stage.framework.peers().len(), 1);
+    });
+}
+
+#[test]
+fn nobody_is_believed_who_speaks_for_an_actor_of_another_node() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        let numbered = Numbered {
+            from: Pid::new("scheduler", NodeId::new("other", 5), 1),
+            stream: 1,
+            floor: 1,
+            first: 1,
+            messages: Vec::new(),
+        };
+        let taken = stage.framework.ask(&stage.desk, numbered, SECOND).await;
+        assert!(
+            matches!(taken, Ok(Err(NotTaken::Never { .. }))),
+            "{taken:?}"
+        );
+    });
+}
+
+#[test]
+fn the_handler_sees_the_actor_that_speaks_and_not_the_one_that_carries() {
+    struct Speaker(Pid, Option<Courier>);
+    impl Actor for Speaker {
+        type Context = Context<Self>;
+        fn started(&mut self, ctx: &mut Context<Self>) {
+            let courier = ctx.courier(Bounds::default()).unwrap();
+            courier.retarget(&self.0);
+            courier.send(WhoAmI).unwrap();
+            self.1 = Some(courier);
+        }
+    }
+    impl Process for Speaker {}
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        let speaker = Speaker(stage.desk.clone(), None);
+        stage.framework.spawn("scheduler", speaker).unwrap();
+        stage.pass(1).await;
+        assert_eq!(stage.handled(), [r#"Some("scheduler") of framework"#]);
+        // On the receiver's own node nothing is encoded but the message, and nobody is named.
+        let speaker = Speaker(stage.desk.clone(), None);
+        stage.master.spawn("scheduler", speaker).unwrap();
+        stage.pass(1).await;
+        assert_eq!(stage.handled()[1..], ["a neighbour"]);
+    });
+}
+
+#[test]
+fn what_is_sent_once_keeps_its_place_and_never_comes_twice() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.send(Note(1)).unwrap();
+        let lost = stage.courier.send_once(Cut(2)).unwrap();
+        stage.pass(1).await;
+        let unsent = stage.courier.send_once(Note(3)).unwrap();
+        let standby = stage
+            .network
+            .node("standby", Role::Master, &[Role::Framework]);
+        let diary = Diary::default();
+        standby
+            .spawn("desk", Desk::new(&stage.network, &diary))
+            .unwrap();
+        let desk = stage
+            .framework
+            .find("standby", "desk", SECOND)
+            .await
+            .unwrap();
+        stage.courier.retarget(&desk);
+        assert_eq!(lost.await, Err(DeliveryError::Lost));
+        assert_eq!(unsent.await, Ok(()), "it had not been sent before");
+        assert_eq!(
+            (stage.handled(), read(&diary)),
+            (numbers(1..3), vec!["1".to_owned(), "3".to_owned()])
+        );
+    });
+}
+
+/// S132.
+#[test]
+fn the_bound_in_memory_fails_loudly_and_what_was_taken_before_is_delivered() {
+    rehearse_network(|network| async move {
+        let bounds = Bounds {
+            messages: 3,
+            bytes: 1000,
+            ..Bounds::default()
+        };
+        let stage = Stage::new(network, bounds).await;
+        stage.courier.pause();
+        stage.courier.send(Load(vec![0; 900])).unwrap();
+        let full = DeliveryError::Full {
+            messages: 1,
+            bytes: 903,
+        };
+        let refused = stage.courier.send(Load(vec![0; 200]));
+        assert_eq!(refused.map(drop), Err(full), "of bytes");
+        stage.courier.send(Note(1)).unwrap();
+        stage.courier.send(Note(2)).unwrap();
+        assert!(stage.courier.send(Note(3)).is_err(), "of messages");
+        assert_eq!((stage.count("full"), stage.count("waiting")), (2.0, 3.0));
+        assert_eq!(stage.count("waiting_bytes"), 905.0);
+        stage.courier.retarget(&stage.desk);
+        stage.courier.settled().await;
+        assert_eq!(stage.handled(), ["load 900", "1", "2"]);
+        assert_eq!(
+            (stage.count("waiting"), stage.count("waiting_bytes")),
+            (0.0, 0.0)
+        );
+    });
+}
+
+/// S132.
+#[test]
+fn the_bound_in_time_fails_loudly_and_what_is_younger_is_delivered() {
+    rehearse_network(|network| async move {
+        let age = Duration::from_secs(60);
+        let bounds = Bounds {
+            age,
+            ..Bounds::default()
+        };
+        let stage = Stage::new(network, bounds).await;
+        stage.network.sever("framework", "master");
+        let old = stage.courier.send(Note(1)).unwrap();
+        stage.pass(59).await;
+        let young = stage.courier.send(Note(2)).unwrap();
+        let started = stage.framework.clock().now();
+        assert_eq!(old.await, Err(DeliveryError::Expired { after: age }));
+        assert_eq!(
+            stage.framework.clock().now() - started,
+            SECOND,
+            "in its time"
+        );
+        stage.heal().await;
+        stage.courier.retarget(&stage.desk);
+        assert_eq!(young.await, Ok(()));
+        assert_eq!(stage.handled(), numbers(2..3));
+        assert_eq!(
+            (stage.count("failed"), stage.count("delivered")),
+            (1.0, 1.0)
+        );
+    });
+}
+
+#[test]
+fn without_a_new_target_it_tries_again_by_itself_at_least_every_ten_seconds() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.network.sever("framework", "master");
+        let receipt = stage.courier.send(Note(1)).unwrap();
+        stage.pass(300).await;
+        stage.heal().await;
+        let started = stage.framework.clock().now();
+        assert_eq!(receipt.await, Ok(()));
+        let waited = stage.framework.clock().now() - started;
+        assert!(waited <= Duration::from_secs(10), "{waited:?}");
+    });
+}
+
+#[test]
+fn messages_of_all_sizes_keep_their_order_and_small_ones_share_envelopes() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        for round in 0..4 {
+            (0..1000).for_each(|n| drop(stage.courier.send(Note(round * 1000 + n)).unwrap()));
+            stage.courier.send(Load(vec![1; 1 << 20])).unwrap();
+        }
+        stage.courier.settled().await;
+        let loads = [1000, 2001, 3002, 4003];
+        let mut handled = stage.handled();
+        for at in loads.into_iter().rev() {
+            assert_eq!(handled.remove(at), "load 1048576");
+        }
+        assert_eq!(handled, numbers(0..4000));
+        let desk = stage.master.processes().remove(0);
+        let envelopes = desk
+            .handled
+            .iter()
+            .find(|(name, _)| name.ends_with("Numbered"));
+        assert!(envelopes.is_some_and(|(_, count)| *count < 40), "{desk:?}");
+        assert_eq!(stage.count("resent"), 0.0);
+    });
+}
+
+#[test]
+fn a_courier_that_is_let_go_says_that_what_waits_has_failed() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.pause();
+        let receipt = stage.courier.send(Note(1)).unwrap();
+        let Stage {
+            courier, framework, ..
+        } = stage;
+        drop(courier);
+        assert_eq!(receipt.await, Err(DeliveryError::Ended));
+        assert_eq!(framework.counters()["delivery/failed"], 1.0);
+    });
+}
+
+#[test]
+fn a_node_that_shuts_down_ends_its_couriers() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network, Bounds::default()).await;
+        stage.courier.pause();
+        let receipt = stage.courier.send(Note(1)).unwrap();
+        stage.framework.shutdown().await;
+        assert_eq!(receipt.await, Err(DeliveryError::Ended));
+        let refused = stage.courier.send(Note(2)).map(drop);
+        assert_eq!(refused, Err(DeliveryError::Ended));
+    });
+}
+
+/// Released messages never change: see `protocol`'s golden bytes.
+#[test]
+fn an_envelope_and_its_answers_keep_their_bytes() {
+    let numbered = Numbered {
+        from: Pid::new("s", NodeId::new("f", 2), 7),
+        stream: 3,
+        floor: 4,
+        first: 5,
+        messages: vec![
+            Some(Packed {
+                id: 0x0102_0304,
+                version: 1,
+                body: Body(vec![9, 8].into()),
+            }),
+            None,
+        ],
+    };
+    let bytes = codec::encode(&numbered).unwrap();
+    let expected = [
+        1, b's', 1, b'f', 2, 7, 3, 4, 5, 2, 1, 252, 4, 3, 2, 1, 1, 2, 9, 8, 0,
+    ];
+    assert_eq!(bytes, expected);
+    assert_eq!(codec::decode::<Numbered>(&bytes), Ok(numbered));
+    let taken = Taken {
+        next: 6,
+        refused: vec![(5, "no".to_owned())],
+    };
+    let answers: [Result<Taken, NotTaken>; 3] = [
+        Ok(taken),
+        Err(NotTaken::NotNow {
+            reason: "a".to_owned(),
+        }),
+        Err(NotTaken::Never {
+            reason: "b".to_owned(),
+        }),
+    ];
+    let bytes = answers.map(|answer| codec::encode(&answer).unwrap());
+    let expected: [&[u8]; 3] = [
+        &[0, 6, 1, 5, 2, b'n', b'o'],
+        &[1, 0, 1, b'a'],
+        &[1, 1, 1, b'b'],
+    ];
+    assert_eq!(bytes, expected);
+}

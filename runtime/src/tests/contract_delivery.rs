@@ -1,0 +1,307 @@
+//! What is promised of messages on their way (SPEC 6.1: send, Delivery): in order per pair, at most once, and nothing lost
+//! in silence while a link stands.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::memory::Network;
+use crate::rehearsal::rehearse_network;
+use crate::tap::{Probe, Seen};
+
+/// A way to say something that must keep its place.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Tell,
+    Ask,
+    Load(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Tell),
+        4 => Just(Step::Ask),
+        2 => (0..2_000_usize).prop_map(Step::Load),
+        1 => (262_000..300_000_usize).prop_map(Step::Load),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Route {
+    Handle,
+    Pid,
+    Link,
+}
+
+/// Says all of it at once, perhaps while taps look on, and gives what was heard and what should have been.
+fn say(steps: &[Step], route: Route, tapped: bool) -> (Vec<String>, Vec<String>) {
+    rehearse_network(|network| async move {
+        let here = network.node("here", Role::Master, &Role::ALL);
+        let there = network.node("there", Role::Agent, &Role::ALL);
+        let diary = Diary::default();
+        let handle = there.spawn("diarist", Diarist::new(&diary)).unwrap();
+        let far = here.find("there", "diarist", SECOND).await.unwrap();
+        let (pid, asker) = match route {
+            Route::Link => (far, &here),
+            _ => (handle.pid(), &there),
+        };
+        let seen = tapped.then(|| {
+            let probe = Probe::on(&there);
+            here.set_tap(probe.clone());
+            [
+                probe.observe::<Note>(|_| true),
+                probe.observe::<Count>(|_| true),
+            ]
+        });
+        let (mut expected, mut asked) = (Vec::new(), Vec::new());
+        for (number, step) in (0..).zip(steps) {
+            let by_handle = matches!(route, Route::Handle);
+            match *step {
+                Step::Tell if by_handle => handle.tell(Note(number)).unwrap(),
+                Step::Tell => asker.tell(&pid, Note(number)).unwrap(),
+                Step::Ask if by_handle => asked.push(handle.ask(Count(number), SECOND)),
+                Step::Ask => asked.push(asker.ask(&pid, Count(number), SECOND)),
+                Step::Load(bytes) if by_handle => handle.tell(Load(vec![1; bytes])).unwrap(),
+                Step::Load(bytes) => asker.tell(&pid, Load(vec![1; bytes])).unwrap(),
+            }
+            expected.push(match step {
+                Step::Load(bytes) => format!("load {bytes}"),
+                _ => number.to_string(),
+            });
+        }
+        let places = (0..)
+            .zip(steps)
+            .filter(|(_, step)| matches!(step, Step::Ask));
+        for (asked, (place, _)) in asked.into_iter().zip(places) {
+            assert_eq!(asked.await, Ok(place + 1));
+        }
+        there.clock().settle().await;
+        if let Some(seen) = seen {
+            let sides = if matches!(route, Route::Link) { 2 } else { 1 };
+            let small = steps.iter().filter(|step| !matches!(step, Step::Load(_)));
+            let seen: u64 = seen.iter().map(Seen::count).sum();
+            assert_eq!(seen, sides * small.count() as u64);
+        }
+        (read(&diary), expected)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_one_sender_says_is_heard_once_and_in_order_by_every_route(
+        steps in steps(),
+        route in prop_oneof![Just(Route::Handle), Just(Route::Pid), Just(Route::Link)],
+        tapped: bool,
+    ) {
+        let (heard, expected) = say(&steps, route, tapped);
+        prop_assert_eq!(heard, expected);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Tell,
+    Settle,
+    Sever,
+    /// The one who spoke, or the other, makes a new connection.
+    Connect(bool),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        8 => Just(Event::Tell),
+        2 => Just(Event::Settle),
+        1 => Just(Event::Sever),
+        2 => any::<bool>().prop_map(Event::Connect),
+    ];
+    prop::collection::vec(event, 1..80)
+}
+
+/// Speaks over a link that comes and goes. Gives what was heard, and in what was said the parts that may miss their ends.
+async fn speak(network: &Network, events: &[Event]) -> (Vec<u32>, Vec<Vec<u32>>) {
+    let here = network.node("here", Role::Master, &Role::ALL);
+    let there = network.node("there", Role::Agent, &Role::ALL);
+    let diary = Diary::default();
+    there.spawn("diarist", Diarist::new(&diary)).unwrap();
+    let pid = here.find("there", "diarist", SECOND).await.unwrap();
+    let mut said: Vec<Vec<u32>> = vec![vec![]];
+    let mut settled = 0; // How many of the last part must have arrived.
+    let mut whole = Vec::new();
+    for (number, event) in (0..).zip(events) {
+        match event {
+            Event::Tell => {
+                if here.tell(&pid, Note(number)).is_ok() {
+                    said.last_mut().unwrap().push(number);
+                }
+            }
+            Event::Settle => {
+                here.clock().settle().await;
+                settled = said.last().map_or(0, Vec::len);
+            }
+            Event::Sever => {
+                network.sever("here", "there");
+                network.heal("here", "there");
+                whole.push(settled);
+                settled = 0;
+                said.push(vec![]);
+            }
+            Event::Connect(by_us) => {
+                let connected = match by_us {
+                    true => here.connect("there").await,
+                    false => there.connect("here").await,
+                };
+                connected.unwrap();
+            }
+        }
+    }
+    here.clock().settle().await;
+    whole.push(said.last().map_or(0, Vec::len));
+    let heard = read(&diary)
+        .iter()
+        .map(|line| line.parse().unwrap())
+        .collect::<Vec<u32>>();
+    for (part, least) in said.iter().zip(whole) {
+        assert!(
+            part[..least].iter().all(|number| heard.contains(number)),
+            "lost while linked"
+        );
+    }
+    (heard, said)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn over_a_link_that_breaks_messages_come_at_most_once_and_of_each_connection_without_a_gap(events in events()) {
+        let (heard, said) = rehearse_network(|network| async move { speak(&network, &events).await });
+        let mut heard: VecDeque<u32> = heard.into();
+        for part in said {
+            // Of what was said over one connection, a beginning was heard.
+            for number in part {
+                if heard.front() == Some(&number) {
+                    heard.pop_front();
+                } else {
+                    break;
+                }
+            }
+        }
+        prop_assert!(heard.is_empty(), "out of order, twice or with a gap: {:?}", heard);
+    }
+}
+
+/// How it was asked before.
+#[derive(Debug, Serialize, Deserialize)]
+struct OldSum(u8, u8);
+
+/// How it is asked now.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sum(Vec<u64>);
+
+/// What nobody understands yet.
+#[derive(Debug, Serialize, Deserialize)]
+struct FutureSum;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct OldTotal(u8);
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Total(u64);
+
+remote! {
+    OldSum = "test/sum" v1 -> OldTotal;
+    Sum = "test/sum" v2 -> Total;
+    FutureSum = "test/sum" v3 -> Total;
+}
+
+impl From<OldSum> for Sum {
+    fn from(OldSum(one, other): OldSum) -> Self {
+        Sum(vec![one.into(), other.into()])
+    }
+}
+
+impl From<Total> for OldTotal {
+    fn from(Total(total): Total) -> Self {
+        OldTotal(u8::try_from(total).unwrap_or(u8::MAX))
+    }
+}
+
+struct Adder;
+
+impl Actor for Adder {
+    type Context = Context<Self>;
+}
+
+impl Process for Adder {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Sum>(&Role::ALL);
+        ears.hear_older::<OldSum, Sum>(&Role::ALL);
+    }
+}
+
+impl Handler<Sum> for Adder {
+    type Result = MessageResult<Sum>;
+    fn handle(&mut self, Sum(numbers): Sum, _: &mut Context<Self>) -> MessageResult<Sum> {
+        MessageResult(Total(numbers.into_iter().sum()))
+    }
+}
+
+#[test]
+fn an_older_version_of_a_message_is_understood_and_a_newer_one_is_refused_and_counted() {
+    rehearse_network(|network| async move {
+        let here = network.node("here", Role::Master, &Role::ALL);
+        let there = network.node("there", Role::Agent, &Role::ALL);
+        there.spawn("adder", Adder).unwrap();
+        let adder = here.find("there", "adder", SECOND).await.unwrap();
+        assert_eq!(
+            here.ask(&adder, Sum(vec![1, 2, 3]), SECOND).await,
+            Ok(Total(6))
+        );
+        assert_eq!(
+            here.ask(&adder, OldSum(200, 100), SECOND).await,
+            Ok(OldTotal(255))
+        );
+        let newer = here.ask(&adder, FutureSum, SECOND).await;
+        assert!(matches!(newer, Err(AskError::Refused { .. })), "{newer:?}");
+        here.tell(&adder, FutureSum).unwrap();
+        here.clock().settle().await;
+        assert_eq!(there.counters()["refused/unknown_message"], 2.0);
+        assert_eq!(here.peer_hears(there.id(), Sum::ID), Some(2));
+    });
+}
+
+#[test]
+fn a_message_for_a_former_life_never_reaches_the_next() {
+    rehearse_network(|network| async move {
+        let here = network.node("here", Role::Master, &Role::ALL);
+        let there = network.node("there", Role::Agent, &Role::ALL);
+        let policy = Supervision::Restart {
+            backoff: SECOND,
+            backoff_max: SECOND,
+            limit: 1,
+        };
+        let diary = Diary::default();
+        let written = diary.clone();
+        let make = move || Diarist::new(&written);
+        let phoenix = there.supervise("phoenix", policy, make).unwrap();
+        let first = here.find("there", "phoenix", SECOND).await.unwrap();
+        here.tell(&first, Fall).unwrap();
+        here.clock().advance(2 * SECOND).await;
+        here.tell(&first, Note(1)).unwrap(); // The link stands, so nobody here knows better.
+        assert_eq!(
+            here.ask(&first, Count(2), SECOND).await,
+            Err(AskError::Gone)
+        );
+        let second = here.find("there", "phoenix", SECOND).await.unwrap();
+        assert_eq!(
+            (&second, here.ask(&second, Count(3), SECOND).await),
+            (&phoenix.pid(), Ok(1))
+        );
+        assert_eq!(read(&diary), ["3"]);
+        assert_eq!(there.counters()["refused/unknown_process"], 2.0);
+    });
+}

@@ -1,0 +1,165 @@
+//! What is promised of time (SPEC 6.1: delay; 6.3: Clock, Timers).
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rehearsal::rehearse;
+
+/// Sets all the timers it is given when it starts, and writes down which fired.
+struct Alarm {
+    millis: Vec<u64>,
+    fired: Arc<Mutex<Vec<(usize, Duration)>>>,
+}
+
+impl Actor for Alarm {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let start = ctx.clock().now();
+        for (index, millis) in self.millis.clone().into_iter().enumerate() {
+            ctx.after(
+                Duration::from_millis(millis),
+                move |alarm: &mut Self, ctx| {
+                    crate::lock(&alarm.fired).push((index, ctx.clock().now() - start));
+                },
+            );
+        }
+    }
+}
+
+impl Process for Alarm {}
+
+fn fired(millis: Vec<u64>) -> Vec<(usize, Duration)> {
+    rehearse(|node| async move {
+        let fired = Arc::default();
+        let alarm = Alarm {
+            millis,
+            fired: Arc::clone(&fired),
+        };
+        let _alarm = node.spawn("alarm", alarm).unwrap();
+        node.clock().advance(Duration::from_secs(3600)).await;
+        let fired = crate::lock(&fired);
+        fired.clone()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn timers_fire_at_their_time_in_the_order_of_expiry_and_ties_as_they_were_set(
+        millis in prop::collection::vec(0..2_000_u64, 0..60),
+    ) {
+        let mut expected: Vec<(usize, Duration)> = millis.iter().copied().map(Duration::from_millis).enumerate().collect();
+        expected.sort_by_key(|(_, due)| *due);
+        prop_assert_eq!(fired(millis), expected);
+    }
+}
+
+#[test]
+fn time_stands_still_until_everything_that_can_happen_has_happened() {
+    rehearse(|node| async move {
+        // A chain of ten thousand messages takes no time at all, and settle waits for all of it.
+        let diary = Diary::default();
+        let it = node.spawn("it", Diarist::new(&diary)).unwrap();
+        let (before, pid) = (node.clock().now(), it.pid());
+        for _ in 0..100 {
+            it.tell(TellThem(pid.clone(), vec![])).unwrap();
+            node.clock().settle().await;
+            it.tell(TellThem(pid.clone(), (0..100).collect()))
+                .unwrap_or(());
+            node.clock().settle().await;
+        }
+        assert_eq!(read(&diary).len(), 100 * 100);
+        assert_eq!(node.clock().now(), before);
+    });
+}
+
+#[test]
+fn advancing_fires_what_is_due_on_the_way_with_all_that_follows_before_the_next() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let it = node.spawn("it", Diarist::new(&diary)).unwrap();
+        let timers = node.spawn("timers", Timers(it.clone())).unwrap();
+        node.clock()
+            .advance(2 * SECOND - Duration::from_millis(1))
+            .await;
+        assert_eq!(read(&diary), ["1", "11"]);
+        node.clock().advance(Duration::from_millis(1)).await;
+        assert_eq!(read(&diary), ["1", "11", "2", "12"]);
+        drop(timers);
+    });
+}
+
+/// Tells a note after one second and one after two, and with each a second one that follows from the first.
+struct Timers(Handle<Diarist>);
+
+impl Actor for Timers {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        for number in [2, 1] {
+            ctx.after(number * SECOND, move |timers: &mut Self, ctx| {
+                timers.0.tell(Note(number)).unwrap();
+                let later = ctx.clock().sleep(Duration::ZERO);
+                ctx.then(later, move |timers: &mut Self, (), _| {
+                    timers.0.tell(Note(10 + number)).unwrap();
+                });
+            });
+        }
+    }
+}
+
+impl Process for Timers {}
+
+#[test]
+fn a_cancelled_errand_never_comes_and_who_asks_knows_which_still_will() {
+    struct Canceller(Diary);
+    impl Actor for Canceller {
+        type Context = Context<Self>;
+        fn started(&mut self, ctx: &mut Context<Self>) {
+            let say = |what: &'static str| {
+                move |this: &mut Self, _: &mut Context<Self>| {
+                    crate::lock(&this.0).push(what.to_owned());
+                }
+            };
+            let cancelled = ctx.after(SECOND, say("cancelled"));
+            let kept = ctx.after(SECOND, say("kept"));
+            let future = ctx.then(std::future::ready(()), move |this, (), ctx| {
+                say("future")(this, ctx);
+            });
+            ctx.cancel(cancelled);
+            ctx.cancel(cancelled); // Twice is once.
+            ctx.cancel(future); // It was ready, and still does not come.
+            assert!(ctx.is_coming(kept) && !ctx.is_coming(cancelled) && !ctx.is_coming(future));
+            ctx.after(2 * SECOND, move |this: &mut Self, ctx| {
+                ctx.cancel(kept); // Too late, and no harm.
+                assert!(!ctx.is_coming(kept));
+                say("over")(this, ctx);
+            });
+        }
+    }
+    impl Process for Canceller {}
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let _it = node.spawn("canceller", Canceller(diary.clone())).unwrap();
+        node.clock().advance(10 * SECOND).await;
+        assert_eq!(read(&diary), ["kept", "over"]);
+    });
+}
+
+#[test]
+fn the_timers_of_who_has_stopped_do_not_fire() {
+    rehearse(|node| async move {
+        let fired = Arc::default();
+        let alarm = Alarm {
+            millis: vec![1000, 3000],
+            fired: Arc::clone(&fired),
+        };
+        let alarm = node.spawn("alarm", alarm).unwrap();
+        node.clock().advance(2 * SECOND).await;
+        alarm.stop();
+        node.clock().advance(60 * SECOND).await;
+        assert_eq!(*crate::lock(&fired), [(0, SECOND)]);
+    });
+}

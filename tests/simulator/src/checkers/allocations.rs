@@ -1,0 +1,597 @@
+//! Allocations (invariant 2): what a master has offered and placed of an agent never exceeds what the agent has, nor, of revocable
+//! resources, what it lends.
+//!
+//! Judged whenever a master makes an offer or sends tasks to an agent, by that master's own order: offers count from when it makes
+//! them until it takes them back or handles the answer; tasks and executors from when it sends them (or welcomes an agent that
+//! reports them) until it handles their end, disowns them, or their framework goes.
+//!
+//! Why that is sound: each end is counted at its first sign, so that what is counted is never more than what the master holds. One
+//! end has no sign: offers of a framework whose link broke are taken back in silence. So an excess that needs another framework's
+//! offers is only noted, and it is a violation once the master speaks to that framework again without a new subscription, which
+//! shows that it never held the link for broken. What an agent lends may have changed while a grant was on its way from the
+//! allocator: for [`GRACE`] the total before counts too.
+//!
+//! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::registration::{DisownTasks, RegisterAgent};
+use protocol::message::scheduler::{
+    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged, TearDown,
+};
+use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskUpdated};
+use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId};
+use resources::Resources;
+
+use super::broken;
+use super::census::{Frameworks, Registration, Registrations, is_for_scheduler};
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+
+/// How long a grant may be on its way from the allocator to its master.
+const GRACE: Duration = Duration::from_secs(1);
+
+const NAME: &str = "allocations";
+
+/// What holds resources of an agent, beside offers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Task(FrameworkId, TaskId),
+    Executor(FrameworkId, ExecutorId),
+}
+
+impl Holder {
+    fn framework(&self) -> &FrameworkId {
+        match self {
+            Self::Task(framework, _) | Self::Executor(framework, _) => framework,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Held {
+    resources: Resources,
+    /// When it was sent to the agent; `None` if the agent reported it.
+    sent: Option<Duration>,
+}
+
+struct Offered {
+    framework: FrameworkId,
+    resources: Resources,
+    made: Duration,
+}
+
+/// An agent as its master must see it. Without a node its welcome has not been seen yet.
+#[derive(Default)]
+struct Agent {
+    node: String,
+    total: Resources,
+    /// The total without what the holders have; nothing revocable.
+    rest: Resources,
+    holders: BTreeMap<Holder, Held>,
+    offers: BTreeMap<OfferId, Offered>,
+    lent: Resources,
+    /// The total before, and until when it counts.
+    lent_before: Option<(Resources, Duration)>,
+}
+
+/// An excess that is a violation if none of these frameworks' links was broken.
+struct Charge {
+    at: Duration,
+    unproven: BTreeSet<FrameworkId>,
+    what: String,
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct Allocations {
+    registrations: Registrations,
+    frameworks: Frameworks,
+    agents: BTreeMap<AgentId, Agent>,
+    by_node: BTreeMap<String, AgentId>,
+    offered: BTreeMap<OfferId, AgentId>,
+    /// Executors whose end the master has just heard: what is sent at the same moment may have been decided before it.
+    exited: (Duration, BTreeSet<Holder>),
+    /// What the master does not want an agent to have, said before its registration was answered.
+    unwanted: BTreeMap<String, Unwanted>,
+    charges: Vec<Charge>,
+    judgements: u64,
+}
+
+#[derive(Default)]
+struct Unwanted {
+    tasks: BTreeSet<(FrameworkId, TaskId)>,
+    frameworks: BTreeSet<FrameworkId>,
+}
+
+impl Agent {
+    /// Tasks or an executor take their part. `false` if there is not so much.
+    fn hold(&mut self, holder: Holder, resources: &Resources, sent: Option<Duration>) -> bool {
+        let resources = resources.unallocate();
+        let fits = self.rest.subtract(&resources.non_revocable()).is_ok();
+        self.holders.insert(holder, Held { resources, sent });
+        fits
+    }
+
+    fn free(&mut self, holder: &Holder) {
+        if let Some(held) = self.holders.remove(holder) {
+            self.rest += &held.resources.non_revocable();
+        }
+    }
+
+    fn free_all(&mut self, framework: &FrameworkId) {
+        let of = |holder: &&Holder| holder.framework() == framework;
+        let holders: Vec<_> = self.holders.keys().filter(of).cloned().collect();
+        holders.iter().for_each(|holder| self.free(holder));
+        self.offers.retain(|_, offer| offer.framework != *framework);
+    }
+
+    /// The first resource of which there is not enough for the holders and the offers that are counted.
+    fn excess(&self, at: Duration, counted: impl Fn(&FrameworkId) -> bool) -> Option<String> {
+        let counted = self
+            .offers
+            .values()
+            .filter(|offer| counted(&offer.framework));
+        let mut rest = self.rest.clone();
+        let mut revocable = Resources::new();
+        for offer in counted {
+            if let Err(shortage) = rest.subtract(&offer.resources.non_revocable()) {
+                return Some(format!("of its total {}: {shortage}", self.total));
+            }
+            revocable += &offer.resources.revocable();
+        }
+        if revocable.is_empty() {
+            return None;
+        }
+        self.holders
+            .values()
+            .for_each(|held| revocable += &held.resources.revocable());
+        let before = self.lent_before.as_ref().filter(|(_, until)| at <= *until);
+        let fits = |lent: &Resources| lent.contains(&revocable);
+        let fits = fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent));
+        (!fits).then(|| format!("of the {} it lends: {revocable}", self.lent))
+    }
+}
+
+impl Allocations {
+    fn registered(&mut self, registration: Registration, at: Duration) -> Result<(), String> {
+        let Registration {
+            node,
+            agent_id,
+            message,
+        } = registration;
+        let unwanted = self.unwanted.remove(&node).unwrap_or_default();
+        let mut agent = Agent {
+            node: node.clone(),
+            rest: message.agent.resources.clone(),
+            total: message.agent.resources,
+            lent: message.oversubscribed,
+            ..Agent::default()
+        };
+        // Of executors only those count that counted before, or that nobody could have counted.
+        let before = self.agents.remove(&agent_id);
+        let counts = |executor: &Holder| {
+            let before = before.as_ref();
+            before.is_none_or(|before| before.holders.contains_key(executor))
+        };
+        let mut short = None;
+        for running in message.tasks {
+            let key = (running.framework_id.clone(), running.info.task_id.clone());
+            if running.state.is_terminal()
+                || unwanted.tasks.contains(&key)
+                || unwanted.frameworks.contains(&key.0)
+            {
+                continue;
+            }
+            let executor = running.info.executor.as_ref();
+            let executor = executor.map(|executor| {
+                let holder = Holder::Executor(key.0.clone(), executor.executor_id.clone());
+                (holder, &executor.resources)
+            });
+            let task = Holder::Task(key.0, key.1);
+            let executor = executor
+                .filter(|(holder, _)| !agent.holders.contains_key(holder) && counts(holder));
+            for (holder, resources) in executor
+                .into_iter()
+                .chain([(task, &running.info.resources)])
+            {
+                if !agent.hold(holder.clone(), resources, None) {
+                    short = Some(holder);
+                }
+            }
+        }
+        // What was said of it at this very moment followed: its welcome left a little later. All else was taken back.
+        for (holder, held) in before.iter().flat_map(|before| &before.holders) {
+            if held.sent == Some(at) && !agent.holders.contains_key(holder) {
+                let fits = agent.hold(holder.clone(), &held.resources, held.sent);
+                short = short.or((!fits).then(|| holder.clone()));
+            }
+        }
+        for (id, offer) in before.into_iter().flat_map(|before| before.offers) {
+            match offer.made == at {
+                true => drop(agent.offers.insert(id, offer)),
+                false => drop(self.offered.remove(&id)),
+            }
+        }
+        let what = short.map(|short| {
+            format!(
+                "agent {agent_id} has more than its total {}: no room for {short:?}",
+                agent.total
+            )
+        });
+        self.by_node.insert(node, agent_id.clone());
+        self.agents.insert(agent_id, agent);
+        what.map_or(Ok(()), Err)
+    }
+
+    fn offers(&mut self, made: &OffersMade, at: Duration) -> Result<(), String> {
+        let mut touched = BTreeSet::new();
+        for offer in &made.offers {
+            let agent = self.agents.entry(offer.agent_id.clone()).or_default();
+            let offered = Offered {
+                framework: offer.framework_id.clone(),
+                resources: offer.resources.unallocate(),
+                made: at,
+            };
+            agent.offers.insert(offer.id.clone(), offered);
+            self.offered
+                .insert(offer.id.clone(), offer.agent_id.clone());
+            touched.insert((&offer.agent_id, &offer.framework_id));
+        }
+        for (agent_id, framework) in touched {
+            let agent = &self.agents[agent_id];
+            if is_in_doubt(agent, &self.registrations) {
+                continue;
+            }
+            self.judgements += 1;
+            // The master has just spoken to this one, so its link holds.
+            if let Some(excess) = agent.excess(at, |owner| owner == framework) {
+                return Err(format!(
+                    "agent {agent_id} has been offered to {framework} beyond what is there, {excess}"
+                ));
+            }
+            if let Some(excess) = agent.excess(at, |_| true) {
+                let others = agent.offers.values().map(|offer| offer.framework.clone());
+                let unproven: BTreeSet<_> = others.filter(|owner| owner != framework).collect();
+                let what = format!(
+                    "agent {agent_id} was offered to {framework} at {at:?} while others had the same, {excess}"
+                );
+                self.charges.push(Charge { at, unproven, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The master speaks to a framework's scheduler: in its books the link has held since the subscription.
+    fn proven(&mut self, spoken: &Spoken<'_>) -> Result<(), (Duration, String)> {
+        if self.charges.is_empty() || !is_for_scheduler(spoken) {
+            return Ok(());
+        }
+        let Some(framework) = self.frameworks.of_node(spoken.to) else {
+            return Ok(());
+        };
+        if self.frameworks.asking(spoken.to).next().is_some() {
+            return Ok(()); // This may follow a new subscription.
+        }
+        for charge in &mut self.charges {
+            charge.unproven.remove(framework);
+            if charge.unproven.is_empty() {
+                return Err((charge.at, std::mem::take(&mut charge.what)));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, run: &RunTasks, at: Duration) -> Result<(), String> {
+        let Some(framework) = &run.framework.id else {
+            return Ok(());
+        };
+        for task in &run.tasks {
+            let agent = self.agents.entry(task.agent_id.clone()).or_default();
+            let in_doubt = is_in_doubt(agent, &self.registrations);
+            self.judgements += u64::from(!in_doubt);
+            let mut fits = true;
+            if let Some(executor) = &task.executor {
+                let holder = Holder::Executor(framework.clone(), executor.executor_id.clone());
+                let exited = self.exited.0 == at && self.exited.1.contains(&holder);
+                if !agent.holders.contains_key(&holder) && !exited {
+                    fits &= agent.hold(holder, &executor.resources, Some(at));
+                }
+            }
+            let holder = Holder::Task(framework.clone(), task.task_id.clone());
+            agent.free(&holder);
+            fits &= agent.hold(holder, &task.resources, Some(at));
+            if !fits && !in_doubt {
+                return Err(format!(
+                    "task {} of {framework} needs {}, but of {} only {} is left on agent {}",
+                    task.task_id, task.resources, agent.total, agent.rest, task.agent_id
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_longer_offered(&mut self, id: &OfferId) {
+        let agent = self.offered.remove(id);
+        if let Some(agent) = agent.and_then(|agent| self.agents.get_mut(&agent)) {
+            agent.offers.remove(id);
+        }
+    }
+
+    fn framework_gone(&mut self, framework: &FrameworkId) {
+        for agent in self.agents.values_mut() {
+            agent.free_all(framework);
+        }
+        self.charges
+            .retain(|charge| !charge.unproven.contains(framework));
+    }
+
+    /// The framework has a new subscription: its earlier offers were taken back, and what was noted cannot be shown any more.
+    fn subscribed(&mut self, framework: &FrameworkId, at: Duration) {
+        for agent in self.agents.values_mut() {
+            agent
+                .offers
+                .retain(|_, offer| offer.framework != *framework || offer.made == at);
+        }
+        self.charges
+            .retain(|charge| !charge.unproven.contains(framework));
+    }
+
+    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), (Duration, String)> {
+        self.proven(spoken)?;
+        let now = |what| (at, what);
+        if let Some(made) = spoken.is::<OffersMade>() {
+            if self.frameworks.asking(spoken.to).next().is_some() {
+                // The first offers after a new subscription may leave before its answer does.
+                let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
+                to.into_iter().for_each(|to| self.subscribed(to, at));
+            }
+            self.offers(made, at).map_err(now)?;
+        } else if let Some(run) = spoken.is::<RunTasks>() {
+            self.run(run, at).map_err(now)?;
+        } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
+            self.no_longer_offered(&rescinded.offer_id);
+        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
+            if let Some(agent) = self.at_node(spoken.to) {
+                agent.free_all(&gone.framework_id);
+            }
+            let unwanted = self.unwanted.entry(spoken.to.to_owned()).or_default();
+            unwanted.frameworks.insert(gone.framework_id.clone());
+        } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() {
+            // Among others: tasks that could not be sent after all.
+            if status.state.is_terminal()
+                && let Some(framework) = self.frameworks.of_node(spoken.to)
+                && let Some(agent) = &status.agent_id
+                && let Some(agent) = self.agents.get_mut(agent)
+            {
+                agent.free(&Holder::Task(framework.clone(), status.task_id.clone()));
+            }
+        } else if let Some(disowned) = spoken.is::<DisownTasks>() {
+            for (framework, task) in &disowned.tasks {
+                if let Some(agent) = self.at_node(spoken.to) {
+                    agent.free(&Holder::Task(framework.clone(), task.clone()));
+                }
+            }
+            let unwanted = self.unwanted.entry(spoken.to.to_owned()).or_default();
+            unwanted.tasks.extend(disowned.tasks.iter().cloned());
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
+        if let Some(answer) = spoken.is::<AcceptOffers>() {
+            answer
+                .offer_ids
+                .iter()
+                .for_each(|id| self.no_longer_offered(id));
+        } else if let Some(answer) = spoken.is::<DeclineOffers>() {
+            answer
+                .offer_ids
+                .iter()
+                .for_each(|id| self.no_longer_offered(id));
+        } else if let Some(updated) = spoken.is::<TaskUpdated>() {
+            let update = &updated.update;
+            if update.latest_state.is_terminal() || update.status.state.is_terminal() {
+                let task = update.status.task_id.clone();
+                if let Some(agent) = self.agents.get_mut(&updated.agent_id) {
+                    agent.free(&Holder::Task(update.framework_id.clone(), task));
+                }
+            }
+        } else if let Some(exited) = spoken.is::<ExecutorExited>() {
+            let executor = exited.executor_id.clone();
+            let holder = Holder::Executor(exited.framework_id.clone(), executor);
+            if let Some(agent) = self.agents.get_mut(&exited.agent_id) {
+                agent.free(&holder);
+            }
+            if self.exited.0 != at {
+                self.exited = (at, BTreeSet::new());
+            }
+            self.exited.1.insert(holder);
+        } else if let Some(changed) = spoken.is::<OversubscribedChanged>() {
+            if let Some(agent) = self.agents.get_mut(&changed.agent_id) {
+                let before = std::mem::replace(&mut agent.lent, changed.total.clone());
+                agent.lent_before = Some((before, at + GRACE));
+            }
+        } else if let Some(over) = spoken.is::<TearDown>() {
+            self.framework_gone(&over.framework_id);
+        } else if spoken.is::<RegisterAgent>().is_some() {
+            self.unwanted.remove(spoken.from);
+        }
+    }
+
+    fn at_node(&mut self, node: &str) -> Option<&mut Agent> {
+        let agent = self.agents.get_mut(self.by_node.get(node)?)?;
+        (agent.node == node).then_some(agent)
+    }
+}
+
+/// Whether the books of this agent are about to be made anew, so that it cannot be judged just now.
+fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
+    agent.node.is_empty() || registrations.is_asking(&agent.node)
+}
+
+impl Checker for Allocations {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let Some(framework) = self.frameworks.see(event) {
+            self.subscribed(&framework, event.at);
+        }
+        if let Some(registration) = self.registrations.see(event) {
+            self.judgements += 1;
+            return self
+                .registered(registration, event.at)
+                .or_else(|what| broken(NAME, event.at, what));
+        }
+        match event.what {
+            What::Said(spoken) => self
+                .said(&spoken, event.at)
+                .or_else(|(at, what)| broken(NAME, at, what)),
+            What::Heard(spoken) => {
+                self.heard(&spoken, event.at);
+                Ok(())
+            }
+            What::NodeEnded { .. } if self.frameworks.lost_master(event) => {
+                *self = Self {
+                    registrations: std::mem::take(&mut self.registrations),
+                    frameworks: std::mem::take(&mut self.frameworks),
+                    judgements: self.judgements,
+                    ..Self::default()
+                };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, framework, offer, resources, seconds, task};
+    use super::*;
+    use protocol::message::registration::RunningTask;
+    use protocol::{FrameworkInfo, TaskState};
+    use resources::Revocable;
+
+    fn stage() -> Stage<Allocations> {
+        Stage::new(Allocations::default(), "cpus:4;ports:[1-10]")
+    }
+
+    #[test]
+    fn what_was_given_back_may_be_offered_again() {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4").declines(&["o1"]);
+        stage.offers_text("o2", "cpus:4").rescinds("o2");
+        let tasks = [task("t", "cpus:3")];
+        stage
+            .offers_text("o3", "cpus:4")
+            .accepts("framework-1", &["o3"], &tasks);
+        stage.runs(&tasks).offers_text("o4", "cpus:1");
+        stage.task_ended("t").offers_text("o5", "cpus:3").is_clean();
+    }
+
+    #[test]
+    fn one_framework_is_not_offered_more_than_there_is() {
+        stage()
+            .offers_text("o1", "cpus:3")
+            .offers_text("o2", "cpus:1.001")
+            .is_broken("beyond");
+    }
+
+    #[test]
+    fn a_port_is_offered_once() {
+        let mut stage = stage();
+        stage.offers_text("o1", "ports:[1-5]");
+        stage.offers_text("o2", "ports:[5-6]").is_broken("ports");
+    }
+
+    #[test]
+    fn what_a_task_holds_is_not_offered() {
+        let tasks = [task("t", "cpus:3")];
+        let mut stage = stage();
+        stage
+            .offers_text("o1", "cpus:4")
+            .accepts("framework-1", &["o1"], &tasks);
+        stage
+            .runs(&tasks)
+            .offers_text("o2", "cpus:2")
+            .is_broken("cpus");
+    }
+
+    #[test]
+    fn an_agent_that_comes_back_holds_what_it_reports() {
+        let running = RunningTask {
+            framework_id: framework(),
+            info: task("t", "cpus:3"),
+            state: TaskState::Running,
+        };
+        let mut stage = stage();
+        stage.register("cpus:4", "", vec![running.clone()]);
+        stage.offers_text("o1", "cpus:2").is_broken("cpus");
+        let mut stage = self::stage();
+        stage
+            .register("cpus:4", "", vec![running])
+            .register("cpus:4", "", Vec::new());
+        stage.offers_text("o1", "cpus:4").is_clean();
+    }
+
+    #[test]
+    fn two_frameworks_with_the_same_are_an_excess_once_the_first_is_spoken_to_again() {
+        let four = resources("cpus:4");
+        let mut stage = stage();
+        stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+        stage.offers_text("o1", "cpus:4");
+        stage.offers("framework-2", &[offer("o2", "g", &four)]);
+        stage.rescinds("o1").is_broken("while others had the same");
+    }
+
+    #[test]
+    fn a_framework_whose_link_broke_in_between_has_lost_its_offers() {
+        let four = resources("cpus:4");
+        let mut stage = stage();
+        stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+        stage.offers_text("o1", "cpus:4");
+        stage.offers("framework-2", &[offer("o2", "g", &four)]);
+        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        stage.rescinds("o1").is_clean();
+    }
+
+    #[test]
+    fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4").wait(seconds(1));
+        stage.asks_to_subscribe("framework-1");
+        stage.offers_text("o2", "cpus:4").is_clean();
+    }
+
+    #[test]
+    fn no_more_is_lent_than_the_agent_says_or_said_just_before() {
+        let lent = |cpus: &str| {
+            resources(cpus)
+                .to_revocable(Revocable::Throttleable)
+                .unwrap()
+        };
+        let less = OversubscribedChanged {
+            agent_id: super::super::stage::agent(),
+            total: lent("cpus:1"),
+        };
+        for (wait, clean) in [(0, true), (2, false)] {
+            let mut stage = stage();
+            stage.register("cpus:4", "cpus:2", Vec::new());
+            stage.told("agent-1", "master", &less).wait(seconds(wait));
+            stage.offers("framework-1", &[offer("o1", "f", &lent("cpus:2"))]);
+            match clean {
+                true => stage.is_clean(),
+                false => stage.is_broken("it lends"),
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Census: who is registered and who is subscribed, by what the master itself answers.
+//!
+//! Hears the questions `RegisterAgent` and `Subscribe` as the master handles them, and its answers as it gives them. Remembers the
+//! questions that are open and the newest answer of each. An answer leaves the master a little after it has changed its books, at the
+//! same moment of virtual time: what it says to the asker, or about it, before that may belong to the old state or to the new. It knows nothing of broken links. What a master said ends with it, but not
+//! which framework a scheduler's node belongs to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use protocol::message::registration::{AgentRegistered, RegisterAgent, RegistrationRefused};
+use protocol::message::scheduler::{
+    FrameworkMessage, Lost, OfferRescinded, OffersMade, StatusChanged, Subscribe, Subscribed,
+    SubscriptionRefused,
+};
+use protocol::{AgentId, FrameworkId, FrameworkInfo};
+use runtime::Role;
+
+use crate::event::{Event, Spoken, What};
+
+/// Questions that are not answered yet, by the node that asks. A master that is busy with a question refuses further ones of the
+/// same asker at once, so a refusal is for the newest and a welcome for the oldest.
+struct Open<Q>(BTreeMap<String, VecDeque<Q>>);
+
+impl<Q> Default for Open<Q> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<Q> Open<Q> {
+    fn asked(&mut self, node: &str, question: Q) {
+        match self.0.get_mut(node) {
+            Some(open) => open.push_back(question),
+            None => drop(self.0.insert(node.to_owned(), VecDeque::from([question]))),
+        }
+    }
+
+    fn welcomed(&mut self, node: &str) -> Option<Q> {
+        self.0.get_mut(node)?.pop_front()
+    }
+
+    fn of(&self, node: &str) -> impl Iterator<Item = &Q> {
+        self.0.get(node).into_iter().flatten()
+    }
+
+    fn refused(&mut self, node: &str) {
+        if let Some(open) = self.0.get_mut(node) {
+            open.pop_back();
+        }
+    }
+}
+
+/// The roles of the nodes that were started.
+#[derive(Default)]
+pub(super) struct Nodes(BTreeMap<String, Role>);
+
+impl Nodes {
+    /// Notes a start. Whether the event is the end of a master.
+    pub fn see(&mut self, event: &Event<'_>) -> bool {
+        if let What::NodeStarted { node, role } = event.what {
+            self.0.insert(node.to_owned(), role);
+        }
+        self.ends_master(event)
+    }
+
+    /// Whether the event is the end of a master.
+    pub fn ends_master(&self, event: &Event<'_>) -> bool {
+        matches!(event.what, What::NodeEnded { node, .. } if self.role(node) == Some(Role::Master))
+    }
+
+    pub fn role(&self, node: &str) -> Option<Role> {
+        self.0.get(node).copied()
+    }
+
+    /// The nodes of that role.
+    pub fn of(&self, role: Role) -> impl Iterator<Item = &str> {
+        let named = self.0.iter().filter(move |(_, has)| **has == role);
+        named.map(|(node, _)| node.as_str())
+    }
+}
+
+/// An agent has just been registered.
+pub(super) struct Registration {
+    /// Its node.
+    pub node: String,
+    /// Its id.
+    pub agent_id: AgentId,
+    /// What it said.
+    pub message: RegisterAgent,
+}
+
+/// The agents.
+#[derive(Default)]
+pub(super) struct Registrations {
+    nodes: Nodes,
+    open: Open<RegisterAgent>,
+}
+
+impl Registrations {
+    /// Whether an agent on that node has asked and has no answer yet.
+    pub fn is_asking(&self, node: &str) -> bool {
+        self.open.of(node).next().is_some()
+    }
+
+    pub fn see(&mut self, event: &Event<'_>) -> Option<Registration> {
+        if self.nodes.see(event) {
+            self.open = Open::default();
+        }
+        match event.what {
+            What::NodeEnded { node, .. } => {
+                self.open.0.remove(node);
+            }
+            What::Heard(spoken) => {
+                if let Some(question) = spoken.is::<RegisterAgent>() {
+                    self.open.asked(spoken.from, question.clone());
+                }
+            }
+            What::Said(spoken) if spoken.reply => {
+                match spoken.is::<Result<AgentRegistered, RegistrationRefused>>()? {
+                    Ok(registered) => {
+                        return self.open.welcomed(spoken.to).map(|message| Registration {
+                            node: spoken.to.to_owned(),
+                            agent_id: registered.agent_id.clone(),
+                            message,
+                        });
+                    }
+                    Err(_) => self.open.refused(spoken.to),
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// A framework's newest subscription.
+pub(super) struct Subscription {
+    /// The node of its scheduler.
+    pub node: String,
+    /// What it said of itself.
+    pub info: FrameworkInfo,
+    /// Since when.
+    pub since: Duration,
+}
+
+/// The frameworks.
+#[derive(Default)]
+pub(super) struct Frameworks {
+    nodes: Nodes,
+    open: Open<FrameworkInfo>,
+    newest: BTreeMap<FrameworkId, Subscription>,
+    /// Whose scheduler a node is, whichever master said so.
+    speaks: BTreeMap<String, FrameworkId>,
+}
+
+impl Frameworks {
+    /// Gives the framework that has just been subscribed.
+    pub fn see(&mut self, event: &Event<'_>) -> Option<FrameworkId> {
+        if self.nodes.see(event) {
+            self.open = Open::default();
+            self.newest.clear();
+        }
+        match event.what {
+            What::NodeEnded { node, .. } => {
+                self.open.0.remove(node);
+            }
+            What::Heard(spoken) => {
+                if let Some(question) = spoken.is::<Subscribe>() {
+                    self.open.asked(spoken.from, question.framework.clone());
+                }
+            }
+            What::Said(spoken) if spoken.reply => {
+                match spoken.is::<Result<Subscribed, SubscriptionRefused>>()? {
+                    Ok(subscribed) => {
+                        let info = self.open.welcomed(spoken.to)?;
+                        let id = subscribed.framework_id.clone();
+                        let subscription = Subscription {
+                            node: spoken.to.to_owned(),
+                            info,
+                            since: event.at,
+                        };
+                        self.newest.insert(id.clone(), subscription);
+                        self.speaks.insert(spoken.to.to_owned(), id.clone());
+                        return Some(id);
+                    }
+                    Err(_) => self.open.refused(spoken.to),
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// What a scheduler on that node says of itself in subscriptions that are not answered yet.
+    pub fn asking(&self, node: &str) -> impl Iterator<Item = &FrameworkInfo> {
+        self.open.of(node)
+    }
+
+    /// Whether the event is the end of a master.
+    pub fn lost_master(&self, event: &Event<'_>) -> bool {
+        self.nodes.ends_master(event)
+    }
+
+    /// The newest subscription of that framework at the master that lives.
+    pub fn get(&self, id: &FrameworkId) -> Option<&Subscription> {
+        self.newest.get(id)
+    }
+
+    /// The framework that the scheduler on that node has subscribed.
+    pub fn of_node(&self, node: &str) -> Option<&FrameworkId> {
+        self.speaks.get(node)
+    }
+}
+
+/// Whether it is something that a master says only to a scheduler that it holds for connected. (Bytes for executors too, but those
+/// go to agents.)
+pub(super) fn is_for_scheduler(spoken: &Spoken<'_>) -> bool {
+    !spoken.reply
+        && (spoken.is::<OffersMade>().is_some()
+            || spoken.is::<OfferRescinded>().is_some()
+            || spoken.is::<StatusChanged>().is_some()
+            || spoken.is::<Lost>().is_some()
+            || spoken.is::<FrameworkMessage>().is_some())
+}

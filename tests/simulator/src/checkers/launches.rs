@@ -1,0 +1,131 @@
+//! Launches: one process for each container, and no task is launched twice.
+//!
+//! Judged by the machines and by each party's own order: a container's process begins once; a master sends a task to an agent once;
+//! an agent gives a task to an executor once. Task ids are unique within a framework, and the load uses none twice. Sound whatever
+//! is lost on the way, because only what is sent or started is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::message::executor::{LaunchTask, SubscribeExecutor};
+use protocol::message::task::RunTasks;
+use protocol::{ContainerId, FrameworkId, TaskId};
+
+use super::broken;
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+
+const NAME: &str = "launches";
+
+/// The checker.
+#[derive(Default)]
+pub struct Launches {
+    started: BTreeSet<ContainerId>,
+    /// Whose executor a node is.
+    executors: BTreeMap<String, FrameworkId>,
+    sent: BTreeSet<(FrameworkId, TaskId)>,
+    given: BTreeMap<(FrameworkId, TaskId), String>,
+    judgements: u64,
+}
+
+impl Launches {
+    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
+        if let Some(run) = spoken.is::<RunTasks>()
+            && let Some(framework) = &run.framework.id
+        {
+            for task in &run.tasks {
+                self.judgements += 1;
+                let key = (framework.clone(), task.task_id.clone());
+                if !self.sent.insert(key) {
+                    return Err(format!(
+                        "task {} of {framework} is sent to an agent again, now to {}",
+                        task.task_id, spoken.to
+                    ));
+                }
+            }
+        } else if let Some(launch) = spoken.is::<LaunchTask>()
+            && let Some(framework) = self.executors.get(spoken.to)
+        {
+            self.judgements += 1;
+            let id = &launch.task.task_id;
+            let key = (framework.clone(), id.clone());
+            if let Some(before) = self.given.insert(key, spoken.to.to_owned()) {
+                return Err(format!(
+                    "task {id} is given to executor {} by {}, but {before} has had it already",
+                    spoken.to, spoken.from
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, container: &ContainerId, agent: &str) -> Result<(), String> {
+        self.judgements += 1;
+        match self.started.insert(container.clone()) {
+            true => Ok(()),
+            false => Err(format!(
+                "container {container} on {agent} has a second process"
+            )),
+        }
+    }
+}
+
+impl Checker for Launches {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        let judged = match event.what {
+            What::Said(spoken) => self.said(&spoken),
+            What::ProcessStarted { agent, container } => self.started(container, agent),
+            What::Heard(spoken) => {
+                if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
+                    let framework = subscribe.framework_id.clone();
+                    self.executors.insert(spoken.from.to_owned(), framework);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        judged.or_else(|what| broken(NAME, event.at, what))
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, container, task};
+    use super::*;
+
+    #[test]
+    fn a_container_has_one_process() {
+        let mut stage = Stage::new(Launches::default(), "cpus:4");
+        let container = &container();
+        let agent = "agent-1";
+        stage.fact(What::ProcessStarted { agent, container });
+        stage
+            .fact(What::ProcessStarted { agent, container })
+            .is_broken("second process");
+    }
+
+    #[test]
+    fn a_task_is_sent_once_and_given_once() {
+        let mut sent = Stage::new(Launches::default(), "cpus:4");
+        sent.runs(&[task("t", "cpus:1"), task("t2", "cpus:1")]);
+        sent.runs(&[task("t", "cpus:1")])
+            .is_broken("task t of f is sent");
+        let launch = LaunchTask {
+            task: task("t", "cpus:1"),
+        };
+        let mut given = Stage::new(Launches::default(), "cpus:4");
+        given
+            .executor_subscribes()
+            .said("agent-1", "executor-1", &launch);
+        given
+            .said("agent-1", "executor-1", &launch)
+            .is_broken("is given");
+    }
+}

@@ -1,0 +1,268 @@
+//! Recovery (invariant 7): when no fault comes any more, everybody is back before long and work goes on.
+//!
+//! Judged at the end of a run that went on for at least [`RECOVERY`] after its faults ([`CALM`] if it had none):
+//!
+//! - every master, agent and framework that ever started runs;
+//! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
+//! - every framework has been subscribed since it and the master last started;
+//! - no task that was sent to an agent since the faults ended has been without a word to its framework for [`RECOVERY`];
+//! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since.
+//!
+//! It says nothing about runs that end earlier.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::message::registration::{PingAgent, Pong};
+use protocol::message::scheduler::StatusChanged;
+use protocol::message::task::RunTasks;
+use protocol::{FrameworkId, TaskId, TaskState};
+use runtime::Role;
+
+use super::broken;
+use super::census::{Frameworks, Nodes};
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+
+/// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
+/// after 75 s, and wait up to a minute between two tries to register.
+pub const RECOVERY: Duration = Duration::from_secs(300);
+/// The same where there was no fault to recover from.
+pub const CALM: Duration = Duration::from_secs(30);
+/// An agent that is registered has answered a ping within this time.
+pub const PINGS: Duration = Duration::from_secs(60);
+
+const NAME: &str = "recovery";
+
+/// The checker.
+#[derive(Default)]
+pub struct Recovery {
+    frameworks: Frameworks,
+    nodes: Nodes,
+    /// Since when each node that runs has run.
+    up: BTreeMap<String, Duration>,
+    /// Agents that were last pinged as connected.
+    connected: BTreeSet<String>,
+    /// When each agent last answered such a ping.
+    answered: BTreeMap<String, Duration>,
+    /// Tasks sent since the faults ended, until their framework hears of them.
+    sent: BTreeMap<(FrameworkId, TaskId), Duration>,
+    launched: bool,
+    /// Tasks that run, as their frameworks last heard.
+    running: BTreeSet<(FrameworkId, TaskId)>,
+    /// When a framework last heard that a task runs.
+    ran: Duration,
+    recovery: Option<Duration>,
+    had_faults: bool,
+    judgements: u64,
+}
+
+impl Recovery {
+    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) {
+        if let Some(ping) = spoken.is::<PingAgent>() {
+            match ping.connected {
+                true => self.connected.insert(spoken.to.to_owned()),
+                false => self.connected.remove(spoken.to),
+            };
+        } else if let Some(run) = spoken.is::<RunTasks>()
+            && let Some(framework) = &run.framework.id
+        {
+            self.launched = true;
+            if self.recovery.is_some() {
+                for task in &run.tasks {
+                    let key = (framework.clone(), task.task_id.clone());
+                    self.sent.insert(key, at);
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
+        if spoken.reply {
+            if spoken.is::<Pong>().is_some() && self.connected.contains(spoken.from) {
+                self.answered.insert(spoken.from.to_owned(), at);
+            }
+        } else if let Some(changed) = spoken.is::<StatusChanged>()
+            && let Some(framework) = self.frameworks.of_node(spoken.to)
+        {
+            let key = (framework.clone(), changed.status.task_id.clone());
+            if changed.status.state == TaskState::Running {
+                self.ran = at;
+                self.running.insert(key.clone());
+            } else {
+                self.running.remove(&key);
+            }
+            self.sent.remove(&key);
+        }
+    }
+
+    /// What has not recovered, if anything.
+    fn lacking(&mut self, recovery: Duration, at: Duration) -> Option<String> {
+        for role in [Role::Master, Role::Agent, Role::Framework] {
+            for node in self.nodes.of(role) {
+                self.judgements += 1;
+                if !self.up.contains_key(node) {
+                    return Some(format!("{node} has not come back"));
+                }
+            }
+        }
+        for node in self.nodes.of(Role::Agent) {
+            let answered = self.answered.get(node).copied();
+            if answered.is_none_or(|answered| answered + PINGS < at) {
+                let last = answered.map_or("never".to_owned(), |at| format!("last at {at:?}"));
+                return Some(format!(
+                    "{node} is not registered: it has answered a ping of a master that has it {last}"
+                ));
+            }
+        }
+        let masters = self.nodes.of(Role::Master);
+        let masters = masters.filter_map(|node| self.up.get(node)).max().copied();
+        for node in self.nodes.of(Role::Framework) {
+            let subscribed = self.frameworks.of_node(node);
+            let subscribed = subscribed.and_then(|id| Some((id, self.frameworks.get(id)?)));
+            let subscribed = subscribed.filter(|(_, newest)| newest.node == node);
+            let Some((_, newest)) = subscribed else {
+                return Some(format!("{node} is not subscribed"));
+            };
+            let started = self.up.get(node).copied().max(masters).unwrap_or_default();
+            if newest.since < started {
+                return Some(format!(
+                    "{node} is not subscribed: it last was at {:?}, before a start at {started:?}",
+                    newest.since
+                ));
+            }
+        }
+        if self.launched && self.running.is_empty() && self.ran < recovery {
+            let ran = self.ran;
+            return Some(format!(
+                "no work is done: a task last began to run at {ran:?}"
+            ));
+        }
+        self.judgements += self.sent.len() as u64;
+        let silent = self.sent.iter().find(|(_, sent)| **sent + RECOVERY <= at);
+        silent.map(|((framework, task), sent)| {
+            format!("task {task} of {framework}, sent at {sent:?}, has not been heard of")
+        })
+    }
+}
+
+impl Checker for Recovery {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        self.frameworks.see(event);
+        self.nodes.see(event);
+        match event.what {
+            What::Said(spoken) => self.said(&spoken, event.at),
+            What::Heard(spoken) => self.heard(&spoken, event.at),
+            What::NodeStarted { node, .. } => {
+                self.up.insert(node.to_owned(), event.at);
+            }
+            What::NodeEnded { node, .. } => {
+                self.up.remove(node);
+                self.answered.remove(node);
+            }
+            What::FaultBegan(_) => self.had_faults = true,
+            What::FaultsOver => self.recovery = Some(event.at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, at: Duration) -> Result<(), Violation> {
+        let needed = if self.had_faults { RECOVERY } else { CALM };
+        match self.recovery {
+            Some(recovery) if recovery + needed <= at => match self.lacking(recovery, at) {
+                Some(what) => broken(NAME, at, what),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, seconds, status, task};
+    use super::*;
+    use protocol::FrameworkInfo;
+
+    /// An hour, with a task that runs, up to a minute after the faults.
+    fn stage() -> Stage<Recovery> {
+        let mut stage = Stage::new(Recovery::default(), "cpus:4");
+        stage
+            .wait(seconds(3600))
+            .fact(What::FaultsOver)
+            .wait(seconds(60));
+        stage.runs(&[task("t", "cpus:1")]);
+        stage
+    }
+
+    fn heard(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
+        stage.changed(&status("t", TaskState::Running, Some(1)))
+    }
+
+    /// The rest of the time, with an answered ping.
+    fn rest(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
+        let ping = PingAgent { connected: true };
+        stage.wait(RECOVERY).told("master", "agent-1", &ping);
+        stage.replied::<PingAgent>("agent-1", "master", &Pong)
+    }
+
+    #[test]
+    fn all_is_well_when_everybody_is_back_and_works() {
+        rest(heard(&mut stage())).is_clean();
+    }
+
+    #[test]
+    fn a_node_that_stays_away_is_noticed() {
+        let mut stage = stage();
+        stage.fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        });
+        rest(heard(&mut stage)).is_broken("agent-1 has not come back");
+    }
+
+    #[test]
+    fn an_agent_that_is_not_pinged_as_connected_is_not_registered() {
+        heard(&mut stage())
+            .wait(RECOVERY)
+            .is_broken("agent-1 is not registered");
+    }
+
+    #[test]
+    fn a_framework_must_be_subscribed_with_the_master_that_lives() {
+        let mut stage = stage();
+        heard(&mut stage).fact(What::NodeEnded {
+            node: "master",
+            crashed: true,
+        });
+        stage.fact(What::NodeStarted {
+            node: "master",
+            role: Role::Master,
+        });
+        rest(&mut stage).is_broken("framework-1 is not subscribed");
+        let mut stage = self::stage();
+        heard(&mut stage).fact(What::NodeStarted {
+            node: "framework-1",
+            role: Role::Framework,
+        });
+        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        rest(&mut stage).is_clean();
+    }
+
+    #[test]
+    fn a_task_without_a_word_and_a_framework_without_a_task_are_noticed() {
+        rest(&mut stage()).is_broken("no work is done");
+        let mut stage = stage();
+        stage.changed(&status("other", TaskState::Running, Some(1)));
+        rest(&mut stage).is_broken("task t of f");
+    }
+}

@@ -1,0 +1,334 @@
+//! Stage: events made by hand, for the unit tests of checkers.
+//!
+//! One framework `f` on node `framework-1`, one agent `a` on node `agent-1`, one `master`. What is not said here has no sender.
+
+use std::time::Duration;
+
+use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
+use protocol::message::registration::{
+    AgentRegistered, RegisterAgent, RegistrationRefused, RunningTask,
+};
+use protocol::message::scheduler::{
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
+    Subscribe, Subscribed, SubscriptionRefused,
+};
+use protocol::message::task::{RunTasks, TaskUpdated};
+use protocol::{
+    AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, Filters, FrameworkId, FrameworkInfo,
+    MasterId, MasterInfo, Offer, OfferId, Operation, Source, StatusUpdate, TaskId, TaskInfo,
+    TaskState, TaskStatus, Uuid,
+};
+use resources::{Resources, Revocable, Role as Tenant};
+use runtime::{NodeId, Pid, Remote, Role, Timestamp};
+
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+
+/// A checker and the time.
+pub struct Stage<C> {
+    pub checker: C,
+    at: Duration,
+    verdict: Result<(), Violation>,
+}
+
+pub fn framework() -> FrameworkId {
+    FrameworkId::new("f").unwrap()
+}
+
+pub fn agent() -> AgentId {
+    AgentId::new("a").unwrap()
+}
+
+pub fn resources(text: &str) -> Resources {
+    Resources::parse(text).unwrap()
+}
+
+pub fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn pid(node: &str) -> Pid {
+    Pid::new("someone", NodeId::new(node, 1), 0)
+}
+
+fn master() -> MasterInfo {
+    MasterInfo {
+        id: MasterId::new("m").unwrap(),
+        hostname: "master".to_owned(),
+        port: 5050,
+        version: String::new(),
+    }
+}
+
+pub fn task(id: &str, needs: &str) -> TaskInfo {
+    TaskInfo {
+        name: id.to_owned(),
+        task_id: TaskId::new(id).unwrap(),
+        agent_id: agent(),
+        resources: resources(needs),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: Vec::new(),
+        kill_policy: None,
+        labels: Default::default(),
+    }
+}
+
+pub fn offer(id: &str, framework: &str, what: &Resources) -> Offer {
+    Offer {
+        id: OfferId::new(id).unwrap(),
+        framework_id: FrameworkId::new(framework).unwrap(),
+        agent_id: agent(),
+        hostname: String::new(),
+        role: "*".to_owned(),
+        resources: what.allocate(&Tenant::new("*").unwrap()),
+        attributes: Default::default(),
+        executor_ids: Vec::new(),
+    }
+}
+
+pub fn status(id: &str, state: TaskState, uuid: Option<u8>) -> TaskStatus {
+    let id = TaskId::new(id).unwrap();
+    let mut status = TaskStatus::new(id, state, Source::Executor, Timestamp::default());
+    status.uuid = uuid.map(|byte| Uuid([byte; 16]));
+    status.agent_id = Some(agent());
+    status.container_id = Some(container());
+    status
+}
+
+pub fn container() -> ContainerId {
+    ContainerId::new("c").unwrap()
+}
+
+impl<C: Checker> Stage<C> {
+    /// With the nodes started, the agent registered with `has`, and the framework subscribed.
+    pub fn new(checker: C, has: &str) -> Self {
+        let mut stage = Self {
+            checker,
+            at: Duration::ZERO,
+            verdict: Ok(()),
+        };
+        for (node, role) in [
+            ("master", Role::Master),
+            ("agent-1", Role::Agent),
+            ("framework-1", Role::Framework),
+        ] {
+            stage.fact(What::NodeStarted { node, role });
+        }
+        stage.register(has, "", Vec::new());
+        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        stage
+    }
+
+    /// Lets time pass.
+    pub fn wait(&mut self, time: Duration) -> &mut Self {
+        self.at += time;
+        self
+    }
+
+    pub fn fact(&mut self, what: What<'_>) -> &mut Self {
+        if self.verdict.is_ok() {
+            self.verdict = self.checker.see(&Event { at: self.at, what });
+        }
+        self
+    }
+
+    pub fn said<M: Remote>(&mut self, from: &str, to: &str, body: &M) -> &mut Self {
+        self.fact(What::Said(spoken(from, to, M::NAME, false, body)))
+    }
+
+    pub fn heard<M: Remote>(&mut self, from: &str, to: &str, body: &M) -> &mut Self {
+        self.fact(What::Heard(spoken(from, to, M::NAME, false, body)))
+    }
+
+    /// Said, and heard at once.
+    pub fn told<M: Remote>(&mut self, from: &str, to: &str, body: &M) -> &mut Self {
+        self.said(from, to, body).heard(from, to, body)
+    }
+
+    /// The reply to a question `M` of `to`.
+    pub fn replied<M: Remote>(&mut self, from: &str, to: &str, body: &M::Result) -> &mut Self {
+        self.fact(What::Said(spoken(from, to, M::NAME, true, body)))
+            .fact(What::Heard(spoken(from, to, M::NAME, true, body)))
+    }
+
+    pub fn register(&mut self, has: &str, lends: &str, tasks: Vec<RunningTask>) -> &mut Self {
+        let lent = resources(lends).to_revocable(Revocable::Throttleable);
+        let ask = RegisterAgent {
+            agent: AgentInfo {
+                hostname: "host".to_owned(),
+                port: 1,
+                resources: resources(has),
+                attributes: Default::default(),
+                id: None,
+            },
+            pid: pid("agent-1"),
+            version: String::new(),
+            tasks,
+            frameworks: Vec::new(),
+            oversubscribed: lent.unwrap(),
+        };
+        let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
+            agent_id: agent(),
+            master: master(),
+            total_ping_timeout: seconds(75),
+        });
+        self.told("agent-1", "master", &ask)
+            .replied::<RegisterAgent>("master", "agent-1", &welcome)
+    }
+
+    /// Subscribes the framework named as in `info` from that node.
+    pub fn subscribe(&mut self, node: &str, info: FrameworkInfo) -> &mut Self {
+        let framework_id = FrameworkId::new(&info.name).unwrap();
+        let ask = Subscribe {
+            framework: info,
+            scheduler: pid(node),
+            suppressed_roles: Default::default(),
+        };
+        let welcome: Result<_, SubscriptionRefused> = Ok(Subscribed {
+            framework_id,
+            master: master(),
+        });
+        self.told(node, "master", &ask)
+            .replied::<Subscribe>("master", node, &welcome)
+    }
+
+    /// The scheduler of `f` on that node asks, and has no answer yet.
+    pub fn asks_to_subscribe(&mut self, node: &str) -> &mut Self {
+        let ask = Subscribe {
+            framework: FrameworkInfo::new("user", "f"),
+            scheduler: pid(node),
+            suppressed_roles: Default::default(),
+        };
+        self.told(node, "master", &ask)
+    }
+
+    /// The master offers, and the framework hears it.
+    pub fn offers(&mut self, node: &str, offers: &[Offer]) -> &mut Self {
+        let offers = offers.to_vec();
+        self.told("master", node, &OffersMade { offers })
+    }
+
+    pub fn offers_text(&mut self, id: &str, what: &str) -> &mut Self {
+        self.offers("framework-1", &[offer(id, "f", &resources(what))])
+    }
+
+    pub fn accepts(&mut self, node: &str, offers: &[&str], tasks: &[TaskInfo]) -> &mut Self {
+        let call = AcceptOffers {
+            framework_id: framework(),
+            offer_ids: offer_ids(offers),
+            operations: vec![Operation::Launch {
+                tasks: tasks.to_vec(),
+            }],
+            filters: Filters::default(),
+        };
+        self.told(node, "master", &call)
+    }
+
+    pub fn declines(&mut self, offers: &[&str]) -> &mut Self {
+        let call = DeclineOffers {
+            framework_id: framework(),
+            offer_ids: offer_ids(offers),
+            filters: Filters::default(),
+        };
+        self.told("framework-1", "master", &call)
+    }
+
+    pub fn rescinds(&mut self, offer: &str) -> &mut Self {
+        let offer_id = OfferId::new(offer).unwrap();
+        self.told("master", "framework-1", &OfferRescinded { offer_id })
+    }
+
+    pub fn runs(&mut self, tasks: &[TaskInfo]) -> &mut Self {
+        let mut framework = FrameworkInfo::new("user", "f");
+        framework.id = Some(self::framework());
+        let tasks = tasks.to_vec();
+        self.told("master", "agent-1", &RunTasks { framework, tasks })
+    }
+
+    /// The agent tells the master that the task has ended.
+    pub fn task_ended(&mut self, id: &str) -> &mut Self {
+        let status = status(id, TaskState::Finished, Some(200));
+        let update = StatusUpdate {
+            framework_id: framework(),
+            latest_state: status.state,
+            status,
+        };
+        let agent_id = agent();
+        self.told("agent-1", "master", &TaskUpdated { agent_id, update })
+    }
+
+    /// The executor sends an update and the agent confirms it.
+    pub fn stored(&mut self, status: &TaskStatus) -> &mut Self {
+        let stored = UpdateStored {
+            task_id: status.task_id.clone(),
+            uuid: status.uuid.unwrap(),
+        };
+        let status = status.clone();
+        self.told("executor-1", "agent-1", &ExecutorUpdated { status })
+            .told("agent-1", "executor-1", &stored)
+    }
+
+    pub fn executor_subscribes(&mut self) -> &mut Self {
+        let subscribe = SubscribeExecutor {
+            framework_id: framework(),
+            executor_id: ExecutorId::new("e").unwrap(),
+            container_id: container(),
+            token: String::new(),
+            pid: pid("executor-1"),
+        };
+        self.told("executor-1", "agent-1", &subscribe)
+    }
+
+    pub fn acknowledges(&mut self, status: &TaskStatus) -> &mut Self {
+        let call = AcknowledgeStatus {
+            framework_id: framework(),
+            agent_id: agent(),
+            task_id: status.task_id.clone(),
+            uuid: status.uuid.unwrap(),
+        };
+        self.told("framework-1", "master", &call)
+    }
+
+    pub fn changed(&mut self, status: &TaskStatus) -> &mut Self {
+        let status = status.clone();
+        self.told("master", "framework-1", &StatusChanged { status })
+    }
+
+    /// Nothing was found, with at least one judgement.
+    pub fn is_clean(&mut self) {
+        let at = self.at;
+        assert_eq!(self.verdict, Ok(()));
+        assert_eq!(self.checker.finish(at), Ok(()));
+        assert!(self.checker.judgements() > 0, "it has judged nothing");
+    }
+
+    /// Something was found, in words that contain these.
+    pub fn is_broken(&mut self, words: &str) {
+        let at = self.at;
+        let verdict = self.verdict.clone().and_then(|()| self.checker.finish(at));
+        let violation = verdict.expect_err("it has found nothing");
+        assert!(violation.what.contains(words), "{violation}");
+    }
+}
+
+fn offer_ids(ids: &[&str]) -> Vec<OfferId> {
+    ids.iter().map(|id| OfferId::new(id).unwrap()).collect()
+}
+
+fn spoken<'a>(
+    from: &'a str,
+    to: &'a str,
+    name: &'static str,
+    reply: bool,
+    body: &'a dyn std::any::Any,
+) -> Spoken<'a> {
+    Spoken {
+        from,
+        to,
+        actor: None,
+        name,
+        reply,
+        body,
+    }
+}

@@ -1,0 +1,223 @@
+//! States (invariant 5): a task is in a terminal state once and for ever, and one that its framework was told is running runs, or a
+//! later update says otherwise.
+//!
+//! Judged by what each framework's scheduler hears, in its order. The first terminal state that it hears of a task is the last: the
+//! same state may come again (an update sent again, an answer to reconciliation), another one may not. `TASK_UNREACHABLE` is not
+//! terminal, nor is the `TASK_LOST` that stands for it to frameworks that are not partition-aware (it says since when).
+//!
+//! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
+//! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::message::scheduler::StatusChanged;
+use protocol::{ContainerId, FrameworkId, TaskId, TaskState, TaskStatus};
+
+use super::broken;
+use super::census::Frameworks;
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, What};
+
+/// How long the news of an end may take at most, once no fault comes any more: a master that was started anew waits ten minutes for
+/// agents that it knew, and a driver asks about silent tasks at ever longer intervals.
+pub const NEWS: Duration = Duration::from_secs(15 * 60);
+
+const NAME: &str = "states";
+
+/// When the ends of processes that no running task is in are let go.
+const ENDS_KEPT: usize = 4096;
+
+struct Live {
+    state: TaskState,
+    container: Option<ContainerId>,
+    heard: Duration,
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct States {
+    frameworks: Frameworks,
+    live: BTreeMap<(FrameworkId, TaskId), Live>,
+    ended: BTreeMap<(FrameworkId, TaskId), TaskState>,
+    processes: BTreeSet<ContainerId>,
+    process_ends: BTreeMap<ContainerId, Duration>,
+    recovery: Option<Duration>,
+    judgements: u64,
+}
+
+impl States {
+    fn told(
+        &mut self,
+        framework: FrameworkId,
+        status: &TaskStatus,
+        at: Duration,
+    ) -> Result<(), String> {
+        self.judgements += 1;
+        let key = (framework, status.task_id.clone());
+        if let Some(end) = self.ended.get(&key) {
+            if *end == status.state {
+                return Ok(());
+            }
+            return Err(format!(
+                "task {} of {} had ended as {end}, but its scheduler hears {} ({:?}, {:?})",
+                key.1, key.0, status.state, status.source, status.reason
+            ));
+        }
+        if status.state.is_terminal() && status.unreachable_since.is_none() {
+            self.live.remove(&key);
+            self.ended.insert(key, status.state);
+            return Ok(());
+        }
+        let before = self.live.remove(&key).and_then(|live| live.container);
+        let live = Live {
+            state: status.state,
+            container: status.container_id.clone().or(before),
+            heard: at,
+        };
+        self.live.insert(key, live);
+        Ok(())
+    }
+
+    fn process_ended(&mut self, container: &ContainerId, at: Duration) {
+        self.processes.remove(container);
+        self.process_ends.insert(container.clone(), at);
+        if self.process_ends.len() >= ENDS_KEPT {
+            let of_live = self
+                .live
+                .values()
+                .filter_map(|live| live.container.as_ref());
+            let wanted: BTreeSet<_> = of_live.collect();
+            self.process_ends.retain(|id, _| wanted.contains(id));
+        }
+    }
+}
+
+impl Checker for States {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        self.frameworks.see(event);
+        match event.what {
+            What::Heard(spoken) => {
+                if let Some(changed) = spoken.is::<StatusChanged>()
+                    && let Some(framework) = self.frameworks.of_node(spoken.to).cloned()
+                {
+                    return self
+                        .told(framework, &changed.status, event.at)
+                        .or_else(|what| broken(NAME, event.at, what));
+                }
+            }
+            What::ProcessStarted { container, .. } => {
+                self.processes.insert(container.clone());
+            }
+            What::ProcessEnded { container, .. } => self.process_ended(container, event.at),
+            What::FaultsOver => self.recovery = Some(event.at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, at: Duration) -> Result<(), Violation> {
+        let recovery = self.recovery.unwrap_or(at);
+        for ((framework, task), live) in &self.live {
+            let Some(container) = &live.container else {
+                continue;
+            };
+            if live.state != TaskState::Running {
+                continue;
+            }
+            self.judgements += 1;
+            let ended = self.process_ends.get(container).copied();
+            let since = ended.unwrap_or_default().max(live.heard).max(recovery);
+            if !self.processes.contains(container) && since + NEWS <= at {
+                let what = format!(
+                    "task {task} of {framework} runs, as its scheduler last heard at {:?}, but its container {container} has no process{}",
+                    live.heard,
+                    ended.map_or(String::new(), |end| format!(" since {end:?}"))
+                );
+                return broken(NAME, at, what);
+            }
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, container, status};
+    use super::*;
+    use runtime::Timestamp;
+
+    fn stage() -> Stage<States> {
+        let mut stage = Stage::new(States::default(), "cpus:4");
+        stage.fact(What::ProcessStarted {
+            agent: "agent-1",
+            container: &container(),
+        });
+        stage
+    }
+
+    fn process_ends(stage: &mut Stage<States>) -> &mut Stage<States> {
+        stage.fact(What::ProcessEnded {
+            agent: "agent-1",
+            container: &container(),
+        })
+    }
+
+    #[test]
+    fn an_end_may_be_told_again_but_not_another_state_after_it() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let running = status("t", TaskState::Running, Some(1));
+        let failed = status("t", TaskState::Failed, Some(3));
+        stage()
+            .changed(&running)
+            .changed(&finished)
+            .changed(&finished)
+            .is_clean();
+        stage()
+            .changed(&finished)
+            .changed(&running)
+            .is_broken("TASK_RUNNING");
+        stage()
+            .changed(&finished)
+            .changed(&failed)
+            .is_broken("TASK_FAILED");
+    }
+
+    #[test]
+    fn a_task_that_could_not_be_reached_may_come_back() {
+        let mut lost = status("t", TaskState::Lost, None);
+        let running = status("t", TaskState::Running, None);
+        lost.unreachable_since = Some(Timestamp::default());
+        stage().changed(&lost).changed(&running).is_clean();
+        lost.unreachable_since = None;
+        stage()
+            .changed(&lost)
+            .changed(&running)
+            .is_broken("TASK_LOST");
+    }
+
+    #[test]
+    fn a_task_that_runs_has_a_process_or_the_news_comes() {
+        let running = status("t", TaskState::Running, Some(1));
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut runs = stage();
+        runs.fact(What::FaultsOver)
+            .changed(&running)
+            .wait(NEWS * 2)
+            .is_clean();
+        let mut ended = stage();
+        process_ends(ended.fact(What::FaultsOver).changed(&running)).wait(NEWS);
+        ended.is_broken("no process");
+        let mut told = stage();
+        process_ends(told.fact(What::FaultsOver).changed(&running)).changed(&finished);
+        told.wait(NEWS * 2).is_clean();
+    }
+}

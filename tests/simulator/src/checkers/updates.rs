@@ -1,0 +1,332 @@
+//! Updates (invariant 4): a status update that an executor's driver sent and its agent has confirmed reaches its framework at least
+//! once, in order per task.
+//!
+//! Judged from the agent's `UpdateStored`: from then on the update is owed. It has reached its framework when the framework's
+//! scheduler acknowledges it. An acknowledgement that comes before the one of an update stored earlier is a violation at once; one
+//! that has not come by a deadline is a violation at the end of the recovery. The deadline follows from how agents send again: the
+//! wait grows no faster than the age of what waits, up to ten minutes.
+//!
+//! What is not owed, because it cannot be or nobody wants it:
+//!
+//! - all that an agent's process had when it ended, in whatever way: agents do not checkpoint yet;
+//! - updates of tasks that the master has disowned, and of frameworks that are over, as the agent has been told;
+//! - late updates: after their task's end, or of a container whose process has ended.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
+use protocol::message::registration::DisownTasks;
+use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
+use protocol::message::task::ShutDownFramework;
+use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
+
+use super::census::Frameworks;
+use super::{RECOVERY, broken};
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+
+/// The longest wait before an agent sends an update again.
+const RESEND_MAX: Duration = Duration::from_secs(600);
+
+/// The time that updates before it in its task's stream may take.
+const SLACK: Duration = Duration::from_secs(120);
+
+const NAME: &str = "updates";
+
+type Key = (FrameworkId, TaskId);
+
+/// A container whose process runs.
+struct Container {
+    framework: FrameworkId,
+    /// Its tasks that have ended.
+    ended: BTreeSet<TaskId>,
+}
+
+/// An update that its agent has handled and not confirmed yet.
+struct Sent {
+    key: Key,
+    state: TaskState,
+}
+
+/// An update that its agent has confirmed.
+struct Owed {
+    uuid: Uuid,
+    state: TaskState,
+    agent: String,
+    stored: Duration,
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct Updates {
+    frameworks: Frameworks,
+    containers: BTreeMap<ContainerId, Container>,
+    sent: BTreeMap<Uuid, Sent>,
+    owed: BTreeMap<Key, VecDeque<Owed>>,
+    disowned: BTreeSet<Key>,
+    over: BTreeSet<FrameworkId>,
+    recovery: Option<Duration>,
+    judgements: u64,
+}
+
+impl Updates {
+    fn updated(&mut self, update: &ExecutorUpdated) {
+        let status = &update.status;
+        let (Some(uuid), Some(id)) = (status.uuid, &status.container_id) else {
+            return;
+        };
+        let Some(container) = self.containers.get_mut(id) else {
+            return; // Its process is gone: late.
+        };
+        if container.ended.contains(&status.task_id) {
+            return;
+        }
+        if status.state.is_terminal() {
+            container.ended.insert(status.task_id.clone());
+        }
+        let sent = Sent {
+            key: (container.framework.clone(), status.task_id.clone()),
+            state: status.state,
+        };
+        self.sent.insert(uuid, sent);
+    }
+
+    fn stored(&mut self, uuid: Uuid, agent: &str, at: Duration) {
+        let Some(Sent { key, state }) = self.sent.remove(&uuid) else {
+            return;
+        };
+        if self.disowned.contains(&key) || self.over.contains(&key.0) {
+            return;
+        }
+        self.owed.entry(key).or_default().push_back(Owed {
+            uuid,
+            state,
+            agent: agent.to_owned(),
+            stored: at,
+        });
+    }
+
+    fn acknowledged(&mut self, call: &AcknowledgeStatus) -> Result<(), String> {
+        let key = (call.framework_id.clone(), call.task_id.clone());
+        let Some(owed) = self.owed.get_mut(&key) else {
+            return Ok(());
+        };
+        let Some(place) = owed.iter().position(|owed| owed.uuid == call.uuid) else {
+            return Ok(());
+        };
+        self.judgements += 1;
+        if place > 0 {
+            let (this, first) = (&owed[place], &owed[0]);
+            return Err(format!(
+                "task {} of {}: {} ({}) has reached its scheduler before {} ({}), which its agent stored earlier, at {:?}",
+                key.1, key.0, this.state, this.uuid, first.state, first.uuid, first.stored
+            ));
+        }
+        owed.pop_front();
+        if owed.is_empty() {
+            self.owed.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// What is not owed any more.
+    fn forgive(&mut self, forgiven: impl Fn(&Key, &Owed) -> bool) {
+        self.owed.retain(|key, owed| {
+            owed.retain(|owed| !forgiven(key, owed));
+            !owed.is_empty()
+        });
+    }
+
+    fn framework_over(&mut self, framework: &FrameworkId) {
+        self.over.insert(framework.clone());
+        self.forgive(|key, _| key.0 == *framework);
+    }
+
+    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
+        if let Some(stored) = spoken.is::<UpdateStored>() {
+            self.stored(stored.uuid, spoken.from, at);
+        } else if let Some(call) = spoken.is::<AcknowledgeStatus>() {
+            // A master passes them on, and acknowledges in the stead of frameworks that are over: neither is the scheduler.
+            if self.frameworks.of_node(spoken.from) == Some(&call.framework_id) {
+                return self.acknowledged(call);
+            }
+        } else if let Some(call) = spoken.is::<TearDown>() {
+            self.framework_over(&call.framework_id);
+        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
+            self.framework_over(&gone.framework_id);
+        } else if spoken.reply
+            && let Some(Err(SubscriptionRefused::Never { .. })) =
+                spoken.is::<Result<Subscribed, SubscriptionRefused>>()
+            && let Some(framework) = self.frameworks.of_node(spoken.to).cloned()
+        {
+            self.framework_over(&framework);
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, spoken: &Spoken<'_>) {
+        if let Some(update) = spoken.is::<ExecutorUpdated>() {
+            self.updated(update);
+        } else if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
+            let container = Container {
+                framework: subscribe.framework_id.clone(),
+                ended: BTreeSet::new(),
+            };
+            self.containers
+                .insert(subscribe.container_id.clone(), container);
+        } else if let Some(disowned) = spoken.is::<DisownTasks>() {
+            self.disowned.extend(disowned.tasks.iter().cloned());
+            let Self { owed, disowned, .. } = self;
+            owed.retain(|key, _| !disowned.contains(key));
+        }
+    }
+
+    /// By when an update stored at `stored` must have come, if the faults were over at `recovery`: agents and schedulers are back
+    /// within [`RECOVERY`]; then the next time it is sent again is no further away than its age.
+    fn deadline(stored: Duration, recovery: Duration) -> Duration {
+        let back = stored.max(recovery) + RECOVERY;
+        let age = back.saturating_sub(stored);
+        back + age.min(RESEND_MAX) + SLACK
+    }
+}
+
+impl Checker for Updates {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        self.frameworks.see(event);
+        match event.what {
+            What::Said(spoken) => {
+                return self
+                    .said(&spoken, event.at)
+                    .or_else(|what| broken(NAME, event.at, what));
+            }
+            What::Heard(spoken) => self.heard(&spoken),
+            What::ProcessEnded { container, .. } => {
+                self.containers.remove(container);
+            }
+            What::NodeEnded { node, .. } => self.forgive(|_, owed| owed.agent == node),
+            What::FaultsOver => self.recovery = Some(event.at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, at: Duration) -> Result<(), Violation> {
+        let recovery = self.recovery.unwrap_or(at);
+        for ((framework, task), owed) in &self.owed {
+            for owed in owed {
+                self.judgements += 1;
+                if Self::deadline(owed.stored, recovery) <= at {
+                    let what = format!(
+                        "{} ({}) of task {task} of {framework}, stored by {} at {:?}, has not reached its scheduler",
+                        owed.state, owed.uuid, owed.agent, owed.stored
+                    );
+                    return broken(NAME, at, what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, agent, container, framework, seconds, status};
+    use super::*;
+    use protocol::message::task::ShutDownFramework;
+
+    fn stage() -> Stage<Updates> {
+        let mut stage = Stage::new(Updates::default(), "cpus:4");
+        stage.executor_subscribes().fact(What::FaultsOver);
+        stage
+    }
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_update_that_was_stored_is_owed_until_its_scheduler_acknowledges() {
+        let running = status("t", TaskState::Running, Some(1));
+        stage()
+            .stored(&running)
+            .acknowledges(&running)
+            .wait(LONG)
+            .is_clean();
+        stage()
+            .stored(&running)
+            .wait(LONG)
+            .is_broken("has not reached");
+        let mut fresh = stage();
+        fresh.stored(&running).wait(seconds(1)).is_clean();
+    }
+
+    #[test]
+    fn updates_of_a_task_come_in_order() {
+        let running = status("t", TaskState::Running, Some(1));
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut stage = stage();
+        stage.stored(&running).stored(&finished);
+        stage
+            .acknowledges(&finished)
+            .is_broken("before TASK_RUNNING");
+    }
+
+    #[test]
+    fn what_an_agent_had_when_it_ended_is_not_owed() {
+        let running = status("t", TaskState::Running, Some(1));
+        let mut stage = stage();
+        stage.stored(&running).fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        });
+        let finished = status("t2", TaskState::Finished, Some(2));
+        stage
+            .stored(&finished)
+            .acknowledges(&finished)
+            .wait(LONG)
+            .is_clean();
+    }
+
+    #[test]
+    fn late_updates_and_those_of_ended_frameworks_are_not_owed() {
+        let finished = status("t", TaskState::Finished, Some(1));
+        let late = status("t", TaskState::Failed, Some(2));
+        let mut stage = stage();
+        stage
+            .stored(&finished)
+            .stored(&late)
+            .acknowledges(&finished);
+        stage.wait(LONG).is_clean();
+        let other = status("t2", TaskState::Running, Some(3));
+        let gone = ShutDownFramework {
+            framework_id: framework(),
+        };
+        stage
+            .stored(&other)
+            .told("master", "agent-1", &gone)
+            .is_clean();
+        let mut stage = self::stage();
+        stage.stored(&finished).acknowledges(&finished);
+        stage.fact(What::ProcessEnded {
+            agent: agent().as_str(),
+            container: &container(),
+        });
+        stage.stored(&other).wait(LONG).is_clean();
+    }
+
+    #[test]
+    fn a_deadline_grows_with_the_age_of_what_waits_and_ends() {
+        let minute = seconds(60);
+        let young = Updates::deadline(minute * 60, minute * 60);
+        let old = Updates::deadline(Duration::ZERO, minute * 60);
+        assert_eq!(young, minute * 60 + RECOVERY * 2 + SLACK);
+        assert_eq!(old, minute * 60 + RECOVERY + RESEND_MAX + SLACK);
+    }
+}

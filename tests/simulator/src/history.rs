@@ -1,0 +1,210 @@
+//! History: a fault as a line of text, for commands that replay it and for people who write their own.
+//!
+//! `90secs+30secs crash agent-2` begins 90 s after the start and lasts 30 s. What is printed is read back to the same fault.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use protocol::duration;
+
+use crate::scenario::{Fault, FaultKind};
+
+/// The forms that [`Fault::from_str`] reads, for help and errors.
+pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `restart NODE`, `partition NODE NODE`, `one_way FROM TO`, \
+     `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
+     `wall_jump NODE SECONDS`, as in `90secs+30secs crash agent-2`";
+
+/// A text that is not a fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a fault: {problem}; expected {FORMS}")]
+pub struct InvalidFault {
+    /// The text as given, cut to 120 characters.
+    pub text: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl FaultKind {
+    /// The nodes that it names.
+    pub fn nodes(&self) -> Vec<&str> {
+        match self {
+            Self::Partition { one, other } => vec![one, other],
+            Self::OneWay { from, to } => vec![from, to],
+            Self::Weather { node, .. }
+            | Self::SlowReader { node }
+            | Self::Crash { node }
+            | Self::Restart { node }
+            | Self::SlowDisk { node, .. }
+            | Self::FailingDisk { node }
+            | Self::WallJump { node, .. } => vec![node],
+        }
+    }
+
+    fn read(words: &[&str]) -> Result<Self, String> {
+        let name = |text: &str| text.to_owned();
+        let number = |text: &str| {
+            let share = text.parse().ok().filter(|share| *share <= 1000);
+            share.ok_or_else(|| format!("`{text}` is not a share from 0 to 1000"))
+        };
+        Ok(match *words {
+            ["crash", node] => Self::Crash { node: name(node) },
+            ["restart", node] => Self::Restart { node: name(node) },
+            ["slow_reader", node] => Self::SlowReader { node: name(node) },
+            ["failing_disk", node] => Self::FailingDisk { node: name(node) },
+            ["partition", one, other] => Self::Partition {
+                one: name(one),
+                other: name(other),
+            },
+            ["one_way", from, to] => Self::OneWay {
+                from: name(from),
+                to: name(to),
+            },
+            ["slow_disk", node, by] => Self::SlowDisk {
+                node: name(node),
+                by: time(by)?,
+            },
+            ["wall_jump", node, seconds] => Self::WallJump {
+                node: name(node),
+                seconds: seconds
+                    .parse()
+                    .map_err(|_| format!("`{seconds}` is not a whole number of seconds"))?,
+            },
+            ["weather", node, loss, duplication, latency] => Self::Weather {
+                node: name(node),
+                loss: number(loss)?,
+                duplication: number(duplication)?,
+                latency_max: time(latency)?,
+            },
+            [kind, ..] => return Err(format!("`{kind}` with {} words", words.len() - 1)),
+            [] => return Err("it does not say what happens".to_owned()),
+        })
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(|error| error.to_string())
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        for node in self.nodes() {
+            write!(f, " {node}")?;
+        }
+        match self {
+            Self::Weather {
+                loss,
+                duplication,
+                latency_max,
+                ..
+            } => {
+                let latency = duration::format(*latency_max);
+                write!(f, " {loss} {duplication} {latency}")
+            }
+            Self::SlowDisk { by, .. } => write!(f, " {}", duration::format(*by)),
+            Self::WallJump { seconds, .. } => write!(f, " {seconds}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, lasts, kind } = self;
+        let (at, lasts) = (duration::format(*at), duration::format(*lasts));
+        write!(f, "{at}+{lasts} {kind}")
+    }
+}
+
+impl FromStr for Fault {
+    type Err = InvalidFault;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFault> {
+        let invalid = |problem: String| InvalidFault {
+            text: text.chars().take(120).collect(),
+            problem,
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (when, kind) = words
+            .split_first()
+            .ok_or_else(|| invalid("it is empty".to_owned()))?;
+        let (at, lasts) = when
+            .split_once('+')
+            .ok_or_else(|| invalid(format!("`{when}` is not AT+FOR")))?;
+        Ok(Self {
+            at: time(at).map_err(invalid)?,
+            lasts: time(lasts).map_err(invalid)?,
+            kind: FaultKind::read(kind).map_err(invalid)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_back() {
+        let node = || "agent-2".to_owned();
+        let kinds = [
+            FaultKind::Weather {
+                node: node(),
+                loss: 20,
+                duplication: 1000,
+                latency_max: Duration::from_micros(1500),
+            },
+            FaultKind::Partition {
+                one: "master".to_owned(),
+                other: node(),
+            },
+            FaultKind::OneWay {
+                from: node(),
+                to: "master".to_owned(),
+            },
+            FaultKind::SlowReader { node: node() },
+            FaultKind::Crash { node: node() },
+            FaultKind::Restart { node: node() },
+            FaultKind::SlowDisk {
+                node: node(),
+                by: Duration::from_millis(50),
+            },
+            FaultKind::FailingDisk { node: node() },
+            FaultKind::WallJump {
+                node: node(),
+                seconds: -90,
+            },
+        ];
+        for kind in kinds {
+            let fault = Fault {
+                at: Duration::from_nanos(92_123_456_789),
+                lasts: Duration::from_secs(30),
+                kind,
+            };
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+        }
+    }
+
+    #[test]
+    fn a_fault_reads_as_people_would_write_it() {
+        let fault: Fault = "90secs+0.5mins crash agent-2".parse().unwrap();
+        assert_eq!(fault.to_string(), "90secs+30secs crash agent-2");
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused_with_what_is_wrong() {
+        for (text, problem) in [
+            ("", "empty"),
+            ("90secs crash a", "AT+FOR"),
+            ("1secs+1parsec crash a", "1parsec"),
+            ("1secs+1secs", "what happens"),
+            ("1secs+1secs melt a", "melt"),
+            ("1secs+1secs crash", "`crash` with 0 words"),
+            ("1secs+1secs weather a 1001 0 1ms", "1001"),
+            ("1secs+1secs wall_jump a soon", "soon"),
+        ] {
+            let error = text.parse::<Fault>().unwrap_err();
+            assert!(error.problem.contains(problem), "{text}: {error}");
+        }
+    }
+}

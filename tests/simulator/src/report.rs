@@ -1,0 +1,371 @@
+//! Report: what a user is told of runs: sums, what they should have shown and did not, and a failure with the command that replays it.
+//!
+//! Plain text and numbers; prints nothing and runs nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::duration;
+
+use crate::scenario::{Profile, Scenario, Wiring};
+use crate::shrink::Shrunk;
+use crate::tally::Tally;
+
+/// The word that stands for no fault at all where faults are listed.
+pub const NO_FAULT: &str = "none";
+
+impl Profile {
+    /// All of them, with their names on command lines.
+    pub const NAMES: [(Self, &'static str); 4] = [
+        (Self::None, "none"),
+        (Self::Network, "network"),
+        (Self::Machines, "machines"),
+        (Self::All, "all"),
+    ];
+
+    /// Its name on command lines.
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(profile, _)| *profile == self);
+        named.map_or("", |(_, name)| name)
+    }
+}
+
+impl Wiring {
+    /// Its name on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl Tally {
+    /// Adds what happened in another run.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            virtual_time,
+            events,
+            said,
+            heard,
+            registrations,
+            offers,
+            launches,
+            processes,
+            task_ends,
+            masters,
+            failovers,
+            crashes,
+            restarts,
+            lost,
+            duplicated,
+            delayed,
+            broken_links,
+            disk_failures,
+            faults,
+            judgements,
+        } = self;
+        *virtual_time += other.virtual_time;
+        let numbers = [
+            (events, other.events),
+            (said, other.said),
+            (heard, other.heard),
+            (registrations, other.registrations),
+            (offers, other.offers),
+            (launches, other.launches),
+            (processes, other.processes),
+            (masters, other.masters),
+            (failovers, other.failovers),
+            (crashes, other.crashes),
+            (restarts, other.restarts),
+            (lost, other.lost),
+            (duplicated, other.duplicated),
+            (delayed, other.delayed),
+            (broken_links, other.broken_links),
+            (disk_failures, other.disk_failures),
+        ];
+        for (sum, more) in numbers {
+            *sum += more;
+        }
+        for (sums, more) in [
+            (task_ends, &other.task_ends),
+            (faults, &other.faults),
+            (judgements, &other.judgements),
+        ] {
+            for (&name, count) in more {
+                *sums.entry(name).or_default() += count;
+            }
+        }
+    }
+
+    /// Tasks whose end a framework heard.
+    pub fn ends(&self) -> u64 {
+        self.task_ends.values().sum()
+    }
+
+    /// Judgements of all checkers.
+    pub fn judged(&self) -> u64 {
+        self.judgements.values().sum()
+    }
+}
+
+/// What is zero though this load and profile should have caused it: then the runs prove nothing about it.
+pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
+    let mut lacking = Vec::new();
+    let mut demand = |count: u64, what: &str| {
+        if count == 0 {
+            lacking.push(what.to_owned());
+        }
+    };
+    if scenario.agents > 0 {
+        demand(tally.registrations, "registrations");
+        if scenario.frameworks > 0 {
+            demand(tally.offers, "offers");
+            demand(tally.launches, "launches");
+            demand(tally.processes, "processes");
+            demand(tally.ends(), "task ends");
+            for (checker, judgements) in &tally.judgements {
+                demand(*judgements, &format!("checks of {checker}"));
+            }
+        }
+    }
+    // Faults that were chosen by hand cause what they cause.
+    let (network, machines) = match (&scenario.faults, scenario.profile) {
+        (Some(_), _) | (None, Profile::None) => (false, false),
+        (None, Profile::Network) => (true, false),
+        (None, Profile::Machines) => (false, true),
+        (None, Profile::All) => (true, true),
+    };
+    if network {
+        demand(tally.lost, "packets lost");
+        demand(tally.delayed, "packets delayed");
+        demand(tally.broken_links, "links broken");
+    }
+    if machines {
+        demand(tally.crashes, "crashes");
+        demand(tally.restarts, "restarts");
+        demand(tally.failovers, "failovers of the master");
+    }
+    lacking
+}
+
+/// The sums as lines of a name and what there is to say.
+pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
+    let kinds = |counts: &BTreeMap<&'static str, u64>| {
+        let kinds = counts.iter().map(|(name, count)| format!("{count} {name}"));
+        kinds.collect::<Vec<_>>().join(", ")
+    };
+    let of = |count: u64, counts: &BTreeMap<&'static str, u64>| match count {
+        0 => "0".to_owned(),
+        count => format!("{count} ({})", kinds(counts)),
+    };
+    vec![
+        ("virtual time", duration_in_words(tally.virtual_time)),
+        (
+            "messages",
+            format!("{} said, {} handled", tally.said, tally.heard),
+        ),
+        ("registrations", tally.registrations.to_string()),
+        ("offers", tally.offers.to_string()),
+        (
+            "launches",
+            format!("{} tasks, {} processes", tally.launches, tally.processes),
+        ),
+        ("ends", of(tally.ends(), &tally.task_ends)),
+        ("faults", of(tally.faults.values().sum(), &tally.faults)),
+        (
+            "failovers",
+            format!(
+                "{} of the master; {} nodes crashed, {} restarted",
+                tally.failovers, tally.crashes, tally.restarts
+            ),
+        ),
+        (
+            "drops",
+            format!(
+                "{} packets lost, {} repeated, {} delayed; {} links broken, {} writes failed",
+                tally.lost,
+                tally.duplicated,
+                tally.delayed,
+                tally.broken_links,
+                tally.disk_failures
+            ),
+        ),
+        ("checks", of(tally.judged(), &tally.judgements)),
+    ]
+}
+
+/// A duration to the tenth of a second, for people.
+fn duration_in_words(time: Duration) -> String {
+    let tenths = time.as_millis() / 100;
+    duration::format(Duration::from_millis(
+        u64::try_from(tenths * 100).unwrap_or(u64::MAX),
+    ))
+}
+
+/// The command that runs exactly this scenario.
+pub fn command(scenario: &Scenario) -> String {
+    let mut command = format!(
+        "meros simulate --seed {} --agents {} --frameworks {} --faults {} --for {} --transport {}",
+        scenario.seed,
+        scenario.agents,
+        scenario.frameworks,
+        scenario.profile.name(),
+        duration::format(scenario.duration),
+        scenario.wiring.name(),
+    );
+    if let Some(faults) = &scenario.faults {
+        let faults = faults.iter().map(ToString::to_string);
+        let faults: Vec<String> = match faults.len() {
+            0 => vec![NO_FAULT.to_owned()],
+            _ => faults.collect(),
+        };
+        for fault in faults {
+            command.push_str(&format!(" --fault '{fault}'"));
+        }
+    }
+    command
+}
+
+/// What a failure says: the last events, the violation, the shortest history that was found, and how to replay it.
+pub fn failure(shrunk: &Shrunk, planned: usize) -> Vec<String> {
+    let mut lines = vec!["the last events of the shortest failing history:".to_owned()];
+    lines.extend(shrunk.run.recent.iter().map(|event| format!("  {event}")));
+    let faults = shrunk.scenario.faults.as_deref().unwrap_or_default();
+    let effort = match shrunk.exhausted {
+        true => format!("{} runs, all that were allowed", shrunk.runs),
+        false => format!("{} runs", shrunk.runs),
+    };
+    lines.push(match faults.len() {
+        0 => format!("none of the {planned} faults is needed ({effort})"),
+        needed => format!("{needed} of {planned} faults are needed ({effort}):"),
+    });
+    lines.extend(faults.iter().map(|fault| format!("  {fault}")));
+    if let Some(violation) = &shrunk.run.violation {
+        lines.push(format!("seed {}: {violation}", shrunk.scenario.seed));
+    }
+    lines.push(format!("replay: {}", command(&shrunk.scenario)));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::Violation;
+    use crate::run::Run;
+    use crate::scenario::{Fault, FaultKind};
+
+    fn scenario(profile: Profile, faults: Option<Vec<Fault>>) -> Scenario {
+        Scenario {
+            seed: 7,
+            agents: 3,
+            frameworks: 2,
+            duration: Duration::from_secs(90),
+            profile,
+            wiring: Wiring::Memory,
+            faults,
+        }
+    }
+
+    fn crash() -> Fault {
+        Fault {
+            at: Duration::from_secs(20),
+            lasts: Duration::from_secs(5),
+            kind: FaultKind::Crash {
+                node: "master".to_owned(),
+            },
+        }
+    }
+
+    fn busy() -> Tally {
+        Tally {
+            registrations: 3,
+            offers: 9,
+            launches: 4,
+            processes: 4,
+            task_ends: BTreeMap::from([("TASK_FINISHED", 2), ("TASK_LOST", 1)]),
+            judgements: BTreeMap::from([("offers", 9), ("states", 12)]),
+            ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn a_run_that_shows_what_its_profile_causes_lacks_nothing() {
+        assert_eq!(lacking(&scenario(Profile::None, None), &busy()), [""; 0]);
+        let mut all = busy();
+        (all.lost, all.delayed, all.broken_links) = (1, 1, 1);
+        (all.crashes, all.restarts, all.failovers) = (1, 1, 1);
+        assert_eq!(lacking(&scenario(Profile::All, None), &all), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_zero_and_should_not_be_is_named() {
+        let network = scenario(Profile::Network, None);
+        let expected = ["packets lost", "packets delayed", "links broken"];
+        assert_eq!(lacking(&network, &busy()), expected);
+        let machines = scenario(Profile::Machines, None);
+        let expected = ["crashes", "restarts", "failovers of the master"];
+        assert_eq!(lacking(&machines, &busy()), expected);
+        let mut blind = busy();
+        blind.judgements.insert("states", 0);
+        let expected = ["checks of states"];
+        assert_eq!(lacking(&scenario(Profile::None, None), &blind), expected);
+    }
+
+    #[test]
+    fn faults_chosen_by_hand_and_an_idle_cluster_need_show_nothing_more() {
+        let by_hand = scenario(Profile::All, Some(Vec::new()));
+        assert_eq!(lacking(&by_hand, &busy()), [""; 0]);
+        let mut idle = scenario(Profile::None, None);
+        idle.frameworks = 0;
+        let registered = Tally {
+            registrations: 3,
+            ..Tally::default()
+        };
+        assert_eq!(lacking(&idle, &registered), [""; 0]);
+    }
+
+    #[test]
+    fn sums_add_every_count() {
+        let mut sum = busy();
+        sum.add(&busy());
+        assert_eq!((sum.launches, sum.ends(), sum.judged()), (8, 6, 42));
+        let text = summary(&sum);
+        let ends = text.iter().find(|(name, _)| *name == "ends").unwrap();
+        assert_eq!(ends.1, "6 (4 TASK_FINISHED, 2 TASK_LOST)");
+    }
+
+    #[test]
+    fn a_failure_ends_with_the_command_that_replays_it() {
+        let scenario = scenario(Profile::All, Some(vec![crash()]));
+        let violation = Violation {
+            checker: "offers",
+            at: Duration::from_secs(30),
+            what: "offer o is made twice".to_owned(),
+        };
+        let run = Run {
+            hash: 1,
+            tally: busy(),
+            faults: vec![crash()],
+            violation: Some(violation),
+            recent: vec!["1.000 master ended".to_owned()],
+        };
+        let shrunk = Shrunk {
+            scenario,
+            run,
+            runs: 12,
+            exhausted: false,
+        };
+        let lines = failure(&shrunk, 40);
+        assert_eq!(
+            lines[1..],
+            [
+                "  1.000 master ended",
+                "1 of 40 faults are needed (12 runs):",
+                "  20secs+5secs crash master",
+                "seed 7: offers is broken at 30s: offer o is made twice",
+                "replay: meros simulate --seed 7 --agents 3 --frameworks 2 --faults all --for 90secs --transport memory --fault '20secs+5secs crash master'",
+            ]
+        );
+    }
+}
