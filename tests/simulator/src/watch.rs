@@ -180,14 +180,10 @@ impl Watch {
         if state.violation.is_some() {
             return Fate::Pass;
         }
-        let meddling = match (&mut state.bug, heard) {
-            (Some(bug), false) => bug.meddle(&spoken),
+        let may_meddle = !heard && !state.forging;
+        let meddling = match &mut state.bug {
+            Some(bug) if may_meddle => bug.meddle(&spoken),
             _ => Meddling::Pass,
-        };
-        let meddling = if state.forging {
-            Meddling::Pass
-        } else {
-            meddling
         };
         let fate = match meddling {
             Meddling::Pass => Fate::Pass,

@@ -1,15 +1,20 @@
 //! A checker counts only if a planted bug makes it fire: for each, a bug of the software in an otherwise real cluster, and the same
 //! scenario without it, which is clean.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may end by a panic"
+)]
+
 use std::time::Duration;
 
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::{
-    FrameworkFailed, OfferRescinded, OffersMade, StatusChanged, Subscribe, Subscribed,
-    SubscriptionRefused,
+    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
-use protocol::{FrameworkId, OfferId, TaskId, TaskState};
+use protocol::{Filters, OfferId, Operation, TaskId, TaskState};
 use resources::Revocable;
 use simulator::checkers::{
     Allocations, Entitlement, Launches, Offers, Recovery, States, Subscriptions, Updates, all,
@@ -52,7 +57,9 @@ fn check(
     let judged = clean.tally.judgements.get(name).copied().unwrap_or(0);
     assert!(judged > 0, "{name} has judged nothing");
     let broken = run(scenario, vec![Box::new(checker)], Some(Bug::new(name, bug)));
-    let violation = broken.violation.expect("the bug is not found");
+    let recent = broken.recent.join("\n");
+    let violation = broken.violation;
+    let violation = violation.unwrap_or_else(|| panic!("the bug is not found:\n{recent}"));
     assert!(violation.what.contains(words), "{violation}");
 }
 
@@ -198,33 +205,43 @@ fn a_second_launch_is_found() {
     );
 }
 
-/// The second scheduler that comes takes the framework of the first, which still hears of it.
+/// A scheduler asks for a task in another's name, and the master does as it says.
 #[test]
-fn a_word_to_a_replaced_scheduler_is_found() {
-    let mut first: Option<FrameworkId> = None;
-    check(
-        &calm(),
-        Subscriptions::default(),
-        "is said to",
-        move |spoken| {
-            if spoken.reply
-                && let Some(Ok(subscribed)) = spoken.is::<Result<Subscribed, SubscriptionRefused>>()
-            {
-                first.get_or_insert_with(|| subscribed.framework_id.clone());
+fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
+    let mut theirs: Option<RunTasks> = None;
+    let mut asked = false;
+    let words = "is launched for framework-2";
+    check(&calm(), Subscriptions::default(), words, move |spoken| {
+        if let Some(run) = spoken
+            .is::<RunTasks>()
+            .filter(|run| run.framework.name == "framework-1")
+        {
+            let mut stolen = run.clone();
+            stolen.tasks.truncate(1);
+            stolen.tasks[0].task_id = TaskId::new("stolen").unwrap();
+            theirs = Some(stolen.clone());
+            if asked {
+                return Meddling::Also(Forged::new(stolen));
             }
-            if let (Some(subscribe), Some(first)) = (spoken.is::<Subscribe>(), &first)
-                && subscribe.framework.id.is_none()
-            {
-                let mut taken = subscribe.clone();
-                taken.framework.id = Some(first.clone());
-                return Meddling::Instead(Forged::new(taken));
+        }
+        let answer = spoken
+            .is::<DeclineOffers>()
+            .filter(|_| spoken.from == "framework-2");
+        match (answer, &theirs) {
+            (Some(answer), Some(theirs)) if !asked => {
+                asked = true;
+                Meddling::Also(Forged::new(AcceptOffers {
+                    framework_id: theirs.framework.id.clone().unwrap(),
+                    offer_ids: answer.offer_ids.clone(),
+                    operations: vec![Operation::Launch {
+                        tasks: theirs.tasks.clone(),
+                    }],
+                    filters: Filters::default(),
+                }))
             }
-            match spoken.is::<FrameworkFailed>() {
-                Some(_) => Meddling::Also(Forged::new(OffersMade { offers: Vec::new() })),
-                None => Meddling::Pass,
-            }
-        },
-    );
+            _ => Meddling::Pass,
+        }
+    });
 }
 
 /// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.

@@ -10,9 +10,10 @@
 //! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
 //! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
-//! Each framework keeps a target of tasks that have not ended (a fair part of three tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
-//! launches at most one to three tasks every [`LAUNCH_EVERY`], and so replaces what ends or is lost. At its target it suppresses
-//! its offers, but for `picky`, and revives them below it. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
+//! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
+//! launches one to three tasks on an offer, at most a quarter of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
+//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it is below three quarters of
+//! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
@@ -35,7 +36,7 @@ use crate::command::{Command, Ending};
 use crate::hash::derived;
 use crate::scenario::Scenario;
 
-/// A framework launches at most once in this time.
+/// A framework launches in one go at most once in this time.
 pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
 /// A framework thinks of killing a task once in this time.
 pub const KILL_EVERY: Duration = Duration::from_secs(20);
@@ -153,7 +154,7 @@ impl Manner {
 
 /// How many tasks each framework wants to have.
 pub fn target(scenario: &Scenario) -> usize {
-    let fair = scenario.agents as usize * 3 / (scenario.frameworks.max(1) as usize);
+    let fair = scenario.agents as usize * 2 / (scenario.frameworks.max(1) as usize);
     fair.clamp(TARGET_MIN, TARGET_MAX)
 }
 
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_a_fair_part_of_three_tasks_an_agent() {
+    fn the_target_is_a_fair_part_of_two_tasks_an_agent() {
         let scenario = |agents, frameworks| Scenario {
             seed: 1,
             agents,
@@ -230,9 +231,9 @@ mod tests {
             wiring: Wiring::Memory,
             faults: None,
         };
-        assert_eq!(target(&scenario(100, 10)), 30);
+        assert_eq!(target(&scenario(100, 10)), 20);
         assert_eq!(target(&scenario(1, 10)), TARGET_MIN);
         assert_eq!(target(&scenario(5000, 1)), TARGET_MAX);
-        assert_eq!(target(&scenario(5, 0)), 15);
+        assert_eq!(target(&scenario(5, 0)), 10);
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
-use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some};
+use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
 
@@ -245,6 +245,8 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
     };
     let kills = kill_some(driver.clone(), book.clone(), node.rng(), clock.clone());
     tokio::task::spawn_local(kills);
+    let revivals = revive(driver.clone(), book.clone(), target, clock.clone());
+    tokio::task::spawn_local(revivals);
     let home = node.clone();
     let main = async move {
         let words = {
