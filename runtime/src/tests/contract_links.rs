@@ -4,13 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::BytesMut;
 use proptest::prelude::*;
 
 use super::*;
-use crate::NodeId;
+use crate::frame::{Frame, Target};
 use crate::memory::Network;
 use crate::rehearsal::{rehearse, rehearse_network};
 use crate::watch::{Change, Watcher, Watches};
+use crate::{Dialled, NodeId, Outgoing};
 
 /// What can end the one who is watched, or the way to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -323,7 +325,7 @@ proptest! {
 }
 
 #[test]
-fn a_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
+fn what_a_crossing_connection_may_have_lost_is_told_to_both_sides_once() {
     for watcher_is_low in [true, false] {
         rehearse_network(|network| async move {
             let low = network.node("low", Role::Master, &Role::ALL);
@@ -339,14 +341,47 @@ fn a_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_ove
             let pid = here.find(address, "it", SECOND).await.unwrap();
             watcher.tell(Watch(pid.clone())).unwrap();
             here.clock().settle().await;
-            // Of two that cross the one stays that the lower node dialled.
+            // Of two that cross the one stays that the lower node dialled. This one has been used already.
             network.join(&upper, "upper, again");
             low.connect("upper, again").await.unwrap();
             here.clock().settle().await;
-            assert_eq!((read(&diary), low.peers().len()), (vec![], 1));
+            let took_over = "it node lost: another connection took over";
+            assert_eq!(
+                (read(&diary), low.peers().len()),
+                (vec![took_over.into()], 1)
+            );
+            watcher.tell(Watch(pid)).unwrap();
+            here.clock().settle().await;
             it.stop();
             here.clock().settle().await;
-            assert_eq!(read(&diary), ["it stopped"]);
+            assert_eq!(read(&diary)[1..], ["it stopped"]);
         });
     }
+}
+
+#[test]
+fn a_peers_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
+    rehearse(|node| async move {
+        let it = node.spawn("it", Diarist::default()).unwrap();
+        let peer = super::hostile::peer("lower", 1);
+        let hello = super::hostile::hello(&peer);
+        let link = |to: &Pid| super::hostile::plain(&Frame::Link(Target::of(to)));
+        let first = node
+            .attach(peer.clone(), hello.clone(), Dialled::ByUs)
+            .unwrap();
+        first.deliver(&mut link(&it.pid())).unwrap();
+        let second = node.attach(peer, hello, Dialled::ByThem).unwrap();
+        assert_eq!(first.closed().await, "superseded by another connection");
+        second.deliver(&mut link(&it.pid())).unwrap();
+        it.stop();
+        node.clock().settle().await;
+        let mut told = BytesMut::new();
+        let outgoing = second.outgoing(Lane::Ordinary, &mut told, 10_000).await;
+        assert_eq!(outgoing, Outgoing::Batch);
+        let exited = super::hostile::plain(&Frame::Exited {
+            of: Target::of(&it.pid()),
+            reason: Exit::Stopped,
+        });
+        assert_eq!(told, exited);
+    });
 }
