@@ -385,3 +385,116 @@ fn a_peers_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_tak
         assert_eq!(told, exited);
     });
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Link,
+    Settle,
+    Fall,
+    Sever,
+    /// One of them dials, by an address of its own that may be a second one, so that dials cross.
+    Connect {
+        by_us: bool,
+        again: bool,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => Just(Step::Link),
+        3 => Just(Step::Settle),
+        1 => Just(Step::Fall),
+        1 => Just(Step::Sever),
+        3 => any::<(bool, bool)>().prop_map(|(by_us, again)| Step::Connect { by_us, again }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// Writes down when it links and what it is told.
+struct Linker(Diary);
+
+impl Actor for Linker {
+    type Context = Context<Self>;
+}
+
+impl Process for Linker {}
+
+impl Handler<Watch> for Linker {
+    type Result = ();
+    fn handle(&mut self, Watch(pid): Watch, ctx: &mut Context<Self>) {
+        crate::lock(&self.0).push(format!("links {}", pid.incarnation()));
+        ctx.link(&pid);
+    }
+}
+
+impl Handler<Exited> for Linker {
+    type Result = ();
+    fn handle(&mut self, Exited { pid, .. }: Exited, _: &mut Context<Self>) {
+        crate::lock(&self.0).push(format!("told {}", pid.incarnation()));
+    }
+}
+
+/// Links again and again while everything happens, until everything has ended; gives what was written.
+async fn links(network: &Network, steps: &[Step]) -> Vec<String> {
+    let here = network.node("here", Role::Master, &Role::ALL);
+    let there = network.node("there", Role::Agent, &Role::ALL);
+    network.join(&here, "here, again");
+    network.join(&there, "there, again");
+    let addresses =
+        ["here", "here, again"].map(|one| ["there", "there, again"].map(|other| (one, other)));
+    let policy = Supervision::Restart {
+        backoff: Duration::ZERO,
+        backoff_max: Duration::ZERO,
+        limit: u32::MAX,
+    };
+    let it = there.supervise("it", policy, Diarist::default).unwrap();
+    let diary = Diary::default();
+    let linker = here.spawn("linker", Linker(diary.clone())).unwrap();
+    let sever = || {
+        for (one, other) in addresses.into_iter().flatten() {
+            network.sever(one, other);
+            network.heal(one, other);
+        }
+    };
+    for step in steps {
+        match step {
+            Step::Link => linker.tell(Watch(it.pid())).unwrap(),
+            Step::Settle => here.clock().settle().await,
+            Step::Fall => drop(it.tell(Fall)), // It may be between two lives.
+            Step::Sever => sever(),
+            Step::Connect { by_us, again } => {
+                let _ = match (by_us, again) {
+                    (true, false) => here.connect("there").await,
+                    (true, true) => here.connect("there, again").await,
+                    (false, false) => there.connect("here").await,
+                    (false, true) => there.connect("here, again").await,
+                };
+            }
+        }
+    }
+    here.clock().settle().await;
+    it.stop();
+    here.clock().settle().await;
+    read(&diary)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_link_is_told_in_the_end_and_never_more_often_than_it_was_made(steps in steps()) {
+        let diary = rehearse_network(|network| async move { links(&network, &steps).await });
+        let mut open: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
+        for line in &diary {
+            let (what, life) = line.split_once(' ').unwrap();
+            let (links, told) = open.entry(life).or_default();
+            if what == "links" {
+                (*links, *told) = (*links + 1, false);
+            } else {
+                prop_assert!(*links > 0, "told without a link: {:?}", diary);
+                (*links, *told) = (*links - 1, true);
+            }
+        }
+        prop_assert!(open.values().all(|(_, told)| *told), "never told: {:?}", diary);
+    }
+}
