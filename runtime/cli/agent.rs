@@ -14,7 +14,7 @@ use transport::{Identity, unix};
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, duration, master_address};
+use crate::flags::{Text, Threads, ThreadsFlag, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
@@ -50,6 +50,8 @@ pub struct AgentArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: AgentFlags,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -157,6 +159,8 @@ pub struct Plan {
     pub resource_estimator: String,
     /// The QoS controller's name.
     pub qos_controller: String,
+    /// Where its actors run.
+    pub threads: Threads,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -186,6 +190,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         modules: (registry, manifest),
         resource_estimator,
         qos_controller,
+        threads,
         identity,
         listen,
         program,
@@ -195,6 +200,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Agent)
         .accepts(&ACCEPTS)
+        .placement(threads.placement())
         .build();
     let Sockets {
         endpoint,
@@ -233,10 +239,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: ::agent::counters(&started),
     };
-    let pages = member::serve(
-        listener,
-        ::agent::routes(&started).merge(http::common_routes(about)),
-    );
+    let routes = ::agent::routes(&started).merge(http::common_routes(about));
+    let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, "the agent listens");
     let ended = {
         let started = started.clone();
@@ -272,6 +276,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
+        threads: args.threads.threads,
         identity: args.certs.identity(Role::Agent, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,

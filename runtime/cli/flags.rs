@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use runtime::Placement;
+
 /// Turns the dash form of long flags into the underscore form, up to a bare `--`. Values are left alone.
 pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
@@ -27,6 +29,41 @@ pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
         }
     };
     arguments.into_iter().map(respell).collect()
+}
+
+/// How a service uses the machine's cores.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// A thread each for the master, its registry, allocator, sorter, other modules and pages: a long allocation delays no ping
+    #[default]
+    Own,
+    /// One thread for everything: the least memory, and fewer hops where there are few cores
+    One,
+}
+
+impl Threads {
+    /// The table that the node is built with.
+    pub fn placement(self) -> Placement {
+        match self {
+            Threads::Own => Placement::services(),
+            Threads::One => Placement::here(),
+        }
+    }
+}
+
+/// The flag of all verbs that run a service.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+#[command(rename_all = "snake_case")]
+pub struct ThreadsFlag {
+    /// Threads of a master or agent
+    #[arg(
+        long,
+        env = "MEROS_THREADS",
+        value_enum,
+        default_value_t,
+        value_name = "WHICH"
+    )]
+    pub threads: Threads,
 }
 
 /// The longest file that a flag may name.

@@ -14,7 +14,7 @@ use transport::{Authority, Identity};
 use crate::agent::{self, AgentFlags};
 use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
 use crate::failure::{Failure, Outcome};
-use crate::flags::Text;
+use crate::flags::{Text, Threads, ThreadsFlag};
 use crate::master::{self, MasterFlags};
 use crate::member::Member;
 use crate::operator::Operator;
@@ -45,6 +45,8 @@ pub struct LocalArgs {
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten, next_help_heading = "The master")]
     master: MasterFlags,
     #[command(flatten, next_help_heading = "Each agent")]
@@ -68,6 +70,8 @@ pub struct Options {
     pub agent: AgentFlags,
     /// `--modules`, for all members.
     pub modules: Option<Text>,
+    /// Where the actors of each member run.
+    pub threads: Threads,
 }
 
 impl Options {
@@ -92,6 +96,7 @@ impl Options {
             master,
             agent,
             modules: None,
+            threads: Threads::default(),
         }
     }
 
@@ -129,6 +134,7 @@ impl LocalCluster {
             allocator: options.master.allocator.clone(),
             modules: master::modules(options.modules.as_ref())?,
             work_dir: work_dir.join("master"),
+            threads: options.threads,
             identity: issue(Role::Master, "master")?,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)),
             hostname: None,
@@ -158,6 +164,7 @@ impl LocalCluster {
                 modules: master::modules(options.modules.as_ref())?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
+                threads: options.threads,
                 identity: cluster.issue(Role::Agent, &name)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
@@ -283,6 +290,7 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         master: args.master,
         agent: args.agent,
         modules: args.modules,
+        threads: args.threads.threads,
     };
     on_this_thread(async move {
         let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else {

@@ -16,7 +16,7 @@ use transport::Identity;
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, duration};
+use crate::flags::{Text, Threads, ThreadsFlag, duration};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
@@ -46,6 +46,8 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -165,6 +167,8 @@ pub struct Plan {
     pub modules: (Registry, Manifest),
     /// Where the registry is kept.
     pub work_dir: PathBuf,
+    /// Where its actors run.
+    pub threads: Threads,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -180,6 +184,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         allocator,
         modules: (modules, manifest),
         work_dir,
+        threads,
         identity,
         listen,
         hostname,
@@ -187,6 +192,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
         .accepts(&ACCEPTS)
+        .placement(threads.placement())
         .build();
     let Sockets {
         endpoint,
@@ -214,7 +220,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let routes =
         ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
-    let pages = member::serve(listener, routes);
+    let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, id = %started.info.id, "the master listens");
     let master = started.master.pid();
     let ended = {
@@ -301,6 +307,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         allocator: args.flags.allocator.clone(),
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
+        threads: args.threads.threads,
         identity: args.certs.identity(Role::Master, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,

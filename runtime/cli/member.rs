@@ -173,25 +173,42 @@ pub async fn open(node: &Node, identity: &Identity, ip: IpAddr, port: u16) -> Ou
 /// A service's pages, while they are served.
 pub struct Pages {
     stop: oneshot::Sender<()>,
-    served: tokio::task::JoinHandle<()>,
+    served: LocalBoxFuture<'static, ()>,
 }
 
 /// How long a page under way may take when the service stops.
 const PAGES_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Serves pages on this thread.
-pub fn serve(listener: TcpListener, routes: axum::Router) -> Pages {
+/// Serves pages, on the thread that the node's placement has for `http`.
+pub fn serve(node: &Node, listener: TcpListener, routes: axum::Router) -> Outcome<Pages> {
+    let cannot = |error: &dyn std::error::Error| Failure::because("cannot serve pages", error);
     let (stop, stopped) = oneshot::channel::<()>();
-    let served = tokio::task::spawn_local(async move {
+    // Another thread has another reactor, which must come to know the listener.
+    let listener = listener.into_std().map_err(|error| cannot(&error))?;
+    let serving = move || async move {
         let until = async {
             let _ = stopped.await; // Told to stop, or let go of.
         };
-        let served = http::serve(listener, routes, http::HttpOptions::default(), until).await;
+        let served = match TcpListener::from_std(listener) {
+            Ok(listener) => {
+                http::serve(listener, routes, http::HttpOptions::default(), until).await
+            }
+            Err(error) => Err(error),
+        };
         if let Err(error) = served {
             tracing::error!(%error, "pages are no longer served");
         }
-    });
-    Pages { stop, served }
+    };
+    let served = node.run_at("http", serving);
+    let served = served.map_err(|error| cannot(&error))?;
+    Ok(Pages {
+        stop,
+        served: Box::pin(async move {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "pages are no longer served");
+            }
+        }),
+    })
 }
 
 impl Pages {

@@ -16,7 +16,8 @@ use actix::fut::ActorFuture;
 use crate::context::Context;
 use crate::lock;
 use crate::mailbox::{Meter, Unwanted};
-use crate::process::{EarTable, Process, WhenFull};
+use crate::message::WhenFull;
+use crate::process::{EarTable, Process};
 use crate::run::Unfinished;
 
 /// Pings that may wait for one actor; one more is refused.

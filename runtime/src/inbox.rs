@@ -15,10 +15,11 @@ use crate::ask::{AskError, TellError};
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::{self, Frame, Letter, PREFIX};
 use crate::identity::{Peer, Pid};
+use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
 use crate::lock;
-use crate::mailbox::Unwanted;
-use crate::message::Lane;
+use crate::mailbox::{LARGE, Unwanted};
+use crate::message::{Lane, WhenFull};
 use crate::node::Node;
 use crate::process::Unheard;
 use crate::registry::Entry;
@@ -237,6 +238,7 @@ impl Delivery<'_> {
         following: &'a [u8],
     ) -> Result<(), Garbled> {
         if let Some(run) = run
+            && frame.len() < LARGE
             && let Some(body) = frame.strip_prefix(run.header)
         {
             return self.gather(run, body);
@@ -275,6 +277,7 @@ impl Delivery<'_> {
             tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
             if unwanted == Unwanted::Full {
                 (0..count).for_each(|_| self.node.counts().mailbox_full());
+                self.mailbox_is_full(&run.entry);
             }
         }
     }
@@ -293,8 +296,9 @@ impl Delivery<'_> {
         let Frame::Letter(letter) = Frame::read(frame)? else {
             return Ok(None);
         };
-        if letter.correlation.is_some() || letter.to.incarnation == 0 || !self.inbox.held.is_empty()
-        {
+        // Large ones are weighed one by one.
+        let alone = letter.correlation.is_some() || frame.len() >= LARGE;
+        if alone || letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
             return Ok(None);
         }
         let Some(entry) = self.find(&letter).cloned() else {
@@ -405,6 +409,9 @@ impl Delivery<'_> {
     #[inline]
     fn open(&mut self, letter: &Letter<'_>) -> Result<(), Garbled> {
         let sender = self.inbox.sender(letter.from)?;
+        if letter.correlation.is_some() && !self.connection.may_answer() {
+            return self.refuse(letter, AskError::Full);
+        }
         let answer = letter.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
             correlation,
@@ -449,17 +456,32 @@ impl Delivery<'_> {
             );
             return self.refuse(letter, AskError::Refused { reason });
         }
-        match ear.hear(&*entry.body, letter.body, sender, answer) {
+        let heard = match entry.meter.weigh(letter.body.len()) {
+            Ok(weight) => weighing(weight, || {
+                ear.hear(&*entry.body, letter.body, sender, answer)
+            }),
+            Err(unwanted) => Err(Unheard::Told(unwanted.into())),
+        };
+        match heard {
             Ok(()) => Ok(()),
             Err(Unheard::Told(error)) => {
                 if error == TellError::Full {
                     self.node.counts().mailbox_full();
+                    self.mailbox_is_full(entry);
                 }
                 self.refuse(letter, error.into())
             }
             Err(Unheard::Garbled(Garbled { reason })) => Err(Garbled {
                 reason: format!("{} v{} {reason}", ear.name, ear.version),
             }),
+        }
+    }
+
+    #[cold]
+    fn mailbox_is_full(&self, entry: &Entry) {
+        if entry.ears.when_full == WhenFull::CloseLink {
+            let reason = format!("the mailbox of {} is full", entry.pid.name());
+            self.connection.close(&reason);
         }
     }
 

@@ -5,7 +5,9 @@
 //! [`Exited`] when somebody you linked to ends, time that tests can pause, restarts after a panic, and a
 //! bound on everything.
 //!
-//! # A first actor
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first actor over two nodes and a link to supervision, in eight short programs. In a nutshell:
 //!
 //! ```
 //! use std::time::Duration;
@@ -58,6 +60,7 @@ mod exit;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod guide;
 mod handle;
 mod identity;
 mod inbox;
@@ -99,11 +102,11 @@ pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
 pub use info::{LinkInfo, ProcessInfo, short_name};
 pub use limiter::{Acquiring, BadRate, RateLimiter};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
-pub use message::{Lane, Remote};
+pub use message::{Lane, Remote, WhenFull};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
 pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
-pub use process::{Ears, Process, WhenFull};
+pub use process::{Ears, Process};
 pub use sequence::{Sequence, SequenceError, Turn};
 pub use series::{Statistics, TimeSeries};
 pub use supervise::Supervision;
@@ -120,7 +123,7 @@ pub mod prelude {
     pub use crate::{
         ActorRef, AskError, Clock, Context, Ears, Errand, Exit, Exited, Handle, Lane, Node,
         Patience, Peer, Pid, Process, Promise, Remote, Reply, Role, Supervision, TellError,
-        promise, remote,
+        WhenFull, promise, remote,
     };
 }
 

@@ -403,6 +403,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether one more question of the peer may be under way.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) < QUESTIONS_MAX
+    }
+
     /// How many questions wait for a reply.
     pub(crate) fn questions(&self) -> usize {
         lock(&self.questions).len()

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Exited};
 use crate::frame::{Frame, Target};
 use crate::identity::{NodeId, Peer, Pid};
 use crate::link::{AttachError, ConnectError, Connection, Dialer, Dialled, Hello, Link};
-use crate::message::Remote;
+use crate::message::{Remote, WhenFull};
 use crate::node::Node;
 use crate::watch::{Change, Notify, Watcher};
 use crate::{read, write};
@@ -45,9 +45,18 @@ impl Node {
             return self.tell_tapped(to, message);
         }
         // Written under the lock, which spares every tell the counting of one more reference.
-        let links = read(&self.0.links);
-        let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
-        connection.tell(to, &message)
+        let told = {
+            let links = read(&self.0.links);
+            let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
+            connection.tell(to, &message)
+        };
+        if M::WHEN_FULL == WhenFull::CloseLink
+            && told == Err(TellError::Full)
+            && let Some(connection) = self.connection(to.node())
+        {
+            connection.close(&format!("it does not keep up with {}", M::NAME));
+        }
+        told
     }
 
     /// Asks whoever has this pid, here or elsewhere. The question is sent now; dropping the returned
@@ -321,12 +330,13 @@ impl Node {
             });
             return;
         };
-        if self
+        match self
             .watches()
             .add(watcher.clone(), pid.clone(), pid.clone(), notify)
-            == Change::Edge
         {
-            connection.write_plain(&Frame::Link(Target::of(pid)));
+            Ok(Change::Edge) => connection.write_plain(&Frame::Link(Target::of(pid))),
+            Ok(Change::None) => {}
+            Err(notify) => return too_many(notify, pid),
         }
         // The link may have closed before the watch was there to be told.
         let connected = self.connection(pid.node()).is_some();
@@ -350,8 +360,12 @@ impl Node {
             });
             return;
         };
-        self.watches()
+        let added = self
+            .watches()
             .add(watcher.clone(), wished.clone(), target.clone(), notify);
+        if let Err(notify) = added {
+            return too_many(notify, wished);
+        }
         // It may have ended before the watch was there to be told.
         let lives = self.registry().find_pid(&target).is_some();
         if !lives && let Some((_, _, notify)) = self.watches().remove(&watcher, wished) {
@@ -370,6 +384,10 @@ impl Node {
         name: &str,
     ) {
         let wished = Pid::new(name, self.id().clone(), incarnation);
+        let watcher = Watcher::Node(connection.peer.node.clone());
+        if !self.watches().has_room(&watcher, &wished) {
+            return connection.close("it watches more actors than it may");
+        }
         // By whichever connection there is then: a crossing one may have taken over from the one it was asked over.
         let (node, peer) = (self.downgrade(), connection.peer.node.clone());
         let notify: Notify = Box::new(move |Exited { pid, reason }| {
@@ -381,7 +399,7 @@ impl Node {
                 });
             }
         });
-        self.watch_here(&wished, Watcher::Node(connection.peer.node.clone()), notify);
+        self.watch_here(&wished, watcher, notify);
     }
 
     pub(crate) fn unwatch_for_peer(
@@ -396,7 +414,11 @@ impl Node {
     }
 
     pub(crate) fn unwatch(&self, pid: &Pid, watcher: u64) {
-        let removed = self.watches().remove(&Watcher::Actor(watcher), pid);
+        self.unwatch_as(pid, &Watcher::Actor(watcher));
+    }
+
+    pub(crate) fn unwatch_as(&self, pid: &Pid, watcher: &Watcher) {
+        let removed = self.watches().remove(watcher, pid);
         if let Some((target, Change::Edge, _)) = removed {
             self.unwatch_there(&target);
         }
@@ -429,6 +451,15 @@ impl Links {
     fn at(&self, address: &str) -> Option<&Arc<Connection>> {
         self.by_node.get(self.by_address.get(address)?)
     }
+}
+
+/// Whoever watches as many as it may hears at once that it will not hear of this one.
+#[cold]
+fn too_many(notify: Notify, pid: &Pid) {
+    notify(Exited {
+        pid: pid.clone(),
+        reason: Exit::NodeLost("its watcher watches as many as it may".into()),
+    });
 }
 
 /// Whether a connection dialled by that side is the one both sides keep.

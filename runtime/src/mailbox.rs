@@ -4,6 +4,7 @@
 //! sends. Tells and asks are enqueued the same way, so they keep their order. The meter remembers numbers
 //! only, never messages: senders write what they sent, the actor what it handled, the watchdog what it saw.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -55,6 +56,9 @@ pub(crate) struct Meter {
     /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
     beside: AtomicU32,
     beside_since: AtomicU32,
+    /// Encoded bytes of the large messages from links that wait, and how many may.
+    large: AtomicU64,
+    large_max: u64,
     /// Messages thrown away to make room for newer ones.
     dropped: AtomicU64,
     /// Messages that found no room.
@@ -81,6 +85,21 @@ struct Blocked {
     doing: AtomicU32,
 }
 
+/// What a message must have come over a link with, encoded, to be weighed; those below are bounded by their number.
+pub(crate) const LARGE: usize = 4 << 10;
+
+/// The bytes of one large message in a mailbox, given back when this is dropped.
+pub(crate) struct Weight {
+    meter: Arc<Meter>,
+    bytes: u64,
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.meter.large.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Where an actor is: if two looks find the same, it has not moved between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Step {
@@ -90,7 +109,7 @@ pub(crate) struct Step {
 }
 
 impl Meter {
-    pub(crate) fn new(bound: u32, clock: &Clock) -> Self {
+    pub(crate) fn new(bound: u32, large_max: u64, clock: &Clock) -> Self {
         Self {
             sent: Line::default(),
             handled: Line::default(),
@@ -98,6 +117,8 @@ impl Meter {
             attention: AtomicU32::new(0),
             beside: AtomicU32::new(0),
             beside_since: AtomicU32::new(0),
+            large: AtomicU64::new(0),
+            large_max,
             dropped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             task: AtomicWaker::new(),
@@ -113,7 +134,7 @@ impl Meter {
 
     #[cfg(test)]
     pub(crate) fn for_tests(bound: u32) -> Self {
-        Self::new(bound, &Clock::real())
+        Self::new(bound, u64::MAX, &Clock::real())
     }
 
     /// Takes a place in the queue.
@@ -128,7 +149,11 @@ impl Meter {
             }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full && before & TAPPED == 0 {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Takes a place in the queue of a tapped mailbox.
@@ -141,7 +166,11 @@ impl Meter {
             }
             return Ok(());
         }
-        Err(self.give_back(before))
+        let unwanted = self.give_back(before);
+        if unwanted == Unwanted::Full {
+            self.note_refused();
+        }
+        Err(unwanted)
     }
 
     /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
@@ -156,7 +185,25 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
-    /// Takes this many places, or none.
+    /// Takes room for so many encoded bytes from a link, if they are many. One message always fits when nothing large waits.
+    pub(crate) fn weigh(self: &Arc<Self>, bytes: usize) -> Result<Option<Weight>, Unwanted> {
+        if bytes < LARGE {
+            return Ok(None);
+        }
+        let bytes = bytes as u64;
+        let before = self.large.fetch_add(bytes, Ordering::Relaxed);
+        let weight = Weight {
+            meter: self.clone(),
+            bytes,
+        };
+        if before == 0 || before.saturating_add(bytes) <= self.large_max {
+            return Ok(Some(weight));
+        }
+        self.note_refused();
+        Err(Unwanted::Full)
+    }
+
+    /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
         let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
@@ -173,9 +220,6 @@ impl Meter {
     fn give_back(&self, before: u64) -> Unwanted {
         self.sent.0.fetch_sub(1, Ordering::AcqRel);
         if before & (DRAINING | CLOSED) == 0 {
-            if before & TAPPED == 0 {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
             return Unwanted::Full;
         }
         self.task.wake(); // It may have seen our place taken and waited for a message.
@@ -248,7 +292,7 @@ impl Meter {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One beside the mailbox found no room.
+    /// One found no room.
     pub(crate) fn note_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -17,6 +17,21 @@ pub enum Lane {
     Ping,
 }
 
+/// What becomes of a message for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// The sender is told, with `Full`. A tell that crossed a link is counted and dropped, since its sender waits for nothing.
+    #[default]
+    Refuse,
+    /// The tell that has waited longest is thrown away for the new one: for samples, of which the newest are worth most. Questions and
+    /// `Exited` are never thrown away; if nothing else waits, the new one is refused. On its way out over a link nothing can be
+    /// thrown away any more: there this is the same as refusing.
+    DropOldest,
+    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events. A sender
+    /// on the same node is told, with `Full`.
+    CloseLink,
+}
+
 /// A message that may cross a wire.
 pub trait Remote:
     Message<Result: Serialize + DeserializeOwned + Send + 'static>
@@ -31,6 +46,8 @@ pub trait Remote:
     const VERSION: u16;
     /// The stream it travels in.
     const LANE: Lane = Lane::Ordinary;
+    /// What becomes of a tell for which the link has no room.
+    const WHEN_FULL: WhenFull = WhenFull::Refuse;
     /// The name's hash, which stands for it in frames.
     const ID: u32 = id_of(Self::NAME);
 }
@@ -71,8 +88,9 @@ pub const fn version_of(word: &str) -> u16 {
 
 /// Makes serde types into messages that may cross a wire.
 ///
-/// One entry is `Type = "family/name" v1 lane Ping -> Result`; the lane and the result may be left out
-/// (ordinary, and `()`). Several entries are separated by semicolons.
+/// One entry is `Type = "family/name" v1 lane Ping full CloseLink -> Result`; the lane, what becomes of it when
+/// there is no room, and the result may be left out (ordinary, refused, and `()`). Several entries are separated
+/// by semicolons.
 ///
 /// ```
 /// use runtime::prelude::*;
@@ -92,15 +110,15 @@ pub const fn version_of(word: &str) -> u16 {
 #[macro_export]
 macro_rules! remote {
     () => {};
-    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? -> $result:ty $(; $($rest:tt)*)?) => {
-        $crate::remote!(@one $message, $name, $version, [$($lane)?], $result);
+    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(full $full:ident)? -> $result:ty $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($lane)?], [$($full)?], $result);
         $($crate::remote!($($rest)*);)?
     };
-    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(; $($rest:tt)*)?) => {
-        $crate::remote!(@one $message, $name, $version, [$($lane)?], ());
+    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(full $full:ident)? $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($lane)?], [$($full)?], ());
         $($crate::remote!($($rest)*);)?
     };
-    (@one $message:ty, $name:literal, $version:ident, [$($lane:ident)?], $result:ty) => {
+    (@one $message:ty, $name:literal, $version:ident, [$($lane:ident)?], [$($full:ident)?], $result:ty) => {
         impl $crate::prelude::Message for $message {
             type Result = $result;
         }
@@ -108,6 +126,7 @@ macro_rules! remote {
             const NAME: &'static str = $name;
             const VERSION: u16 = const { $crate::message::version_of(stringify!($version)) };
             $(const LANE: $crate::Lane = $crate::Lane::$lane;)?
+            $(const WHEN_FULL: $crate::WhenFull = $crate::WhenFull::$full;)?
         }
     };
 }

@@ -54,9 +54,9 @@ pub(crate) struct Inner {
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
     pub(crate) taps: Taps,
-    placement: Placement,
-    home: Arbiter,
-    threads: Mutex<BTreeMap<String, Arbiter>>,
+    pub(crate) placement: Placement,
+    pub(crate) home: Arbiter,
+    pub(crate) threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
     /// In rehearsals, the nanoseconds that each blocking work takes.
@@ -113,9 +113,9 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Blocking work ended without a result, because it panicked or the process is ending.
+/// Work ended without a result, because it panicked or the process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blocking work was interrupted: {reason}")]
+#[error("work was interrupted: {reason}")]
 pub struct Interrupted {
     /// The words of the panic, or of the runtime.
     pub reason: String,
@@ -384,10 +384,19 @@ impl Node {
         let watcher = Watcher::Future(self.next_correlation());
         self.watch_as(
             pid,
-            watcher,
+            watcher.clone(),
             Box::new(move |exited| drop(told.send(exited.reason))),
         );
-        async move { end.await.unwrap_or(Exit::Stopped) }
+        let watch = Watch {
+            node: self.downgrade(),
+            pid: pid.clone(),
+            watcher,
+        };
+        async move {
+            let reason = end.await.unwrap_or(Exit::Stopped);
+            drop(watch);
+            reason
+        }
     }
 
     /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
@@ -502,25 +511,23 @@ impl Node {
         &self.0.home
     }
 
-    /// The thread that runs the actor of this name.
-    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
-        let Some(prefix) = self.0.placement.thread_of(name) else {
-            return Ok(self.0.home.clone());
-        };
-        let mut threads = lock(&self.0.threads);
-        if let Some(arbiter) = threads.get(prefix) {
-            return Ok(arbiter.clone());
-        }
-        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
-        threads.insert(prefix.to_owned(), arbiter.clone());
-        Ok(arbiter)
-    }
-
     pub(crate) fn downgrade(&self) -> WeakNode {
         WeakNode(Arc::downgrade(&self.0))
+    }
+}
+
+/// A watch that ends when nobody waits for it any more.
+struct Watch {
+    node: WeakNode,
+    pid: Pid,
+    watcher: Watcher,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.unwatch_as(&self.pid, &self.watcher);
+        }
     }
 }
 

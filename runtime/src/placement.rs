@@ -1,12 +1,17 @@
 //! Placement: which thread an actor runs on, decided by its name from one table.
 //!
-//! Actors that talk much belong on one thread: a hop to another costs as much as fifty local asks. Unless
-//! the table says otherwise everything runs on the node's home thread; in rehearsals it always does.
+//! Actors that talk much belong on one thread: a hop to another costs as much as fifty local asks. Actors that may be busy for long
+//! (an allocation run, a page of the whole state, a module by somebody else) belong on threads of their own, so that pings are answered
+//! meanwhile. Unless the table says otherwise everything runs on the node's home thread, where the transport is; in rehearsals it
+//! always does.
 
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::lock;
+use crate::node::{Interrupted, Node, SpawnError};
 
 /// The thread a node was built on.
 const HOME: &str = "home";
@@ -20,6 +25,22 @@ pub enum Place {
     OwnThread,
 }
 
+/// Where the actors of masters and agents run. What is not named stays at home with the transport: an agent's own actors, whose
+/// messages go from one to the next for each task.
+const SERVICES: [(&str, Place); 8] = [
+    // A master's one decider, and what it waits for.
+    ("master", Place::OwnThread),
+    ("consensus", Place::OwnThread),
+    ("registrar", Place::OwnThread),
+    // Modules, which anybody may have written.
+    ("allocator", Place::OwnThread),
+    ("sorter", Place::OwnThread),
+    ("resource_estimator", Place::OwnThread),
+    ("qos_controller", Place::OwnThread),
+    // Pages: not an actor, but run in the same way.
+    ("http", Place::OwnThread),
+];
+
 /// The table: name prefixes and the place of the actors whose names begin so. The longest match counts.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
@@ -30,6 +51,15 @@ impl Placement {
     /// Everything on the home thread.
     pub fn here() -> Self {
         Self::default()
+    }
+
+    /// The table of masters and agents: the master, its registry (consensus), the allocator, the sorter, every other module and the
+    /// HTTP server have a thread each; all else is at home.
+    pub fn services() -> Self {
+        let table = SERVICES.into_iter();
+        table.fold(Self::here(), |table, (prefix, place)| {
+            table.put(prefix, place)
+        })
     }
 
     /// Actors whose name begins with this prefix go there.
@@ -46,6 +76,57 @@ impl Placement {
             .filter(|(prefix, _)| name.starts_with(prefix.as_str()));
         let (prefix, place) = matching.max_by_key(|(prefix, _)| prefix.len())?;
         (*place == Place::OwnThread).then_some(prefix.as_str())
+    }
+}
+
+impl Node {
+    /// The thread that runs the actor of this name.
+    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
+        let Some(prefix) = self.0.placement.thread_of(name) else {
+            return Ok(self.0.home.clone());
+        };
+        let mut threads = lock(&self.0.threads);
+        if let Some(arbiter) = threads.get(prefix) {
+            return Ok(arbiter.clone());
+        }
+        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })?;
+        threads.insert(prefix.to_owned(), arbiter.clone());
+        Ok(arbiter)
+    }
+
+    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
+    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
+    pub fn run_at<T, F, B>(
+        &self,
+        name: &str,
+        begin: B,
+    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+        B: FnOnce() -> F + Send + 'static,
+    {
+        let (told, output) = oneshot::channel();
+        let job = move || {
+            // Whoever began it may no longer wait for its output.
+            drop(tokio::task::spawn_local(
+                async move { told.send(begin().await) },
+            ));
+        };
+        if !self.arbiter(name)?.run(Box::new(job)) {
+            return Err(SpawnError::NoThread {
+                name: name.to_owned(),
+                reason: "it has ended".into(),
+            });
+        }
+        Ok(async move {
+            output.await.map_err(|_| Interrupted {
+                reason: "it panicked, or its thread has ended".into(),
+            })
+        })
     }
 }
 
@@ -124,5 +205,23 @@ mod tests {
             .put("http/admin", Place::Here);
         let threads = ["http/v1", "http/admin", "master"].map(|name| table.thread_of(name));
         assert_eq!(threads, [Some("http"), None, None]);
+    }
+
+    #[test]
+    fn services_have_threads_of_their_own_and_an_agents_actors_share_the_home_thread() {
+        let table = Placement::services();
+        let own = [
+            "master",
+            "registrar",
+            "consensus",
+            "allocator",
+            "sorter",
+            "resource_estimator",
+            "qos_controller",
+            "http",
+        ];
+        assert_eq!(own.map(|name| table.thread_of(name)), own.map(Some));
+        let home = ["agent", "containerizer", "status_updates", "monitor", "qos"];
+        assert_eq!(home.map(|name| table.thread_of(name)), [None; 5]);
     }
 }

@@ -19,7 +19,7 @@ use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
 use crate::letter::handle_one;
 use crate::link::{Answer, Sender};
-use crate::message::{Lane, Remote};
+use crate::message::{Lane, Remote, WhenFull};
 use crate::run::{self, Gather};
 use crate::tap::{self, Words};
 
@@ -54,6 +54,9 @@ pub trait Process: Actor<Context = Context<Self>> {
     /// How many messages may wait in its mailbox. Messages whose lane is Ping do not count: of those 1,024 may wait beside it.
     const MAILBOX: u32 = 65_536;
 
+    /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
+    const MAILBOX_BYTES: u64 = 256 << 20;
+
     /// What becomes of one message more than that.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
 
@@ -63,21 +66,6 @@ pub trait Process: Actor<Context = Context<Self>> {
 
     /// What it hears from other nodes, and from which roles. Nothing, unless it says so.
     fn hears(_ears: &mut Ears<Self>) {}
-}
-
-/// What becomes of a message for which there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum WhenFull {
-    /// The sender is told, with `Full`. A tell that crossed a link is counted and dropped, since its sender waits for nothing.
-    #[default]
-    Refuse,
-    /// The tell that has waited longest is thrown away for the new one: for samples, of which the newest are worth most. Questions and
-    /// `Exited` are never thrown away; if nothing else waits, the new one is refused. On its way out over a link nothing can be
-    /// thrown away any more: there this is the same as refusing.
-    DropOldest,
-    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events. A sender
-    /// on the same node is told, with `Full`.
-    CloseLink,
 }
 
 /// The list of what an actor of this type hears.
@@ -146,6 +134,7 @@ impl<A: Process> Ears<A> {
             actor: PhantomData,
         };
         A::hears(&mut ears);
+        ears.table.when_full = A::WHEN_FULL;
         Arc::new(ears.table)
     }
 }
@@ -156,6 +145,8 @@ pub(crate) struct EarTable {
     ears: FxHashMap<u64, Ear>,
     /// The types that go ahead of the mailbox.
     pub(crate) pings: Vec<TypeId>,
+    /// What becomes of a message for which the mailbox has no room.
+    pub(crate) when_full: WhenFull,
 }
 
 /// One incarnation of some actor, whose type the ear knows.

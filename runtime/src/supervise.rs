@@ -93,7 +93,7 @@ impl<A: Process> Birth<A> {
     fn prepare(node: &Node, name: &str, ears: &EarTable) -> Self {
         let (address, receiver) = channel(0);
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
-        let meter = Arc::new(Meter::new(A::MAILBOX, node.clock()));
+        let meter = Arc::new(Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock()));
         let beside = Beside::of(ears);
         Self {
             incarnation: Arc::new(Incarnation::new(

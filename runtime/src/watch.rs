@@ -10,6 +10,11 @@ use crate::exit::{Exit, Exited};
 use crate::identity::{NodeId, Pid};
 use crate::lock;
 
+/// What one actor may watch at once.
+const WATCHES_MAX: usize = 1 << 20;
+/// What all actors of another node may watch here at once.
+const PEER_WATCHES_MAX: usize = 65_536;
+
 /// Told once, with the pid as it was linked.
 pub(crate) type Notify = Box<dyn FnOnce(Exited) + Send>;
 
@@ -22,6 +27,15 @@ pub(crate) enum Watcher {
     Future(u64),
     /// Another node, for its own watchers.
     Node(NodeId),
+}
+
+impl Watcher {
+    fn watches_max(&self) -> usize {
+        match self {
+            Watcher::Actor(_) | Watcher::Future(_) => WATCHES_MAX,
+            Watcher::Node(_) => PEER_WATCHES_MAX,
+        }
+    }
 }
 
 /// The pid as the watcher wrote it, which may be a look-up address.
@@ -50,19 +64,36 @@ pub(crate) enum Change {
 }
 
 impl Watches {
-    /// Watches `target`, called `wished` by the watcher. Doing it twice keeps one.
-    pub(crate) fn add(&self, watcher: Watcher, wished: Pid, target: Pid, notify: Notify) -> Change {
+    /// Whether this watcher may watch this one, or does already.
+    pub(crate) fn has_room(&self, watcher: &Watcher, wished: &Pid) -> bool {
+        let tables = lock(&self.0);
+        tables.watchers.get(watcher).is_none_or(|watched| {
+            watched.len() < watcher.watches_max() || watched.contains_key(wished)
+        })
+    }
+
+    /// Watches `target`, called `wished` by the watcher. Doing it twice keeps one. Given back if the watcher watches too many.
+    pub(crate) fn add(
+        &self,
+        watcher: Watcher,
+        wished: Pid,
+        target: Pid,
+        notify: Notify,
+    ) -> Result<Change, Notify> {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.entry(watcher.clone()).or_default();
         if watched.contains_key(&wished) {
-            return Change::None;
+            return Ok(Change::None);
+        }
+        if watched.len() >= watcher.watches_max() {
+            return Err(notify);
         }
         watched.insert(wished.clone(), target.clone());
         let node = tables.targets.entry(target.node().clone()).or_default();
         let watches = node.entry(target).or_default();
         let first = watches.is_empty();
         watches.insert((watcher, wished), notify);
-        if first { Change::Edge } else { Change::None }
+        Ok(if first { Change::Edge } else { Change::None })
     }
 
     /// Ends one watch untold; gives the pid that was meant, and whether it was the last watch of it.
@@ -121,6 +152,12 @@ impl Watches {
         let reason = Exit::NodeLost(reason.to_owned());
         lost.into_values()
             .for_each(|watches| tell(watches, &reason));
+    }
+
+    /// Watches of all watchers.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.0).watchers.values().map(BTreeMap::len).sum()
     }
 
     /// Everything watched on that node.

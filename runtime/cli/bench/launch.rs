@@ -20,6 +20,7 @@ use super::process::bare_launches;
 use super::{Figure, OutputFlags, report};
 use crate::agent::own_program;
 use crate::failure::{Failure, Outcome};
+use crate::flags::ThreadsFlag;
 use crate::local::{LocalCluster, Options};
 use crate::signals::Signals;
 use crate::{member, print};
@@ -45,6 +46,8 @@ pub struct LaunchArgs {
     /// How many lone tasks are measured
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     lone: u32,
+    #[command(flatten)]
+    threads: ThreadsFlag,
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -312,6 +315,7 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
     // Otherwise the wait for the next offer would be what is measured.
     let interval = Duration::from_millis(5);
     options.master.allocation_interval = Some(interval);
+    options.threads = args.threads.threads;
 
     say(&format!("a bare loop runs /bin/true {} times", args.tasks));
     let before = bare_launches(args.tasks.div_ceil(2))?;

@@ -5,6 +5,7 @@
 
 pub mod metrics;
 pub mod pages;
+pub mod processes;
 pub mod server;
 
 pub use metrics::{Counters, CountersSource};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use runtime::{Node, ProcessInfo};
+use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -105,52 +105,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 }
 
 async fn processes(State(about): State<About>, headers: HeaderMap) -> Response {
-    let processes = about.node.processes();
-    let wants_page = headers
-        .get(ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-        .is_some_and(|accept| accept.contains("text/html"));
-    if wants_page {
-        return Html(page(&about, &processes)).into_response();
-    }
-    Json(json!(processes.iter().map(as_json).collect::<Vec<_>>())).into_response()
-}
-
-fn as_json(process: &ProcessInfo) -> serde_json::Value {
-    json!({
-        "id": process.name,
-        "pid": process.pid.to_string(),
-        "depth": process.depth,
-        "restarts": process.restarts,
-        "handled": process.handled,
-    })
-}
-
-fn page(about: &About, processes: &[ProcessInfo]) -> String {
-    let rows: String = processes.iter().map(row).collect();
-    format!(
-        "<!doctype html><meta charset=\"utf-8\"><title>{service} actors</title>\
-         <style>body{{font:14px system-ui;margin:2em}}td,th{{padding:.2em 1em;text-align:left;border-bottom:1px solid #ddd}}</style>\
-         <h1>Actors of {node}</h1><table><tr><th>name<th>waiting<th>handled<th>restarts</tr>{rows}</table>",
-        service = about.service,
-        node = escape(&about.node.id().to_string()),
-    )
-}
-
-fn row(process: &ProcessInfo) -> String {
-    let handled: u64 = process.handled.values().sum();
-    format!(
-        "<tr><td>{}<td>{}<td>{handled}<td>{}</tr>",
-        escape(&process.name),
-        process.depth,
-        process.restarts
-    )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    crate::processes::processes(&about.node, about.service, &headers)
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -177,10 +132,5 @@ mod tests {
                 "{text}"
             );
         }
-    }
-
-    #[test]
-    fn names_cannot_break_the_page() {
-        assert_eq!(escape("<b>&"), "&lt;b&gt;&amp;");
     }
 }

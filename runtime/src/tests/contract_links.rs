@@ -289,7 +289,7 @@ proptest! {
                     let first = !watched(&model, target);
                     model.insert((watcher, target));
                     let change = watches.add(Watcher::Actor(watcher), pid(target), pid(target), notify);
-                    prop_assert_eq!(change == Change::Edge, first);
+                    prop_assert_eq!(matches!(change, Ok(Change::Edge)), first);
                 }
                 Event::Remove(watcher, target) => {
                     let was = model.remove(&(watcher, target));

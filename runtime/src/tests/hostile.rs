@@ -165,6 +165,47 @@ fn unknown_kinds_statuses_and_left_over_bytes_are_garbled() {
 }
 
 #[test]
+fn a_peer_that_watches_under_ever_new_names_is_cut_off() {
+    stage(async {
+        let (node, _, link) = victim();
+        for number in 0..65_536 {
+            let name = &format!("diarist-{number}");
+            let target = Target {
+                incarnation: 1,
+                name,
+            };
+            link.deliver(&mut plain(&Frame::Link(target))).unwrap();
+            // What is there already is not there twice.
+            link.deliver(&mut plain(&Frame::Link(target))).unwrap();
+        }
+        assert_eq!(node.links().len(), 1);
+        let target = Target {
+            incarnation: 1,
+            name: "one more",
+        };
+        link.deliver(&mut plain(&Frame::Link(target))).unwrap();
+        let reason = "it watches more actors than it may";
+        assert_eq!(link.closed().await, reason);
+        assert!(node.links().is_empty());
+    });
+}
+
+#[test]
+fn an_end_that_nobody_waits_for_any_more_is_not_watched() {
+    stage(async {
+        let (node, _, _link) = victim();
+        let pid = node.whereis("diarist").unwrap();
+        for _ in 0..100 {
+            drop(node.ended(&pid));
+        }
+        let kept = node.ended(&pid);
+        assert_eq!(node.watches().count(), 1);
+        node.stop(&pid);
+        assert_eq!((kept.await, node.watches().count()), (Exit::Stopped, 0));
+    });
+}
+
+#[test]
 fn bulks_must_be_announced_once_and_come_as_announced() {
     stage(async {
         let (node, diary, link) = victim();

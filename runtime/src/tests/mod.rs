@@ -16,8 +16,10 @@ mod hostile;
 mod lanes;
 mod lives;
 mod local;
+mod places;
 mod remote;
 mod runs;
+mod seen;
 mod taps;
 
 const SECOND: Duration = Duration::from_secs(1);

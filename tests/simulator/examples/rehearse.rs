@@ -31,7 +31,7 @@ fn main() {
         faults: None,
     };
     let run = run(&scenario, Vec::new(), None);
-    for line in &run.recent {
+    for line in run.recent.iter().filter(|_| text(6) == "recent") {
         println!("{line}");
     }
     println!("{:#?}\nhash {:016x}", run.tally, run.hash);

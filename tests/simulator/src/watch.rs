@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::tap::{Fate, Kind, Passing, Way};
-use runtime::{Clock, Instant, Node, NodeId, Pid};
+use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
 use crate::bug::{Bug, Forged, Meddling};
@@ -155,7 +155,10 @@ impl Watch {
         };
         let heard = match passing.way {
             // The end of a link is nothing that anybody said.
-            _ if passing.kind == Kind::Exited => return Fate::Pass,
+            _ if passing.kind == Kind::Exited => {
+                self.exited(passing);
+                return Fate::Pass;
+            }
             Way::Local => return Fate::Pass,
             Way::Outgoing => false,
             Way::Incoming => true,
@@ -177,14 +180,10 @@ impl Watch {
         if state.violation.is_some() {
             return Fate::Pass;
         }
-        let meddling = match (&mut state.bug, heard) {
-            (Some(bug), false) => bug.meddle(&spoken),
+        let may_meddle = !heard && !state.forging;
+        let meddling = match &mut state.bug {
+            Some(bug) if may_meddle => bug.meddle(&spoken),
             _ => Meddling::Pass,
-        };
-        let meddling = if state.forging {
-            Meddling::Pass
-        } else {
-            meddling
         };
         let fate = match meddling {
             Meddling::Pass => Fate::Pass,
@@ -215,6 +214,13 @@ impl Watch {
             details: describe::message(&spoken),
         });
         fate
+    }
+
+    fn exited(&self, passing: &Passing<'_>) {
+        let exited = passing.is::<Exited>();
+        if exited.is_some_and(|exited| matches!(exited.reason, Exit::NodeLost(_))) {
+            self.state().tally.broken_links += 1;
+        }
     }
 
     /// Says what the bug has forged, until the run ends. `node` finds a living node by its id.

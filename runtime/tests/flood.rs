@@ -1,0 +1,685 @@
+//! Floods: every place where messages wait is filled by a sender that does not stop, before a receiver that does not move.
+//!
+//! What is measured is the memory that is resident in this process (`/proc/self/status`), since counting it exactly would need an
+//! allocator of our own and with it `unsafe`. A first flood fills the place, a second one is many times larger than the limit on what
+//! may come on top. So the limits are generous, and yet a place without a bound would pass each of them many times over. One flood at
+//! a time, or one would be measured in the other.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests"
+)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use runtime::prelude::*;
+use runtime::rehearsal::{rehearse, rehearse_network, stage};
+use runtime::{Dialled, Hello, Link, Outgoing, rehearsal};
+use serde::{Deserialize, Serialize};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const MIB: usize = 1 << 20;
+/// What memory may grow by in a flood of eight times as much.
+const GROWTH_MAX: usize = 10 * MIB;
+/// The bytes of one message.
+const BODY: usize = 1 << 10;
+/// Messages in the second flood: 80 MiB.
+const FLOOD: usize = 80 * MIB / BODY;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib: usize = line
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    kib << 10
+}
+
+/// How much memory grows in what comes between this and [`Gauge::check`].
+struct Gauge(usize);
+
+impl Gauge {
+    fn begin() -> Self {
+        Self(resident())
+    }
+
+    fn check(self) {
+        let grown = resident().saturating_sub(self.0);
+        assert!(
+            grown < GROWTH_MAX,
+            "{} MiB more than before the flood",
+            grown / MIB
+        );
+    }
+}
+
+/// Hear nothing more until told.
+#[derive(Serialize, Deserialize)]
+struct Stall;
+/// Remember nothing of this.
+#[derive(Serialize, Deserialize)]
+struct Load(String);
+/// The same ahead of everything.
+#[derive(Serialize, Deserialize)]
+struct Beat(String);
+/// Give so many bytes back.
+#[derive(Serialize, Deserialize)]
+struct Echo(usize);
+/// Answer never.
+#[derive(Serialize, Deserialize)]
+struct Never(String);
+/// A number whose newest values are worth most.
+#[derive(Serialize, Deserialize)]
+struct Sample(u32, String);
+/// An event that nobody may miss.
+#[derive(Serialize, Deserialize)]
+struct Event(String);
+
+remote! {
+    Stall = "flood/stall" v1;
+    Load = "flood/load" v1 -> usize;
+    Beat = "flood/beat" v1 lane Ping -> usize;
+    Echo = "flood/echo" v1 -> String;
+    Never = "flood/never" v1 -> usize;
+    Sample = "flood/sample" v1 -> u32;
+    Event = "flood/event" v1 full CloseLink;
+}
+
+fn body() -> String {
+    "x".repeat(BODY)
+}
+
+/// Stalls when told to.
+#[derive(Default)]
+struct Stalled {
+    promises: Vec<Promise<usize>>,
+}
+
+impl Actor for Stalled {
+    type Context = Context<Self>;
+}
+
+impl Process for Stalled {
+    const MAILBOX: u32 = 1000;
+    const MAILBOX_BYTES: u64 = 4 << 20;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Stall>(&Role::ALL);
+        ears.hear::<Load>(&Role::ALL);
+        ears.hear::<Beat>(&Role::ALL);
+        ears.hear::<Echo>(&Role::ALL);
+        ears.hear::<Never>(&Role::ALL);
+        ears.hear::<Event>(&Role::ALL);
+    }
+}
+
+impl Handler<Stall> for Stalled {
+    type Result = ();
+    fn handle(&mut self, Stall: Stall, ctx: &mut Context<Self>) {
+        let hour = fut::wrap_future::<_, Self>(ctx.clock().sleep(HOUR));
+        ctx.wait(hour);
+    }
+}
+
+impl Handler<Load> for Stalled {
+    type Result = usize;
+    fn handle(&mut self, Load(text): Load, _: &mut Context<Self>) -> usize {
+        text.len()
+    }
+}
+
+impl Handler<Beat> for Stalled {
+    type Result = usize;
+    fn handle(&mut self, Beat(text): Beat, _: &mut Context<Self>) -> usize {
+        text.len()
+    }
+}
+
+impl Handler<Echo> for Stalled {
+    type Result = String;
+    fn handle(&mut self, Echo(length): Echo, _: &mut Context<Self>) -> String {
+        "x".repeat(length)
+    }
+}
+
+impl Handler<Never> for Stalled {
+    type Result = Reply<usize>;
+    fn handle(&mut self, _: Never, _: &mut Context<Self>) -> Reply<usize> {
+        let (promise, reply) = promise();
+        self.promises.push(promise);
+        reply
+    }
+}
+
+impl Handler<Event> for Stalled {
+    type Result = ();
+    fn handle(&mut self, Event(_): Event, _: &mut Context<Self>) {}
+}
+
+/// One that hears nothing.
+async fn stalled(node: &Node) -> Handle<Stalled> {
+    let handle = node.spawn("stalled", Stalled::default()).unwrap();
+    handle.tell(Stall).unwrap();
+    node.clock().settle().await;
+    handle
+}
+
+fn refused(node: &Node) -> (u64, u64) {
+    let info = &node.processes()[0];
+    (info.depth, info.refused)
+}
+
+#[test]
+fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
+    let _alone = alone();
+    rehearse(|node| async move {
+        let actor = stalled(&node).await;
+        let flood = |count: usize| {
+            for number in 0..count {
+                match number % 3 {
+                    0 => drop(actor.tell(Load(body()))),
+                    1 => drop(actor.ask(Load(body()), SECOND)),
+                    _ => drop(node.tell(&actor.pid(), Load(body()))),
+                }
+            }
+        };
+        flood(2000);
+        assert_eq!(refused(&node), (1000, 1000));
+        let gauge = Gauge::begin();
+        flood(FLOOD);
+        gauge.check();
+        assert_eq!(refused(&node), (1000, 1000 + FLOOD as u64));
+        assert_eq!(actor.tell(Load(body())), Err(TellError::Full));
+        assert_eq!(actor.ask(Load(body()), SECOND).await, Err(AskError::Full));
+    });
+}
+
+#[test]
+fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
+    let _alone = alone();
+    rehearse_network(|network| async move {
+        let near = network.node("near", Role::Master, &[Role::Agent]);
+        let far = network.node("far", Role::Agent, &[Role::Master]);
+        let actor = stalled(&near).await;
+        let pid = far.find("near", "stalled", SECOND).await.unwrap();
+        let flood = async |count: usize| {
+            for number in 0..count {
+                if number % 1000 == 0 {
+                    drop(far.ask(&pid, Load(body()), SECOND));
+                }
+                far.tell(&pid, Load(body())).unwrap();
+                if number % 10_000 == 0 {
+                    near.clock().settle().await; // Let the link carry what was written.
+                }
+            }
+            near.clock().settle().await;
+        };
+        flood(2000).await;
+        let gauge = Gauge::begin();
+        flood(FLOOD).await;
+        gauge.check();
+        let (depth, refused) = refused(&near);
+        assert!(
+            depth == 1000 && refused > FLOOD as u64,
+            "{depth} wait, {refused} refused"
+        );
+        assert!(near.counters()["refused/mailbox_full"] > FLOOD as f64);
+        let full = far.ask(&pid, Load(body()), SECOND).await;
+        assert_eq!(full, Err(AskError::Full), "who asks is told");
+        assert!(actor.is_alive());
+    });
+}
+
+#[test]
+fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
+    let _alone = alone();
+    for length in [8 << 10, MIB] {
+        rehearse_network(|network| async move {
+            let near = network.node("near", Role::Master, &[Role::Agent]);
+            let far = network.node("far", Role::Agent, &[Role::Master]);
+            let actor = stalled(&near).await;
+            let pid = far.find("near", "stalled", SECOND).await.unwrap();
+            let flood = async |bytes: usize| {
+                for number in 0..bytes / length {
+                    match number % 2 {
+                        0 => drop(far.ask(&pid, Load("x".repeat(length)), SECOND)),
+                        _ => far.tell(&pid, Load("x".repeat(length))).unwrap(),
+                    }
+                    if number.is_multiple_of(8) {
+                        near.clock().settle().await; // Let the link carry what was written.
+                    }
+                }
+                near.clock().settle().await;
+            };
+            flood(16 * MIB).await;
+            let gauge = Gauge::begin();
+            flood(80 * MIB).await;
+            gauge.check();
+            let (depth, refused) = refused(&near);
+            let fit = (Stalled::MAILBOX_BYTES / length as u64).saturating_sub(1);
+            assert!(depth.abs_diff(fit) <= 1, "{depth} of {length} bytes wait");
+            assert!(refused > 70);
+            let full = far.ask(&pid, Load("x".repeat(length)), SECOND).await;
+            assert_eq!(full, Err(AskError::Full), "who asks is told");
+            far.tell(&pid, Load("small".to_owned())).unwrap();
+            near.clock().advance(HOUR).await;
+            assert_eq!(near.processes()[0].depth, 0);
+            let heard = far.ask(&pid, Load("x".repeat(length)), SECOND).await;
+            assert_eq!(heard, Ok(length), "and then there is room again");
+            drop(actor);
+        });
+    }
+}
+
+#[test]
+fn the_lane_of_pings_is_flooded() {
+    let _alone = alone();
+    rehearse_network(|network| async move {
+        let near = network.node("near", Role::Master, &[Role::Agent]);
+        let far = network.node("far", Role::Agent, &[Role::Master]);
+        let actor = stalled(&near).await;
+        let pid = far.find("near", "stalled", SECOND).await.unwrap();
+        let flood = async |count: usize| {
+            for number in 0..count {
+                match number % 3 {
+                    0 => drop(actor.tell(Beat(body()))),
+                    1 => drop(actor.ask(Beat(body()), SECOND)),
+                    _ => drop(far.tell(&pid, Beat(body()))),
+                }
+                if number % 10_000 == 0 {
+                    near.clock().settle().await;
+                }
+            }
+            near.clock().settle().await;
+        };
+        flood(4000).await;
+        let gauge = Gauge::begin();
+        flood(FLOOD).await;
+        gauge.check();
+        let (depth, refused) = refused(&near);
+        assert!(
+            depth == 1024 && refused > FLOOD as u64,
+            "{depth} wait, {refused} refused"
+        );
+        let full = far.ask(&pid, Beat(body()), SECOND).await;
+        assert_eq!(full, Err(AskError::Full));
+        actor.tell(Load(body())).unwrap(); // The mailbox has its own bound.
+    });
+}
+
+/// Keeps the newest hundred samples, once it is no longer stalled.
+#[derive(Default)]
+struct Sampler {
+    heard: Vec<u32>,
+}
+
+impl Actor for Sampler {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let hour = fut::wrap_future::<_, Self>(ctx.clock().sleep(HOUR));
+        ctx.wait(hour);
+    }
+}
+
+impl Process for Sampler {
+    const MAILBOX: u32 = 100;
+    const WHEN_FULL: WhenFull = WhenFull::DropOldest;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Sample>(&Role::ALL);
+    }
+}
+
+/// What have you heard?
+#[derive(Message)]
+#[rtype(result = "Vec<u32>")]
+struct Heard;
+
+impl Handler<Sample> for Sampler {
+    type Result = u32;
+    fn handle(&mut self, Sample(number, _): Sample, _: &mut Context<Self>) -> u32 {
+        self.heard.push(number);
+        number
+    }
+}
+
+impl Handler<Heard> for Sampler {
+    type Result = Vec<u32>;
+    fn handle(&mut self, Heard: Heard, _: &mut Context<Self>) -> Vec<u32> {
+        self.heard.clone()
+    }
+}
+
+#[test]
+fn an_actor_that_wants_the_newest_is_flooded_and_loses_the_oldest_but_no_question() {
+    let _alone = alone();
+    rehearse_network(|network| async move {
+        let near = network.node("near", Role::Master, &[Role::Agent]);
+        let far = network.node("far", Role::Agent, &[Role::Master]);
+        let sampler = near.spawn("sampler", Sampler::default()).unwrap();
+        let pid = far.find("near", "sampler", SECOND).await.unwrap();
+        let asked = sampler.ask(Sample(0, body()), 2 * HOUR);
+        let flood = async |numbers: std::ops::RangeInclusive<usize>| {
+            for number in numbers {
+                let sample = Sample(number as u32, body());
+                match number % 2 {
+                    0 => sampler.tell(sample).unwrap(),
+                    _ => near.tell(&pid, sample).unwrap(),
+                }
+            }
+            near.clock().settle().await;
+        };
+        flood(1..=1000).await;
+        let gauge = Gauge::begin();
+        flood(1001..=FLOOD).await;
+        gauge.check();
+        let dropped = near.processes()[0].dropped;
+        assert_eq!(dropped, FLOOD as u64 - 99);
+        (1..=50).for_each(|number| far.tell(&pid, Sample(number, body())).unwrap());
+        near.clock().settle().await;
+        let heard = sampler.ask(Heard, 2 * HOUR); // Takes the place of one sample more.
+        near.clock().advance(2 * HOUR).await;
+        assert_eq!(asked.await, Ok(0), "a question is kept");
+        let newest = (FLOOD - 47..=FLOOD).map(|number| number as u32);
+        let expected: Vec<u32> = std::iter::once(0).chain(newest).chain(1..=50).collect();
+        assert_eq!(heard.await.unwrap(), expected);
+        // A flood of questions finds no tell to throw away, and is refused.
+        let mut asked: Vec<_> = Vec::new();
+        sampler.tell(Sample(7, body())).unwrap();
+        (0..150).for_each(|number| asked.push(sampler.ask(Sample(number, body()), SECOND)));
+        let mut full = 0;
+        for reply in asked {
+            full += usize::from(reply.await == Err(AskError::Full));
+        }
+        assert_eq!(full, 50);
+    });
+}
+
+/// Two nodes and both ends of a link between them, whose bytes only the test moves.
+struct Apart {
+    near: Node,
+    far: Node,
+    near_end: Link,
+    far_end: Link,
+}
+
+impl Apart {
+    fn new(outgoing_max: usize) -> Self {
+        let node = |name: &str, role| {
+            let node = rehearsal::node(name).role(role).accepts(&Role::ALL);
+            node.outgoing_max(outgoing_max).build()
+        };
+        let (near, far) = (node("near", Role::Master), node("far", Role::Agent));
+        let attach = |here: &Node, there: &Node, dialled| {
+            let peer = Peer {
+                node: there.id().clone(),
+                role: there.role(),
+                address: String::new(),
+            };
+            let hello = Hello::decode(&there.hello()).unwrap();
+            here.attach(peer, hello, dialled).unwrap()
+        };
+        Self {
+            near_end: attach(&near, &far, Dialled::ByThem),
+            far_end: attach(&far, &near, Dialled::ByUs),
+            near,
+            far,
+        }
+    }
+
+    /// Carries from far to near all that was written there.
+    async fn carry_to_near(&self) {
+        let clock = self.near.clock();
+        loop {
+            let mut bytes = BytesMut::new();
+            let taken = self.far_end.outgoing(Lane::Ordinary, &mut bytes, MIB);
+            match clock.timeout(Duration::from_millis(1), taken).await {
+                Ok(Outgoing::Batch) => self.near_end.deliver(&mut bytes).unwrap(),
+                _ => return,
+            }
+        }
+    }
+}
+
+#[test]
+fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
+    let _alone = alone();
+    stage(async {
+        let apart = Apart::new(4 * MIB);
+        let pid = apart
+            .near
+            .spawn("stalled", Stalled::default())
+            .unwrap()
+            .pid();
+        let flood = |count: usize| {
+            let told = (0..count).map(|_| apart.far.tell(&pid, Load(body())));
+            told.filter(Result::is_err).count()
+        };
+        assert!(flood(8 * MIB / BODY) > 0);
+        let gauge = Gauge::begin();
+        assert_eq!(flood(FLOOD), FLOOD);
+        gauge.check();
+        assert_eq!(apart.far.tell(&pid, Load(body())), Err(TellError::Full));
+        let full = apart.far.ask(&pid, Load(body()), SECOND).await;
+        assert_eq!(full, Err(AskError::Full));
+        let link = &apart.far.links()[0];
+        assert!(link.queued_bytes <= 4 * MIB as u64, "{link:?}");
+    });
+}
+
+#[test]
+fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
+    let _alone = alone();
+    stage(async {
+        let apart = Apart::new(4 * MIB);
+        let pid = apart
+            .near
+            .spawn("stalled", Stalled::default())
+            .unwrap()
+            .pid();
+        let ended = apart.far.ended(&pid);
+        let gauge = Gauge::begin();
+        let told = (0..FLOOD).map(|_| apart.far.tell(&pid, Event(body())));
+        let refused: Vec<_> = told.filter_map(Result::err).collect();
+        gauge.check();
+        assert_eq!(refused[..2], [TellError::Full, TellError::Gone]);
+        let closed = "it does not keep up with flood/event";
+        assert_eq!(ended.await, Exit::NodeLost(closed.into()));
+        assert!(apart.far.links().is_empty());
+    });
+}
+
+#[test]
+fn replies_to_a_peer_that_reads_nothing_close_its_link() {
+    let _alone = alone();
+    stage(async {
+        let apart = Apart::new(4 * MIB);
+        let pid = apart
+            .near
+            .spawn("stalled", Stalled::default())
+            .unwrap()
+            .pid();
+        let gauge = Gauge::begin();
+        let mut asked = 0;
+        while apart.near.links().len() == 1 && asked < FLOOD {
+            for _ in 0..500 {
+                drop(apart.far.ask(&pid, Echo(BODY), SECOND));
+            }
+            asked += 500;
+            apart.carry_to_near().await;
+        }
+        gauge.check();
+        assert!(asked < 9 * MIB / BODY, "{asked} replies of a KiB had room");
+        assert_eq!(apart.near_end.closed().await, "the outgoing queue is full");
+    });
+}
+
+#[test]
+fn the_table_of_questions_is_flooded_by_an_asker_whose_peer_never_answers() {
+    let _alone = alone();
+    stage(async {
+        let apart = Apart::new(1 << 30);
+        let pid = apart
+            .near
+            .spawn("stalled", Stalled::default())
+            .unwrap()
+            .pid();
+        let ask = || apart.far.ask(&pid, Echo(0), Patience::WhileLinked);
+        let mut asked: Vec<_> = (0..65_536).map(|_| ask()).collect();
+        let gauge = Gauge::begin();
+        (0..10 * 65_536).for_each(|_| drop(ask()));
+        gauge.check();
+        assert_eq!(ask().await, Err(AskError::Full));
+        assert_eq!(apart.far.links()[0].questions, 65_536);
+        drop(asked.pop()); // Who waits no longer makes room.
+        assert_eq!(apart.far.links()[0].questions, 65_535);
+    });
+}
+
+#[test]
+fn an_actor_that_answers_late_is_flooded_with_questions_and_hears_only_so_many() {
+    let _alone = alone();
+    stage(async {
+        let apart = Apart::new(1 << 30);
+        let pid = apart
+            .near
+            .spawn("stalled", Stalled::default())
+            .unwrap()
+            .pid();
+        let flood = async |count: usize| {
+            for number in 1..=count {
+                drop(apart.far.ask(&pid, Never("x".repeat(100)), SECOND));
+                if number % 500 == 0 {
+                    apart.carry_to_near().await;
+                    // What is refused is read, lest the link be closed for that.
+                    let mut bytes = BytesMut::new();
+                    let taken = apart.near_end.outgoing(Lane::Ordinary, &mut bytes, MIB);
+                    let millisecond = Duration::from_millis(1);
+                    let _ = apart.near.clock().timeout(millisecond, taken).await;
+                }
+            }
+        };
+        flood(66_000).await;
+        let heard = || apart.near.processes()[0].handled.values().sum::<u64>();
+        assert_eq!(heard(), 65_536);
+        let gauge = Gauge::begin();
+        flood(100_000).await;
+        gauge.check();
+        assert_eq!(heard(), 65_536);
+    });
+}
+
+/// Starts a timer for each load.
+struct Winder;
+
+impl Actor for Winder {
+    type Context = Context<Self>;
+}
+
+impl Process for Winder {
+    const MAILBOX: u32 = 1000;
+    const ERRANDS: u32 = 500;
+}
+
+impl Handler<Load> for Winder {
+    type Result = usize;
+    fn handle(&mut self, Load(text): Load, ctx: &mut Context<Self>) -> usize {
+        let length = text.len();
+        ctx.after(HOUR, move |_, _| drop(text));
+        length
+    }
+}
+
+#[test]
+fn timers_are_flooded_and_the_actor_hears_nothing_more_until_one_is_over() {
+    let _alone = alone();
+    rehearse(|node| async move {
+        let winder = node.spawn("winder", Winder).unwrap();
+        let flood = async |count: usize| {
+            for number in 0..count {
+                drop(winder.tell(Load(body())));
+                if number % 100 == 0 {
+                    node.clock().settle().await;
+                }
+            }
+        };
+        flood(3000).await;
+        let gauge = Gauge::begin();
+        flood(FLOOD / 10).await;
+        gauge.check();
+        let info = &node.processes()[0];
+        let handled = || node.processes()[0].handled.values().sum::<u64>();
+        assert_eq!((info.errands, info.depth, handled()), (500, 1000, 500));
+        node.clock().advance(HOUR).await;
+        assert_eq!(handled(), 1000, "and then as many again");
+        node.clock().advance(3 * HOUR).await;
+        assert_eq!((handled(), node.processes()[0].errands), (1500, 0));
+    });
+}
+
+/// Is flooded by those who must keep up.
+struct Strict;
+
+impl Actor for Strict {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let hour = fut::wrap_future::<_, Self>(ctx.clock().sleep(HOUR));
+        ctx.wait(hour);
+    }
+}
+
+impl Process for Strict {
+    const MAILBOX: u32 = 100;
+    const WHEN_FULL: WhenFull = WhenFull::CloseLink;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Load>(&Role::ALL);
+    }
+}
+
+impl Handler<Load> for Strict {
+    type Result = usize;
+    fn handle(&mut self, Load(text): Load, _: &mut Context<Self>) -> usize {
+        text.len()
+    }
+}
+
+#[test]
+fn who_floods_an_actor_that_says_so_loses_its_link() {
+    let _alone = alone();
+    stage(async {
+        for in_a_run in [false, true] {
+            let apart = Apart::new(4 * MIB);
+            let strict = apart.near.spawn("strict", Strict).unwrap();
+            for _ in 0..101 {
+                apart.far.tell(&strict.pid(), Load("x".into())).unwrap();
+                if !in_a_run {
+                    apart.carry_to_near().await;
+                }
+            }
+            apart.carry_to_near().await;
+            assert_eq!(
+                apart.near_end.closed().await,
+                "the mailbox of strict is full"
+            );
+            assert_eq!(strict.tell(Load("x".into())), Err(TellError::Full));
+        }
+    });
+}
