@@ -55,7 +55,7 @@ pub struct Tally {
     /// Judgements, by checker.
     pub judgements: BTreeMap<&'static str, u64>,
     /// The tasks that are counted as ended already.
-    ended: BTreeSet<u64>,
+    pub(crate) ended: BTreeSet<u64>,
 }
 
 impl Tally {
