@@ -94,6 +94,8 @@ impl Oversubscription {
                     tracing::debug!(total = %total.brief(), "what may be lent is estimated");
                     this.agent.tell(Estimated(total))
                 }
+                // All end together then, in whatever order.
+                Err(_) if ctx.node().is_shutting_down() => return,
                 Err(error) => {
                     tracing::warn!(%error, "no estimate of what may be lent; asked again at the next interval");
                     match error {

@@ -67,6 +67,8 @@ impl Qos {
                     }
                     this.interval
                 }
+                // All end together then, in whatever order.
+                Err(_) if ctx.node().is_shutting_down() => return,
                 Err(error) => {
                     tracing::warn!(%error, "no corrections; asked again later");
                     this.interval.max(RETRY)

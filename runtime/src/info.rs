@@ -207,7 +207,9 @@ fn process_info(entry: &Entry) -> ProcessInfo {
         depth: meter.depth(),
         oldest: meter.oldest(),
         handled,
-        per_second: messages.iter().map(|message| message.per_second).sum(),
+        per_second: messages
+            .iter()
+            .fold(0.0, |sum, message| sum + message.per_second),
         messages,
         refused,
         dropped,
