@@ -15,9 +15,10 @@ use crate::ask::{AskError, TellError};
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::{self, Frame, Letter, PREFIX};
 use crate::identity::{Peer, Pid};
+use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
 use crate::lock;
-use crate::mailbox::Unwanted;
+use crate::mailbox::{LARGE, Unwanted};
 use crate::message::{Lane, WhenFull};
 use crate::node::Node;
 use crate::process::Unheard;
@@ -237,6 +238,7 @@ impl Delivery<'_> {
         following: &'a [u8],
     ) -> Result<(), Garbled> {
         if let Some(run) = run
+            && frame.len() < LARGE
             && let Some(body) = frame.strip_prefix(run.header)
         {
             return self.gather(run, body);
@@ -294,8 +296,9 @@ impl Delivery<'_> {
         let Frame::Letter(letter) = Frame::read(frame)? else {
             return Ok(None);
         };
-        if letter.correlation.is_some() || letter.to.incarnation == 0 || !self.inbox.held.is_empty()
-        {
+        // Large ones are weighed one by one.
+        let alone = letter.correlation.is_some() || frame.len() >= LARGE;
+        if alone || letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
             return Ok(None);
         }
         let Some(entry) = self.find(&letter).cloned() else {
@@ -453,7 +456,13 @@ impl Delivery<'_> {
             );
             return self.refuse(letter, AskError::Refused { reason });
         }
-        match ear.hear(&*entry.body, letter.body, sender, answer) {
+        let heard = match entry.meter.weigh(letter.body.len()) {
+            Ok(weight) => weighing(weight, || {
+                ear.hear(&*entry.body, letter.body, sender, answer)
+            }),
+            Err(unwanted) => Err(Unheard::Told(unwanted.into())),
+        };
+        match heard {
             Ok(()) => Ok(()),
             Err(Unheard::Told(error)) => {
                 if error == TellError::Full {

@@ -13,6 +13,7 @@ use actix::{Actor, Handler, Message};
 use crate::beside::Waiting;
 use crate::context::Context;
 use crate::link::Sender;
+use crate::mailbox::Weight;
 use crate::respond::respond;
 use crate::run::{Run, Unfinished};
 
@@ -33,8 +34,21 @@ thread_local! {
     // actix gives `pack` nothing but the message, so the handle leaves these here just before.
     static POSTMARK: Cell<Postmark> = const { Cell::new(Postmark::None) };
     static ORIGIN: RefCell<Option<Arc<Sender>>> = const { RefCell::new(None) };
+    /// What the large message from a link weighs that is about to be enqueued.
+    static WEIGHT: Cell<Option<Box<Weight>>> = const { Cell::new(None) };
     /// The messages of a run after its first.
     static REST: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+}
+
+/// Runs `hear`, whose message will carry this weight until it is handled or let go.
+pub(crate) fn weighing<T>(weight: Option<Weight>, hear: impl FnOnce() -> T) -> T {
+    let Some(weight) = weight else {
+        return hear();
+    };
+    WEIGHT.set(Some(Box::new(weight)));
+    let heard = hear();
+    drop(WEIGHT.take()); // Not enqueued after all.
+    heard
 }
 
 /// Runs `send`, whose message will carry that it took a place, and where it came from.
@@ -89,6 +103,7 @@ struct Letter<M: Message> {
 struct Parcel<M: Message> {
     letter: Letter<M>,
     origin: Option<Arc<Sender>>,
+    weight: Option<Box<Weight>>,
 }
 
 impl<A, M> ToEnvelope<A, M> for Context<A>
@@ -119,6 +134,7 @@ where
                 return Envelope::with_proxy(Box::new(Parcel {
                     letter,
                     origin: ORIGIN.take(),
+                    weight: WEIGHT.take(),
                 }));
             }
         };
@@ -141,7 +157,11 @@ where
     let letter = Letter { content, asker };
     match origin {
         None => Box::new(letter),
-        Some(_) => Box::new(Parcel { letter, origin }),
+        Some(_) => Box::new(Parcel {
+            letter,
+            origin,
+            weight: WEIGHT.take(),
+        }),
     }
 }
 
@@ -200,6 +220,7 @@ impl<M: Message> Parcel<M> {
         M: Send + 'static,
     {
         ctx.sender = self.origin.take();
+        drop(self.weight.take());
         self.letter.open(actor, ctx);
         ctx.sender = None;
     }
@@ -231,6 +252,7 @@ where
             let parcel = Parcel {
                 letter: self.letter.take(),
                 origin: self.origin.take(),
+                weight: self.weight.take(),
             };
             return ctx.handle_after(actor, Box::new(parcel));
         }

@@ -4,6 +4,7 @@
 //! sends. Tells and asks are enqueued the same way, so they keep their order. The meter remembers numbers
 //! only, never messages: senders write what they sent, the actor what it handled, the watchdog what it saw.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -55,6 +56,9 @@ pub(crate) struct Meter {
     /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
     beside: AtomicU32,
     beside_since: AtomicU32,
+    /// Encoded bytes of the large messages from links that wait, and how many may.
+    large: AtomicU64,
+    large_max: u64,
     /// Messages thrown away to make room for newer ones.
     dropped: AtomicU64,
     /// Messages that found no room.
@@ -81,6 +85,21 @@ struct Blocked {
     doing: AtomicU32,
 }
 
+/// What a message must have come over a link with, encoded, to be weighed; those below are bounded by their number.
+pub(crate) const LARGE: usize = 4 << 10;
+
+/// The bytes of one large message in a mailbox, given back when this is dropped.
+pub(crate) struct Weight {
+    meter: Arc<Meter>,
+    bytes: u64,
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.meter.large.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Where an actor is: if two looks find the same, it has not moved between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Step {
@@ -90,7 +109,7 @@ pub(crate) struct Step {
 }
 
 impl Meter {
-    pub(crate) fn new(bound: u32, clock: &Clock) -> Self {
+    pub(crate) fn new(bound: u32, large_max: u64, clock: &Clock) -> Self {
         Self {
             sent: Line::default(),
             handled: Line::default(),
@@ -98,6 +117,8 @@ impl Meter {
             attention: AtomicU32::new(0),
             beside: AtomicU32::new(0),
             beside_since: AtomicU32::new(0),
+            large: AtomicU64::new(0),
+            large_max,
             dropped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             task: AtomicWaker::new(),
@@ -113,7 +134,7 @@ impl Meter {
 
     #[cfg(test)]
     pub(crate) fn for_tests(bound: u32) -> Self {
-        Self::new(bound, &Clock::real())
+        Self::new(bound, u64::MAX, &Clock::real())
     }
 
     /// How many were handled, read before a place is taken. Read after it, others might have been sent and handled in between, and the
@@ -171,6 +192,24 @@ impl Meter {
 
     pub(crate) fn is_tapped(&self) -> bool {
         self.sent.0.load(Ordering::Acquire) & TAPPED != 0
+    }
+
+    /// Takes room for so many encoded bytes from a link, if they are many. One message always fits when nothing large waits.
+    pub(crate) fn weigh(self: &Arc<Self>, bytes: usize) -> Result<Option<Weight>, Unwanted> {
+        if bytes < LARGE {
+            return Ok(None);
+        }
+        let bytes = bytes as u64;
+        let before = self.large.fetch_add(bytes, Ordering::Relaxed);
+        let weight = Weight {
+            meter: self.clone(),
+            bytes,
+        };
+        if before == 0 || before.saturating_add(bytes) <= self.large_max {
+            return Ok(Some(weight));
+        }
+        self.note_refused();
+        Err(Unwanted::Full)
     }
 
     /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.

@@ -54,9 +54,9 @@ pub(crate) struct Inner {
     pub(crate) links: RwLock<Links>,
     pub(crate) settings: Settings,
     pub(crate) taps: Taps,
-    placement: Placement,
-    home: Arbiter,
-    threads: Mutex<BTreeMap<String, Arbiter>>,
+    pub(crate) placement: Placement,
+    pub(crate) home: Arbiter,
+    pub(crate) threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
     /// In rehearsals, the nanoseconds that each blocking work takes.
@@ -509,55 +509,6 @@ impl Node {
     /// The thread the node was built on.
     pub(crate) fn home(&self) -> &Arbiter {
         &self.0.home
-    }
-
-    /// The thread that runs the actor of this name.
-    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
-        let Some(prefix) = self.0.placement.thread_of(name) else {
-            return Ok(self.0.home.clone());
-        };
-        let mut threads = lock(&self.0.threads);
-        if let Some(arbiter) = threads.get(prefix) {
-            return Ok(arbiter.clone());
-        }
-        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
-        threads.insert(prefix.to_owned(), arbiter.clone());
-        Ok(arbiter)
-    }
-
-    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
-    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
-    pub fn run_at<T, F, B>(
-        &self,
-        name: &str,
-        begin: B,
-    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + 'static,
-        B: FnOnce() -> F + Send + 'static,
-    {
-        let (told, output) = oneshot::channel();
-        let job = move || {
-            // Whoever began it may no longer wait for its output.
-            drop(tokio::task::spawn_local(
-                async move { told.send(begin().await) },
-            ));
-        };
-        if !self.arbiter(name)?.run(Box::new(job)) {
-            return Err(SpawnError::NoThread {
-                name: name.to_owned(),
-                reason: "it has ended".into(),
-            });
-        }
-        Ok(async move {
-            output.await.map_err(|_| Interrupted {
-                reason: "it panicked, or its thread has ended".into(),
-            })
-        })
     }
 
     pub(crate) fn downgrade(&self) -> WeakNode {

@@ -8,7 +8,10 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::lock;
+use crate::node::{Interrupted, Node, SpawnError};
 
 /// The thread a node was built on.
 const HOME: &str = "home";
@@ -73,6 +76,57 @@ impl Placement {
             .filter(|(prefix, _)| name.starts_with(prefix.as_str()));
         let (prefix, place) = matching.max_by_key(|(prefix, _)| prefix.len())?;
         (*place == Place::OwnThread).then_some(prefix.as_str())
+    }
+}
+
+impl Node {
+    /// The thread that runs the actor of this name.
+    pub(crate) fn arbiter(&self, name: &str) -> Result<Arbiter, SpawnError> {
+        let Some(prefix) = self.0.placement.thread_of(name) else {
+            return Ok(self.0.home.clone());
+        };
+        let mut threads = lock(&self.0.threads);
+        if let Some(arbiter) = threads.get(prefix) {
+            return Ok(arbiter.clone());
+        }
+        let arbiter = Arbiter::thread(prefix).map_err(|error| SpawnError::NoThread {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })?;
+        threads.insert(prefix.to_owned(), arbiter.clone());
+        Ok(arbiter)
+    }
+
+    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
+    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
+    pub fn run_at<T, F, B>(
+        &self,
+        name: &str,
+        begin: B,
+    ) -> Result<impl Future<Output = Result<T, Interrupted>> + Send + use<T, F, B>, SpawnError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+        B: FnOnce() -> F + Send + 'static,
+    {
+        let (told, output) = oneshot::channel();
+        let job = move || {
+            // Whoever began it may no longer wait for its output.
+            drop(tokio::task::spawn_local(
+                async move { told.send(begin().await) },
+            ));
+        };
+        if !self.arbiter(name)?.run(Box::new(job)) {
+            return Err(SpawnError::NoThread {
+                name: name.to_owned(),
+                reason: "it has ended".into(),
+            });
+        }
+        Ok(async move {
+            output.await.map_err(|_| Interrupted {
+                reason: "it panicked, or its thread has ended".into(),
+            })
+        })
     }
 }
 

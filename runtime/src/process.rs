@@ -54,6 +54,9 @@ pub trait Process: Actor<Context = Context<Self>> {
     /// How many messages may wait in its mailbox. Messages whose lane is Ping do not count: of those 1,024 may wait beside it.
     const MAILBOX: u32 = 65_536;
 
+    /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
+    const MAILBOX_BYTES: u64 = 256 << 20;
+
     /// What becomes of one message more than that.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
 

@@ -93,7 +93,7 @@ impl<A: Process> Birth<A> {
     fn prepare(node: &Node, name: &str, ears: &EarTable) -> Self {
         let (address, receiver) = channel(0);
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
-        let meter = Arc::new(Meter::new(A::MAILBOX, node.clock()));
+        let meter = Arc::new(Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock()));
         let beside = Beside::of(ears);
         Self {
             incarnation: Arc::new(Incarnation::new(
@@ -316,6 +316,14 @@ thread_local! {
 /// The actor that runs on this thread right now.
 pub(crate) fn with_current<T>(look: impl FnOnce(Option<&Pid>) -> T) -> T {
     CURRENT.with_borrow(|current| look(current.as_deref()))
+}
+
+/// Does this as if the actor did it, while it lives.
+pub(crate) fn as_current<T>(pid: &Arc<Pid>, meter: &Meter, act: impl FnOnce() -> T) -> T {
+    let before = CURRENT.replace((!meter.is_closed()).then(|| pid.clone()));
+    let done = act();
+    CURRENT.replace(before);
+    done
 }
 
 /// Polls one life, and ends with how it ended.

@@ -116,6 +116,7 @@ impl Actor for Stalled {
 
 impl Process for Stalled {
     const MAILBOX: u32 = 1000;
+    const MAILBOX_BYTES: u64 = 4 << 20;
 
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<Stall>(&Role::ALL);
@@ -242,6 +243,47 @@ fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
         assert_eq!(full, Err(AskError::Full), "who asks is told");
         assert!(actor.is_alive());
     });
+}
+
+#[test]
+fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
+    let _alone = alone();
+    for length in [8 << 10, MIB] {
+        rehearse_network(|network| async move {
+            let near = network.node("near", Role::Master, &[Role::Agent]);
+            let far = network.node("far", Role::Agent, &[Role::Master]);
+            let actor = stalled(&near).await;
+            let pid = far.find("near", "stalled", SECOND).await.unwrap();
+            let flood = async |bytes: usize| {
+                for number in 0..bytes / length {
+                    match number % 2 {
+                        0 => drop(far.ask(&pid, Load("x".repeat(length)), SECOND)),
+                        _ => far.tell(&pid, Load("x".repeat(length))).unwrap(),
+                    }
+                    if number.is_multiple_of(8) {
+                        near.clock().settle().await; // Let the link carry what was written.
+                    }
+                }
+                near.clock().settle().await;
+            };
+            flood(16 * MIB).await;
+            let gauge = Gauge::begin();
+            flood(80 * MIB).await;
+            gauge.check();
+            let (depth, refused) = refused(&near);
+            let fit = (Stalled::MAILBOX_BYTES / length as u64).saturating_sub(1);
+            assert!(depth.abs_diff(fit) <= 1, "{depth} of {length} bytes wait");
+            assert!(refused > 70);
+            let full = far.ask(&pid, Load("x".repeat(length)), SECOND).await;
+            assert_eq!(full, Err(AskError::Full), "who asks is told");
+            far.tell(&pid, Load("small".to_owned())).unwrap();
+            near.clock().advance(HOUR).await;
+            assert_eq!(near.processes()[0].depth, 0);
+            let heard = far.ask(&pid, Load("x".repeat(length)), SECOND).await;
+            assert_eq!(heard, Ok(length), "and then there is room again");
+            drop(actor);
+        });
+    }
 }
 
 #[test]

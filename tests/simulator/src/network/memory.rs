@@ -156,7 +156,6 @@ impl Memory {
             network.0.clock.sleep(SILENCE_MAX).await;
             for (machine, link) in later {
                 link.close("timed out");
-                network.0.air.broke();
                 network.state().forget_orphan(&machine, &link);
             }
         });
@@ -202,7 +201,6 @@ impl Memory {
         };
         for link in lost {
             link.close("timed out");
-            self.0.air.broke();
         }
     }
 
@@ -346,7 +344,6 @@ impl Memory {
             let outgoing = from.outgoing(lane, &mut taken, BATCH).await;
             let passed = self.pass(&way).await;
             if !passed {
-                self.0.air.broke();
                 from.close("too many packets were lost");
                 to.close("too many packets were lost");
                 break;
