@@ -244,10 +244,15 @@ fn median(rounds: impl Iterator<Item = f64>) -> f64 {
 /// Prints one case from its rounds, each of ours beside its limit. The ratio is the median of theirs, so
 /// that a noisy stretch of the machine counts for both sides.
 fn print(name: &str, rounds: &[[f64; 2]], parameters: &str) {
+    print_in("ns/message", name, rounds, parameters);
+}
+
+/// The same in another unit.
+fn print_in(unit: &str, name: &str, rounds: &[[f64; 2]], parameters: &str) {
     let [figure, limit] = [0, 1].map(|side| median(rounds.iter().map(|round| round[side])));
     let ratio = median(rounds.iter().map(|[ours, limit]| ours / limit));
     println!(
-        r#"{{"bench":"runtime/{name}","figure":{figure:.1},"unit":"ns/message","limit":{limit:.1},"ratio":{ratio:.3},"parameters":{parameters:?}}}"#
+        r#"{{"bench":"runtime/{name}","figure":{figure:.1},"unit":{unit:?},"limit":{limit:.1},"ratio":{ratio:.3},"parameters":{parameters:?}}}"#
     );
 }
 
@@ -405,8 +410,22 @@ async fn crowds() {
         ("ring", "one token passed on round 1,000 actors, one thread"),
     ];
     for ((name, parameters), rounds) in names.into_iter().zip(rounds) {
-        print(name, &rounds, parameters);
+        let unit = if name == "spawn" {
+            "ns/actor"
+        } else {
+            "ns/message"
+        };
+        print_in(unit, name, &rounds, parameters);
     }
+}
+
+/// Memory of an idle actor. First of all, while the process has let go of nothing.
+async fn memory() {
+    let home = node("memory", Role::Master);
+    let figure = load::memory(&home, 100_000).await;
+    let parameters = "resident memory for each of 100,000 idle actors";
+    print_in("bytes/actor", "actor_memory", &[figure], parameters);
+    home.shutdown().await;
 }
 
 fn main() {
@@ -414,6 +433,7 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
+    LocalSet::new().block_on(&runtime, memory());
     LocalSet::new().block_on(&runtime, side_by_side());
     LocalSet::new().block_on(&runtime, layer_by_layer());
     LocalSet::new().block_on(&runtime, crowds());

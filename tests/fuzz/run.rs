@@ -6,8 +6,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime::{Clock, Instant};
 
 use crate::chance::Chance;
 use crate::corpus;
@@ -220,8 +222,9 @@ impl Course {
         match judge(&self.target, input) {
             Ok(shown) => {
                 self.taken += u64::from(shown.taken);
-                let features = shown.features.into_iter();
-                features.fold(false, |new, feature| self.seen.insert(feature) || new)
+                let known = self.seen.len();
+                self.seen.extend(shown.features);
+                self.seen.len() > known
             }
             Err(_) if self.failure.is_some() => false,
             Err(_) => {
@@ -293,12 +296,10 @@ fn watch() {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "it measures real time, outside of any runtime"
-)]
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::real);
+
 fn now() -> Instant {
-    Instant::now()
+    CLOCK.now()
 }
 
 thread_local! {
@@ -328,7 +329,7 @@ fn judge(target: &Target, input: &[u8]) -> Judged {
     PANIC.set(Some(String::new()));
     let judged = catch_unwind(AssertUnwindSafe(|| (target.judge)(input)));
     let words = PANIC.take().unwrap_or_default();
-    judged.unwrap_or_else(|_| Err(words))
+    judged.unwrap_or(Err(words))
 }
 
 /// A smaller input that breaks the target as well, if there is one.

@@ -29,10 +29,13 @@ pub struct Target {
     /// Inputs to begin with, beside the corpus.
     pub seeds: Vec<Vec<u8>>,
     /// Makes a good input.
-    pub imagine: Box<dyn Fn(&mut Chance) -> Option<Vec<u8>>>,
+    pub imagine: Imagine,
     /// Feeds it with one input.
-    pub judge: Box<dyn Fn(&[u8]) -> Judged>,
+    pub judge: Judge,
 }
+
+type Imagine = Box<dyn Fn(&mut Chance) -> Option<Vec<u8>>>;
+type Judge = Box<dyn Fn(&[u8]) -> Judged>;
 
 /// How much memory reading an input may take at once.
 #[derive(Clone, Copy)]

@@ -6,9 +6,9 @@ use clap::Args;
 use runtime::{Clock, Node};
 use serde_json::{Value, json};
 
-use super::load::{ours, raw};
+use super::load::{self, ours, raw};
 use super::{Figure, OutputFlags, report};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::on_this_thread;
 
 /// Senders of a fan-in.
@@ -44,34 +44,6 @@ struct Pair {
     raw: f64,
 }
 
-/// Bytes of this process that are in memory.
-fn resident() -> Outcome<f64> {
-    let unreadable = |error: &dyn std::error::Error| Failure::because("cannot read /proc", error);
-    let text = std::fs::read_to_string("/proc/self/statm").map_err(|error| unreadable(&error))?;
-    let pages = text.split_whitespace().nth(1).unwrap_or_default();
-    let pages: f64 = pages.parse().map_err(|error| unreadable(&error))?;
-    Ok(pages * agent::procfs::page_size() as f64)
-}
-
-/// Bytes for each idle actor. Both crowds live at once, so that neither is given what the other let go of.
-async fn memory(count: u64) -> Outcome<Pair> {
-    let node = Node::builder("bench").build();
-    // What the first actor of a kind needs once, and the book that would grow, are not the actors' own.
-    let (_first, _other) = (ours::spawn(&node, 1).await, raw::spawn(&(), 1).await);
-    let empty = resident()?;
-    let ours = ours::spawn(&node, count).await;
-    let with_ours = resident()?;
-    let raw = raw::spawn(&(), count).await;
-    let with_both = resident()?;
-    drop((ours, raw));
-    node.shutdown().await;
-    let each = |bytes: f64| bytes / count as f64;
-    Ok(Pair {
-        ours: each(with_ours - empty),
-        raw: each(with_both - with_ours),
-    })
-}
-
 /// The best rates of a load, in things a second. Ours and raw actix take turns.
 async fn rates<T, U>(
     rounds: u32,
@@ -100,9 +72,15 @@ async fn rates<T, U>(
     best
 }
 
-async fn figures(args: &ActorsArgs) -> Outcome<Vec<Figure>> {
+async fn figures(args: &ActorsArgs) -> Vec<Figure> {
     let (rounds, messages, actors) = (args.rounds, args.messages, args.actors);
-    let memory = memory(actors).await?;
+    let node = Node::builder("bench").build();
+    let [of_ours, of_raw] = load::memory(&node, actors).await;
+    node.shutdown().await;
+    let memory = Pair {
+        ours: of_ours,
+        raw: of_raw,
+    };
     let spawned = rates(
         rounds,
         actors,
@@ -194,12 +172,12 @@ async fn figures(args: &ActorsArgs) -> Outcome<Vec<Figure>> {
             more,
         ));
     }
-    Ok(figures)
+    figures
 }
 
 /// `meros bench actors`.
 pub fn run(args: ActorsArgs) -> Outcome {
-    let figures = on_this_thread(figures(&args))??;
+    let figures = on_this_thread(figures(&args))?;
     report(&figures, args.output);
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runtime::Process;
+use runtime::{Node, Process};
 use tokio::sync::Notify;
 
 /// Messages that a sender tells before others get their turn.
@@ -35,6 +35,28 @@ impl Countdown {
             self.0.1.notified().await;
         }
     }
+}
+
+/// Bytes of this process that are in memory; 0 where there is no /proc.
+pub fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kibibytes.unwrap_or(0.0) * 1024.0
+}
+
+/// Bytes of memory for each of so many idle actors: ours, and raw actix'. Both crowds live at once, so that neither is given what the
+/// other let go of.
+pub async fn memory(home: &Node, count: u64) -> [f64; 2] {
+    // What the first of a kind needs is not each one's own.
+    let _first = (ours::spawn(home, 1).await, raw::spawn(&(), 1).await);
+    let empty = resident();
+    let ours = ours::spawn(home, count).await;
+    let with_ours = resident();
+    let raw = raw::spawn(&(), count).await;
+    let with_both = resident();
+    drop((ours, raw));
+    [with_ours - empty, with_both - with_ours].map(|bytes| bytes / count as f64)
 }
 
 /// What raw actix offers.
