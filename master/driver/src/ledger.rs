@@ -198,7 +198,10 @@ mod tests {
         let asked = [(task.clone(), Some(AgentId::new("a").unwrap()))];
         ledger.asked_by_scheduler(&asked);
         assert_eq!(ledger.unanswered(), asked);
-        assert!(ledger.heard(&status(&task, TaskState::Running)), "it is told");
+        assert!(
+            ledger.heard(&status(&task, TaskState::Running)),
+            "it is told"
+        );
         assert_eq!(ledger.unanswered(), []);
     }
 
