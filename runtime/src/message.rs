@@ -27,7 +27,7 @@ pub enum WhenFull {
     /// `Exited` are never thrown away; if nothing else waits, the new one is refused. On its way out over a link nothing can be
     /// thrown away any more: there this is the same as refusing.
     DropOldest,
-    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events. A sender
+    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events (W4). A sender
     /// on the same node is told, with `Full`.
     CloseLink,
 }

@@ -1,4 +1,4 @@
-//! The watchdog: finds handlers that block their thread, which is felt by every actor on it and by no counter of theirs.
+//! The watchdog: finds handlers that block their thread, which is felt by every actor on it and by no counter of theirs (W5).
 //!
 //! One thread per process looks every 25 ms at what the threads with actors are doing: an actor that has not moved for 100 ms is counted
 //! and logged, with the type of the message, while it is still blocked. Actors only leave a note when a turn begins and ends. A block is

@@ -64,7 +64,6 @@ impl Tally {
             disk_failures,
             faults,
             judgements,
-            ended: _,
         } = self;
         *virtual_time += other.virtual_time;
         let numbers = [

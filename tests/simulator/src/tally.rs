@@ -54,19 +54,17 @@ pub struct Tally {
     pub faults: BTreeMap<&'static str, u64>,
     /// Judgements, by checker.
     pub judgements: BTreeMap<&'static str, u64>,
-    /// The tasks that are counted as ended already.
-    pub(crate) ended: BTreeSet<u64>,
 }
 
 impl Tally {
-    /// Notes one event.
-    pub fn note(&mut self, event: &Event<'_>) {
+    /// Notes one event. `ended` are the tasks that are counted as ended already.
+    pub(crate) fn note(&mut self, event: &Event<'_>, ended: &mut BTreeSet<u64>) {
         self.events += 1;
         match &event.what {
             What::Said(_) => self.said += 1,
             What::Heard(spoken) => {
                 self.heard += 1;
-                self.note_heard(spoken);
+                self.note_heard(spoken, ended);
             }
             What::NodeStarted {
                 role: Role::Master, ..
@@ -83,7 +81,7 @@ impl Tally {
         self.failovers = self.masters.saturating_sub(1);
     }
 
-    fn note_heard(&mut self, spoken: &Spoken<'_>) {
+    fn note_heard(&mut self, spoken: &Spoken<'_>, ended: &mut BTreeSet<u64>) {
         match (spoken.name, spoken.reply) {
             ("registration/register_agent", true) => {
                 let answer = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
@@ -101,7 +99,7 @@ impl Tally {
                 let status = spoken.is::<StatusChanged>().map(|told| &told.status);
                 if let Some(status) = status.filter(|status| status.state.is_terminal()) {
                     let task = derived(0, status.task_id.as_str(), 0);
-                    if self.ended.insert(task) {
+                    if ended.insert(task) {
                         *self.task_ends.entry(status.state.name()).or_default() += 1;
                     }
                 }

@@ -3,7 +3,7 @@
 //! Hears the taps of all nodes and the facts of the world. Remembers the last events for whoever reads a failure. It changes
 //! nothing in the run, unless a bug was planted: then it meddles as the bug says. After the first violation it sees nothing more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ struct Shared {
 struct State {
     hash: RunHash,
     tally: Tally,
+    /// Tasks that are counted as ended.
+    ended: BTreeSet<u64>,
     recent: VecDeque<Recent>,
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
@@ -106,6 +108,7 @@ impl Watch {
         let state = State {
             hash: RunHash::new(),
             tally: Tally::default(),
+            ended: BTreeSet::new(),
             recent: VecDeque::with_capacity(RECENT_MAX),
             checkers,
             violation: None,
@@ -307,7 +310,7 @@ impl State {
             }
             fact => self.hash.text(&describe::fact(fact)),
         }
-        self.tally.note(&event);
+        self.tally.note(&event, &mut self.ended);
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }
