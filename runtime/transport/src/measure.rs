@@ -1,5 +1,9 @@
-//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the very
-//! same frames, on the same threads, in the same run.
+//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the same
+//! payloads, on the same threads, in the same run.
+//!
+//! The limit moves what somebody would send who has nothing but the stream: four bytes of length, four that say what the
+//! message is, and the payload. It has no names, no senders, no codec and no actors, and its frames are made before the
+//! clock runs. What both sides put on the wire for each message is measured too.
 //!
 //! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing.
 //! Never runs inside a node that does other work: it makes two of its own, and threads for them.
@@ -9,13 +13,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use runtime::prelude::*;
-use runtime::{Dialled, Hello, Outgoing};
+use runtime::{Dialled, Hello, Outgoing, codec};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use crate::bare::{Client, Server};
+use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
@@ -46,19 +51,73 @@ impl Default for Load {
     }
 }
 
-/// What was measured: messages per second.
+/// One thing measured, beside its limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figure {
+    /// Messages a second between two actors.
+    pub ours: f64,
+    /// Messages a second on a bare quinn stream.
+    pub limit: f64,
+}
+
+/// What a message costs the two threads that it crosses, in nanoseconds of a processor. Other work on the machine
+/// disturbs this less than it does the messages per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The thread that tells and sends.
+    pub sender: f64,
+    /// The thread that receives and handles.
+    pub receiver: f64,
+}
+
+impl Default for Cost {
+    /// More than anything costs.
+    fn default() -> Self {
+        Self {
+            sender: f64::MAX,
+            receiver: f64::MAX,
+        }
+    }
+}
+
+impl Cost {
+    fn of(messages: u64, sender: Duration, receiver: Duration) -> Self {
+        let each = |spent: Duration| spent.as_nanos() as f64 / messages as f64;
+        Self {
+            sender: each(sender),
+            receiver: each(receiver),
+        }
+    }
+
+    fn or_less(&mut self, other: Self) {
+        self.sender = self.sender.min(other.sender);
+        self.receiver = self.receiver.min(other.receiver);
+    }
+
+    /// Of two threads that have a core each, the busier one decides how fast messages cross.
+    #[must_use]
+    pub fn busier(&self) -> f64 {
+        self.sender.max(self.receiver)
+    }
+}
+
+/// What was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Bytes of a tell's frame as it was sent, the four bytes of its length included.
-    pub frame: usize,
+    /// Bytes of a tell's payload: what the codec makes of the message.
+    pub payload: usize,
+    /// Bytes that a tell takes in the stream, header and all, when many follow each other.
+    pub frame: f64,
+    /// Bytes that it takes in the bare stream.
+    pub frame_limit: usize,
     /// Tells from an actor's node to an actor on another node.
-    pub remote_tell: f64,
-    /// The same frames, moved by a bare quinn stream.
-    pub remote_tell_limit: f64,
+    pub remote_tell: Figure,
+    /// What a tell costs.
+    pub tell_cost: Cost,
+    /// What a frame of the bare stream costs.
+    pub tell_cost_limit: Cost,
     /// Asks from one node to an actor on another, each awaited before the next.
-    pub remote_ask: f64,
-    /// The same frames, there and back over a bare quinn stream.
-    pub remote_ask_limit: f64,
+    pub remote_ask: Figure,
 }
 
 /// A hundred bytes on the wire, header and all: numbers that take all their room.
@@ -75,7 +134,7 @@ impl Carried {
     }
 }
 
-/// How many have you had since the last time?
+/// How many have you had since the last time, and what has your thread spent since it began, in nanoseconds?
 #[derive(Serialize, Deserialize)]
 struct Counted;
 
@@ -85,7 +144,7 @@ struct Echo(Carried);
 
 runtime::remote! {
     Carried = "measure/carried" v1;
-    Counted = "measure/counted" v1 -> u64;
+    Counted = "measure/counted" v1 -> (u64, u64);
     Echo = "measure/echo" v1 -> u64
 }
 
@@ -114,9 +173,10 @@ impl Handler<Carried> for Sink {
 }
 
 impl Handler<Counted> for Sink {
-    type Result = u64;
-    fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> u64 {
-        std::mem::take(&mut self.count)
+    type Result = MessageResult<Counted>;
+    fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> Self::Result {
+        let spent = thread_time().unwrap_or_default();
+        MessageResult((std::mem::take(&mut self.count), spent.as_nanos() as u64))
     }
 }
 
@@ -169,7 +229,6 @@ pub fn messages(load: Load) -> Result<Figures, Failure> {
     server.join().map_err(|_| "the serving thread panicked")??;
     told.map(|told| Figures {
         remote_ask: asked.remote_ask,
-        remote_ask_limit: asked.remote_ask_limit,
         ..told
     })
 }
@@ -210,6 +269,7 @@ struct Ends {
     endpoint: Endpoint,
     client: Client,
     sink: Pid,
+    /// Of the bare stream.
     frame: Bytes,
 }
 
@@ -223,7 +283,7 @@ impl Ends {
         let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
         let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
         let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
-        let frame = frame_of(&node).await?;
+        let frame = bare::frame(&codec::encode(&Carried::new(0))?);
         Ok(Self {
             node,
             endpoint,
@@ -240,14 +300,23 @@ impl Ends {
 
     async fn tells(&self, load: Load) -> Result<Figures, Failure> {
         let (clock, mut best) = (self.node.clock(), Figures::default());
-        best.frame = self.frame.len();
+        best.payload = codec::encode(&Carried::new(0))?.len();
+        best.frame = frame_of(&self.node)?;
+        best.frame_limit = self.frame.len();
         for _ in 0..load.rounds {
-            let began = clock.now();
-            self.client.tell(&self.frame, load.tells).await?;
-            best.remote_tell_limit = best.remote_tell_limit.max(self.rate(load.tells, began));
-            let began = clock.now();
-            tell_all(&self.node, &self.sink, load.tells).await?;
-            best.remote_tell = best.remote_tell.max(self.rate(load.tells, began));
+            let (began, spent) = (clock.now(), thread_time()?);
+            let there = self.client.tell(&self.frame, load.tells).await?;
+            best.remote_tell.limit = best.remote_tell.limit.max(self.rate(load.tells, began));
+            let here = thread_time()? - spent;
+            best.tell_cost_limit
+                .or_less(Cost::of(load.tells, here, there));
+
+            let (_, before) = self.node.ask(&self.sink, Counted, PATIENCE).await?;
+            let (began, spent) = (clock.now(), thread_time()?);
+            let after = tell_all(&self.node, &self.sink, load.tells).await?;
+            best.remote_tell.ours = best.remote_tell.ours.max(self.rate(load.tells, began));
+            let (here, there) = (thread_time()? - spent, Duration::from_nanos(after - before));
+            best.tell_cost.or_less(Cost::of(load.tells, here, there));
         }
         Ok(best)
     }
@@ -257,13 +326,13 @@ impl Ends {
         for _ in 0..load.rounds {
             let began = clock.now();
             self.client.ask(&self.frame, load.asks).await?;
-            best.remote_ask_limit = best.remote_ask_limit.max(self.rate(load.asks, began));
+            best.remote_ask.limit = best.remote_ask.limit.max(self.rate(load.asks, began));
             let began = clock.now();
             for number in 0..load.asks {
                 let echo = Echo(Carried::new(number));
                 self.node.ask(&self.sink, echo, PATIENCE).await?;
             }
-            best.remote_ask = best.remote_ask.max(self.rate(load.asks, began));
+            best.remote_ask.ours = best.remote_ask.ours.max(self.rate(load.asks, began));
         }
         Ok(best)
     }
@@ -277,8 +346,8 @@ impl Ends {
 /// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
 const TURN: u64 = 1000;
 
-/// Tells as fast as the link takes, and returns when the actor has had them all.
-async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<(), Failure> {
+/// Tells as fast as the link takes, and returns when the actor has had them all: what its thread has spent by then.
+async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<u64, Failure> {
     let mut told = 0;
     while told < count {
         let turn = TURN.min(count - told);
@@ -294,13 +363,13 @@ async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<(), Failure> {
         }
     }
     match node.ask(sink, Counted, PATIENCE).await? {
-        counted if counted == count => Ok(()),
-        counted => Err(format!("{counted} of {count} tells came through").into()),
+        (counted, spent) if counted == count => Ok(spent),
+        (counted, _) => Err(format!("{counted} of {count} tells came through").into()),
     }
 }
 
-/// The frame that the node puts on a link for a tell: taken from a link that leads nowhere.
-async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
+/// The bytes that the node puts on a link for each of a turn's tells: taken from a link that leads nowhere.
+fn frame_of(node: &Node) -> Result<f64, Failure> {
     let nowhere = Node::builder("nowhere").role(Role::Master).build();
     let hello = Hello::decode(&nowhere.hello())?;
     let (id, role) = (nowhere.id().clone(), Role::Master);
@@ -310,10 +379,17 @@ async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
         address: String::new(),
     };
     let link = node.attach(peer, hello, Dialled::ByUs)?;
-    node.tell(&Pid::new("sink", id, 1), Carried::new(0))?;
-    let mut frame = BytesMut::new();
-    match link.outgoing(Lane::Ordinary, &mut frame, usize::MAX).await {
-        Outgoing::Batch => Ok(frame.freeze()),
-        other => Err(format!("no frame to measure with: {other:?}").into()),
+    let sink = Pid::new("sink", id, 1);
+    for number in 0..TURN {
+        node.tell(&sink, Carried::new(number))?;
+    }
+    let (mut frames, mut piece) = (BytesMut::new(), BytesMut::new());
+    loop {
+        let outgoing = link.outgoing(Lane::Ordinary, &mut piece, usize::MAX);
+        match outgoing.now_or_never() {
+            Some(Outgoing::Batch) => frames.unsplit(std::mem::take(&mut piece)),
+            None => return Ok(frames.len() as f64 / TURN as f64),
+            Some(other) => return Err(format!("no frame to measure with: {other:?}").into()),
+        }
     }
 }
