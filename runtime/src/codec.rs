@@ -66,8 +66,37 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
     match T::deserialize(&mut reader) {
         Ok(value) if reader.left() == 0 => Ok(value),
         Ok(_) => Err(left_over(reader.left(), bytes)),
-        Err(error) => Err(Garbled::new(format!("cannot be decoded: {error}"))),
+        Err(error) => Err(undecodable(&error)),
     }
+}
+
+/// Appends the value that exactly these bytes stand for.
+///
+/// The same as pushing what [`decode`] gives, but the value is moved once only: of a message of some size, moving it is
+/// most of the cost.
+#[inline]
+pub(crate) fn decode_onto<T: DeserializeOwned>(
+    bytes: &[u8],
+    values: &mut Vec<T>,
+) -> Result<(), Garbled> {
+    if bytes.len() > BODY_MAX {
+        return Err(too_long(bytes));
+    }
+    let mut reader = Reader::of(bytes);
+    match T::deserialize(&mut reader) {
+        Ok(value) => values.push(value),
+        Err(error) => return Err(undecodable(&error)),
+    }
+    if reader.left() > 0 {
+        values.pop();
+        return Err(left_over(reader.left(), bytes));
+    }
+    Ok(())
+}
+
+#[cold]
+fn undecodable(error: &read::Unreadable) -> Garbled {
+    Garbled::new(format!("cannot be decoded: {error}"))
 }
 
 #[cold]

@@ -67,6 +67,7 @@ mod placement;
 mod process;
 mod registry;
 pub mod rehearsal;
+mod route;
 mod run;
 mod supervise;
 #[cfg(test)]

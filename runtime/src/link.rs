@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::clock;
 use crate::codec::{self, Garbled};
-use crate::frame::{self, Frame, Letter, Target};
+use crate::frame::{self, Frame, Head, Letter, Target};
 use crate::identity::{NodeId, Peer, Pid, Role};
 use crate::inbox::Inbox;
 use crate::message::{Lane, Remote};
@@ -91,7 +91,7 @@ pub struct Hello {
 
 impl Hello {
     /// The form of frames that this crate writes.
-    pub const FRAMES: u16 = 1;
+    pub const FRAMES: u16 = 2;
     /// The longest hello, in bytes.
     pub const LENGTH_MAX: usize = 256 << 10;
 
@@ -415,12 +415,10 @@ impl Connection {
                 correlation,
                 body: &[],
             };
-            self.outbox.write(
-                M::LANE,
-                Need::Refusable,
-                |buffer| frame::write_letter(&letter, buffer),
-                |buffer| codec::encode_into(message, buffer),
-            )
+            self.outbox
+                .write(M::LANE, Need::Refusable, Head::Letter(&letter), |buffer| {
+                    codec::encode_into(message, buffer)
+                })
         });
         written.map_err(|unwritten| match unwritten {
             Unwritten::Full | Unwritten::Overrun => TellError::Full,
@@ -436,7 +434,7 @@ impl Connection {
         let written = self.outbox.write(
             Lane::Ordinary,
             Need::MustNotBeLost,
-            |buffer| frame::write_plain(frame, buffer),
+            Head::Plain(frame),
             |_| Ok(()),
         );
         self.must_be(written);
@@ -457,7 +455,7 @@ impl Connection {
         let written = self.outbox.write(
             Lane::Ordinary,
             Need::MustNotBeLost,
-            |buffer| frame::write_answer(correlation, buffer),
+            Head::Answer { correlation },
             |buffer| codec::encode_into(value, buffer),
         );
         match written {
@@ -505,6 +503,11 @@ impl Connection {
             let questions = std::mem::take(&mut *lock(&self.questions));
             lock(&to.questions).extend(questions);
         }
+    }
+
+    /// Takes no more to send.
+    pub(crate) fn seal(&self) {
+        self.outbox.end(false);
     }
 
     /// Closes because another connection to the same node has taken over: watchers are not told.

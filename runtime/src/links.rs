@@ -41,10 +41,21 @@ impl Node {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
             return entry.ears.tell(&*entry.body, message);
         }
-        // Written under the lock, which spares every tell the counting of one more reference.
+        let version = &self.0.links_version;
+        match version.over(to.node(), |connection| connection.tell(to, &message)) {
+            None | Some(Err(TellError::Gone)) => self.tell_anew(to, &message),
+            Some(told) => told,
+        }
+    }
+
+    /// Tells over the link there is now, and keeps that for the next time.
+    #[cold]
+    fn tell_anew<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
+        // Written under the lock, so that nobody's link changes before that.
         let links = read(&self.0.links);
         let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
-        connection.tell(to, &message)
+        self.0.links_version.keep(connection);
+        connection.tell(to, message)
     }
 
     /// Asks whoever has this pid, here or elsewhere. The question is sent now; dropping the returned
@@ -206,10 +217,14 @@ impl Node {
             {
                 return Err(AttachError::Duplicate { node: peer.node });
             }
+            self.0.links_version.change();
             let replaced = links.by_node.insert(peer.node.clone(), connection.clone());
-            // Under the lock that every tell takes, so that nothing is written to the new one before it has what came earlier.
-            if let Some(replaced) = replaced.as_ref().filter(|old| old.dialled != dialled) {
-                replaced.hand_over(&connection);
+            // Under the lock, so that nothing is written to the new one before it has what came earlier, nor to the old one after.
+            if let Some(replaced) = &replaced {
+                if replaced.dialled != dialled {
+                    replaced.hand_over(&connection);
+                }
+                replaced.seal();
             }
             if !peer.address.is_empty() {
                 links
@@ -277,6 +292,7 @@ impl Node {
                 .get(&peer.node)
                 .is_some_and(|known| Arc::ptr_eq(known, connection));
             if current {
+                self.0.links_version.change();
                 links.by_node.remove(&peer.node);
                 if links.by_address.get(&peer.address) == Some(&peer.node) {
                     links.by_address.remove(&peer.address);

@@ -25,6 +25,7 @@ use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::Registry;
+use crate::route::Version;
 use crate::supervise::{self, Supervision, words_of};
 use crate::watch::{Watcher, Watches};
 
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     watches: Watches,
     counts: Counts,
     pub(crate) links: RwLock<Links>,
+    pub(crate) links_version: Version,
     pub(crate) settings: Settings,
     placement: Placement,
     home: Arbiter,
@@ -205,6 +207,7 @@ impl NodeBuilder {
             watches: Watches::default(),
             counts: Counts::default(),
             links: RwLock::default(),
+            links_version: Version::default(),
             settings: Settings {
                 accepts: self.accepts,
                 outgoing_max: self.outgoing_max,

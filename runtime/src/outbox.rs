@@ -1,6 +1,7 @@
 //! The outgoing half of a link: frames are written straight into the buffer that the transport takes.
 //!
-//! Remembers two lanes of pieces, the bulks on their way, and nothing of what was taken. Bounded
+//! Remembers two lanes of pieces, the bulks on their way, and nothing of what was taken: a header is left out only within
+//! a piece. Bounded
 //! in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may go to
 //! twice the bound before the link is given up.
 
@@ -12,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
 
 use crate::codec::{BODY_MAX, Garbled};
-use crate::frame::{self, PREFIX};
+use crate::frame::{self, AGAIN, Head, Likeness, PREFIX};
 use crate::lock;
 use crate::message::Lane;
 
@@ -65,6 +66,8 @@ struct Pieces {
     closed_bytes: usize,
     /// Where frames are written.
     open: BytesMut,
+    /// The newest tell in the open piece: a reader that was given the piece knows its header.
+    last: Option<Likeness>,
     /// The room an empty piece is given: what the last one needed.
     room: usize,
 }
@@ -86,6 +89,7 @@ impl Pieces {
     fn close(&mut self) {
         let open = BytesMut::with_capacity(PIECE_ROOM);
         let closed = std::mem::replace(&mut self.open, open);
+        self.last = None;
         self.closed_bytes += closed.len();
         self.closed.push_back(closed);
     }
@@ -97,6 +101,7 @@ impl Pieces {
                 buffer.extend_from_slice(&self.open.split_to(max));
             } else {
                 self.room = self.open.len().min(PIECE_ROOM);
+                self.last = None;
                 give(std::mem::take(&mut self.open), buffer);
             }
             return;
@@ -168,13 +173,13 @@ impl Outbox {
         }
     }
 
-    /// Writes one frame: its header, and its body in place.
+    /// Writes one frame: its head, and its body in place.
     #[inline]
     pub(crate) fn write(
         &self,
         lane: Lane,
         need: Need,
-        head: impl FnOnce(&mut BytesMut),
+        head: Head<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) -> Result<(), Unwritten> {
         let mut state = lock(&self.state);
@@ -201,8 +206,15 @@ impl Outbox {
             start,
             finished: false,
         };
-        draft.buffer.extend_from_slice(&[0; PREFIX]);
-        head(draft.buffer);
+        let tell = head.tell();
+        let likeness = tell.and_then(frame::Letter::likeness);
+        let again = likeness.is_some() && pieces.last == likeness;
+        if again {
+            draft.buffer.extend_from_slice(&AGAIN);
+        } else {
+            draft.buffer.extend_from_slice(&[0; PREFIX]);
+            head.write(draft.buffer);
+        }
         let body_start = draft.buffer.len();
         body(draft.buffer).map_err(|Garbled { reason }| Unwritten::Refused(reason))?;
         let written = draft.buffer.len() - start;
@@ -214,12 +226,13 @@ impl Outbox {
         self.fits(queued, written, need)?;
         if body_length > BULK {
             let bulk = Bytes::copy_from_slice(&draft.buffer[body_start..]);
-            let header = draft.buffer[start + PREFIX..body_start].to_vec();
             *tokens += 1;
             draft.buffer.truncate(start + PREFIX);
-            frame::write_announcement(*tokens, bulk.len(), &header, draft.buffer);
+            frame::write_announcement(*tokens, bulk.len(), head, draft.buffer);
             *bulk_bytes += bulk.len();
             bulks.push_back((*tokens, bulk));
+        } else if tell.is_some() {
+            pieces.last = likeness;
         }
         let length = (draft.buffer.len() - start - PREFIX) as u32;
         draft.buffer[start..start + PREFIX].copy_from_slice(&length.to_be_bytes());
@@ -321,12 +334,15 @@ mod tests {
 
     use super::*;
 
+    /// The head of a reply to the first question.
+    const HEAD: &[u8] = b"\x03\0\0\0\0\0\0\0\x01\0";
+
     fn say(outbox: &Outbox, need: Need, bytes: &[u8]) -> Result<(), Unwritten> {
         let body = |buffer: &mut BytesMut| {
             buffer.put_slice(bytes);
             Ok(())
         };
-        outbox.write(Lane::Ordinary, need, |buffer| buffer.put_u8(0xAA), body)
+        outbox.write(Lane::Ordinary, need, Head::Answer { correlation: 1 }, body)
     }
 
     fn take(outbox: &Outbox, buffer: &mut BytesMut, max: usize) -> Poll<Outgoing> {
@@ -349,24 +365,25 @@ mod tests {
             take(&outbox, &mut buffer, 1000),
             Poll::Ready(Outgoing::Batch)
         );
-        assert_eq!(&buffer[..], b"\0\0\0\x04\xAAone\0\0\0\x01\xAA");
+        let expected = [b"\0\0\0\x0d", HEAD, b"one", b"\0\0\0\x0a", HEAD].concat();
+        assert_eq!(buffer, expected);
         assert_eq!(take(&outbox, &mut buffer, 1000), Poll::Pending);
     }
 
     #[test]
     fn a_full_outbox_refuses_tells_before_replies_and_gives_up_at_twice_its_bound() {
-        let outbox = Outbox::new(20);
-        say(&outbox, Need::Refusable, &[0; 10]).unwrap();
+        let outbox = Outbox::new(2 * 20);
+        say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         assert_eq!(
-            say(&outbox, Need::Refusable, &[0; 10]),
+            say(&outbox, Need::Refusable, &[0; 20]),
             Err(Unwritten::Full)
         );
-        assert_eq!(say(&outbox, Need::MustNotBeLost, &[0; 10]), Ok(()));
+        assert_eq!(say(&outbox, Need::MustNotBeLost, &[0; 20]), Ok(()));
         assert_eq!(
-            say(&outbox, Need::MustNotBeLost, &[0; 10]),
+            say(&outbox, Need::MustNotBeLost, &[0; 20]),
             Err(Unwritten::Overrun)
         );
-        assert_eq!(outbox.queued(), 30);
+        assert_eq!(outbox.queued(), 2 * (HEAD.len() + PREFIX + 20));
     }
 
     #[test]
@@ -375,7 +392,7 @@ mod tests {
         let result = outbox.write(
             Lane::Ordinary,
             Need::Refusable,
-            |buffer| buffer.put_u8(1),
+            Head::Answer { correlation: 1 },
             |buffer| {
                 buffer.put_slice(b"half");
                 Err(Garbled::new("no"))
@@ -403,7 +420,7 @@ mod tests {
             frame::Frame::BulkAnnounce {
                 token: 1,
                 length,
-                header: &[0xAA]
+                header: HEAD
             }
         );
         let Poll::Ready(Outgoing::Bulk { token: 1, bytes }) = take(&outbox, &mut buffer, 1000)
@@ -423,9 +440,9 @@ mod tests {
             Err(Unwritten::Closed)
         );
         let mut buffer = BytesMut::new();
-        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
-        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
-        assert_eq!(&buffer[..], b"\0\0\0\x05\xAAlast");
+        assert_eq!(take(&outbox, &mut buffer, 9), Poll::Ready(Outgoing::Batch));
+        assert_eq!(take(&outbox, &mut buffer, 9), Poll::Ready(Outgoing::Batch));
+        assert_eq!(buffer, [b"\0\0\0\x0e", HEAD, b"last"].concat());
         assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Closed));
     }
 }

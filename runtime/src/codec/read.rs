@@ -178,9 +178,9 @@ impl<'de> Reader<'de> {
             )));
         };
         self.depth = depth;
-        let value = read(self)?;
+        let value = read(self);
         self.depth += 1;
-        Ok(value)
+        value
     }
 
     /// The number of elements that a sequence or map claims to have.

@@ -387,12 +387,12 @@ fn hellos_of_another_form_or_size_are_refused() {
     let good = hello(&peer("them", 1));
     let bytes = crate::codec::encode(&good).unwrap();
     assert_eq!(Hello::decode(&bytes), Ok(good.clone()));
-    let newer = crate::codec::encode(&Hello { frames: 2, ..good }).unwrap();
+    let newer = crate::codec::encode(&Hello { frames: 3, ..good }).unwrap();
     assert!(
         Hello::decode(&newer)
             .unwrap_err()
             .reason
-            .contains("speaks frames 2")
+            .contains("speaks frames 3")
     );
     assert!(Hello::decode(&vec![0; Hello::LENGTH_MAX + 1]).is_err());
 }
