@@ -3,6 +3,7 @@
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
 //! lends. It knows no container: tasks go to the containerizer, acknowledgements to the status updates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::AgentInfo;
@@ -28,6 +29,7 @@ use crate::metrics::AgentFigures;
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
 use crate::sandbox;
+use crate::sandboxes::Sandboxes;
 use crate::status::{Acknowledge, MasterIs, StatusUpdates};
 
 /// The version told to masters and pages.
@@ -105,6 +107,7 @@ pub struct Agent {
     info: AgentInfo,
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
+    sandboxes: Arc<dyn Sandboxes>,
     rng: SmallRng,
     backoff: Backoff,
     /// Which of the masters is tried next.
@@ -127,6 +130,7 @@ impl Agent {
         config: Config,
         containerizer: Handle<Containerizer>,
         status: Handle<StatusUpdates>,
+        sandboxes: Arc<dyn Sandboxes>,
         rng: SmallRng,
         started: Instant,
     ) -> Self {
@@ -136,6 +140,7 @@ impl Agent {
             config,
             containerizer,
             status,
+            sandboxes,
             rng,
             turn: 0,
             attempt: 0,
@@ -459,10 +464,10 @@ impl Handler<ReadSandbox> for Agent {
             &read.framework_id,
             &read.executor_id,
         );
-        let latest = runs.join("latest");
+        let sandboxes = self.sandboxes.clone();
         let reading = ctx
             .node()
-            .blocking(move || sandbox::read(&latest, &read.path, read.offset, read.length));
+            .blocking(move || sandboxes.read(&runs, &read.path, read.offset, read.length));
         Box::pin(async move {
             match reading.await {
                 Ok(Ok(piece)) => Ok(piece),

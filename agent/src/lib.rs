@@ -8,7 +8,7 @@
 //! | `command` | the command executor, which runs one task's command |
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
-//! | `sandbox`, `procfs`, `detect`, `sys` | directories, /proc, the host, and the only unsafe code |
+//! | `sandbox`, `sandboxes`, `procfs`, `detect`, `sys` | directories and their seam, /proc, the host, and the only unsafe code |
 //! | `config`, `start`, `metrics`, `routes` | what operators set and see |
 //!
 //! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
@@ -28,6 +28,7 @@ pub mod qos;
 pub mod registration;
 pub mod routes;
 pub mod sandbox;
+pub mod sandboxes;
 mod start;
 pub mod status;
 pub mod sys;
@@ -37,4 +38,5 @@ pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
 pub use routes::{counters, routes};
+pub use sandboxes::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

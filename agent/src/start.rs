@@ -25,6 +25,7 @@ use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
+use crate::sandboxes::{Directories, Sandboxes};
 use crate::status::{StatusUpdates, Waiting};
 
 /// How long pages wait for the agent's actors.
@@ -63,10 +64,16 @@ pub enum StartError {
 }
 
 /// The right to use a work directory. Ends with its owner, however that ends.
-#[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
-    _lock: File,
+    sandboxes: Arc<dyn Sandboxes>,
+    _lock: Option<File>,
+}
+
+impl std::fmt::Debug for WorkDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WorkDir({})", self.path.display())
+    }
 }
 
 impl WorkDir {
@@ -87,12 +94,22 @@ impl WorkDir {
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
-                _lock: lock,
+                sandboxes: Arc::new(Directories),
+                _lock: Some(lock),
             }),
             Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
                 work_dir: work_dir(),
             }),
             Err(TryLockError::Error(source)) => Err(unusable(source)),
+        }
+    }
+
+    /// A work directory that is on no disk of this machine: sandboxes are made as `sandboxes` will have it, and nothing is locked.
+    pub fn rehearsed(path: &Path, sandboxes: Arc<dyn Sandboxes>) -> Self {
+        Self {
+            path: path.to_owned(),
+            sandboxes,
+            _lock: None,
         }
     }
 
@@ -137,7 +154,12 @@ pub fn start_with(
     let status = node.spawn("status_updates", StatusUpdates::default())?;
     let containerizer = node.spawn(
         "containerizer",
-        Containerizer::new(config.clone(), launcher, status.clone()),
+        Containerizer::new(
+            config.clone(),
+            launcher,
+            work_dir.sandboxes.clone(),
+            status.clone(),
+        ),
     )?;
     let total = config.info().resources.clone();
     let monitor = node.spawn(
@@ -149,6 +171,7 @@ pub fn start_with(
         config,
         containerizer.clone(),
         status.clone(),
+        work_dir.sandboxes.clone(),
         node.rng(),
         started,
     );

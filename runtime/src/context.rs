@@ -105,7 +105,10 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         A: Handler<Exited>,
     {
         let me = self.incarnation.clone();
-        let notify = Box::new(move |exited| me.tell_always(exited));
+        let notify = Box::new(move |exited| match me.meter.is_tapped() {
+            false => me.tell_always(exited),
+            true => me.show_exited(exited),
+        });
         self.node.watch(pid, self.pid.incarnation(), notify);
     }
 

@@ -18,20 +18,27 @@ use crate::identity::Pid;
 use crate::link::Sender;
 use crate::mailbox::{Meter, Unwanted, postmarked, postmarked_run};
 use crate::message::Remote;
-use crate::node::Node;
+use crate::node::{Node, WeakNode};
 
 /// One life of an actor, as senders see it.
 pub(crate) struct Incarnation<A: Actor> {
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) node: WeakNode,
     address: AddressSender<A>,
 }
 
 impl<A: Actor<Context = Context<A>>> Incarnation<A> {
-    pub(crate) fn new(pid: Pid, meter: Arc<Meter>, address: AddressSender<A>) -> Self {
+    pub(crate) fn new(
+        pid: Pid,
+        meter: Arc<Meter>,
+        node: WeakNode,
+        address: AddressSender<A>,
+    ) -> Self {
         Self {
             pid,
             meter,
+            node,
             address,
         }
     }
@@ -49,12 +56,50 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M::Result: Send,
     {
         if let Err(unwanted) = self.meter.reserve() {
+            return self.tell_refused(message, origin, unwanted);
+        }
+        self.enqueue(message, origin)
+    }
+
+    /// Enqueues without showing it to a tap.
+    pub(crate) fn tell_past_tap<M>(
+        &self,
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<(), (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        if let Err(unwanted) = self.meter.reserve_past_tap() {
             return Err((message, unwanted));
         }
+        self.enqueue(message, origin)
+    }
+
+    /// Enqueues what has taken its place.
+    #[inline]
+    fn enqueue<M>(&self, message: M, origin: Option<Arc<Sender>>) -> Result<(), (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
         postmarked(origin, || self.address.do_send(message)).map_err(|error| {
             self.meter.unreserve(1);
             (error.into_inner(), Unwanted::Gone)
         })
+    }
+
+    /// The same life once more, for what speaks to it later.
+    pub(crate) fn same(&self) -> Self {
+        Self {
+            pid: self.pid.clone(),
+            meter: self.meter.clone(),
+            node: self.node.clone(),
+            address: self.address.clone(),
+        }
     }
 
     /// Enqueues whatever the bound says. If the actor has ended, nobody is left to care.
@@ -120,8 +165,39 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M::Result: Send,
     {
         if let Err(unwanted) = self.meter.reserve() {
+            return self.ask_refused(message, origin, unwanted);
+        }
+        self.enqueue_question(message, origin)
+    }
+
+    /// Enqueues a question without showing it to a tap.
+    pub(crate) fn ask_past_tap<M>(
+        &self,
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        if let Err(unwanted) = self.meter.reserve_past_tap() {
             return Err((message, unwanted));
         }
+        self.enqueue_question(message, origin)
+    }
+
+    #[inline]
+    fn enqueue_question<M>(
+        &self,
+        message: M,
+        origin: Option<Arc<Sender>>,
+    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
         postmarked(origin, || self.address.send(message)).map_err(|error| {
             self.meter.unreserve(1);
             (error.into_inner(), Unwanted::Gone)

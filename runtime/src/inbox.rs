@@ -443,6 +443,7 @@ impl Delivery<'_> {
         let answer = letter.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
             correlation,
+            tapped: None,
         });
         // Taken out for the time being: letters come in runs, and a count per letter adds up.
         let Some(entry) = self

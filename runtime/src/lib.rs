@@ -42,7 +42,7 @@
 //!
 //! [`Process`] and [`Ears`] say what an actor hears; [`Handle`], [`ActorRef`] and [`Node`] speak to it;
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
-//! transport is written against; [`rehearsal`] and [`memory`] are for tests.
+//! transport is written against; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
 mod agenda;
 mod ask;
@@ -70,6 +70,7 @@ pub mod rehearsal;
 mod route;
 mod run;
 mod supervise;
+pub mod tap;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -28,6 +28,10 @@ use crate::node::{Node, WeakNode};
 use crate::outbox::{Need, Outbox, Outgoing, Unwritten};
 use crate::{lock, supervise};
 
+mod answer;
+
+pub(crate) use answer::Answer;
+
 /// Questions that may be open in each direction of a link.
 const QUESTIONS_MAX: usize = 65_536;
 
@@ -252,7 +256,7 @@ impl fmt::Debug for Link {
 }
 
 /// What happens with the reply to a question that crossed the link.
-type OnReply = Box<dyn FnOnce(Result<&[u8], AskError>) + Send>;
+pub(crate) type OnReply = Box<dyn FnOnce(Result<&[u8], AskError>) + Send>;
 
 /// The node's side of a link.
 pub(crate) struct Connection {
@@ -319,11 +323,25 @@ impl Connection {
             });
             let _ = reply.send(answer); // The asker may have lost patience.
         });
-        let correlation = node.next_correlation();
-        let asked = self.expect(correlation, on_reply).and_then(|()| {
+        self.ask_with(node, patience, on_reply, waiting, |correlation| {
             self.write_letter(to, message, Some(correlation))
-                .map_err(AskError::from)
-        });
+        })
+    }
+
+    /// Asks what `write` writes.
+    #[inline]
+    pub(crate) fn ask_with<R>(
+        self: &Arc<Self>,
+        node: &Node,
+        patience: Patience,
+        on_reply: OnReply,
+        waiting: oneshot::Receiver<Result<R, AskError>>,
+        write: impl FnOnce(u64) -> Result<(), TellError>,
+    ) -> Asking<R> {
+        let correlation = node.next_correlation();
+        let asked = self
+            .expect(correlation, on_reply)
+            .and_then(|()| write(correlation).map_err(AskError::from));
         match asked {
             Ok(()) => Asking::remote(
                 node.clock(),
@@ -396,7 +414,7 @@ impl Connection {
     }
 
     #[inline]
-    fn write_letter<M: Remote>(
+    pub(crate) fn write_letter<M: Remote>(
         &self,
         to: &Pid,
         message: &M,
@@ -420,13 +438,7 @@ impl Connection {
                     codec::encode_into(message, buffer)
                 })
         });
-        written.map_err(|unwritten| match unwritten {
-            Unwritten::Full | Unwritten::Overrun => TellError::Full,
-            Unwritten::Closed => TellError::Gone,
-            Unwritten::Refused(reason) => TellError::Refused {
-                reason: format!("{} {reason}", M::NAME),
-            },
-        })
+        written.map_err(|unwritten| untold(unwritten, M::NAME))
     }
 
     /// Writes a frame that must not be lost.
@@ -451,12 +463,20 @@ impl Connection {
     }
 
     /// Answers a question of the peer.
-    fn answer<R: Serialize>(self: &Arc<Self>, correlation: u64, value: &R) {
+    pub(crate) fn answer<R: Serialize>(self: &Arc<Self>, correlation: u64, value: &R) {
+        self.answer_with(correlation, |buffer| codec::encode_into(value, buffer));
+    }
+
+    pub(crate) fn answer_with(
+        self: &Arc<Self>,
+        correlation: u64,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) {
         let written = self.outbox.write(
             Lane::Ordinary,
             Need::MustNotBeLost,
             Head::Answer { correlation },
-            |buffer| codec::encode_into(value, buffer),
+            body,
         );
         match written {
             Err(Unwritten::Refused(reason)) => self.fail(correlation, AskError::Garbled { reason }),
@@ -533,34 +553,12 @@ impl Connection {
     }
 }
 
-/// The right to answer one question of the peer.
-pub(crate) struct Answer {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) correlation: u64,
-}
-
-impl Answer {
-    /// Sends the reply once the actor gives it; if it never will, says so.
-    pub(crate) fn when_ready<R, W>(self, reply: oneshot::Receiver<R>)
-    where
-        R: Send + 'static,
-        W: From<R> + Serialize + 'static,
-    {
-        let Answer {
-            connection,
-            correlation,
-        } = self;
-        if connection.answering.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX {
-            connection.answering.fetch_sub(1, Ordering::Relaxed);
-            return connection.fail(correlation, AskError::Full);
-        }
-        tokio::spawn(async move {
-            match reply.await {
-                Ok(value) => connection.answer(correlation, &W::from(value)),
-                Err(_) => connection.fail(correlation, AskError::Gone),
-            }
-            clock::moved();
-            connection.answering.fetch_sub(1, Ordering::Relaxed);
-        });
+pub(crate) fn untold(unwritten: Unwritten, name: &str) -> TellError {
+    match unwritten {
+        Unwritten::Full | Unwritten::Overrun => TellError::Full,
+        Unwritten::Closed => TellError::Gone,
+        Unwritten::Refused(reason) => TellError::Refused {
+            reason: format!("{name} {reason}"),
+        },
     }
 }

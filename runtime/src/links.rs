@@ -41,6 +41,9 @@ impl Node {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
             return entry.ears.tell(&*entry.body, message);
         }
+        if self.is_tapped() {
+            return self.tell_tapped(to, message);
+        }
         let version = &self.0.links_version;
         match version.over(to.node(), |connection| connection.tell(to, &message)) {
             None | Some(Err(TellError::Gone)) => self.tell_anew(to, &message),
@@ -78,6 +81,9 @@ impl Node {
             };
         }
         match self.connection(to.node()) {
+            Some(connection) if self.is_tapped() => {
+                self.ask_tapped(&connection, to, &message, patience)
+            }
             Some(connection) => connection.ask(self, to, &message, patience),
             None => Asking::failed(AskError::Gone),
         }

@@ -23,7 +23,9 @@ use crate::run::{Run, Unfinished};
 const DRAINING: u64 = 1 << 63;
 /// The actor has ended.
 const CLOSED: u64 = 1 << 62;
-const COUNT: u64 = CLOSED - 1;
+/// A tap wants to see what is sent: whoever sends must take the slow way.
+const TAPPED: u64 = 1 << 61;
+const COUNT: u64 = TAPPED - 1;
 /// One message in this many is timed.
 const SAMPLED: u64 = 64;
 /// How many timings are kept.
@@ -43,7 +45,7 @@ struct Line(AtomicU64);
 
 /// What is known of one mailbox from outside.
 pub(crate) struct Meter {
-    /// Messages ever sent, and the two flags. Written by every sender.
+    /// Messages ever sent, and the three flags. Written by every sender.
     sent: Line,
     /// Messages ever handled. Written by the actor alone.
     handled: Line,
@@ -80,11 +82,32 @@ impl Meter {
     #[inline]
     pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
-        // Flags make the number larger than any bound, so one comparison serves all three questions.
+        // Flags make the number larger than any bound, so one comparison serves all four questions.
         if before.wrapping_sub(self.handled.0.load(Ordering::Relaxed)) < self.bound {
             return Ok(());
         }
         Err(self.give_back(before))
+    }
+
+    /// Takes a place in the queue of a tapped mailbox.
+    pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
+        let before = self.sent.0.fetch_add(1, Ordering::AcqRel) & !TAPPED;
+        if before.wrapping_sub(self.handled.0.load(Ordering::Relaxed)) < self.bound {
+            return Ok(());
+        }
+        Err(self.give_back(before))
+    }
+
+    /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
+    pub(crate) fn set_tapped(&self, tapped: bool) {
+        match tapped {
+            true => self.sent.0.fetch_or(TAPPED, Ordering::AcqRel),
+            false => self.sent.0.fetch_and(!TAPPED, Ordering::AcqRel),
+        };
+    }
+
+    pub(crate) fn is_tapped(&self) -> bool {
+        self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
     /// Takes this many places, or none.

@@ -27,6 +27,7 @@ use crate::process::Process;
 use crate::registry::Registry;
 use crate::route::Version;
 use crate::supervise::{self, Supervision, words_of};
+use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 
 /// The longest name of an actor, in bytes.
@@ -55,11 +56,14 @@ pub(crate) struct Inner {
     pub(crate) links: RwLock<Links>,
     pub(crate) links_version: Version,
     pub(crate) settings: Settings,
+    pub(crate) taps: Taps,
     placement: Placement,
     home: Arbiter,
     threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
+    /// In rehearsals, the nanoseconds that each blocking work takes.
+    blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -196,7 +200,9 @@ impl NodeBuilder {
         } else {
             self.placement
         };
+        let home = Arbiter::here();
         Node(Arc::new(Inner {
+            taps: Taps::new(&clock, &home),
             id: NodeId::new(self.name, chance.random()),
             role: self.role,
             clock,
@@ -214,10 +220,11 @@ impl NodeBuilder {
                 frame_max: self.frame_max,
             },
             placement,
-            home: Arbiter::here(),
+            home,
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            blocking_takes: AtomicU64::new(0),
             end: self.end,
         }))
     }
@@ -380,6 +387,13 @@ impl Node {
         async move { end.await.unwrap_or(Exit::Stopped) }
     }
 
+    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
+    /// result is known: a slow disk. Only in rehearsals.
+    pub fn slow_blocking(&self, takes: Duration) {
+        let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
+        self.0.blocking_takes.store(nanos, Ordering::Relaxed);
+    }
+
     /// Runs blocking work away from the actors, and inline in rehearsals.
     pub fn blocking<T, F>(
         &self,
@@ -390,13 +404,22 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
     {
         let inline = self.clock().is_paused();
+        let takes = Duration::from_nanos(self.0.blocking_takes.load(Ordering::Relaxed));
+        let clock = self.clock().clone();
         let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
             reason: words_of(panic),
         };
         async move {
             if inline {
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
                 crate::clock::moved();
-                return catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                let worked = catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
+                if !takes.is_zero() {
+                    clock.sleep(takes / 2).await;
+                }
+                return worked;
             }
             tokio::task::spawn_blocking(work)
                 .await

@@ -4,7 +4,7 @@
 //! them decodes a body straight into the actor's mailbox, and gives local senders who know only a pid the
 //! same door without any encoding.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use crate::identity::{Role, Roles};
 use crate::link::{Answer, Sender};
 use crate::message::Remote;
 use crate::run::{self, Gather};
+use crate::tap::{self, Words};
 
 /// An actor that the runtime can run.
 ///
@@ -135,7 +136,7 @@ pub(crate) struct Ear {
     /// Tells that come together travel together, unless they must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
-    door: Box<dyn Any + Send + Sync>,
+    door: Box<dyn Words>,
 }
 
 /// Why a body did not reach the mailbox.
@@ -154,6 +155,21 @@ struct Door<M: Remote> {
     ask: AskInside<M>,
 }
 
+impl<M: Remote> Words for Door<M> {
+    fn message(&self) -> Option<TypeId> {
+        Some(TypeId::of::<M>())
+    }
+
+    fn encode(&self) -> Option<fn(&dyn Any) -> Option<Vec<u8>>> {
+        Some(tap::encode_any::<M>)
+    }
+
+    fn copy(&self, message: &dyn Any) -> Option<Box<dyn Any + Send>> {
+        let copy: M = codec::decode(&tap::encode_any::<M>(message)?).ok()?;
+        Some(Box::new(copy))
+    }
+}
+
 fn key(id: u32, version: u16) -> u64 {
     u64::from(id) << 16 | u64::from(version)
 }
@@ -161,6 +177,14 @@ fn key(id: u32, version: u16) -> u64 {
 impl EarTable {
     pub(crate) fn ear(&self, id: u32, version: u16) -> Option<&Ear> {
         self.ears.get(&key(id, version))
+    }
+
+    /// The name of a message by its type, and what else is known of it.
+    pub(crate) fn words(&self, message: TypeId) -> Option<(&'static str, &dyn Words)> {
+        let ear = self
+            .iter()
+            .find(|ear| ear.door.message() == Some(message))?;
+        Some((ear.name, &*ear.door))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ear> {
@@ -183,7 +207,7 @@ impl EarTable {
 
     fn door<M: Remote>(&self) -> Result<&Door<M>, TellError> {
         self.ear(M::ID, M::VERSION)
-            .and_then(|ear| ear.door.downcast_ref())
+            .and_then(|ear| (&*ear.door as &dyn Any).downcast_ref())
             .ok_or_else(|| TellError::Refused {
                 reason: format!("{} v{} is not heard", M::NAME, M::VERSION),
             })
@@ -277,7 +301,10 @@ where
         None => to
             .tell(message, Some(origin))
             .map_err(|(_, unwanted)| Unheard::Told(unwanted.into())),
-        Some(answer) => {
+        Some(mut answer) => {
+            if to.meter.is_tapped() {
+                answer.show_to_tap(&to.pid, &origin, M::NAME);
+            }
             let reply = to
                 .ask(message, Some(origin))
                 .map_err(|(_, unwanted)| Unheard::Told(unwanted.into()))?;

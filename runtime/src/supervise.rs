@@ -93,8 +93,15 @@ impl<A: Process> Birth<A> {
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
         let meter = Arc::new(Meter::new(A::MAILBOX));
         Self {
-            incarnation: Arc::new(Incarnation::new(pid, meter, address)),
+            incarnation: Arc::new(Incarnation::new(pid, meter, node.downgrade(), address)),
             receiver,
+        }
+    }
+
+    /// To be done once it is registered: who sets a tap marks whom it finds there.
+    fn mark_if_tapped(&self, node: &Node) {
+        if node.is_tapped() {
+            self.incarnation.meter.set_tapped(true);
         }
     }
 
@@ -129,6 +136,7 @@ pub(crate) fn begin<A: Process>(
             name: name.to_owned(),
         });
     }
+    birth.mark_if_tapped(node);
     let handle = Handle::new(seat.clone());
     let actor = Lives {
         node: node.clone(),
@@ -201,6 +209,7 @@ impl<A: Process> Lives<A> {
             self.node
                 .registry()
                 .reenter(birth.entry(&self.ears, &self.seat.halt, restarts));
+            birth.mark_if_tapped(&self.node);
         }
     }
 
@@ -288,6 +297,15 @@ struct Running<A: Process> {
 }
 
 impl<A: Process> Unpin for Running<A> {}
+
+impl<A: Process> Drop for Running<A> {
+    /// The whole thread goes: whatever still waits is not handled on the way.
+    fn drop(&mut self) {
+        if let Some(life) = &mut self.life {
+            life.ctx().terminate();
+        }
+    }
+}
 
 impl<A: Process> Future for Running<A> {
     type Output = Exit;

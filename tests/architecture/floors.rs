@@ -57,7 +57,7 @@ pub const HOUSE: &[Place] = &[
     place(4, "meros-agent", "agent"),
     place(4, "meros-modules", "modules"),
     // 5, rehearsal
-    later(5, "meros-simulator", "tests/simulator"),
+    place(5, "meros-simulator", "tests/simulator"),
     // 6, roof
     place(6, "meros", ""),
 ];

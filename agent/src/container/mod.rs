@@ -34,8 +34,9 @@ use self::table::Table;
 use crate::config::Config;
 use crate::launcher::{ExecutorProgram, LaunchRequest, Launcher};
 use crate::metrics::Counts;
+use crate::sandbox;
+use crate::sandboxes::Sandboxes;
 use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates, TellClosed};
-use crate::{sandbox, sys};
 
 /// Sandboxes made in one go.
 const SANDBOXES_AT_ONCE: usize = 32;
@@ -53,6 +54,7 @@ pub struct Containerizer {
     config: Config,
     agent: AgentInfo,
     launcher: Box<dyn Launcher>,
+    sandboxes: Arc<dyn Sandboxes>,
     status: Handle<StatusUpdates>,
     master: Option<Pid>,
     pub(crate) containers: Table,
@@ -68,11 +70,17 @@ pub struct Containerizer {
 
 impl Containerizer {
     /// A containerizer with no container.
-    pub fn new(config: Config, launcher: Box<dyn Launcher>, status: Handle<StatusUpdates>) -> Self {
+    pub fn new(
+        config: Config,
+        launcher: Box<dyn Launcher>,
+        sandboxes: Arc<dyn Sandboxes>,
+        status: Handle<StatusUpdates>,
+    ) -> Self {
         Self {
             agent: config.info.clone(),
             config,
             launcher,
+            sandboxes,
             status,
             master: None,
             containers: Table::default(),
@@ -189,9 +197,14 @@ impl Containerizer {
                     (id.clone(), runs, order.user.clone().filter(|_| switch_user))
                 })
                 .collect();
+            let sandboxes = self.sandboxes.clone();
+            let make = move |(id, runs, user): (ContainerId, PathBuf, Option<String>)| {
+                let made = sandboxes.create(&runs, &id, user.as_deref());
+                (id, made)
+            };
             let made = ctx
                 .node()
-                .blocking(move || wanted.into_iter().map(make_sandbox).collect::<Vec<_>>());
+                .blocking(move || wanted.into_iter().map(make).collect::<Vec<_>>());
             let ids: Vec<ContainerId> = some.iter().map(|(id, _)| id.clone()).collect();
             ctx.then(made, move |this, made, ctx| {
                 let made = made.unwrap_or_else(|interrupted| {
@@ -528,38 +541,6 @@ impl Containerizer {
                 .into(),
             user: order.user.filter(|_| self.config.settings.switch_user),
         })
-    }
-}
-
-fn make_sandbox(
-    (id, runs, user): (ContainerId, PathBuf, Option<String>),
-) -> (ContainerId, Result<(), String>) {
-    let owner = match owner(user.as_deref()) {
-        Ok(owner) => owner,
-        Err(problem) => return (id, Err(problem)),
-    };
-    let made = sandbox::create(&runs, &id, owner);
-    let made = made.map(|_| ()).map_err(|error| {
-        format!(
-            "the sandbox cannot be made in `{}`: {error}",
-            runs.display()
-        )
-    });
-    (id, made)
-}
-
-/// Whom the sandbox belongs to, if to somebody else than us.
-fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
-        return Ok(None);
-    };
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(None);
-    }
-    match sys::credentials(user) {
-        Ok(Some(who)) => Ok(Some((who.uid, who.gid))),
-        Ok(None) => Err(format!("user `{user}` is not known on this host")),
-        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
     }
 }
 

@@ -371,6 +371,17 @@ fn actors_are_seen_from_outside() {
 }
 
 #[test]
+fn slow_blocking_work_takes_virtual_time_and_is_done_in_the_middle_of_it() {
+    rehearse(|node| async move {
+        node.slow_blocking(4 * SECOND);
+        let (started, clock) = (node.clock().now(), node.clock().clone());
+        let done = node.blocking(move || clock.now()).await.unwrap();
+        assert_eq!(done - started, 2 * SECOND);
+        assert_eq!(node.clock().now() - started, 4 * SECOND);
+    });
+}
+
+#[test]
 fn blocking_work_comes_back_and_its_panic_is_an_error() {
     rehearse(|node| async move {
         assert_eq!(node.blocking(|| 6 * 7).await, Ok(42));

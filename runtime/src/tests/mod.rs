@@ -12,6 +12,7 @@ mod lives;
 mod local;
 mod remote;
 mod runs;
+mod taps;
 
 const SECOND: Duration = Duration::from_secs(1);
 

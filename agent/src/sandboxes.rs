@@ -1,0 +1,79 @@
+//! Sandboxes: the seam between the agent's actors and the disk that its tasks' directories are on.
+//!
+//! [`Directories`] is the real one, over [`crate::sandbox`]. A rehearsal of thousands of agents puts its own here, which touches no
+//! file. Every function may block, and is called beside the mailbox. Nothing is remembered.
+
+use std::path::Path;
+
+use protocol::ContainerId;
+use protocol::message::operator::FilePiece;
+
+use crate::sandbox::{self, ReadError};
+use crate::sys;
+
+/// Makes sandboxes and reads files in them.
+pub trait Sandboxes: Send + Sync {
+    /// Makes the sandbox of a container below `runs`, for `user` if it is to be somebody else's than ours. An error says what
+    /// failed, for the task's framework.
+    fn create(
+        &self,
+        runs: &Path,
+        container: &ContainerId,
+        user: Option<&str>,
+    ) -> Result<(), String>;
+
+    /// Reads a piece of a file in the newest sandbox below `runs`.
+    fn read(
+        &self,
+        runs: &Path,
+        path: &str,
+        offset: u64,
+        length: u32,
+    ) -> Result<FilePiece, ReadError>;
+}
+
+/// Sandboxes that are directories.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Directories;
+
+impl Sandboxes for Directories {
+    fn create(
+        &self,
+        runs: &Path,
+        container: &ContainerId,
+        user: Option<&str>,
+    ) -> Result<(), String> {
+        let made = sandbox::create(runs, container, owner(user)?);
+        made.map(|_| ()).map_err(|error| {
+            format!(
+                "the sandbox cannot be made in `{}`: {error}",
+                runs.display()
+            )
+        })
+    }
+
+    fn read(
+        &self,
+        runs: &Path,
+        path: &str,
+        offset: u64,
+        length: u32,
+    ) -> Result<FilePiece, ReadError> {
+        sandbox::read(&runs.join("latest"), path, offset, length)
+    }
+}
+
+/// Whom the sandbox belongs to, if to somebody else than us.
+fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
+    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
+        return Ok(None);
+    };
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(None);
+    }
+    match sys::credentials(user) {
+        Ok(Some(who)) => Ok(Some((who.uid, who.gid))),
+        Ok(None) => Err(format!("user `{user}` is not known on this host")),
+        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
+    }
+}

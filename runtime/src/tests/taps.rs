@@ -1,0 +1,298 @@
+//! What a tap sees, and what becomes of what it holds back.
+
+use super::*;
+use crate::rehearsal::{rehearse, rehearse_network};
+use crate::tap::{Fate, Kind, Passing, Probe, Way};
+
+/// Known to this node only: it cannot be encoded.
+#[derive(Message, Clone)]
+#[rtype(result = "()")]
+struct Whisper(u32);
+
+impl Handler<Whisper> for Diarist {
+    type Result = ();
+    fn handle(&mut self, Whisper(number): Whisper, _: &mut Context<Self>) {
+        self.write(format!("whisper {number}"));
+    }
+}
+
+/// Writes down everything that passes.
+fn log(node: &Node) -> Diary {
+    let seen = Diary::default();
+    let log = seen.clone();
+    node.set_tap(move |passing: &Passing<'_>| {
+        let of = |pid: Option<&Pid>| pid.map_or("-".to_owned(), |pid| pid.name().to_owned());
+        let name = passing.name.rsplit(['/', ':']).next().unwrap_or_default();
+        let (way, kind) = (passing.way, passing.kind);
+        let line = format!(
+            "{way:?} {kind:?} {name} {}>{} {:?}",
+            of(passing.from),
+            of(passing.to),
+            passing.encoded()
+        );
+        crate::lock(&log).push(line);
+        Fate::Pass
+    });
+    seen
+}
+
+fn spawn(node: &Node, name: &str) -> (Handle<Diarist>, Diary) {
+    let diary = Diary::default();
+    (node.spawn(name, Diarist::new(&diary)).unwrap(), diary)
+}
+
+#[test]
+fn a_tap_sees_what_passes_between_actors_of_its_node_and_nothing_after_it_was_cleared() {
+    rehearse(|node| async move {
+        let (ann, _) = spawn(&node, "ann");
+        let seen = log(&node);
+        let (bob, _) = spawn(&node, "bob");
+        ann.tell(TellThem(bob.pid(), vec![1])).unwrap();
+        node.clock().settle().await;
+        assert_eq!(bob.ask(Count(2), SECOND).await, Ok(2));
+        bob.tell(Whisper(3)).unwrap();
+        ann.tell(Watch(bob.pid())).unwrap();
+        node.clock().settle().await;
+        bob.stop();
+        node.clock().settle().await;
+        node.clear_tap();
+        ann.tell(Note(4)).unwrap();
+        let seen = read(&seen);
+        assert!(
+            seen[0].starts_with("Local Tell tell_them ->ann Some("),
+            "{seen:?}"
+        );
+        assert_eq!(
+            seen[1..4],
+            [
+                "Local Tell note ann>bob Some([1])",
+                "Local Ask count ->bob Some([2])",
+                "Local Tell Whisper ->bob None",
+            ]
+        );
+        assert!(seen[4].starts_with("Local Tell watch"), "{seen:?}");
+        assert_eq!(seen[5..], ["Local Exited Exited bob>ann None"]);
+    });
+}
+
+#[test]
+fn both_nodes_see_what_crosses_a_link_each_once_and_from_its_side() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let (bob, _) = spawn(&master, "bob");
+        let (here, there) = (log(&agent), log(&master));
+        let pid = agent.find("master", "bob", SECOND).await.unwrap();
+        agent.tell(&pid, Note(1)).unwrap();
+        agent.tell(&pid, Note(2)).unwrap();
+        assert_eq!(agent.ask(&pid, Count(3), SECOND).await, Ok(3));
+        assert_eq!(
+            read(&here),
+            [
+                "Outgoing Tell note ->bob Some([1])",
+                "Outgoing Tell note ->bob Some([2])",
+                "Outgoing Ask count ->bob Some([3])",
+                "Incoming Reply count bob>- Some([3])",
+            ]
+        );
+        assert_eq!(
+            read(&there),
+            [
+                "Incoming Tell note ->bob Some([1])",
+                "Incoming Tell note ->bob Some([2])",
+                "Incoming Ask count ->bob Some([3])",
+                "Outgoing Reply count bob>- Some([3])",
+            ]
+        );
+        drop(bob);
+    });
+}
+
+#[test]
+fn what_a_rule_wants_is_done_to_what_it_matches_and_to_nothing_else() {
+    rehearse(|node| async move {
+        let (ann, diary) = spawn(&node, "ann");
+        let probe = Probe::on(&node);
+        let all = probe.observe::<Note>(|_| true);
+        probe.drop_next::<Note>(|Note(number)| *number == 1);
+        probe.delay::<Note>(|Note(number)| *number == 2, SECOND);
+        probe.duplicate::<Note>(|Note(number)| *number == 3);
+        probe.duplicate::<Whisper>(|_| true);
+        probe.reorder::<Note>(|Note(number)| *number == 4);
+        for number in [1, 1, 2, 3, 4, 5] {
+            ann.tell(Note(number)).unwrap();
+        }
+        ann.tell(Whisper(6)).unwrap();
+        node.clock().settle().await;
+        assert_eq!(
+            read(&diary),
+            ["1", "3", "3", "5", "4", "whisper 6", "whisper 6"]
+        );
+        node.clock().advance(SECOND).await;
+        assert_eq!(read(&diary)[7..], ["2"]);
+        assert_eq!(all.count(), 6);
+    });
+}
+
+#[test]
+fn the_same_is_done_to_what_crosses_a_link_on_either_side_of_it() {
+    for tapped in [Way::Outgoing, Way::Incoming] {
+        rehearse_network(|network| async move {
+            let master = network.node("master", Role::Master, &[Role::Agent]);
+            let agent = network.node("agent", Role::Agent, &[Role::Master]);
+            let (_bob, diary) = spawn(&master, "bob");
+            let pid = agent.find("master", "bob", SECOND).await.unwrap();
+            let probe = match tapped {
+                Way::Outgoing => Probe::on(&agent),
+                _ => Probe::on(&master),
+            };
+            probe.drop_next::<Note>(|Note(number)| *number == 1);
+            probe.delay::<Note>(|Note(number)| *number == 2, SECOND);
+            probe.duplicate::<Note>(|Note(number)| *number == 3);
+            probe.reorder::<Note>(|Note(number)| *number == 4);
+            for number in [1, 1, 2, 3, 4, 5] {
+                agent.tell(&pid, Note(number)).unwrap();
+            }
+            master.clock().settle().await;
+            assert_eq!(read(&diary), ["1", "3", "3", "5", "4"], "{tapped:?}");
+            master.clock().advance(SECOND).await;
+            assert_eq!(read(&diary)[5..], ["2"], "{tapped:?}");
+        });
+    }
+}
+
+#[test]
+fn a_lost_question_ends_by_its_patience_and_without_one_after_a_minute() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let (bob, diary) = spawn(&master, "bob");
+        let pid = agent.find("master", "bob", SECOND).await.unwrap();
+        let late = Err(AskError::Late { after: SECOND });
+        let at = |node: &Node| node.clock().now();
+        for node in [&agent, &master] {
+            let lost = Probe::on(node).drop_all::<Count>(|_| true);
+            assert_eq!(agent.ask(&pid, Count(1), SECOND).await, late);
+            let asked = at(&agent);
+            let answer = agent.ask(&pid, Count(2), Patience::WhileLinked).await;
+            assert_eq!(answer, Err(AskError::Gone));
+            assert_eq!((at(&agent) - asked).as_secs(), 60);
+            assert_eq!(lost.count(), 2);
+            node.clear_tap();
+        }
+        Probe::on(&master).drop_all::<Count>(|_| true);
+        assert_eq!(bob.ask(Count(3), SECOND).await, late);
+        let answer = bob.ask(Count(4), Patience::WhileLinked).await;
+        assert_eq!(answer, Err(AskError::Gone));
+        assert_eq!(read(&diary), [""; 0]);
+    });
+}
+
+#[test]
+fn lost_late_and_doubled_replies_are_told_apart_from_lost_questions() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let (_bob, diary) = spawn(&master, "bob");
+        let pid = agent.find("master", "bob", SECOND).await.unwrap();
+        let reply = |passing: &Passing<'_>| passing.kind == Kind::Reply;
+        for node in [&agent, &master] {
+            let rules = [
+                |passing: &Passing<'_>| passing.is::<usize>().map(|_| Fate::Drop),
+                |passing: &Passing<'_>| passing.is::<usize>().map(|_| Fate::Delay(2 * SECOND)),
+                |passing: &Passing<'_>| passing.is::<usize>().map(|_| Fate::Duplicate),
+            ];
+            let mut answers = Vec::new();
+            for rule in rules {
+                let probe = Probe::on(node);
+                probe.rule(move |passing| rule(passing).filter(|_| reply(passing)));
+                answers.push(agent.ask(&pid, Count(0), 3 * SECOND).await.is_ok());
+            }
+            assert_eq!(answers, [false, true, true]);
+            node.clear_tap();
+        }
+        assert_eq!(read(&diary), ["0"; 6]);
+    });
+}
+
+#[test]
+fn an_asked_copy_is_heard_twice_and_answered_once_and_a_late_question_still_gets_its_reply() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let (bob, diary) = spawn(&master, "bob");
+        let pid = agent.find("master", "bob", SECOND).await.unwrap();
+        for node in [&agent, &master] {
+            node.set_tap(|_: &Passing<'_>| Fate::Duplicate);
+            assert!(agent.ask(&pid, Count(1), SECOND).await.is_ok());
+            node.set_tap(|_: &Passing<'_>| Fate::Delay(SECOND));
+            assert!(agent.ask(&pid, Count(2), 3 * SECOND).await.is_ok());
+            node.clear_tap();
+        }
+        master.set_tap(|_: &Passing<'_>| Fate::Duplicate);
+        assert!(bob.ask(Count(3), SECOND).await.is_ok());
+        master.set_tap(|_: &Passing<'_>| Fate::Delay(SECOND));
+        assert!(bob.ask(Count(4), 2 * SECOND).await.is_ok());
+        let expected = ["1", "1", "2", "1", "1", "2", "3", "3", "4"];
+        assert_eq!(read(&diary), expected);
+    });
+}
+
+#[test]
+fn what_waits_for_another_to_overtake_it_goes_on_alone_after_a_minute() {
+    rehearse(|node| async move {
+        let (ann, diary) = spawn(&node, "ann");
+        Probe::on(&node).reorder::<Note>(|_| true);
+        ann.tell(Note(1)).unwrap();
+        node.clock().advance(59 * SECOND).await;
+        assert_eq!(read(&diary), [""; 0]);
+        node.clock().advance(SECOND).await;
+        assert_eq!(read(&diary), ["1"]);
+    });
+}
+
+#[test]
+fn a_collected_message_is_waited_for_and_a_restarted_actor_is_tapped_as_well() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let policy = Supervision::Restart {
+            backoff: SECOND,
+            backoff_max: SECOND,
+            limit: 1,
+        };
+        let written = diary.clone();
+        let make = move || Diarist::new(&written);
+        let ann = node.supervise("ann", policy, make).unwrap();
+        let notes = Probe::on(&node).collect::<Note>(|_| true);
+        ann.tell(Fall).unwrap();
+        node.clock().advance(2 * SECOND).await;
+        ann.tell(Note(5)).unwrap();
+        assert_eq!(notes.next().await, Note(5));
+        node.clear_tap();
+        ann.tell(Note(6)).unwrap();
+        node.clock().settle().await;
+        assert_eq!(
+            (notes.count(), read(&diary)),
+            (1, vec!["5".into(), "6".into()])
+        );
+    });
+}
+
+#[test]
+fn a_tapped_mailbox_keeps_its_bound_and_its_end() {
+    rehearse(|node| async move {
+        let (ann, _) = spawn(&node, "ann");
+        let _probe = Probe::on(&node);
+        for number in 0..100 {
+            ann.tell(Note(number)).unwrap();
+        }
+        assert_eq!(ann.tell(Note(100)), Err(TellError::Full));
+        assert_eq!(node.processes()[0].depth, 100);
+        node.clock().settle().await;
+        ann.tell(Note(101)).unwrap();
+        ann.stop();
+        node.clock().settle().await;
+        assert_eq!(ann.tell(Note(102)), Err(TellError::Gone));
+        assert_eq!(ann.ask(Count(1), SECOND).await, Err(AskError::Gone));
+    });
+}

@@ -1,0 +1,1 @@
+//! The checkers, one file for each invariant.

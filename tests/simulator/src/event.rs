@@ -1,0 +1,95 @@
+//! Events: what is seen from outside while a cluster is rehearsed, one after the other in virtual time.
+//!
+//! They come from taps on every node (messages between nodes), from the machines (nodes and processes that start and end) and
+//! from the faults. A run's hash is taken over all of them. They never show an actor's inside.
+
+use std::any::Any;
+use std::time::Duration;
+
+use protocol::ContainerId;
+use runtime::{Pid, Role};
+
+use crate::scenario::Fault;
+
+/// One thing that was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Virtual time since the start of the run.
+    pub at: Duration,
+    /// What it was.
+    pub what: What<'a>,
+}
+
+/// What was seen.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'a> {
+    /// A node gave this message to the network. It may still be lost.
+    Said(Spoken<'a>),
+    /// A message from another node is about to be handled.
+    Heard(Spoken<'a>),
+    /// A node's process began.
+    NodeStarted {
+        /// Its name.
+        node: &'a str,
+        /// What it is.
+        role: Role,
+    },
+    /// A node's process ended.
+    NodeEnded {
+        /// Its name.
+        node: &'a str,
+        /// Whether it had no time for farewells.
+        crashed: bool,
+    },
+    /// The process of a container runs.
+    ProcessStarted {
+        /// The agent's node.
+        agent: &'a str,
+        /// Which container.
+        container: &'a ContainerId,
+    },
+    /// The process of a container is no more.
+    ProcessEnded {
+        /// The agent's node.
+        agent: &'a str,
+        /// Which container.
+        container: &'a ContainerId,
+    },
+    /// A fault begins.
+    FaultBegan(&'a Fault),
+    /// A fault is over.
+    FaultEnded(&'a Fault),
+    /// No further fault comes: from now on recovery is demanded.
+    FaultsOver,
+}
+
+/// A message between two nodes.
+#[derive(Clone, Copy)]
+pub struct Spoken<'a> {
+    /// The node that says it.
+    pub from: &'a str,
+    /// The node that hears it.
+    pub to: &'a str,
+    /// The actor it is for; `None` for a reply.
+    pub actor: Option<&'a Pid>,
+    /// The message's stable name; a reply has the name of its question.
+    pub name: &'static str,
+    /// Whether this is the reply to that question.
+    pub reply: bool,
+    /// The message, or the reply's value.
+    pub body: &'a dyn Any,
+}
+
+impl<'a> Spoken<'a> {
+    /// The message, if it is of this type.
+    pub fn is<M: 'static>(&self) -> Option<&'a M> {
+        self.body.downcast_ref()
+    }
+}
+
+impl std::fmt::Debug for Spoken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.reply { " (reply)" } else { "" };
+        write!(f, "{} -> {}: {}{kind}", self.from, self.to, self.name)
+    }
+}

@@ -1,0 +1,412 @@
+//! A network of streams in memory: the runtime's own frames, one batch under way in each direction of each lane.
+//!
+//! Remembers who listens where and which connections stand. A stream loses nothing and keeps its order: a packet that is lost is
+//! sent again later, and a connection breaks when too many are, or when one side has heard nothing of the other for
+//! [`SILENCE_MAX`]. Addresses that begin with `unix:` stay within one machine: no weather reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use runtime::{
+    Clock, ConnectError, Dialer, Dialled, Hello, Lane, Link, Node, NodeId, Outgoing, Peer,
+};
+
+use super::Air;
+
+/// Bytes carried at a time.
+const BATCH: usize = 64 << 10;
+/// How long a connection may be silent before it counts as lost: what the real transport allows.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a dial may take: what the real transport allows.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// A lost packet is sent again after so long, and after twice as long if that is lost too.
+const RESEND_AFTER: Duration = Duration::from_millis(200);
+/// So many losses in a row break the connection.
+const LOSSES_MAX: u32 = 6;
+/// Addresses that stay within one machine begin so.
+const LOCAL: &str = "unix:";
+
+/// A network whose clones are the same network.
+#[derive(Clone)]
+pub struct Memory(Arc<Shared>);
+
+struct Shared {
+    air: Air,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    listeners: BTreeMap<String, Place>,
+    wires: BTreeMap<u64, Wire>,
+    of_node: BTreeMap<NodeId, BTreeSet<u64>>,
+    /// Ends whose other node is gone without a word, by the machine it was on.
+    orphans: BTreeMap<String, Vec<Link>>,
+    wires_made: u64,
+}
+
+/// A node on its machine.
+#[derive(Clone)]
+struct Place {
+    node: Node,
+    machine: Arc<str>,
+}
+
+/// A connection.
+struct Wire {
+    /// Whether both ends are on one machine.
+    local: bool,
+    ends: [End; 2],
+}
+
+struct End {
+    node: NodeId,
+    machine: Arc<str>,
+    link: Link,
+}
+
+/// One direction of a connection.
+#[derive(Clone)]
+struct Way {
+    wire: u64,
+    local: bool,
+    from: Arc<str>,
+    to: Arc<str>,
+}
+
+impl Memory {
+    /// A network with nobody on it.
+    pub fn new(air: Air, clock: Clock) -> Self {
+        Self(Arc::new(Shared {
+            air,
+            clock,
+            state: Mutex::default(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the node reachable at this address of this machine, and gives what dials others from there. Who still waits for
+    /// an earlier node of the machine learns that it is gone.
+    pub fn place(&self, node: &Node, machine: &str, address: &str) -> Arc<dyn Dialer> {
+        let place = Place {
+            node: node.clone(),
+            machine: machine.into(),
+        };
+        let orphans = {
+            let mut state = self.state();
+            state.listeners.insert(address.to_owned(), place);
+            match address.starts_with(LOCAL) {
+                true => None,
+                false => state.orphans.remove(machine),
+            }
+        };
+        for orphan in orphans.into_iter().flatten() {
+            orphan.close("the node was started again");
+        }
+        Arc::new(MemoryDialer {
+            network: self.clone(),
+            address: address.to_owned(),
+        })
+    }
+
+    /// The node is gone without a word: nobody listens at its addresses any more. On its own machine that shows at once,
+    /// elsewhere when it has been silent for too long or is started again.
+    pub fn gone(&self, node: &NodeId) {
+        let (at_once, later) = {
+            let mut state = self.state();
+            state.listeners.retain(|_, place| place.node.id() != node);
+            let (mut at_once, mut later) = (Vec::new(), Vec::new());
+            for number in state.of_node.get(node).cloned().unwrap_or_default() {
+                let Some(wire) = state.forget(number) else {
+                    continue;
+                };
+                let [one, other] = wire.ends;
+                let (own, far) = match one.node == *node {
+                    true => (one, other),
+                    false => (other, one),
+                };
+                at_once.push(own.link);
+                match wire.local {
+                    true => at_once.push(far.link),
+                    false => later.push((own.machine, far.link)),
+                }
+            }
+            for (machine, link) in &later {
+                let orphans = state.orphans.entry(machine.to_string()).or_default();
+                orphans.push(link.clone());
+            }
+            (at_once, later)
+        };
+        at_once.iter().for_each(|link| link.close("connection lost"));
+        if later.is_empty() {
+            return;
+        }
+        let network = self.clone();
+        tokio::spawn(async move {
+            network.0.clock.sleep(SILENCE_MAX).await;
+            for (machine, link) in later {
+                link.close("timed out");
+                network.0.air.broke();
+                network.state().forget_orphan(&machine, &link);
+            }
+        });
+    }
+
+    /// The node has said farewell: nobody listens at its addresses any more.
+    pub fn leave(&self, node: &NodeId) {
+        let mut state = self.state();
+        state.listeners.retain(|_, place| place.node.id() != node);
+    }
+
+    /// Nothing passes from one machine to the other from now on: what stands between them breaks after a while, first where
+    /// nothing arrives, then where nothing is answered.
+    pub fn watch_silence(&self, from: &str, to: &str) {
+        let Some(blockade) = self.0.air.look(|weather| weather.blocked(from, to)) else {
+            return;
+        };
+        let (network, from, to) = (self.clone(), from.to_owned(), to.to_owned());
+        tokio::spawn(async move {
+            for deaf_side in [true, false] {
+                network.0.clock.sleep(SILENCE_MAX).await;
+                if network.0.air.look(|weather| weather.blocked(&from, &to)) != Some(blockade) {
+                    return;
+                }
+                network.break_between(&from, &to, deaf_side);
+            }
+        });
+    }
+
+    fn break_between(&self, from: &str, to: &str, deaf_side: bool) {
+        let lost: Vec<Link> = {
+            let state = self.state();
+            let between = state.wires.values().filter_map(|wire| {
+                let [one, other] = &wire.ends;
+                let (sender, receiver) = match (&*one.machine, &*other.machine) {
+                    pair if pair == (from, to) => (one, other),
+                    pair if pair == (to, from) => (other, one),
+                    _ => return None,
+                };
+                Some(if deaf_side { receiver } else { sender }.link.clone())
+            });
+            between.collect()
+        };
+        for link in lost {
+            link.close("timed out");
+            self.0.air.broke();
+        }
+    }
+
+    /// Waits until one packet has passed; whether it has.
+    async fn pass(&self, way: &Way) -> bool {
+        if way.local || self.0.air.look(|weather| weather.is_calm()) {
+            return true;
+        }
+        let mut losses = 0;
+        loop {
+            let open = |weather: &super::weather::Weather| {
+                weather.blocked(&way.from, &way.to).is_none() && !weather.is_deaf(&way.to)
+            };
+            self.0.air.until(open).await;
+            let passage = self.0.air.passage(&way.from, &way.to);
+            if !passage.wait.is_zero() {
+                self.0.clock.sleep(passage.wait).await;
+            }
+            if !passage.lost {
+                return true;
+            }
+            losses += 1;
+            if losses > LOSSES_MAX {
+                return false;
+            }
+            self.0.clock.sleep(RESEND_AFTER * (1 << losses)).await;
+        }
+    }
+
+    async fn dial(&self, from: &str, to: &str) -> Result<Peer, ConnectError> {
+        let unreachable = |reason: &str| ConnectError::Unreachable {
+            address: to.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let local = to.starts_with(LOCAL);
+        let find = |address: &str| self.state().listeners.get(address).cloned();
+        let ours = find(from).ok_or(ConnectError::ShuttingDown)?;
+        if !local {
+            let machine = find(to).map(|place| place.machine);
+            let handshake = async {
+                let Some(machine) = machine else {
+                    return std::future::pending().await;
+                };
+                let there = Way {
+                    wire: 0,
+                    local,
+                    from: ours.machine.clone(),
+                    to: machine.clone(),
+                };
+                let back = Way {
+                    from: machine,
+                    to: ours.machine.clone(),
+                    ..there.clone()
+                };
+                self.pass(&there).await && self.pass(&back).await
+            };
+            match self.0.clock.timeout(HANDSHAKE_PATIENCE, handshake).await {
+                Ok(true) => {}
+                Ok(false) => return Err(unreachable("too many packets were lost")),
+                Err(late) => return Err(unreachable(&late.to_string())),
+            }
+        }
+        let theirs = find(to).ok_or_else(|| unreachable("nobody listens"))?;
+        self.join(from, &ours, to, &theirs, local)
+    }
+
+    /// Makes a link of two nodes that have reached each other.
+    fn join(
+        &self,
+        from: &str,
+        ours: &Place,
+        to: &str,
+        theirs: &Place,
+        local: bool,
+    ) -> Result<Peer, ConnectError> {
+        let refused = |reason: String| ConnectError::Refused {
+            address: to.to_owned(),
+            reason,
+        };
+        let hear =
+            |node: &Node| Hello::decode(&node.hello()).map_err(|error| refused(error.to_string()));
+        let (caller, called) = (hear(&ours.node)?, hear(&theirs.node)?);
+        let peer_of = |hello: &Hello, address: &str| Peer {
+            node: hello.node.clone(),
+            role: hello.role,
+            address: address.to_owned(),
+        };
+        let peer = peer_of(&called, to);
+        let here = ours.node.attach(peer.clone(), called, Dialled::ByUs);
+        let there = theirs
+            .node
+            .attach(peer_of(&caller, from), caller, Dialled::ByThem);
+        let (here, there) = match (here, there) {
+            (Ok(here), Ok(there)) => (here, there),
+            (Err(error), _) => return Err(refused(error.to_string())),
+            (Ok(link), Err(error)) => {
+                link.close(&error.to_string());
+                return Err(refused(error.to_string()));
+            }
+        };
+        let mut state = self.state();
+        state.wires_made += 1;
+        let way = Way {
+            wire: state.wires_made,
+            local,
+            from: ours.machine.clone(),
+            to: theirs.machine.clone(),
+        };
+        let back = Way {
+            from: theirs.machine.clone(),
+            to: ours.machine.clone(),
+            ..way.clone()
+        };
+        let end = |place: &Place, link: &Link| End {
+            node: place.node.id().clone(),
+            machine: place.machine.clone(),
+            link: link.clone(),
+        };
+        let ends = [end(ours, &here), end(theirs, &there)];
+        for end in &ends {
+            let numbers = state.of_node.entry(end.node.clone()).or_default();
+            numbers.insert(way.wire);
+        }
+        state.wires.insert(way.wire, Wire { local, ends });
+        drop(state);
+        for (way, from, to) in [(way, &here, &there), (back, &there, &here)] {
+            for lane in [Lane::Ordinary, Lane::Ping] {
+                let carried = self
+                    .clone()
+                    .carry(way.clone(), lane, from.clone(), to.clone());
+                tokio::spawn(carried);
+            }
+        }
+        Ok(peer)
+    }
+
+    /// Carries one lane in one direction until the link closes.
+    async fn carry(self, way: Way, lane: Lane, from: Link, to: Link) {
+        let (mut taken, mut arrived) = (BytesMut::new(), BytesMut::new());
+        loop {
+            let outgoing = from.outgoing(lane, &mut taken, BATCH).await;
+            let passed = self.pass(&way).await;
+            if !passed {
+                self.0.air.broke();
+                from.close("too many packets were lost");
+                to.close("too many packets were lost");
+                break;
+            }
+            let delivered = match outgoing {
+                Outgoing::Batch => {
+                    arrived.extend_from_slice(&taken);
+                    taken.clear();
+                    to.deliver(&mut arrived)
+                }
+                Outgoing::Bulk { token, bytes } => to.deliver_bulk(token, bytes),
+                Outgoing::Closed => break,
+            };
+            if let Err(garbled) = delivered {
+                to.close(&garbled.to_string());
+                from.close(&garbled.to_string());
+                break;
+            }
+        }
+        if lane == Lane::Ordinary {
+            let reason = from.closed().await;
+            // Of a node that is gone without a word nobody is told here.
+            let farewell = self.state().forget(way.wire).is_some();
+            if farewell {
+                to.close(&reason);
+            }
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self, number: u64) -> Option<Wire> {
+        let wire = self.wires.remove(&number)?;
+        for end in &wire.ends {
+            if let Some(numbers) = self.of_node.get_mut(&end.node) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.of_node.remove(&end.node);
+                }
+            }
+        }
+        Some(wire)
+    }
+
+    fn forget_orphan(&mut self, machine: &str, link: &Link) {
+        if let Some(orphans) = self.orphans.get_mut(machine) {
+            orphans.retain(|orphan| orphan.peer().node != link.peer().node);
+            if orphans.is_empty() {
+                self.orphans.remove(machine);
+            }
+        }
+    }
+}
+
+struct MemoryDialer {
+    network: Memory,
+    address: String,
+}
+
+impl Dialer for MemoryDialer {
+    fn dial(&self, address: String) -> BoxFuture<'static, Result<Peer, ConnectError>> {
+        let (network, from) = (self.network.clone(), self.address.clone());
+        async move { network.dial(&from, &address).await }.boxed()
+    }
+}

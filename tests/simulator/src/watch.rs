@@ -1,0 +1,314 @@
+//! Watch: everything that is seen of a run goes through here, in order: into the hash, the tally, and before the checkers.
+//!
+//! Hears the taps of all nodes and the facts of the world. Remembers the last events for whoever reads a failure. It changes
+//! nothing in the run, unless a bug was planted: then it meddles as the bug says. After the first violation it sees nothing more.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use runtime::{Clock, Instant, Node, NodeId, Pid};
+use tokio::sync::Notify;
+
+use crate::bug::{Bug, Forged, Meddling};
+use crate::checker::{Checker, Violation};
+use crate::describe;
+use crate::event::{Event, Spoken, What};
+use crate::hash::RunHash;
+use crate::tally::Tally;
+
+/// So many events are remembered for whoever reads a failure.
+const RECENT_MAX: usize = 60;
+/// Forged messages that may wait to be said; more are not said.
+const FORGED_MAX: usize = 10_000;
+
+/// The watch over one run. Clones are the same watch.
+#[derive(Clone)]
+pub struct Watch(Arc<Shared>);
+
+struct Shared {
+    clock: Clock,
+    state: Mutex<State>,
+    violated: Notify,
+    forged: Notify,
+}
+
+struct State {
+    hash: RunHash,
+    tally: Tally,
+    recent: VecDeque<Recent>,
+    checkers: Vec<Box<dyn Checker>>,
+    violation: Option<Violation>,
+    bug: Option<Bug>,
+    forged: VecDeque<(NodeId, Pid, Forged)>,
+    /// A forged message is being said just now.
+    forging: bool,
+}
+
+/// One event, as it is remembered.
+struct Recent {
+    at: Duration,
+    what: Seen,
+}
+
+enum Seen {
+    Spoken {
+        heard: bool,
+        from: NodeId,
+        to: NodeId,
+        name: &'static str,
+        reply: bool,
+        details: String,
+    },
+    Fact(String),
+}
+
+impl Recent {
+    fn line(&self) -> String {
+        let at = self.at.as_secs_f64();
+        match &self.what {
+            Seen::Spoken {
+                heard,
+                from,
+                to,
+                name,
+                reply,
+                details,
+            } => {
+                let verb = if *heard { "heard" } else { "said" };
+                let reply = if *reply { " (reply)" } else { "" };
+                let (from, to) = (from.name(), to.name());
+                format!("{at:.3} {from} -> {to} {verb}: {name}{reply} {details}")
+                    .trim_end()
+                    .to_owned()
+            }
+            Seen::Fact(fact) => format!("{at:.3} {fact}"),
+        }
+    }
+}
+
+/// What is known at the end.
+pub struct Seal {
+    /// Over all events.
+    pub hash: u64,
+    /// What happened, counted.
+    pub tally: Tally,
+    /// The first violation.
+    pub violation: Option<Violation>,
+    /// The last events.
+    pub recent: Vec<String>,
+}
+
+impl Watch {
+    /// A watch with these checkers; time is counted from the clock's beginning.
+    pub fn new(clock: Clock, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug>) -> Self {
+        let state = State {
+            hash: RunHash::new(),
+            tally: Tally::default(),
+            recent: VecDeque::with_capacity(RECENT_MAX),
+            checkers,
+            violation: None,
+            bug,
+            forged: VecDeque::new(),
+            forging: false,
+        };
+        Self(Arc::new(Shared {
+            clock,
+            state: Mutex::new(state),
+            violated: Notify::new(),
+            forged: Notify::new(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Virtual time since the start.
+    pub fn now(&self) -> Duration {
+        self.0.clock.now() - Instant::default()
+    }
+
+    /// Something happened in the world.
+    pub fn fact(&self, what: What<'_>) {
+        let at = self.now();
+        self.state().see(&self.0, Event { at, what }, || {
+            Seen::Fact(describe::fact(&what))
+        });
+    }
+
+    /// Changes the tally.
+    pub fn count(&self, count: impl FnOnce(&mut Tally)) {
+        count(&mut self.state().tally);
+    }
+
+    /// Puts a tap on a node.
+    pub fn tap(&self, node: &Node) {
+        let watch = self.clone();
+        node.set_tap(move |passing: &runtime::Passing<'_>| watch.passing(passing));
+    }
+
+    fn passing(&self, passing: &runtime::Passing<'_>) -> runtime::Fate {
+        let (Some(peer), reply) = (passing.peer, passing.kind == runtime::Kind::Reply) else {
+            return runtime::Fate::Pass;
+        };
+        let heard = match passing.way {
+            runtime::Way::Local => return runtime::Fate::Pass,
+            runtime::Way::Outgoing => false,
+            runtime::Way::Incoming => true,
+        };
+        let (from, to) = match heard {
+            true => (peer, passing.node),
+            false => (passing.node, peer),
+        };
+        let spoken = Spoken {
+            from: from.name(),
+            to: to.name(),
+            actor: passing.to.filter(|_| !reply),
+            name: passing.name,
+            reply,
+            body: passing.body,
+        };
+        let at = self.now();
+        let mut state = self.state();
+        if state.violation.is_some() {
+            return runtime::Fate::Pass;
+        }
+        let meddling = match (&mut state.bug, heard) {
+            (Some(bug), false) => bug.meddle(&spoken),
+            _ => Meddling::Pass,
+        };
+        let meddling = if state.forging { Meddling::Pass } else { meddling };
+        let fate = match meddling {
+            Meddling::Pass => runtime::Fate::Pass,
+            Meddling::Twice => runtime::Fate::Duplicate,
+            Meddling::Also(forged) => {
+                state.forge(&self.0, passing, forged);
+                runtime::Fate::Pass
+            }
+            Meddling::Instead(forged) => {
+                state.forge(&self.0, passing, forged);
+                return runtime::Fate::Drop;
+            }
+            Meddling::Drop => return runtime::Fate::Drop,
+        };
+        if !heard && let Some(bytes) = passing.encoded() {
+            state.hash.bytes(&bytes);
+        }
+        let what = match heard {
+            true => What::Heard(spoken),
+            false => What::Said(spoken),
+        };
+        state.see(&self.0, Event { at, what }, || Seen::Spoken {
+            heard,
+            from: from.clone(),
+            to: to.clone(),
+            name: passing.name,
+            reply,
+            details: describe::message(&spoken),
+        });
+        fate
+    }
+
+    /// Says what the bug has forged, until the run ends. `node` finds a living node by its id.
+    pub async fn say_forged(&self, node: impl Fn(&NodeId) -> Option<Node>) {
+        loop {
+            let more = self.0.forged.notified();
+            loop {
+                let next = {
+                    let mut state = self.state();
+                    let next = state.forged.pop_front();
+                    state.forging = next.is_some();
+                    next
+                };
+                let Some((from, to, forged)) = next else {
+                    break;
+                };
+                if let Some(node) = node(&from) {
+                    forged.say(&node, &to);
+                }
+            }
+            more.await;
+        }
+    }
+
+    /// Ready once an invariant is broken.
+    pub async fn violated(&self) {
+        loop {
+            let violated = self.0.violated.notified();
+            if self.state().violation.is_some() {
+                return;
+            }
+            violated.await;
+        }
+    }
+
+    /// The run is over: the checkers judge for the last time, unless one has already fired.
+    pub fn seal(&self) -> Seal {
+        let at = self.now();
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.violation.is_none() {
+            let judged = state
+                .checkers
+                .iter_mut()
+                .map(|checker| checker.finish(at));
+            state.violation = judged.filter_map(Result::err).next();
+        }
+        let judgements = state
+            .checkers
+            .iter()
+            .map(|checker| (checker.name(), checker.judgements()));
+        state.tally.judgements = judgements.collect();
+        state.tally.virtual_time = at;
+        Seal {
+            hash: state.hash.value(),
+            tally: state.tally.clone(),
+            violation: state.violation.clone(),
+            recent: state.recent.iter().map(Recent::line).collect(),
+        }
+    }
+}
+
+impl State {
+    fn forge(&mut self, shared: &Shared, passing: &runtime::Passing<'_>, forged: Forged) {
+        if let Some(to) = passing.to
+            && self.forged.len() < FORGED_MAX
+        {
+            let from = passing.node.clone();
+            self.forged.push_back((from, to.clone(), forged));
+            shared.forged.notify_one();
+        }
+    }
+
+    fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce() -> Seen) {
+        if self.violation.is_some() {
+            return;
+        }
+        self.hash
+            .number(u64::try_from(event.at.as_nanos()).unwrap_or(u64::MAX));
+        match &event.what {
+            What::Said(spoken) | What::Heard(spoken) => {
+                let kind = u64::from(matches!(event.what, What::Heard(_)));
+                self.hash.number(kind << 1 | u64::from(spoken.reply));
+                self.hash.text(spoken.from);
+                self.hash.text(spoken.to);
+                self.hash.text(spoken.name);
+            }
+            fact => self.hash.text(&describe::fact(fact)),
+        }
+        self.tally.note(&event);
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        let what = remember();
+        self.recent.push_back(Recent { at: event.at, what });
+        for checker in &mut self.checkers {
+            if let Err(violation) = checker.see(&event) {
+                self.violation = Some(violation);
+                shared.violated.notify_waiters();
+                return;
+            }
+        }
+    }
+}
