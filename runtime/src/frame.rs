@@ -115,6 +115,12 @@ pub(crate) enum Head<'a> {
     },
     /// A frame that has no body.
     Plain(&'a Frame<'a>),
+    /// The body comes in a stream of its own.
+    Bulk {
+        token: u64,
+        length: u64,
+        of: &'a Head<'a>,
+    },
 }
 
 impl<'a> Head<'a> {
@@ -124,6 +130,7 @@ impl<'a> Head<'a> {
             Head::Letter(letter) => write_letter(letter, buffer),
             Head::Answer { correlation } => write_answer(*correlation, buffer),
             Head::Plain(frame) => write_plain(frame, buffer),
+            Head::Bulk { token, length, of } => write_announcement(*token, *length, of, buffer),
         }
     }
 
@@ -394,12 +401,11 @@ fn write_answer(correlation: u64, buffer: &mut BytesMut) {
     buffer.put_u8(0);
 }
 
-/// Writes the announcement of a bulk of this length.
-pub(crate) fn write_announcement(token: u64, length: usize, head: Head<'_>, buffer: &mut BytesMut) {
+fn write_announcement(token: u64, length: u64, of: &Head<'_>, buffer: &mut BytesMut) {
     buffer.put_u8(BULK_ANNOUNCE);
     buffer.put_u64(token);
-    buffer.put_u64(length as u64);
-    head.write(buffer);
+    buffer.put_u64(length);
+    of.write(buffer);
 }
 
 /// Writes a frame that has no body.

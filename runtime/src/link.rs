@@ -26,7 +26,7 @@ use crate::inbox::Inbox;
 use crate::message::{Lane, Remote};
 use crate::node::{Node, WeakNode};
 use crate::outbox::{Need, Outbox, Outgoing, Unwritten};
-use crate::{lock, supervise};
+use crate::{desk, lock, supervise};
 
 mod answer;
 
@@ -413,6 +413,23 @@ impl Connection {
         }
     }
 
+    /// All but the body of a tell.
+    #[inline]
+    pub(crate) fn letter<'a, M: Remote>(&self, to: &'a Pid, from: Option<&'a Pid>) -> Letter<'a> {
+        Letter {
+            lane: M::LANE,
+            id: M::ID,
+            version: M::VERSION,
+            to: Target::of(to),
+            from: from.map(|pid| frame::From {
+                epoch: pid.node().epoch(),
+                actor: Target::of(pid),
+            }),
+            correlation: None,
+            body: &[],
+        }
+    }
+
     #[inline]
     pub(crate) fn write_letter<M: Remote>(
         &self,
@@ -422,21 +439,12 @@ impl Connection {
     ) -> Result<(), TellError> {
         let written = supervise::with_current(|current| {
             let letter = Letter {
-                lane: M::LANE,
-                id: M::ID,
-                version: M::VERSION,
-                to: Target::of(to),
-                from: current.map(|pid| frame::From {
-                    epoch: pid.node().epoch(),
-                    actor: Target::of(pid),
-                }),
                 correlation,
-                body: &[],
+                ..self.letter::<M>(to, current)
             };
+            let encode = |buffer: &mut BytesMut| codec::encode_into(message, buffer);
             self.outbox
-                .write(M::LANE, Need::Refusable, Head::Letter(&letter), |buffer| {
-                    codec::encode_into(message, buffer)
-                })
+                .write(M::LANE, Need::Refusable, Head::Letter(&letter), encode)
         });
         written.map_err(|unwritten| untold(unwritten, M::NAME))
     }
@@ -514,6 +522,7 @@ impl Connection {
 
     /// Closes, but lets the transport send what was written before.
     pub(crate) fn close_after_sending(self: &Arc<Self>, reason: &str) {
+        desk::hand_in();
         self.end(reason, false, true);
     }
 

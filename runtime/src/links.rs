@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec;
+use crate::desk::{self, Told};
 use crate::exit::{Exit, Exited};
 use crate::frame::{Frame, Target};
 use crate::identity::{NodeId, Peer, Pid};
@@ -44,16 +45,17 @@ impl Node {
         if self.is_tapped() {
             return self.tell_tapped(to, message);
         }
-        let version = &self.0.links_version;
-        match version.over(to.node(), |connection| connection.tell(to, &message)) {
-            None | Some(Err(TellError::Gone)) => self.tell_anew(to, &message),
-            Some(told) => told,
+        let mut error = TellError::Gone;
+        match self.0.links_version.tell(to, &message, &mut error) {
+            Told::Done => Ok(()),
+            Told::NoLink => self.tell_anew(to, &message),
+            Told::Failed => Err(error),
         }
     }
 
-    /// Tells over the link there is now, and keeps that for the next time.
-    #[cold]
+    /// Tells over the link there is now, and may have it at hand for the next time.
     fn tell_anew<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
+        desk::hand_in();
         // Written under the lock, so that nobody's link changes before that.
         let links = read(&self.0.links);
         let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;

@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::desk::Version;
 use crate::exit::Exit;
 use crate::handle::{ActorRef, Handle};
 use crate::identity::{NodeId, Pid, Role, Roles};
@@ -25,7 +26,6 @@ use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::Registry;
-use crate::route::Version;
 use crate::supervise::{self, Supervision, words_of};
 use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};

@@ -21,6 +21,7 @@ use futures_util::future::{Either, select};
 
 use crate::clock;
 use crate::context::Context;
+use crate::desk;
 use crate::exit::Exit;
 use crate::handle::{Halt, Handle, Incarnation, Seat};
 use crate::identity::Pid;
@@ -320,6 +321,7 @@ impl<A: Process> Future for Running<A> {
             Ok(Poll::Ready(())) => Poll::Ready(self.finish(None)),
             Err(panic) => Poll::Ready(self.finish(Some(words_of(panic)))),
         };
+        desk::hand_in();
         CURRENT.replace(before);
         turn
     }

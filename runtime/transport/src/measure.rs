@@ -110,7 +110,7 @@ pub struct Figures {
     pub frame: f64,
     /// Bytes that it takes in the bare stream.
     pub frame_limit: usize,
-    /// Tells from an actor's node to an actor on another node.
+    /// Tells from an actor to an actor on another node.
     pub remote_tell: Figure,
     /// What a tell costs.
     pub tell_cost: Cost,
@@ -269,6 +269,7 @@ struct Ends {
     endpoint: Endpoint,
     client: Client,
     sink: Pid,
+    teller: Handle<Teller>,
     /// Of the bare stream.
     frame: Bytes,
 }
@@ -278,17 +279,26 @@ impl Ends {
         let node = Node::builder("agent-1")
             .role(Role::Agent)
             .accepts(&[Role::Master])
-            .outgoing_max(4 << 20)
+            .outgoing_max(1 << 20)
             .build();
         let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
         let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
         let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
+        let teller = node.spawn(
+            "teller",
+            Teller {
+                sink: sink.clone(),
+                left: 0,
+                done: None,
+            },
+        )?;
         let frame = bare::frame(&codec::encode(&Carried::new(0))?);
         Ok(Self {
             node,
             endpoint,
             client,
             sink,
+            teller,
             frame,
         })
     }
@@ -313,7 +323,7 @@ impl Ends {
 
             let (_, before) = self.node.ask(&self.sink, Counted, PATIENCE).await?;
             let (began, spent) = (clock.now(), thread_time()?);
-            let after = tell_all(&self.node, &self.sink, load.tells).await?;
+            let after = self.tell_all(load.tells).await?;
             best.remote_tell.ours = best.remote_tell.ours.max(self.rate(load.tells, began));
             let (here, there) = (thread_time()? - spent, Duration::from_nanos(after - before));
             best.tell_cost.or_less(Cost::of(load.tells, here, there));
@@ -337,6 +347,17 @@ impl Ends {
         Ok(best)
     }
 
+    /// Returns when the sink has had them all: what its thread has spent by then.
+    async fn tell_all(&self, count: u64) -> Result<u64, Failure> {
+        self.teller
+            .ask(TellAll(count), Patience::WhileLinked)
+            .await??;
+        match self.node.ask(&self.sink, Counted, PATIENCE).await? {
+            (counted, spent) if counted == count => Ok(spent),
+            (counted, _) => Err(format!("{counted} of {count} tells came through").into()),
+        }
+    }
+
     async fn close(self) {
         self.node.shutdown().await;
         self.endpoint.close().await;
@@ -346,25 +367,56 @@ impl Ends {
 /// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
 const TURN: u64 = 1000;
 
-/// Tells as fast as the link takes, and returns when the actor has had them all: what its thread has spent by then.
-async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<u64, Failure> {
-    let mut told = 0;
-    while told < count {
-        let turn = TURN.min(count - told);
+/// Tell the sink so many things, as fast as the link takes them.
+struct TellAll(u64);
+
+impl Message for TellAll {
+    type Result = Result<(), TellError>;
+}
+
+struct Teller {
+    sink: Pid,
+    left: u64,
+    done: Option<Promise<Result<(), TellError>>>,
+}
+
+impl Actor for Teller {
+    type Context = Context<Self>;
+}
+
+impl Process for Teller {}
+
+impl Handler<TellAll> for Teller {
+    type Result = Reply<Result<(), TellError>>;
+    fn handle(&mut self, TellAll(count): TellAll, ctx: &mut Context<Self>) -> Self::Result {
+        let (done, reply) = promise();
+        (self.left, self.done) = (count, Some(done));
+        self.tell(ctx);
+        reply
+    }
+}
+
+impl Teller {
+    fn tell(&mut self, ctx: &mut Context<Self>) {
+        let turn = TURN.min(self.left);
         let refused = (0..turn).find_map(|_| {
-            let refused = node.tell(sink, Carried::new(told)).err();
-            told += u64::from(refused.is_none());
+            let refused = ctx.node().tell(&self.sink, Carried::new(self.left)).err();
+            self.left -= u64::from(refused.is_none());
             refused
         });
         match refused {
-            None => tokio::task::yield_now().await,
-            Some(TellError::Full) => node.clock().sleep(Duration::from_millis(1)).await,
-            Some(error) => return Err(error.into()),
+            None if self.left > 0 => {
+                ctx.then(tokio::task::yield_now(), |this, (), ctx| this.tell(ctx));
+            }
+            Some(TellError::Full) => {
+                ctx.after(Duration::from_millis(1), Self::tell);
+            }
+            told => {
+                if let Some(done) = self.done.take() {
+                    done.answer(told.map_or(Ok(()), Err));
+                }
+            }
         }
-    }
-    match node.ask(sink, Counted, PATIENCE).await? {
-        (counted, spent) if counted == count => Ok(spent),
-        (counted, _) => Err(format!("{counted} of {count} tells came through").into()),
     }
 }
 
