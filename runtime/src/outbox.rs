@@ -2,7 +2,7 @@
 //!
 //! Remembers two lanes of pieces, the bulks on their way, what it has granted to the [desks](crate::desk), and nothing of
 //! what was taken. Bounded in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may
-//! go to twice the bound before the link is given up.
+//! go to twice the bound before the link is given up. Pings have a little room of their own.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -21,6 +21,9 @@ use crate::{desk, lock};
 pub(crate) const BULK: usize = 256 << 10;
 /// Pieces from a desk that are shorter than this are copied behind what is there.
 const COPIED: usize = 16 << 10;
+
+/// Room that pings have for themselves: an outbox that is full of all else must not make a node look dead.
+const PINGS: usize = 64 << 10;
 
 /// What a transport takes from a link.
 #[derive(Debug, PartialEq)]
@@ -285,7 +288,10 @@ impl Outbox {
         pieces.open.make_room(pieces.room);
         let draft = pieces.open.draft(head, body)?;
         check_length(draft.body)?;
-        self.has_room(waiting, granted, draft.written, need)?;
+        let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
+        if !has_own_room {
+            self.has_room(waiting, granted, draft.written, need)?;
+        }
         if draft.body <= BULK {
             pieces.open.keep(draft, head);
             pieces.close_if_large();
@@ -476,6 +482,23 @@ mod tests {
             Err(Unwritten::Overrun)
         );
         assert_eq!(outbox.queued(), 2 * (HEAD.len() + PREFIX + 20));
+    }
+
+    #[test]
+    fn a_full_outbox_still_takes_pings_and_of_those_no_more_than_their_own_room_holds() {
+        let outbox = Outbox::new(40);
+        say(&outbox, Need::Refusable, &[0; 20]).unwrap();
+        let ping = || {
+            let body = |buffer: &mut BytesMut| {
+                buffer.put_slice(&[0; 1000]);
+                Ok(())
+            };
+            let head = Head::Answer { correlation: 1 };
+            outbox.write(Lane::Ping, Need::Refusable, head, body)
+        };
+        let taken = (0..100).take_while(|_| ping().is_ok()).count();
+        assert_eq!(taken, PINGS / (PREFIX + HEAD.len() + 1000));
+        assert_eq!(ping(), Err(Unwritten::Full));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Messages over QUIC beside a bare quinn stream: prints one line of JSON per figure.
 
-use transport::measure::{Figure, Load, messages};
+use transport::measure::{Figure, Load, messages, pings};
 
 /// How often, if the environment says so.
 fn number(name: &str) -> Option<u64> {
@@ -41,5 +41,7 @@ fn main() -> Result<(), transport::measure::Failure> {
         figures.frame,
         figures.frame_limit
     );
+    let delays = pings(number("PINGS").unwrap_or(500) as u32, 63 << 20)?;
+    println!("{delays:?}");
     Ok(())
 }

@@ -24,6 +24,10 @@ use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
+mod pings;
+
+pub use pings::{Delay, Delays, pings};
+
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -162,6 +166,8 @@ impl Process for Sink {
         ears.hear::<Carried>(&[Role::Agent]);
         ears.hear::<Counted>(&[Role::Agent]);
         ears.hear::<Echo>(&[Role::Agent]);
+        ears.hear::<pings::Probe>(&[Role::Agent]);
+        ears.hear::<pings::Large>(&[Role::Agent]);
     }
 }
 
@@ -192,11 +198,7 @@ impl Handler<Echo> for Sink {
 /// A lone ask never gives two threads something to do at once: between two, the time that an idle core takes to wake would be all that is
 /// measured, and it is the machine's, not ours.
 pub fn messages(load: Load) -> Result<Figures, Failure> {
-    let authority = Authority::create()?;
-    let (master, agent) = (
-        authority.issue(Role::Master, "master-1")?,
-        authority.issue(Role::Agent, "agent-1")?,
-    );
+    let (master, agent) = identities()?;
     let asked = on_one_thread({
         let (master, agent) = (master.clone(), agent.clone());
         async move {
@@ -231,6 +233,14 @@ pub fn messages(load: Load) -> Result<Figures, Failure> {
         remote_ask: asked.remote_ask,
         ..told
     })
+}
+
+fn identities() -> Result<(Identity, Identity), Failure> {
+    let authority = Authority::create()?;
+    Ok((
+        authority.issue(Role::Master, "master-1")?,
+        authority.issue(Role::Agent, "agent-1")?,
+    ))
 }
 
 fn on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
