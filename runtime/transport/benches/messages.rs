@@ -1,6 +1,6 @@
 //! Messages over QUIC beside a bare quinn stream: prints one line of JSON per figure.
 
-use transport::measure::{Figure, Load, messages, pings};
+use transport::measure::{Figure, Load, TRANSFER, messages, pings};
 
 /// How often, if the environment says so.
 fn number(name: &str) -> Option<u64> {
@@ -41,7 +41,21 @@ fn main() -> Result<(), transport::measure::Failure> {
         figures.frame,
         figures.frame_limit
     );
-    let delays = pings(number("PINGS").unwrap_or(500) as u32, 63 << 20)?;
-    println!("{delays:?}");
+    let delays = pings(number("PINGS").unwrap_or(500) as u32, TRANSFER)?;
+    for (beside, delay) in [
+        ("large transfers", delays.transfers),
+        ("a flood", delays.flood),
+        ("both", delays.both),
+    ] {
+        println!(
+            "{{\"bench\":\"ping_beside\",\"figure\":{:.3},\"unit\":\"ms\",\"limit\":{:.3},\"ratio\":{:.1},\
+             \"parameters\":{{\"beside\":\"{beside}\",\"p50\":{:.3},\"p50_alone\":{:.3},\"transfer\":{TRANSFER}}}}}",
+            delay.p99,
+            delays.alone.p99,
+            delay.p99 / delays.alone.p99,
+            delay.p50,
+            delays.alone.p50
+        );
+    }
     Ok(())
 }

@@ -26,7 +26,7 @@ use crate::quic::{Endpoint, Options};
 
 mod pings;
 
-pub use pings::{Delay, Delays, pings};
+pub use pings::{Delay, Delays, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);

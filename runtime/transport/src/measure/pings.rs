@@ -18,6 +18,8 @@ use super::{Addresses, Carried, Counted, Failure, LOCALHOST, PATIENCE, Sink};
 use crate::certificates::Identity;
 use crate::quic::{Endpoint, Options};
 
+/// Bytes of a large transfer: nearly the largest message there may be.
+pub const TRANSFER: usize = 63 << 20;
 /// Between two pings.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Large transfers under way at once.
