@@ -13,6 +13,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
+use super::Garbled;
 use super::form::{IN_8, IN_16, IN_32, IN_64, IN_128, unfold};
 
 /// How deep values may nest.
@@ -22,13 +23,13 @@ const FREE_ELEMENTS: usize = 4096;
 
 /// Why the bytes are no value. One pointer, so that it costs the good case nothing.
 #[derive(Debug)]
-pub(super) struct Unreadable(Box<String>);
+pub(super) struct Unreadable(Box<Garbled>);
 
 type Read<T> = Result<T, Unreadable>;
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.0.reason)
     }
 }
 
@@ -37,7 +38,7 @@ impl std::error::Error for Unreadable {}
 impl Error for Unreadable {
     #[cold]
     fn custom<T: fmt::Display>(reason: T) -> Self {
-        Self(Box::new(reason.to_string()))
+        Self(Box::new(Garbled::new(reason.to_string())))
     }
 }
 

@@ -11,17 +11,18 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
+use super::Garbled;
 use super::form::{IN_8, IN_16, IN_32, IN_64, IN_128, fold};
 
 /// Why a value cannot be written. One pointer, so that it costs the good case nothing.
 #[derive(Debug)]
-pub(super) struct Unwritable(Box<String>);
+pub(super) struct Unwritable(Box<Garbled>);
 
 type Written = Result<(), Unwritable>;
 
 impl fmt::Display for Unwritable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.0.reason)
     }
 }
 
@@ -30,7 +31,7 @@ impl std::error::Error for Unwritable {}
 impl Error for Unwritable {
     #[cold]
     fn custom<T: fmt::Display>(reason: T) -> Self {
-        Self(Box::new(reason.to_string()))
+        Self(Box::new(Garbled::new(reason.to_string())))
     }
 }
 
