@@ -1,8 +1,8 @@
 //! Frames: what travels on a link, to the byte.
 //!
 //! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and for
-//! letters and replies a body in the [codec](crate::codec). The reader trusts nothing and copies nothing;
-//! it never panics, whatever the bytes.
+//! letters and replies a body in the [codec](crate::codec). A tell whose header is that of the tell before it in the
+//! ordinary lane leaves it out. The reader trusts nothing and copies nothing; it never panics, whatever the bytes.
 
 use bytes::{BufMut, BytesMut};
 
@@ -27,6 +27,7 @@ const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
 const PING: u8 = 10;
+const TELL_AGAIN: u8 = 11;
 
 /// One frame, as read.
 #[derive(Debug, PartialEq)]
@@ -73,6 +74,85 @@ pub(crate) struct Letter<'a> {
     pub(crate) body: &'a [u8],
 }
 
+impl Letter<'_> {
+    /// Whether those that follow may be like it.
+    #[inline]
+    pub(crate) fn is_tell(&self) -> bool {
+        self.correlation.is_none() && self.lane == Lane::Ordinary
+    }
+
+    /// What makes a header on one link, if others may leave it out that have the same. An incarnation has one name, so
+    /// that numbers say it all.
+    #[inline]
+    pub(crate) fn likeness(&self) -> Option<Likeness> {
+        (self.is_tell() && self.to.incarnation != 0).then(|| Likeness {
+            id: self.id,
+            version: self.version,
+            to: self.to.incarnation,
+            from: self.from.map_or(0, |from| from.actor.incarnation),
+        })
+    }
+}
+
+/// All that the header of a tell says on one link.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Likeness {
+    id: u32,
+    version: u16,
+    to: u64,
+    from: u64,
+}
+
+/// What is written before a body, or instead of one.
+#[derive(Clone, Copy)]
+pub(crate) enum Head<'a> {
+    Letter(&'a Letter<'a>),
+    Answer {
+        correlation: u64,
+    },
+    /// A frame that has no body.
+    Plain(&'a Frame<'a>),
+    /// The body comes in a stream of its own.
+    Bulk {
+        token: u64,
+        length: u64,
+        of: &'a Head<'a>,
+    },
+}
+
+impl<'a> Head<'a> {
+    #[inline]
+    pub(crate) fn write(&self, buffer: &mut BytesMut) {
+        match self {
+            Head::Letter(letter) => write_letter(letter, buffer),
+            Head::Answer { correlation } => write_answer(*correlation, buffer),
+            Head::Plain(frame) => write_plain(frame, buffer),
+            Head::Bulk { token, length, of } => write_announcement(*token, *length, of, buffer),
+        }
+    }
+
+    /// The tell that it is the head of.
+    #[inline]
+    pub(crate) fn tell(self) -> Option<&'a Letter<'a>> {
+        match self {
+            Head::Letter(letter) if letter.is_tell() => Some(letter),
+            _ => None,
+        }
+    }
+}
+
+/// The room for a length, and the kind of a tell whose header is left out.
+pub(crate) const AGAIN: [u8; PREFIX + 1] = [0, 0, 0, 0, TELL_AGAIN];
+
+/// The body of a tell whose header was left out.
+#[inline]
+pub(crate) fn again(frame: &[u8]) -> Option<&[u8]> {
+    match frame {
+        [TELL_AGAIN, body @ ..] => Some(body),
+        _ => None,
+    }
+}
+
 /// An actor on the reading node, or for `Exited` on the writing one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target<'a> {
@@ -97,7 +177,7 @@ pub(crate) struct From<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame without its length.
+    /// Reads a frame without its length, and one that stands by itself.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
@@ -325,18 +405,17 @@ pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
 }
 
 /// Writes a good reply up to its body.
-pub(crate) fn write_answer(correlation: u64, buffer: &mut BytesMut) {
+fn write_answer(correlation: u64, buffer: &mut BytesMut) {
     buffer.put_u8(REPLY);
     buffer.put_u64(correlation);
     buffer.put_u8(0);
 }
 
-/// Writes the announcement of a bulk of this length, whose header has been written already.
-pub(crate) fn write_announcement(token: u64, length: usize, header: &[u8], buffer: &mut BytesMut) {
+fn write_announcement(token: u64, length: u64, of: &Head<'_>, buffer: &mut BytesMut) {
     buffer.put_u8(BULK_ANNOUNCE);
     buffer.put_u64(token);
-    buffer.put_u64(length as u64);
-    buffer.put_slice(header);
+    buffer.put_u64(length);
+    of.write(buffer);
 }
 
 /// Writes a frame that has no body.
@@ -371,7 +450,10 @@ pub(crate) fn write_plain(frame: &Frame<'_>, buffer: &mut BytesMut) {
             length,
             header,
         } => {
-            write_announcement(*token, *length as usize, header, buffer);
+            buffer.put_u8(BULK_ANNOUNCE);
+            buffer.put_u64(*token);
+            buffer.put_u64(*length);
+            buffer.put_slice(header);
         }
         Frame::Ping => buffer.put_u8(PING),
     }

@@ -1,7 +1,7 @@
 //! The incoming half of a link: from bytes to mailboxes.
 //!
-//! Remembers who has sent before (so that a sender costs one look-up), and what waits for a bulk: later
-//! letters to the same actor, and exits. Everything it keeps is bounded, and whatever the bytes are it
+//! Remembers who has sent before (so that a sender costs one look-up), the header of the newest tell (those that follow
+//! may leave it out), and what waits for a bulk: later letters to the same actor, and exits. Everything it keeps is bounded, and whatever the bytes are it
 //! answers with [`Garbled`] and never panics.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,8 +31,6 @@ mod bulk;
 const SENDERS_MAX: usize = 4096;
 /// Bytes that may wait for bulks.
 const HELD_MAX: usize = 2 * BODY_MAX;
-/// Bytes at the beginning of a frame that are compared before a run is thought of.
-const ALIKE: usize = 12;
 /// Bulks that may be under way at once.
 const BULKS_MAX: usize = 1024;
 
@@ -40,6 +38,8 @@ pub(crate) struct Inbox {
     peer: Peer,
     nobody: Arc<Sender>,
     senders: FxHashMap<u64, Arc<Sender>>,
+    /// The header of the newest tell in the ordinary lane; empty if none may be repeated.
+    repeated: Vec<u8>,
     /// Announced bulks that have not arrived, by token: their headers and lengths.
     announced: BTreeMap<u64, (Vec<u8>, u64)>,
     /// Bulks that arrived before their announcement.
@@ -88,6 +88,7 @@ impl Inbox {
             }),
             peer: peer.clone(),
             senders: FxHashMap::default(),
+            repeated: Vec::new(),
             announced: BTreeMap::new(),
             early: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -105,18 +106,24 @@ impl Inbox {
             return Ok(());
         };
         let mut inbox = lock(&connection.inbox);
+        let mut remembered = std::mem::take(&mut inbox.repeated);
         let mut delivery = Delivery {
             connection,
             node,
             inbox: &mut inbox,
             last: None,
         };
-        let (mut at, mut frames, mut run) = (0, 0, None);
+        let mut row = Row {
+            header: &remembered,
+            is_new: false,
+            run: None,
+        };
+        let (mut at, mut frames) = (0, 0);
         let result = loop {
             match whole_frame(&bytes[at..], connection.frame_max) {
                 Ok(Some(frame)) => {
                     at += PREFIX + frame.len();
-                    if let Err(garbled) = delivery.next(&mut run, frame, &bytes[at..]) {
+                    if let Err(garbled) = delivery.next(&mut row, frame, &bytes[at..]) {
                         break Err(garbled);
                     }
                     frames += 1;
@@ -125,7 +132,11 @@ impl Inbox {
                 Err(garbled) => break Err(garbled),
             }
         };
-        delivery.send(run);
+        delivery.send(row.run.take());
+        if row.is_new {
+            remembered = row.header.to_owned();
+        }
+        inbox.repeated = remembered;
         connection.delivered.fetch_add(frames, Ordering::Relaxed);
         bytes.advance(at);
         result
@@ -217,10 +228,17 @@ fn whole_frame(bytes: &[u8], frame_max: usize) -> Result<Option<&[u8]>, Garbled>
     Ok(rest.get(..length))
 }
 
-/// Tells with one and the same header, being gathered.
-struct Alike<'a> {
-    /// All of the frame before the body.
+/// Frames of one lane that follow each other.
+struct Row<'a> {
+    /// The header of the newest tell; empty if it may not be repeated.
     header: &'a [u8],
+    /// It came with these frames.
+    is_new: bool,
+    run: Option<Alike>,
+}
+
+/// Tells with one and the same header, being gathered.
+struct Alike {
     entry: Arc<Entry>,
     name: &'static str,
     version: u16,
@@ -233,24 +251,55 @@ impl Delivery<'_> {
     #[inline]
     fn next<'a>(
         &mut self,
-        run: &mut Option<Alike<'a>>,
-        frame: &'a [u8],
-        following: &'a [u8],
+        row: &mut Row<'a>,
+        bytes: &'a [u8],
+        following: &[u8],
     ) -> Result<(), Garbled> {
-        if let Some(run) = run
-            && frame.len() < LARGE
-            && let Some(body) = frame.strip_prefix(run.header)
-        {
-            return self.gather(run, body);
+        if let Some(body) = frame::again(bytes) {
+            // Large ones are weighed one by one.
+            if body.len() >= LARGE {
+                self.send(row.run.take());
+                return self.again(row, body, &[]);
+            }
+            return match &mut row.run {
+                Some(run) => self.gather(run, body),
+                None => self.again(row, body, following),
+            };
         }
-        self.send(run.take());
-        self.frame(frame)?;
-        *run = self.begin_run(frame, following)?;
-        Ok(())
+        self.send(row.run.take());
+        let frame = Frame::read(bytes)?;
+        if let Frame::Letter(letter) = &frame
+            && letter.is_tell()
+        {
+            row.header = &bytes[..bytes.len() - letter.body.len()];
+            row.is_new = true;
+        }
+        self.frame(frame, bytes)
+    }
+
+    /// Handles a tell whose header was left out, or begins a run with it if more of them follow.
+    fn again(&mut self, row: &mut Row<'_>, body: &[u8], following: &[u8]) -> Result<(), Garbled> {
+        if row.header.is_empty() {
+            return Err(Garbled::new(
+                "a tell without a header, and none before it to be repeated",
+            ));
+        }
+        let Frame::Letter(letter) = Frame::read(row.header)? else {
+            return Err(Garbled::new("a header that is none"));
+        };
+        if following.get(PREFIX..).and_then(frame::again).is_some() {
+            let about = following.len() / (frame::AGAIN.len() + body.len()) + 1;
+            row.run = self.begin_run(&letter, about)?;
+            if let Some(run) = &mut row.run {
+                return self.gather(run, body);
+            }
+        }
+        let letter = Letter { body, ..letter };
+        self.letter(&letter, || [row.header, body].concat())
     }
 
     #[inline]
-    fn gather(&self, run: &mut Alike<'_>, body: &[u8]) -> Result<(), Garbled> {
+    fn gather(&self, run: &mut Alike, body: &[u8]) -> Result<(), Garbled> {
         match run.gathering.add(body) {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -266,13 +315,13 @@ impl Delivery<'_> {
         }
     }
 
-    fn send(&self, run: Option<Alike<'_>>) {
+    fn send(&self, run: Option<Alike>) {
         if let Some(mut run) = run {
             self.send_gathered(&mut run);
         }
     }
 
-    fn send_gathered(&self, run: &mut Alike<'_>) {
+    fn send_gathered(&self, run: &mut Alike) {
         if let Err((count, unwanted)) = run.gathering.send(&*run.entry.body, &run.sender) {
             tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
             if unwanted == Unwanted::Full {
@@ -282,26 +331,12 @@ impl Delivery<'_> {
         }
     }
 
-    /// Begins a run after a tell, if what follows looks the same.
-    #[inline]
-    fn begin_run<'a>(
-        &mut self,
-        frame: &'a [u8],
-        following: &[u8],
-    ) -> Result<Option<Alike<'a>>, Garbled> {
-        let looks_alike = following.get(PREFIX..).zip(frame.get(..ALIKE));
-        if !looks_alike.is_some_and(|(next, start)| next.starts_with(start)) {
+    /// Begins a run of about so many tells like this one, if its actor takes them as they are.
+    fn begin_run(&mut self, letter: &Letter<'_>, about: usize) -> Result<Option<Alike>, Garbled> {
+        if letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
             return Ok(None);
         }
-        let Frame::Letter(letter) = Frame::read(frame)? else {
-            return Ok(None);
-        };
-        // Large ones are weighed one by one.
-        let alone = letter.correlation.is_some() || frame.len() >= LARGE;
-        if alone || letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
-            return Ok(None);
-        }
-        let Some(entry) = self.find(&letter).cloned() else {
+        let Some(entry) = self.find(letter).cloned() else {
             return Ok(None);
         };
         let role = self.connection.peer.role;
@@ -312,22 +347,19 @@ impl Delivery<'_> {
         else {
             return Ok(None);
         };
-        let gathering = gather(following.len() / (PREFIX + frame.len()) + 1);
         let (name, version) = (ear.name, ear.version);
         Ok(Some(Alike {
-            header: &frame[..frame.len() - letter.body.len()],
             sender: self.inbox.sender(letter.from)?,
             entry,
             name,
             version,
-            gathering,
+            gathering: gather(about),
         }))
     }
 
-    #[inline]
-    fn frame(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
-        match Frame::read(bytes)? {
-            Frame::Letter(letter) => self.letter(&letter, bytes),
+    fn frame(&mut self, frame: Frame<'_>, bytes: &[u8]) -> Result<(), Garbled> {
+        match frame {
+            Frame::Letter(letter) => self.letter(&letter, || bytes.to_vec()),
             Frame::Reply {
                 correlation,
                 outcome,
@@ -395,11 +427,15 @@ impl Delivery<'_> {
     }
 
     #[inline]
-    fn letter(&mut self, letter: &Letter<'_>, bytes: &[u8]) -> Result<(), Garbled> {
+    fn letter(
+        &mut self,
+        letter: &Letter<'_>,
+        bytes: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), Garbled> {
         if !self.inbox.held.is_empty() && letter.lane == Lane::Ordinary {
             let incarnation = self.find(letter).map_or(0, |entry| entry.pid.incarnation());
             if self.inbox.held.contains_key(&incarnation) {
-                return self.inbox.hold(incarnation, Held::Frame(bytes.to_vec()));
+                return self.inbox.hold(incarnation, Held::Frame(bytes()));
             }
         }
         self.open(letter)

@@ -56,6 +56,7 @@ mod clock;
 pub mod codec;
 mod context;
 pub mod delivery;
+mod desk;
 mod exit;
 mod frame;
 #[doc(hidden)]
@@ -75,6 +76,7 @@ pub mod memory;
 pub mod message;
 mod node;
 mod outbox;
+mod piece;
 mod placement;
 mod process;
 mod registry;

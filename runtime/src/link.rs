@@ -20,13 +20,13 @@ use tokio::sync::{Notify, oneshot};
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::clock::{self, Instant};
 use crate::codec::{self, Garbled};
-use crate::frame::{self, Frame, Letter, Target};
+use crate::frame::{self, Frame, Head, Letter, Target};
 use crate::identity::{NodeId, Peer, Pid, Role};
 use crate::inbox::Inbox;
 use crate::message::{Lane, Remote};
 use crate::node::{Node, WeakNode};
 use crate::outbox::{Need, Outbox, Outgoing, Unwritten};
-use crate::{lock, supervise};
+use crate::{desk, lock, supervise};
 
 mod answer;
 
@@ -95,7 +95,7 @@ pub struct Hello {
 
 impl Hello {
     /// The form of frames that this crate writes.
-    pub const FRAMES: u16 = 1;
+    pub const FRAMES: u16 = 2;
     /// The longest hello, in bytes.
     pub const LENGTH_MAX: usize = 256 << 10;
 
@@ -425,6 +425,23 @@ impl Connection {
         }
     }
 
+    /// All but the body of a tell.
+    #[inline]
+    pub(crate) fn letter<'a, M: Remote>(&self, to: &'a Pid, from: Option<&'a Pid>) -> Letter<'a> {
+        Letter {
+            lane: M::LANE,
+            id: M::ID,
+            version: M::VERSION,
+            to: Target::of(to),
+            from: from.map(|pid| frame::From {
+                epoch: pid.node().epoch(),
+                actor: Target::of(pid),
+            }),
+            correlation: None,
+            body: &[],
+        }
+    }
+
     #[inline]
     pub(crate) fn write_letter<M: Remote>(
         &self,
@@ -434,23 +451,12 @@ impl Connection {
     ) -> Result<(), TellError> {
         let written = supervise::with_current(|current| {
             let letter = Letter {
-                lane: M::LANE,
-                id: M::ID,
-                version: M::VERSION,
-                to: Target::of(to),
-                from: current.map(|pid| frame::From {
-                    epoch: pid.node().epoch(),
-                    actor: Target::of(pid),
-                }),
                 correlation,
-                body: &[],
+                ..self.letter::<M>(to, current)
             };
-            self.outbox.write(
-                M::LANE,
-                Need::Refusable,
-                |buffer| frame::write_letter(&letter, buffer),
-                |buffer| codec::encode_into(message, buffer),
-            )
+            let encode = |buffer: &mut BytesMut| codec::encode_into(message, buffer);
+            self.outbox
+                .write(M::LANE, Need::Refusable, Head::Letter(&letter), encode)
         });
         written.map_err(|unwritten| untold(unwritten, M::NAME))
     }
@@ -460,7 +466,7 @@ impl Connection {
         let written = self.outbox.write(
             Lane::Ordinary,
             Need::MustNotBeLost,
-            |buffer| frame::write_plain(frame, buffer),
+            Head::Plain(frame),
             |_| Ok(()),
         );
         self.must_be(written);
@@ -489,7 +495,7 @@ impl Connection {
         let written = self.outbox.write(
             Lane::Ordinary,
             Need::MustNotBeLost,
-            |buffer| frame::write_answer(correlation, buffer),
+            Head::Answer { correlation },
             body,
         );
         match written {
@@ -528,6 +534,7 @@ impl Connection {
 
     /// Closes, but lets the transport send what was written before.
     pub(crate) fn close_after_sending(self: &Arc<Self>, reason: &str) {
+        desk::hand_in();
         self.end(reason, false, true);
     }
 
@@ -540,6 +547,11 @@ impl Connection {
             lock(&to.questions).extend(questions);
         }
         handed_over
+    }
+
+    /// Takes no more to send.
+    pub(crate) fn seal(&self) {
+        self.outbox.end(false);
     }
 
     /// Closes because another connection to the same node has taken over: watchers are not told.

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec;
+use crate::desk::{self, Told};
 use crate::exit::{Exit, Exited};
 use crate::frame::{Frame, Target};
 use crate::identity::{NodeId, Peer, Pid};
@@ -44,11 +45,11 @@ impl Node {
         if self.is_tapped() {
             return self.tell_tapped(to, message);
         }
-        // Written under the lock, which spares every tell the counting of one more reference.
-        let told = {
-            let links = read(&self.0.links);
-            let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
-            connection.tell(to, &message)
+        let mut error = TellError::Gone;
+        let told = match self.0.links_version.tell(to, &message, &mut error) {
+            Told::Done => return Ok(()),
+            Told::NoLink => self.tell_anew(to, &message),
+            Told::Failed => Err(error),
         };
         if M::WHEN_FULL == WhenFull::CloseLink
             && told == Err(TellError::Full)
@@ -57,6 +58,16 @@ impl Node {
             connection.close(&format!("it does not keep up with {}", M::NAME));
         }
         told
+    }
+
+    /// Tells over the link there is now, and may have it at hand for the next time.
+    fn tell_anew<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
+        desk::hand_in();
+        // Written under the lock, so that nobody's link changes before that.
+        let links = read(&self.0.links);
+        let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
+        self.0.links_version.keep(connection);
+        connection.tell(to, message)
     }
 
     /// Asks whoever has this pid, here or elsewhere. The question is sent now; dropping the returned
@@ -221,10 +232,12 @@ impl Node {
             {
                 return Err(AttachError::Duplicate { node: peer.node });
             }
+            self.0.links_version.change();
             let replaced = links.by_node.insert(peer.node.clone(), connection.clone());
-            // Under the lock that every tell takes, so that nothing is written to the new one before it has what came earlier.
+            // Under the lock, so that nothing is written to the new one before it has what came earlier, nor to the old one after.
             let replaced = replaced.map(|old| {
                 let handed_over = old.dialled != dialled && old.hand_over(&connection);
+                old.seal();
                 (old, handed_over)
             });
             if !peer.address.is_empty() {
@@ -298,6 +311,7 @@ impl Node {
                 .get(&peer.node)
                 .is_some_and(|known| Arc::ptr_eq(known, connection));
             if current {
+                self.0.links_version.change();
                 links.by_node.remove(&peer.node);
                 if links.by_address.get(&peer.address) == Some(&peer.node) {
                     links.by_address.remove(&peer.address);

@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::desk::Version;
 use crate::exit::Exit;
 use crate::handle::{ActorRef, Handle};
 use crate::identity::{self, NodeId, Pid, Role, Roles};
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     watches: Watches,
     counts: Counts,
     pub(crate) links: RwLock<Links>,
+    pub(crate) links_version: Version,
     pub(crate) settings: Settings,
     pub(crate) taps: Taps,
     pub(crate) placement: Placement,
@@ -217,6 +219,7 @@ impl NodeBuilder {
             watches: Watches::default(),
             counts: Counts::default(),
             links: RwLock::default(),
+            links_version: Version::default(),
             settings: Settings {
                 accepts: self.accepts,
                 outgoing_max: self.outgoing_max,

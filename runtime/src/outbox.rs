@@ -1,8 +1,8 @@
 //! The outgoing half of a link: frames are written straight into the buffer that the transport takes.
 //!
-//! Remembers two lanes of pieces, the bulks on their way, and nothing of what was taken. Bounded
-//! in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may go to
-//! twice the bound before the link is given up.
+//! Remembers two lanes of pieces, the bulks on their way, what it has granted to the [desks](crate::desk), and nothing of
+//! what was taken. Bounded in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may
+//! go to twice the bound before the link is given up. Pings have a little room of their own.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,17 +12,18 @@ use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
 
 use crate::codec::{BODY_MAX, Garbled};
-use crate::frame::{self, PREFIX};
-use crate::lock;
+use crate::frame::Head;
 use crate::message::Lane;
+use crate::piece::{PIECE, PIECE_ROOM, Piece};
+use crate::{desk, lock};
 
 /// A body above this many bytes gets a stream of its own.
 pub(crate) const BULK: usize = 256 << 10;
-/// A piece of a lane is closed once it has this many bytes, so that what waits is given away piece by piece and
-/// uncopied, however much of it there is.
-const PIECE: usize = 64 << 10;
-/// Room for the frame that passes the end of a piece.
-const PIECE_ROOM: usize = PIECE + (1 << 10);
+/// Pieces from a desk that are shorter than this are copied behind what is there.
+const COPIED: usize = 16 << 10;
+
+/// Room that pings have for themselves: an outbox that is full of all else must not make a node look dead.
+const PINGS: usize = 64 << 10;
 
 /// What a transport takes from a link.
 #[derive(Debug, PartialEq)]
@@ -50,6 +51,12 @@ pub(crate) enum Unwritten {
     Overrun,
 }
 
+impl From<Garbled> for Unwritten {
+    fn from(Garbled { reason }: Garbled) -> Self {
+        Self::Refused(reason)
+    }
+}
+
 /// Whether a frame may be refused when the outbox is full.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Need {
@@ -64,7 +71,7 @@ struct Pieces {
     closed: VecDeque<BytesMut>,
     closed_bytes: usize,
     /// Where frames are written.
-    open: BytesMut,
+    open: Piece,
     /// The room an empty piece is given: what the last one needed.
     room: usize,
 }
@@ -79,15 +86,32 @@ impl Pieces {
     fn close_if_large(&mut self) {
         if self.open.len() >= PIECE {
             self.close();
+            self.open.make_room(PIECE_ROOM);
         }
     }
 
     #[cold]
     fn close(&mut self) {
-        let open = BytesMut::with_capacity(PIECE_ROOM);
-        let closed = std::mem::replace(&mut self.open, open);
-        self.closed_bytes += closed.len();
-        self.closed.push_back(closed);
+        let closed = self.open.take();
+        self.push(closed);
+    }
+
+    fn push(&mut self, piece: BytesMut) {
+        self.closed_bytes += piece.len();
+        self.closed.push_back(piece);
+    }
+
+    /// Takes a piece from a desk.
+    fn add(&mut self, piece: &mut Piece) {
+        if piece.len() < COPIED {
+            self.open.make_room(self.room);
+            self.open.append(piece);
+            return self.close_if_large();
+        }
+        if self.open.len() > 0 {
+            self.close();
+        }
+        self.push(piece.take());
     }
 
     /// Gives `buffer` the oldest bytes, at most `max`: without a copy if it is empty and the piece fits.
@@ -97,7 +121,7 @@ impl Pieces {
                 buffer.extend_from_slice(&self.open.split_to(max));
             } else {
                 self.room = self.open.len().min(PIECE_ROOM);
-                give(std::mem::take(&mut self.open), buffer);
+                give(self.open.take(), buffer);
             }
             return;
         };
@@ -125,6 +149,8 @@ struct State {
     bulks: VecDeque<(u64, Bytes)>,
     bulk_bytes: usize,
     tokens: u64,
+    /// Bytes that desks may still hand in.
+    granted: usize,
     /// Frames ever written.
     written: u64,
     /// No more is written, but what is here may still be taken.
@@ -134,30 +160,43 @@ struct State {
 }
 
 impl State {
-    fn queued(&self) -> usize {
+    #[inline]
+    fn waiting(&self) -> usize {
         self.lanes[0].len() + self.lanes[1].len() + self.bulk_bytes
     }
+
+    /// Says in the lane that a body comes in a stream of its own.
+    fn announce(&mut self, lane: Lane, head: Head<'_>, bulk: Bytes) -> Result<(), Unwritten> {
+        let (token, length) = (self.tokens + 1, bulk.len() as u64);
+        let head = Head::Bulk {
+            token,
+            length,
+            of: &head,
+        };
+        let pieces = &mut self.lanes[lane as usize];
+        let draft = pieces.open.draft(head, |_| Ok(()))?;
+        pieces.open.keep(draft, head);
+        pieces.close_if_large();
+        self.tokens = token;
+        self.bulk_bytes += bulk.len();
+        self.bulks.push_back((token, bulk));
+        Ok(())
+    }
+}
+
+#[inline]
+fn check_length(body: usize) -> Result<(), Unwritten> {
+    if body > BODY_MAX {
+        let reason = format!("message has {body} bytes, expected at most {BODY_MAX}");
+        return Err(Unwritten::Refused(reason));
+    }
+    Ok(())
 }
 
 pub(crate) struct Outbox {
     state: Mutex<State>,
     ready: [AtomicWaker; 2],
     limit: usize,
-}
-
-/// Takes a frame back unless it was finished, also when its body's `Serialize` panics.
-struct Draft<'a> {
-    buffer: &'a mut BytesMut,
-    start: usize,
-    finished: bool,
-}
-
-impl Drop for Draft<'_> {
-    fn drop(&mut self) {
-        if !self.finished {
-            self.buffer.truncate(self.start);
-        }
-    }
 }
 
 impl Outbox {
@@ -170,64 +209,61 @@ impl Outbox {
         }
     }
 
-    /// Writes one frame: its header, and its body in place.
+    /// Writes one frame, its head and its body in place, behind what this thread has on its desk.
     #[inline]
     pub(crate) fn write(
         &self,
         lane: Lane,
         need: Need,
-        head: impl FnOnce(&mut BytesMut),
+        head: Head<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) -> Result<(), Unwritten> {
+        if lane == Lane::Ordinary {
+            desk::hand_in();
+        }
+        self.write_now(lane, need, head, body)
+    }
+
+    /// Writes one frame. Nothing that comes before it may be on a desk.
+    #[inline]
+    pub(crate) fn write_now(
+        &self,
+        lane: Lane,
+        need: Need,
+        head: Head<'_>,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) -> Result<(), Unwritten> {
+        let mut state = lock(&self.state);
+        let idle = self.write_into(&mut state, lane, need, head, body)?;
+        drop(state);
+        if idle {
+            self.ready[lane as usize].wake();
+        }
+        Ok(())
+    }
+
+    /// Writes one frame whose body has been encoded. Nothing that comes before it may be on a desk.
+    pub(crate) fn write_encoded(
+        &self,
+        lane: Lane,
+        need: Need,
+        head: Head<'_>,
+        body: Bytes,
+    ) -> Result<(), Unwritten> {
+        if body.len() <= BULK {
+            return self.write_now(lane, need, head, |buffer| {
+                buffer.extend_from_slice(&body);
+                Ok(())
+            });
+        }
+        check_length(body.len())?;
         let mut state = lock(&self.state);
         if state.ending {
             return Err(Unwritten::Closed);
         }
-        let queued = state.queued();
-        let State {
-            lanes,
-            bulks,
-            bulk_bytes,
-            tokens,
-            ..
-        } = &mut *state;
-        let pieces = &mut lanes[lane as usize];
-        let idle = pieces.len() == 0;
-        let buffer = &mut pieces.open;
-        if buffer.capacity() == 0 {
-            buffer.reserve(pieces.room);
-        }
-        let start = buffer.len();
-        let mut draft = Draft {
-            buffer,
-            start,
-            finished: false,
-        };
-        draft.buffer.extend_from_slice(&[0; PREFIX]);
-        head(draft.buffer);
-        let body_start = draft.buffer.len();
-        body(draft.buffer).map_err(|Garbled { reason }| Unwritten::Refused(reason))?;
-        let written = draft.buffer.len() - start;
-        let body_length = draft.buffer.len() - body_start;
-        if body_length > BODY_MAX {
-            let reason = format!("message has {body_length} bytes, expected at most {BODY_MAX}");
-            return Err(Unwritten::Refused(reason));
-        }
-        self.fits(queued, written, need)?;
-        if body_length > BULK {
-            let bulk = Bytes::copy_from_slice(&draft.buffer[body_start..]);
-            let header = draft.buffer[start + PREFIX..body_start].to_vec();
-            *tokens += 1;
-            draft.buffer.truncate(start + PREFIX);
-            frame::write_announcement(*tokens, bulk.len(), &header, draft.buffer);
-            *bulk_bytes += bulk.len();
-            bulks.push_back((*tokens, bulk));
-        }
-        let length = (draft.buffer.len() - start - PREFIX) as u32;
-        draft.buffer[start..start + PREFIX].copy_from_slice(&length.to_be_bytes());
-        draft.finished = true;
-        drop(draft);
-        pieces.close_if_large();
+        self.has_room(state.waiting(), state.granted, body.len(), need)?;
+        let idle = state.lanes[lane as usize].len() == 0;
+        state.announce(lane, head, body)?;
         state.written += 1;
         drop(state);
         if idle {
@@ -236,16 +272,91 @@ impl Outbox {
         Ok(())
     }
 
+    /// True if the lane was empty before.
+    #[inline(always)]
+    fn write_into(
+        &self,
+        state: &mut State,
+        lane: Lane,
+        need: Need,
+        head: Head<'_>,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) -> Result<bool, Unwritten> {
+        if state.ending {
+            return Err(Unwritten::Closed);
+        }
+        let (waiting, granted) = (state.waiting(), state.granted);
+        let pieces = &mut state.lanes[lane as usize];
+        let idle = pieces.len() == 0;
+        pieces.open.make_room(pieces.room);
+        let draft = pieces.open.draft(head, body)?;
+        check_length(draft.body)?;
+        let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
+        if !has_own_room {
+            self.has_room(waiting, granted, draft.written, need)?;
+        }
+        if draft.body <= BULK {
+            pieces.open.keep(draft, head);
+            pieces.close_if_large();
+        } else {
+            let bulk = pieces.open.take_body(draft);
+            state.announce(lane, head, bulk)?;
+        }
+        state.written += 1;
+        Ok(idle)
+    }
+
     /// A message alone always fits; with others it may not pass the bound.
-    fn fits(&self, queued: usize, written: usize, need: Need) -> Result<(), Unwritten> {
-        if queued == 0 || queued + written <= self.limit {
+    #[inline]
+    fn has_room(
+        &self,
+        waiting: usize,
+        granted: usize,
+        written: usize,
+        need: Need,
+    ) -> Result<(), Unwritten> {
+        let all = waiting + granted + written;
+        if waiting == 0 || all <= self.limit {
             return Ok(());
         }
         match need {
             Need::Refusable => Err(Unwritten::Full),
-            Need::MustNotBeLost if queued + written <= 2 * self.limit => Ok(()),
+            Need::MustNotBeLost if all <= 2 * self.limit => Ok(()),
             Need::MustNotBeLost => Err(Unwritten::Overrun),
         }
+    }
+
+    /// Lets a desk hand in so many bytes later, or fewer if there is no room for more.
+    pub(crate) fn grant(&self, most: usize) -> usize {
+        let mut state = lock(&self.state);
+        if state.ending {
+            return 0;
+        }
+        let room = self.limit.saturating_sub(state.waiting() + state.granted);
+        let grant = room.min(most);
+        state.granted += grant;
+        grant
+    }
+
+    /// Takes what a desk was granted, and leaves its piece empty; false, and the piece as it was, if no more is written.
+    pub(crate) fn hand_in(&self, piece: &mut Piece, grant: usize) -> bool {
+        let mut state = lock(&self.state);
+        if state.ending {
+            return piece.len() == 0;
+        }
+        state.granted = state.granted.saturating_sub(grant);
+        if piece.len() == 0 {
+            return true;
+        }
+        state.written += piece.frames();
+        let pieces = &mut state.lanes[Lane::Ordinary as usize];
+        let idle = pieces.len() == 0;
+        pieces.add(piece);
+        drop(state);
+        if idle {
+            self.ready[Lane::Ordinary as usize].wake();
+        }
+        true
     }
 
     /// Takes what is there. `buffer` gets at most `max` bytes, by exchange and without a copy where possible.
@@ -301,6 +412,7 @@ impl Outbox {
         old.ending = true;
         drop(old);
         *lock(&self.state) = State {
+            granted: 0, // who was granted something learns that the old one takes no more
             ending: false,
             ..inherited
         };
@@ -318,7 +430,7 @@ impl Outbox {
 
     /// Bytes waiting.
     pub(crate) fn queued(&self) -> usize {
-        lock(&self.state).queued()
+        lock(&self.state).waiting()
     }
 }
 
@@ -328,13 +440,17 @@ mod tests {
     use futures_util::task::noop_waker;
 
     use super::*;
+    use crate::frame::{self, PREFIX};
+
+    /// The head of a reply to the first question.
+    const HEAD: &[u8] = b"\x03\0\0\0\0\0\0\0\x01\0";
 
     fn say(outbox: &Outbox, need: Need, bytes: &[u8]) -> Result<(), Unwritten> {
         let body = |buffer: &mut BytesMut| {
             buffer.put_slice(bytes);
             Ok(())
         };
-        outbox.write(Lane::Ordinary, need, |buffer| buffer.put_u8(0xAA), body)
+        outbox.write(Lane::Ordinary, need, Head::Answer { correlation: 1 }, body)
     }
 
     fn take(outbox: &Outbox, buffer: &mut BytesMut, max: usize) -> Poll<Outgoing> {
@@ -357,24 +473,42 @@ mod tests {
             take(&outbox, &mut buffer, 1000),
             Poll::Ready(Outgoing::Batch)
         );
-        assert_eq!(&buffer[..], b"\0\0\0\x04\xAAone\0\0\0\x01\xAA");
+        let expected = [b"\0\0\0\x0d", HEAD, b"one", b"\0\0\0\x0a", HEAD].concat();
+        assert_eq!(buffer, expected);
         assert_eq!(take(&outbox, &mut buffer, 1000), Poll::Pending);
     }
 
     #[test]
     fn a_full_outbox_refuses_tells_before_replies_and_gives_up_at_twice_its_bound() {
-        let outbox = Outbox::new(20);
-        say(&outbox, Need::Refusable, &[0; 10]).unwrap();
+        let outbox = Outbox::new(40);
+        say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         assert_eq!(
-            say(&outbox, Need::Refusable, &[0; 10]),
+            say(&outbox, Need::Refusable, &[0; 20]),
             Err(Unwritten::Full)
         );
-        assert_eq!(say(&outbox, Need::MustNotBeLost, &[0; 10]), Ok(()));
+        assert_eq!(say(&outbox, Need::MustNotBeLost, &[0; 20]), Ok(()));
         assert_eq!(
-            say(&outbox, Need::MustNotBeLost, &[0; 10]),
+            say(&outbox, Need::MustNotBeLost, &[0; 20]),
             Err(Unwritten::Overrun)
         );
-        assert_eq!(outbox.queued(), 30);
+        assert_eq!(outbox.queued(), 2 * (HEAD.len() + PREFIX + 20));
+    }
+
+    #[test]
+    fn a_full_outbox_still_takes_pings_and_of_those_no_more_than_their_own_room_holds() {
+        let outbox = Outbox::new(40);
+        say(&outbox, Need::Refusable, &[0; 20]).unwrap();
+        let ping = || {
+            let body = |buffer: &mut BytesMut| {
+                buffer.put_slice(&[0; 1000]);
+                Ok(())
+            };
+            let head = Head::Answer { correlation: 1 };
+            outbox.write(Lane::Ping, Need::Refusable, head, body)
+        };
+        let taken = (0..100).take_while(|_| ping().is_ok()).count();
+        assert_eq!(taken, PINGS / (PREFIX + HEAD.len() + 1000));
+        assert_eq!(ping(), Err(Unwritten::Full));
     }
 
     #[test]
@@ -383,7 +517,7 @@ mod tests {
         let result = outbox.write(
             Lane::Ordinary,
             Need::Refusable,
-            |buffer| buffer.put_u8(1),
+            Head::Answer { correlation: 1 },
             |buffer| {
                 buffer.put_slice(b"half");
                 Err(Garbled::new("no"))
@@ -411,7 +545,7 @@ mod tests {
             frame::Frame::BulkAnnounce {
                 token: 1,
                 length,
-                header: &[0xAA]
+                header: HEAD
             }
         );
         let Poll::Ready(Outgoing::Bulk { token: 1, bytes }) = take(&outbox, &mut buffer, 1000)
@@ -431,9 +565,9 @@ mod tests {
             Err(Unwritten::Closed)
         );
         let mut buffer = BytesMut::new();
-        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
-        assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Batch));
-        assert_eq!(&buffer[..], b"\0\0\0\x05\xAAlast");
+        assert_eq!(take(&outbox, &mut buffer, 9), Poll::Ready(Outgoing::Batch));
+        assert_eq!(take(&outbox, &mut buffer, 9), Poll::Ready(Outgoing::Batch));
+        assert_eq!(buffer, [b"\0\0\0\x0e", HEAD, b"last"].concat());
         assert_eq!(take(&outbox, &mut buffer, 5), Poll::Ready(Outgoing::Closed));
     }
 }

@@ -60,7 +60,7 @@ where
 {
     #[inline]
     fn add(&mut self, body: &[u8]) -> Result<bool, Garbled> {
-        self.messages.push(codec::decode(body)?);
+        codec::decode_onto(body, &mut self.messages)?;
         Ok(self.messages.len() < LENGTH_MAX)
     }
 

@@ -22,6 +22,7 @@ use futures_util::future::{Either, select};
 use crate::beside::{Attendant, Beside};
 use crate::clock;
 use crate::context::Context;
+use crate::desk;
 use crate::exit::Exit;
 use crate::handle::{Halt, Handle, Incarnation, Seat};
 use crate::identity::Pid;
@@ -369,6 +370,7 @@ impl<A: Process> Future for Running<A> {
             Ok(Poll::Ready(())) => Poll::Ready(self.finish(None)),
             Err(panic) => Poll::Ready(self.finish(Some(words_of(panic)))),
         };
+        desk::hand_in();
         if let Some(post) = &self.post {
             post.leave();
         }

@@ -1,7 +1,8 @@
 //! `meros bench messages`: messages between actors, on one thread and over QUIC on the loopback.
 //!
-//! The remote figures come from `transport`, which alone may speak to quinn: the limit is a bare stream that moves the same frames. The
-//! local limit is raw actix on the same thread with the same actor.
+//! The remote figures come from `transport`, which alone may speak to quinn: the limit is a bare stream that moves the same payloads behind
+//! a length and an id. What a tell costs each thread stands in its parameters. The local limit is raw actix on the same thread with the
+//! same actor, and that of a ping beside other work is a ping alone.
 
 use std::hint::black_box;
 
@@ -9,9 +10,9 @@ use actix::prelude::{Actor, Addr, Handler, Message};
 use clap::Args;
 use runtime::{Clock, Context, Handle, Instant, Node, Patience, Process};
 use serde_json::json;
-use transport::measure::{self, Load};
+use transport::measure::{self, Delay, Load};
 
-use super::{Figure, OutputFlags, report};
+use super::{Figure, OutputFlags, report, rounded};
 use crate::failure::{Failure, Outcome};
 use crate::on_this_thread;
 
@@ -31,6 +32,9 @@ pub struct MessagesArgs {
     /// Rounds; the best one counts, since other work on the machine only ever slows
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// How many pings are sent beside large transfers, and as many beside a flood and beside both
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pings: u32,
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -152,17 +156,23 @@ pub fn run(args: MessagesArgs) -> Outcome {
     };
     let remote = measure::messages(load)
         .map_err(|error| Failure::new(format!("remote messages cannot be measured: {error}")))?;
+    let delays = measure::pings(args.pings, measure::TRANSFER)
+        .map_err(|error| Failure::new(format!("pings cannot be measured: {error}")))?;
     let local = on_this_thread(local(&args))??;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let parameters = |messages: u64, threads: u32, frame: Option<usize>| {
-        let mut parameters = json!({
-            "messages": messages, "rounds": args.rounds, "threads": threads, "cores": cores,
-        });
-        if let Some(bytes) = frame {
-            parameters["frame"] = bytes.into();
-        }
-        parameters
-    };
+    let parameters = |messages: u64, threads: u32| json!({ "messages": messages, "rounds": args.rounds, "threads": threads, "cores": cores });
+    let mut told = parameters(args.tells, 2);
+    for (name, value) in [
+        ("payload", remote.payload as f64),
+        ("frame", remote.frame),
+        ("frame_limit", remote.frame_limit as f64),
+        ("sender_ns", remote.tell_cost.sender),
+        ("receiver_ns", remote.tell_cost.receiver),
+        ("sender_ns_limit", remote.tell_cost_limit.sender),
+        ("receiver_ns_limit", remote.tell_cost_limit.receiver),
+    ] {
+        told[name] = rounded(value).into();
+    }
     let figure = |bench, figure, limit, limit_is, parameters| Figure {
         bench,
         figure,
@@ -171,36 +181,50 @@ pub fn run(args: MessagesArgs) -> Outcome {
         limit_is,
         parameters,
     };
+    let ping = |bench, delay: Delay| Figure {
+        bench,
+        figure: delay.p99,
+        unit: "ms, p99",
+        limit: delays.alone.p99,
+        limit_is: "the same ping, alone",
+        parameters: json!({
+            "pings": args.pings, "p50": rounded(delay.p50), "p50_limit": rounded(delays.alone.p50),
+            "transfer": measure::TRANSFER, "transferred": delays.transferred,
+        }),
+    };
     report(
         &[
             figure(
                 "remote_tell",
-                remote.remote_tell,
-                remote.remote_tell_limit,
-                "a bare quinn stream, same frames",
-                parameters(args.tells, 2, Some(remote.frame)),
+                remote.remote_tell.ours,
+                remote.remote_tell.limit,
+                "a bare quinn stream, same payloads",
+                told,
             ),
             figure(
                 "remote_ask",
-                remote.remote_ask,
-                remote.remote_ask_limit,
+                remote.remote_ask.ours,
+                remote.remote_ask.limit,
                 "the same there and back, one at a time",
-                parameters(args.asks, 1, Some(remote.frame)),
+                parameters(args.asks, 1),
             ),
             figure(
                 "local_tell",
                 local.tell,
                 local.tell_limit,
                 "raw actix do_send, same actor",
-                parameters(args.tells, 1, None),
+                parameters(args.tells, 1),
             ),
             figure(
                 "local_ask",
                 local.ask,
                 local.ask_limit,
                 "raw actix send, same actor",
-                parameters(args.asks, 1, None),
+                parameters(args.asks, 1),
             ),
+            ping("ping_beside_transfers", delays.transfers),
+            ping("ping_beside_flood", delays.flood),
+            ping("ping_beside_both", delays.both),
         ],
         args.output,
     );

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec::{self, Garbled};
-use crate::frame::{self, Letter, Target};
+use crate::frame::{self, Head, Letter, Target};
 use crate::identity::{NodeId, Pid};
 use crate::link::{Connection, OnReply, untold};
 use crate::message::{Lane, Remote};
@@ -164,7 +164,7 @@ impl Connection {
         let written = self.outbox.write(
             envelope.lane,
             Need::Refusable,
-            |buffer| frame::write_letter(&letter, buffer),
+            Head::Letter(&letter),
             |buffer| {
                 buffer.extend_from_slice(body);
                 Ok(())

@@ -144,6 +144,70 @@ fn a_sender_on_another_node_than_the_peer_is_garbled() {
     });
 }
 
+/// The frame of a note whose header is that of the note before it.
+fn again(body: u8) -> BytesMut {
+    framed(&[11, body])
+}
+
+#[test]
+fn a_header_is_repeated_from_the_newest_tell_and_there_must_have_been_one() {
+    stage(async {
+        let (node, diary, link) = victim();
+        assert!(reason(link.deliver(&mut again(1))).contains("none before it"));
+        for mut bytes in [note(None, &[2]), again(3), plain(&Frame::Ping), again(4)] {
+            link.deliver(&mut bytes).unwrap();
+        }
+        let mut many = again(5);
+        for more in [again(6), again(7), note(None, &[8]), again(9)] {
+            many.extend_from_slice(&more);
+        }
+        link.deliver(&mut many).unwrap();
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["2", "3", "4", "5", "6", "7", "8", "9"]);
+        let stranger = From {
+            epoch: 6,
+            actor: Target {
+                incarnation: 3,
+                name: "them",
+            },
+        };
+        assert!(link.deliver(&mut note(Some(stranger), &[12])).is_err());
+        for mut bytes in [again(13), {
+            let mut two = again(14);
+            two.extend_from_slice(&again(15));
+            two
+        }] {
+            let reason = reason(link.deliver(&mut bytes));
+            assert!(reason.contains("epoch 0000000000000006"), "{reason}");
+        }
+    });
+}
+
+#[test]
+fn a_tell_without_its_header_waits_for_a_bulk_as_any_other() {
+    stage(async {
+        let (node, diary, link) = victim();
+        let mut header = note(None, &[]).split_off(4);
+        header[1..5].copy_from_slice(&Load::ID.to_be_bytes());
+        link.deliver(&mut note(None, &[1])).unwrap();
+        let announced = Frame::BulkAnnounce {
+            token: 1,
+            length: 3,
+            header: &header,
+        };
+        link.deliver(&mut plain(&announced)).unwrap();
+        let mut two = again(2);
+        two.extend_from_slice(&again(3));
+        link.deliver(&mut two).unwrap();
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["1"]);
+        link.deliver_bulk(1, Bytes::from_static(&[2, 0, 0]))
+            .unwrap();
+        node.clock().settle().await;
+        assert_eq!(read(&diary), ["1", "load 2", "2", "3"]);
+    });
+}
+
 #[test]
 fn unknown_kinds_statuses_and_left_over_bytes_are_garbled() {
     stage(async {
@@ -428,12 +492,12 @@ fn hellos_of_another_form_or_size_are_refused() {
     let good = hello(&peer("them", 1));
     let bytes = crate::codec::encode(&good).unwrap();
     assert_eq!(Hello::decode(&bytes), Ok(good.clone()));
-    let newer = crate::codec::encode(&Hello { frames: 2, ..good }).unwrap();
+    let newer = crate::codec::encode(&Hello { frames: 3, ..good }).unwrap();
     assert!(
         Hello::decode(&newer)
             .unwrap_err()
             .reason
-            .contains("speaks frames 2")
+            .contains("speaks frames 3")
     );
     assert!(Hello::decode(&vec![0; Hello::LENGTH_MAX + 1]).is_err());
 }

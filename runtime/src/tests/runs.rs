@@ -203,3 +203,51 @@ fn a_run_above_the_mailboxs_bound_loses_only_what_has_no_room() {
         );
     });
 }
+
+/// Speaks for the test, so that what it says is said in an actor's turn.
+struct Speaker {
+    to: Pid,
+}
+
+/// Tell these numbers, count, tell them again.
+#[derive(Message)]
+#[rtype(result = "Result<(), TellError>")]
+struct Speak(std::ops::Range<u32>);
+
+impl Actor for Speaker {
+    type Context = Context<Self>;
+}
+
+impl Process for Speaker {}
+
+impl Handler<Speak> for Speaker {
+    type Result = Result<(), TellError>;
+    fn handle(&mut self, Speak(numbers): Speak, ctx: &mut Context<Self>) -> Self::Result {
+        let node = ctx.node();
+        numbers
+            .clone()
+            .try_for_each(|number| node.tell(&self.to, Note(number)))?;
+        drop(node.ask(&self.to, Count(1), SECOND));
+        numbers
+            .clone()
+            .try_for_each(|number| node.tell(&self.to, Note(number)))
+    }
+}
+
+#[test]
+fn what_an_actor_tells_and_asks_in_one_turn_arrives_in_that_order_and_all_of_it_before_its_end() {
+    moody(|master, _, diary, pid| async move {
+        let speaker = master
+            .spawn("speaker", Speaker { to: pid.clone() })
+            .unwrap();
+        let said = speaker.ask(Speak(100..150), SECOND).await;
+        assert_eq!(said, Ok(Ok(())));
+        speaker.stop();
+        master.ended(&speaker.pid()).await;
+        master.clock().settle().await;
+        let mut expected = from_master(100..150);
+        expected.push("count 1".into());
+        expected.extend(from_master(100..150));
+        assert_eq!(read(&diary), expected);
+    });
+}

@@ -1,29 +1,61 @@
 //! Messages over QUIC beside a bare quinn stream: prints one line of JSON per figure.
 
-use transport::measure::{Load, messages};
+use transport::measure::{Figure, Load, TRANSFER, messages, pings};
+
+/// How often, if the environment says so.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
 fn main() -> Result<(), transport::measure::Failure> {
-    let load = Load::default();
+    let load = Load {
+        tells: number("TELLS").unwrap_or(Load::default().tells),
+        rounds: number("ROUNDS").map_or(Load::default().rounds, |rounds| rounds as u32),
+        ..Load::default()
+    };
     let figures = messages(load)?;
-    let print = |name: &str, figure: f64, limit: f64, count: u64| {
-        let ratio = figure / limit;
+    let print = |name: &str, figure: Figure, count: u64| {
+        let Figure { ours, limit } = figure;
         println!(
-            "{{\"bench\":\"{name}\",\"figure\":{figure:.0},\"unit\":\"messages/s\",\"limit\":{limit:.0},\
-             \"ratio\":{ratio:.3},\"parameters\":{{\"frame_bytes\":{},\"count\":{count},\"rounds\":{}}}}}",
-            figures.frame, load.rounds
+            "{{\"bench\":\"{name}\",\"figure\":{ours:.0},\"unit\":\"messages/s\",\"limit\":{limit:.0},\
+             \"ratio\":{:.3},\"parameters\":{{\"payload\":{},\"count\":{count},\"rounds\":{}}}}}",
+            ours / limit,
+            figures.payload,
+            load.rounds
         );
     };
-    print(
-        "remote_tell",
-        figures.remote_tell,
-        figures.remote_tell_limit,
-        load.tells,
+    print("remote_tell", figures.remote_tell, load.tells);
+    print("remote_ask", figures.remote_ask, load.asks);
+    let (cost, limit) = (figures.tell_cost, figures.tell_cost_limit);
+    println!(
+        "{{\"bench\":\"remote_tell_cpu\",\"figure\":{:.1},\"unit\":\"ns/message\",\"limit\":{:.1},\"ratio\":{:.3},\
+         \"parameters\":{{\"sender\":{:.1},\"receiver\":{:.1},\"sender_limit\":{:.1},\"receiver_limit\":{:.1},\
+         \"frame\":{:.1},\"frame_limit\":{}}}}}",
+        cost.busier(),
+        limit.busier(),
+        cost.busier() / limit.busier(),
+        cost.sender,
+        cost.receiver,
+        limit.sender,
+        limit.receiver,
+        figures.frame,
+        figures.frame_limit
     );
-    print(
-        "remote_ask",
-        figures.remote_ask,
-        figures.remote_ask_limit,
-        load.asks,
-    );
+    let delays = pings(number("PINGS").unwrap_or(500) as u32, TRANSFER)?;
+    for (beside, delay) in [
+        ("large transfers", delays.transfers),
+        ("a flood", delays.flood),
+        ("both", delays.both),
+    ] {
+        println!(
+            "{{\"bench\":\"ping_beside\",\"figure\":{:.3},\"unit\":\"ms\",\"limit\":{:.3},\"ratio\":{:.1},\
+             \"parameters\":{{\"beside\":\"{beside}\",\"p50\":{:.3},\"p50_alone\":{:.3},\"transfer\":{TRANSFER}}}}}",
+            delay.p99,
+            delays.alone.p99,
+            delay.p99 / delays.alone.p99,
+            delay.p50,
+            delays.alone.p50
+        );
+    }
     Ok(())
 }

@@ -1,15 +1,19 @@
 //! The peer that benchmarks measure against: a quinn stream that moves frames and does nothing else.
 //!
-//! Same certificates, same limits, same batching as the links, but no lanes, no codec, no actors. The server counts
-//! frames, answers each one of the asking stream, and says how many it saw when the telling stream ends.
+//! Same certificates, same limits, same batching as the links, but no lanes, no codec, no actors. A frame is what
+//! somebody would send who has only this one stream: length, id, payload. The server counts frames, answers each one of
+//! the asking stream, and says how many it saw, and what they cost its thread, when the telling stream ends.
 //! Remembers nothing between streams. Never used by a node: only measured beside one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use quinn::{Connection, RecvStream, SendStream, TokioRuntime, VarInt};
 use runtime::{Clock, Role};
-use std::sync::Arc;
 
 use crate::certificates::{Identity, server_name};
 use crate::quic::{Options, config};
@@ -70,6 +74,7 @@ impl Drop for Server {
 async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Failure> {
     let mut usage = [0];
     receive.read_exact(&mut usage).await?;
+    let began = thread_time()?;
     let (mut buffer, mut count) = (BytesMut::new(), 0_u64);
     while let Some(chunk) = receive.read_chunk(BATCH_MAX, true).await? {
         buffer.extend_from_slice(&chunk.bytes);
@@ -81,7 +86,9 @@ async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Fail
         }
     }
     if usage[0] == TELLING {
+        let spent = (thread_time()? - began).as_nanos() as u64;
         send.write_all(&count.to_le_bytes()).await?;
+        send.write_all(&spent.to_le_bytes()).await?;
     }
     send.finish()?;
     Ok(())
@@ -93,13 +100,23 @@ fn take_frame(buffer: &mut BytesMut) -> Option<BytesMut> {
     (buffer.len() >= length).then(|| buffer.split_to(length))
 }
 
-/// A frame of `length` bytes behind its four bytes of length.
+/// A frame with this payload: four bytes of length, four that say what it is, and the payload.
 #[must_use]
-pub fn frame(length: u32) -> Bytes {
+pub fn frame(payload: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
-    frame.extend_from_slice(&length.to_be_bytes());
-    frame.resize(4 + length as usize, 0x5a);
+    frame.put_u32(4 + payload.len() as u32);
+    frame.put_u32(0x5a5a_5a5a);
+    frame.extend_from_slice(payload);
     frame.freeze()
+}
+
+/// What the calling thread has spent of a processor since it began.
+pub(crate) fn thread_time() -> Result<Duration, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
+    let spent = |time: TimeVal| {
+        Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
+    };
+    Ok(spent(usage.user_time()) + spent(usage.system_time()))
 }
 
 /// The side that sends.
@@ -130,8 +147,9 @@ impl Client {
         })
     }
 
-    /// Sends `frame` `count` times, in writes of up to [`BATCH_MAX`] bytes, and returns when the server has seen all.
-    pub async fn tell(&self, frame: &[u8], count: u64) -> Result<(), Failure> {
+    /// Sends `frame` `count` times, in writes of up to [`BATCH_MAX`] bytes, and returns when the server has seen all:
+    /// what that has cost the server's thread.
+    pub async fn tell(&self, frame: &[u8], count: u64) -> Result<Duration, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
         send.write_all(&[TELLING]).await?;
         let mut buffer = BytesMut::new();
@@ -145,10 +163,11 @@ impl Client {
             send.write_chunk(buffer.split().freeze()).await?;
         }
         send.finish()?;
-        let mut seen = [0; 8];
+        let (mut seen, mut spent) = ([0; 8], [0; 8]);
         receive.read_exact(&mut seen).await?;
+        receive.read_exact(&mut spent).await?;
         match u64::from_le_bytes(seen) {
-            seen if seen == count => Ok(()),
+            seen if seen == count => Ok(Duration::from_nanos(u64::from_le_bytes(spent))),
             seen => Err(format!("the server saw {seen} frames, expected {count}").into()),
         }
     }

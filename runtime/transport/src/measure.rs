@@ -1,5 +1,9 @@
-//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the very
-//! same frames, on the same threads, in the same run.
+//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the same
+//! payloads, on the same threads, in the same run.
+//!
+//! The limit moves what somebody would send who has nothing but the stream: four bytes of length, four that say what the
+//! message is, and the payload. It has no names, no senders, no codec and no actors, and its frames are made before the
+//! clock runs. What both sides put on the wire for each message is measured too.
 //!
 //! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing.
 //! Never runs inside a node that does other work: it makes two of its own, and threads for them.
@@ -9,15 +13,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use runtime::prelude::*;
-use runtime::{Dialled, Hello, Outgoing};
+use runtime::{Dialled, Hello, Outgoing, codec};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use crate::bare::{Client, Server};
+use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
+
+mod pings;
+
+pub use pings::{Delay, Delays, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,19 +55,73 @@ impl Default for Load {
     }
 }
 
-/// What was measured: messages per second.
+/// One thing measured, beside its limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figure {
+    /// Messages a second between two actors.
+    pub ours: f64,
+    /// Messages a second on a bare quinn stream.
+    pub limit: f64,
+}
+
+/// What a message costs the two threads that it crosses, in nanoseconds of a processor. Other work on the machine
+/// disturbs this less than it does the messages per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The thread that tells and sends.
+    pub sender: f64,
+    /// The thread that receives and handles.
+    pub receiver: f64,
+}
+
+impl Default for Cost {
+    /// More than anything costs.
+    fn default() -> Self {
+        Self {
+            sender: f64::MAX,
+            receiver: f64::MAX,
+        }
+    }
+}
+
+impl Cost {
+    fn of(messages: u64, sender: Duration, receiver: Duration) -> Self {
+        let each = |spent: Duration| spent.as_nanos() as f64 / messages as f64;
+        Self {
+            sender: each(sender),
+            receiver: each(receiver),
+        }
+    }
+
+    fn or_less(&mut self, other: Self) {
+        self.sender = self.sender.min(other.sender);
+        self.receiver = self.receiver.min(other.receiver);
+    }
+
+    /// Of two threads that have a core each, the busier one decides how fast messages cross.
+    #[must_use]
+    pub fn busier(&self) -> f64 {
+        self.sender.max(self.receiver)
+    }
+}
+
+/// What was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Bytes of a tell's frame as it was sent, the four bytes of its length included.
-    pub frame: usize,
-    /// Tells from an actor's node to an actor on another node.
-    pub remote_tell: f64,
-    /// The same frames, moved by a bare quinn stream.
-    pub remote_tell_limit: f64,
+    /// Bytes of a tell's payload: what the codec makes of the message.
+    pub payload: usize,
+    /// Bytes that a tell takes in the stream, header and all, when many follow each other.
+    pub frame: f64,
+    /// Bytes that it takes in the bare stream.
+    pub frame_limit: usize,
+    /// Tells from an actor to an actor on another node.
+    pub remote_tell: Figure,
+    /// What a tell costs.
+    pub tell_cost: Cost,
+    /// What a frame of the bare stream costs.
+    pub tell_cost_limit: Cost,
     /// Asks from one node to an actor on another, each awaited before the next.
-    pub remote_ask: f64,
-    /// The same frames, there and back over a bare quinn stream.
-    pub remote_ask_limit: f64,
+    pub remote_ask: Figure,
 }
 
 /// A hundred bytes on the wire, header and all: numbers that take all their room.
@@ -75,7 +138,7 @@ impl Carried {
     }
 }
 
-/// How many have you had since the last time?
+/// How many have you had since the last time, and what has your thread spent since it began, in nanoseconds?
 #[derive(Serialize, Deserialize)]
 struct Counted;
 
@@ -85,7 +148,7 @@ struct Echo(Carried);
 
 runtime::remote! {
     Carried = "measure/carried" v1;
-    Counted = "measure/counted" v1 -> u64;
+    Counted = "measure/counted" v1 -> (u64, u64);
     Echo = "measure/echo" v1 -> u64
 }
 
@@ -103,6 +166,8 @@ impl Process for Sink {
         ears.hear::<Carried>(&[Role::Agent]);
         ears.hear::<Counted>(&[Role::Agent]);
         ears.hear::<Echo>(&[Role::Agent]);
+        ears.hear::<pings::Probe>(&[Role::Agent]);
+        ears.hear::<pings::Large>(&[Role::Agent]);
     }
 }
 
@@ -114,9 +179,10 @@ impl Handler<Carried> for Sink {
 }
 
 impl Handler<Counted> for Sink {
-    type Result = u64;
-    fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> u64 {
-        std::mem::take(&mut self.count)
+    type Result = MessageResult<Counted>;
+    fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> Self::Result {
+        let spent = thread_time().unwrap_or_default();
+        MessageResult((std::mem::take(&mut self.count), spent.as_nanos() as u64))
     }
 }
 
@@ -132,11 +198,7 @@ impl Handler<Echo> for Sink {
 /// A lone ask never gives two threads something to do at once: between two, the time that an idle core takes to wake would be all that is
 /// measured, and it is the machine's, not ours.
 pub fn messages(load: Load) -> Result<Figures, Failure> {
-    let authority = Authority::create()?;
-    let (master, agent) = (
-        authority.issue(Role::Master, "master-1")?,
-        authority.issue(Role::Agent, "agent-1")?,
-    );
+    let (master, agent) = identities()?;
     let asked = on_one_thread({
         let (master, agent) = (master.clone(), agent.clone());
         async move {
@@ -169,9 +231,16 @@ pub fn messages(load: Load) -> Result<Figures, Failure> {
     server.join().map_err(|_| "the serving thread panicked")??;
     told.map(|told| Figures {
         remote_ask: asked.remote_ask,
-        remote_ask_limit: asked.remote_ask_limit,
         ..told
     })
+}
+
+fn identities() -> Result<(Identity, Identity), Failure> {
+    let authority = Authority::create()?;
+    Ok((
+        authority.issue(Role::Master, "master-1")?,
+        authority.issue(Role::Agent, "agent-1")?,
+    ))
 }
 
 fn on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -210,6 +279,8 @@ struct Ends {
     endpoint: Endpoint,
     client: Client,
     sink: Pid,
+    teller: Handle<Teller>,
+    /// Of the bare stream.
     frame: Bytes,
 }
 
@@ -218,17 +289,26 @@ impl Ends {
         let node = Node::builder("agent-1")
             .role(Role::Agent)
             .accepts(&[Role::Master])
-            .outgoing_max(4 << 20)
+            .outgoing_max(1 << 20)
             .build();
         let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
         let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
         let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
-        let frame = frame_of(&node).await?;
+        let teller = node.spawn(
+            "teller",
+            Teller {
+                sink: sink.clone(),
+                left: 0,
+                done: None,
+            },
+        )?;
+        let frame = bare::frame(&codec::encode(&Carried::new(0))?);
         Ok(Self {
             node,
             endpoint,
             client,
             sink,
+            teller,
             frame,
         })
     }
@@ -240,14 +320,23 @@ impl Ends {
 
     async fn tells(&self, load: Load) -> Result<Figures, Failure> {
         let (clock, mut best) = (self.node.clock(), Figures::default());
-        best.frame = self.frame.len();
+        best.payload = codec::encode(&Carried::new(0))?.len();
+        best.frame = frame_of(&self.node)?;
+        best.frame_limit = self.frame.len();
         for _ in 0..load.rounds {
-            let began = clock.now();
-            self.client.tell(&self.frame, load.tells).await?;
-            best.remote_tell_limit = best.remote_tell_limit.max(self.rate(load.tells, began));
-            let began = clock.now();
-            tell_all(&self.node, &self.sink, load.tells).await?;
-            best.remote_tell = best.remote_tell.max(self.rate(load.tells, began));
+            let (began, spent) = (clock.now(), thread_time()?);
+            let there = self.client.tell(&self.frame, load.tells).await?;
+            best.remote_tell.limit = best.remote_tell.limit.max(self.rate(load.tells, began));
+            let here = thread_time()? - spent;
+            best.tell_cost_limit
+                .or_less(Cost::of(load.tells, here, there));
+
+            let (_, before) = self.node.ask(&self.sink, Counted, PATIENCE).await?;
+            let (began, spent) = (clock.now(), thread_time()?);
+            let after = self.tell_all(load.tells).await?;
+            best.remote_tell.ours = best.remote_tell.ours.max(self.rate(load.tells, began));
+            let (here, there) = (thread_time()? - spent, Duration::from_nanos(after - before));
+            best.tell_cost.or_less(Cost::of(load.tells, here, there));
         }
         Ok(best)
     }
@@ -257,15 +346,26 @@ impl Ends {
         for _ in 0..load.rounds {
             let began = clock.now();
             self.client.ask(&self.frame, load.asks).await?;
-            best.remote_ask_limit = best.remote_ask_limit.max(self.rate(load.asks, began));
+            best.remote_ask.limit = best.remote_ask.limit.max(self.rate(load.asks, began));
             let began = clock.now();
             for number in 0..load.asks {
                 let echo = Echo(Carried::new(number));
                 self.node.ask(&self.sink, echo, PATIENCE).await?;
             }
-            best.remote_ask = best.remote_ask.max(self.rate(load.asks, began));
+            best.remote_ask.ours = best.remote_ask.ours.max(self.rate(load.asks, began));
         }
         Ok(best)
+    }
+
+    /// Returns when the sink has had them all: what its thread has spent by then.
+    async fn tell_all(&self, count: u64) -> Result<u64, Failure> {
+        self.teller
+            .ask(TellAll(count), Patience::WhileLinked)
+            .await??;
+        match self.node.ask(&self.sink, Counted, PATIENCE).await? {
+            (counted, spent) if counted == count => Ok(spent),
+            (counted, _) => Err(format!("{counted} of {count} tells came through").into()),
+        }
     }
 
     async fn close(self) {
@@ -277,30 +377,61 @@ impl Ends {
 /// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
 const TURN: u64 = 1000;
 
-/// Tells as fast as the link takes, and returns when the actor has had them all.
-async fn tell_all(node: &Node, sink: &Pid, count: u64) -> Result<(), Failure> {
-    let mut told = 0;
-    while told < count {
-        let turn = TURN.min(count - told);
-        let refused = (0..turn).find_map(|_| {
-            let refused = node.tell(sink, Carried::new(told)).err();
-            told += u64::from(refused.is_none());
-            refused
-        });
-        match refused {
-            None => tokio::task::yield_now().await,
-            Some(TellError::Full) => node.clock().sleep(Duration::from_millis(1)).await,
-            Some(error) => return Err(error.into()),
-        }
-    }
-    match node.ask(sink, Counted, PATIENCE).await? {
-        counted if counted == count => Ok(()),
-        counted => Err(format!("{counted} of {count} tells came through").into()),
+/// Tell the sink so many things, as fast as the link takes them.
+struct TellAll(u64);
+
+impl Message for TellAll {
+    type Result = Result<(), TellError>;
+}
+
+struct Teller {
+    sink: Pid,
+    left: u64,
+    done: Option<Promise<Result<(), TellError>>>,
+}
+
+impl Actor for Teller {
+    type Context = Context<Self>;
+}
+
+impl Process for Teller {}
+
+impl Handler<TellAll> for Teller {
+    type Result = Reply<Result<(), TellError>>;
+    fn handle(&mut self, TellAll(count): TellAll, ctx: &mut Context<Self>) -> Self::Result {
+        let (done, reply) = promise();
+        (self.left, self.done) = (count, Some(done));
+        self.tell(ctx);
+        reply
     }
 }
 
-/// The frame that the node puts on a link for a tell: taken from a link that leads nowhere.
-async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
+impl Teller {
+    fn tell(&mut self, ctx: &mut Context<Self>) {
+        let turn = TURN.min(self.left);
+        let refused = (0..turn).find_map(|_| {
+            let refused = ctx.node().tell(&self.sink, Carried::new(self.left)).err();
+            self.left -= u64::from(refused.is_none());
+            refused
+        });
+        match refused {
+            None if self.left > 0 => {
+                ctx.then(tokio::task::yield_now(), |this, (), ctx| this.tell(ctx));
+            }
+            Some(TellError::Full) => {
+                ctx.after(Duration::from_millis(1), Self::tell);
+            }
+            told => {
+                if let Some(done) = self.done.take() {
+                    done.answer(told.map_or(Ok(()), Err));
+                }
+            }
+        }
+    }
+}
+
+/// The bytes that the node puts on a link for each of a turn's tells: taken from a link that leads nowhere.
+fn frame_of(node: &Node) -> Result<f64, Failure> {
     let nowhere = Node::builder("nowhere").role(Role::Master).build();
     let hello = Hello::decode(&nowhere.hello())?;
     let (id, role) = (nowhere.id().clone(), Role::Master);
@@ -310,10 +441,17 @@ async fn frame_of(node: &Node) -> Result<Bytes, Failure> {
         address: String::new(),
     };
     let link = node.attach(peer, hello, Dialled::ByUs)?;
-    node.tell(&Pid::new("sink", id, 1), Carried::new(0))?;
-    let mut frame = BytesMut::new();
-    match link.outgoing(Lane::Ordinary, &mut frame, usize::MAX).await {
-        Outgoing::Batch => Ok(frame.freeze()),
-        other => Err(format!("no frame to measure with: {other:?}").into()),
+    let sink = Pid::new("sink", id, 1);
+    for number in 0..TURN {
+        node.tell(&sink, Carried::new(number))?;
+    }
+    let (mut frames, mut piece) = (BytesMut::new(), BytesMut::new());
+    loop {
+        let outgoing = link.outgoing(Lane::Ordinary, &mut piece, usize::MAX);
+        match outgoing.now_or_never() {
+            Some(Outgoing::Batch) => frames.unsplit(std::mem::take(&mut piece)),
+            None => return Ok(frames.len() as f64 / TURN as f64),
+            Some(other) => return Err(format!("no frame to measure with: {other:?}").into()),
+        }
     }
 }

@@ -44,7 +44,8 @@ pub struct Options {
     pub handshakes_max: usize,
     /// How many unread bytes one connection may hold here. Default 4 MiB. Every slow reader can cost this much.
     pub receive_window: u32,
-    /// How many bytes one connection may have sent and not acknowledged. Default 4 MiB.
+    /// How many bytes one connection may have sent and not acknowledged. Default 1 MiB: a ping waits behind as much as
+    /// this, and a higher one gains throughput only over a long distance.
     pub send_window: u32,
     /// How many unread bytes one stream may hold here. Default 2 MiB; the price of a lower one is throughput over a
     /// long distance.
@@ -63,7 +64,7 @@ impl Default for Options {
             handshake_timeout: Duration::from_secs(10),
             handshakes_max: 256,
             receive_window: 4 << 20,
-            send_window: 4 << 20,
+            send_window: 1 << 20,
             stream_receive_window: 2 << 20,
             socket_buffer: 8 << 20,
             farewell_timeout: Duration::from_secs(2),

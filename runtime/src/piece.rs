@@ -1,0 +1,232 @@
+//! A piece: frames written one after the other, to be sent together.
+//!
+//! Remembers its bytes, and what its newest tell was like: the next one leaves out its header if that is the same. Never
+//! relies on what was sent before it, so that the first tell of a piece always has its header. A frame that could not be
+//! finished leaves nothing behind, also when the `Serialize` of its body panics.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::codec::Garbled;
+use crate::frame::{AGAIN, Head, Letter, Likeness, PREFIX};
+
+/// A piece is sent once it has this many bytes, so that what waits is given away piece by piece and uncopied, however
+/// much of it there is.
+pub(crate) const PIECE: usize = 64 << 10;
+/// Room for the frame that passes the end of a piece.
+pub(crate) const PIECE_ROOM: usize = PIECE + (1 << 10);
+
+#[derive(Default)]
+pub(crate) struct Piece {
+    /// The frames that are kept, and behind them perhaps one that is not.
+    bytes: BytesMut,
+    /// Bytes of the frames that are kept.
+    kept: usize,
+    /// How many frames are kept.
+    frames: u64,
+    newest: Option<Likeness>,
+}
+
+/// A frame at the end of a piece, not kept yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft {
+    /// Bytes of the frame.
+    pub(crate) written: usize,
+    /// Bytes of its body.
+    pub(crate) body: usize,
+}
+
+impl Piece {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.kept
+    }
+
+    /// Frames in it.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Makes room if there is none at all.
+    #[inline]
+    pub(crate) fn make_room(&mut self, room: usize) {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(room);
+        }
+    }
+
+    /// Begins the next piece, and gives away this one.
+    pub(crate) fn take(&mut self) -> BytesMut {
+        self.bytes.truncate(self.kept);
+        (self.kept, self.frames, self.newest) = (0, 0, None);
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Gives away the front; what is left still belongs to the same piece.
+    pub(crate) fn split_to(&mut self, at: usize) -> BytesMut {
+        self.kept -= at;
+        self.bytes.split_to(at)
+    }
+
+    /// Appends a copy of another piece, which is empty afterwards and keeps its room.
+    pub(crate) fn append(&mut self, other: &mut Piece) {
+        self.bytes.truncate(self.kept);
+        self.bytes.extend_from_slice(&other.bytes[..other.kept]);
+        self.kept = self.bytes.len();
+        self.newest = other.newest.take();
+        self.frames += std::mem::take(&mut other.frames);
+        other.kept = 0;
+    }
+
+    /// Writes a frame: its head, and its body in place. It counts for nothing until it is kept.
+    // Inlined, what it gives stays in registers: this is done for every message that is sent.
+    #[inline(always)]
+    pub(crate) fn draft(
+        &mut self,
+        head: Head<'_>,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) -> Result<Draft, Garbled> {
+        self.bytes.truncate(self.kept);
+        let likeness = head.tell().and_then(Letter::likeness);
+        if likeness.is_some() && self.newest == likeness {
+            self.bytes.extend_from_slice(&AGAIN);
+        } else {
+            self.bytes.extend_from_slice(&[0; PREFIX]);
+            head.write(&mut self.bytes);
+        }
+        let start_of_body = self.bytes.len();
+        body(&mut self.bytes)?;
+        Ok(Draft {
+            written: self.bytes.len() - self.kept,
+            body: self.bytes.len() - start_of_body,
+        })
+    }
+
+    /// Keeps the frame that was just written with this head.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, draft: Draft, head: Head<'_>) {
+        let length = (draft.written - PREFIX) as u32;
+        let prefix = self.kept..self.kept + PREFIX;
+        self.bytes[prefix].copy_from_slice(&length.to_be_bytes());
+        if let Some(tell) = head.tell() {
+            self.newest = tell.likeness();
+        }
+        self.kept = self.bytes.len();
+        self.frames += 1;
+    }
+
+    /// Takes back the frame that was just written, and gives its body without copying it.
+    pub(crate) fn take_body(&mut self, draft: Draft) -> Bytes {
+        self.bytes.split_off(self.bytes.len() - draft.body).freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{self, Frame, From, Target};
+    use crate::message::Lane;
+
+    /// A tell from this actor, or from none, to that one.
+    fn letter(from: u64, to: u64) -> Letter<'static> {
+        let target = |incarnation| Target {
+            incarnation,
+            name: "somebody",
+        };
+        Letter {
+            lane: Lane::Ordinary,
+            id: 7,
+            version: 1,
+            to: target(to),
+            from: (from > 0).then(|| From {
+                epoch: 5,
+                actor: target(from),
+            }),
+            correlation: None,
+            body: &[],
+        }
+    }
+
+    fn write(piece: &mut Piece, letter: &Letter<'_>, body: &[u8]) {
+        let head = Head::Letter(letter);
+        let draft = piece.draft(head, |bytes| {
+            bytes.extend_from_slice(body);
+            Ok(())
+        });
+        piece.keep(draft.unwrap(), head);
+    }
+
+    /// Whether each frame has left its header out.
+    fn repeats(mut bytes: &[u8]) -> String {
+        let mut repeats = String::new();
+        while let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() {
+            let (frame, rest) = rest.split_at(u32::from_be_bytes(*prefix) as usize);
+            let again = frame::again(frame).is_some();
+            assert!(again || Frame::read(frame).is_ok());
+            repeats.push(if again { '-' } else { 'H' });
+            bytes = rest;
+        }
+        repeats
+    }
+
+    #[test]
+    fn a_tell_leaves_its_header_out_if_the_newest_one_in_its_piece_has_the_same() {
+        let mut piece = Piece::default();
+        let question = Letter {
+            correlation: Some(1),
+            ..letter(1, 2)
+        };
+        let by_name = letter(1, 0);
+        for one in [
+            letter(1, 2),
+            letter(1, 2),
+            question,
+            letter(1, 2),
+            letter(0, 2),
+            letter(1, 2),
+            letter(1, 3),
+            letter(1, 3),
+            by_name,
+            letter(1, 3),
+        ] {
+            write(&mut piece, &one, b"body");
+        }
+        assert_eq!(repeats(&piece.take()), "H-H-HHH-HH");
+        write(&mut piece, &letter(1, 3), b"body");
+        assert_eq!(repeats(&piece.take()), "H", "each piece stands by itself");
+    }
+
+    #[test]
+    fn a_piece_behind_another_keeps_its_headers_and_passes_on_the_newest() {
+        let (mut one, mut other) = (Piece::default(), Piece::default());
+        write(&mut one, &letter(1, 2), b"1");
+        write(&mut other, &letter(1, 3), b"2");
+        write(&mut other, &letter(1, 3), b"3");
+        one.append(&mut other);
+        assert_eq!(other.len(), 0);
+        write(&mut one, &letter(1, 3), b"4");
+        write(&mut other, &letter(1, 3), b"5");
+        assert_eq!(repeats(&one.take()), "HH--");
+        assert_eq!(repeats(&other.take()), "H");
+    }
+
+    #[test]
+    fn what_was_not_kept_leaves_nothing_behind() {
+        let mut piece = Piece::default();
+        write(&mut piece, &letter(1, 2), b"kept");
+        let whole = piece.len();
+        let (again, other) = (letter(1, 2), letter(1, 3));
+        let failed = piece.draft(Head::Letter(&again), |bytes| {
+            bytes.extend_from_slice(b"half");
+            Err(Garbled::new("no"))
+        });
+        assert!(failed.is_err());
+        let draft = piece.draft(Head::Letter(&other), |bytes| {
+            bytes.extend_from_slice(b"taken back");
+            Ok(())
+        });
+        assert_eq!(&piece.take_body(draft.unwrap())[..], b"taken back");
+        assert_eq!(piece.len(), whole);
+        write(&mut piece, &letter(1, 2), b"kept");
+        assert_eq!(repeats(&piece.take()), "H-");
+    }
+}
