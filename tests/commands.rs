@@ -22,6 +22,7 @@ fn the_version_and_the_help_tell_what_there_is() {
         "kill",
         "logs",
         "certs",
+        "simulate",
         "bench",
     ] {
         assert!(help.contains(verb), "{verb} is missing in {help}");

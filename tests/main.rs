@@ -15,5 +15,6 @@ mod oversubscription;
 mod pages;
 mod puppet;
 mod renewal;
+mod simulate;
 mod support;
 mod tasks;

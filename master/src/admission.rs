@@ -245,6 +245,12 @@ impl Books {
             return false;
         }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
+            if state.is_terminal() {
+                // Its agent tells of the end itself, after the updates that come before it.
+                (task.agent_id, task.state) = (agent_id.clone(), state);
+                self.tasks.insert(task, info.executor.as_ref());
+                return true;
+            }
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
                 .because(Reason::AgentReregistered, "the agent is back")
                 .on(agent_id);
@@ -268,6 +274,10 @@ impl Books {
             .remove(&(framework_id.clone(), info.task_id.clone()));
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
+        if state.is_terminal() {
+            // Its framework has not acknowledged the end, and may not have heard what came before it.
+            task.told = TaskState::Running;
+        }
         self.tasks.insert(task, info.executor.as_ref());
         true
     }

@@ -3,9 +3,11 @@
 //! Every figure is measured together with its limit, in the same run and with the same count. Prints a table, and ends with one line of
 //! JSON for each figure. Remembers nothing between runs.
 
+pub mod actors;
 pub mod connections;
 pub mod idle;
 pub mod launch;
+mod load;
 pub mod messages;
 mod process;
 
@@ -23,6 +25,8 @@ pub enum BenchArgs {
     Launch(launch::LaunchArgs),
     /// How many messages actors exchange
     Messages(messages::MessagesArgs),
+    /// What actors cost: spawning, memory, many senders to one, a ring
+    Actors(actors::ActorsArgs),
     /// What an idle cluster costs
     Idle(idle::IdleArgs),
     /// What many connections cost
@@ -126,6 +130,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
     match args {
         BenchArgs::Launch(args) => on_this_thread(launch::run(args, signals))?,
         BenchArgs::Messages(args) => messages::run(args),
+        BenchArgs::Actors(args) => actors::run(args),
         BenchArgs::Idle(args) => on_this_thread(idle::run(args, signals))?,
         BenchArgs::Connections(args) => on_this_thread(connections::run(args, signals))?,
         BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,

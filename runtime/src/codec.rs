@@ -5,6 +5,7 @@
 
 mod careful;
 
+use bincode::error::DecodeError;
 use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,7 +66,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
     let config = bincode::config::standard().with_limit::<CLAIM_MAX>();
     let (value, used) =
         bincode::serde::seed_decode_from_slice(Carefully::<T>::new(&budget), bytes, config)
-            .map_err(|error| Garbled::new(format!("cannot be decoded: {error}")))?;
+            .map_err(|error| garbled(&budget.place(), error))?;
     match bytes.len() - used {
         0 => Ok(value),
         left => Err(Garbled::new(format!(
@@ -73,6 +74,22 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
             bytes.len()
         ))),
     }
+}
+
+/// What could not be decoded, and why not.
+#[cold]
+fn garbled(place: &str, error: DecodeError) -> Garbled {
+    let why = match error {
+        DecodeError::UnexpectedEnd { additional } => {
+            format!("the bytes end where {additional} more were expected")
+        }
+        DecodeError::OtherString(words) => words,
+        other => other.to_string(),
+    };
+    Garbled::new(match place {
+        "" => format!("cannot be decoded: {why}"),
+        place => format!("cannot be decoded at {place}: {why}"),
+    })
 }
 
 struct Appender<'a>(&'a mut BytesMut);
@@ -165,6 +182,26 @@ mod tests {
         assert_eq!(
             decode::<Vec<()>>(&encode(&[(); 1000].to_vec()).unwrap()),
             Ok(vec![(); 1000])
+        );
+    }
+
+    #[test]
+    fn an_error_says_at_which_field_and_element_it_was_met() {
+        let named = Shape::Named {
+            list: vec![Some(true), None, Some(false)],
+            map: BTreeMap::new(),
+            bytes: (1, 'a'),
+        };
+        let mut bytes = encode(&(named, 7)).unwrap();
+        bytes[6] = 2; // neither false nor true
+        assert_eq!(
+            reason::<(Shape, u8)>(&bytes),
+            "cannot be decoded at [0].list[2]: InvalidBooleanValue(2)"
+        );
+        bytes.truncate(5);
+        assert_eq!(
+            reason::<(Shape, u8)>(&bytes),
+            "cannot be decoded at [0].list[2]: the bytes end where 1 more were expected"
         );
     }
 

@@ -9,7 +9,7 @@ use bytes::{BufMut, BytesMut};
 use crate::ask::AskError;
 use crate::codec::Garbled;
 use crate::exit::Exit;
-use crate::identity::Pid;
+use crate::identity::{NAME_MAX, Pid};
 use crate::message::Lane;
 
 /// Bytes of the length before each frame.
@@ -101,8 +101,10 @@ impl<'a> Frame<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
-        let frame = match kind & !IN_PING_LANE {
-            TELL | ASK => return reader.letter(kind).map(Frame::Letter),
+        if matches!(kind & !IN_PING_LANE, TELL | ASK) {
+            return reader.letter(kind).map(Frame::Letter);
+        }
+        let frame = match kind {
             REPLY => return reader.reply(),
             LINK => Frame::Link(reader.target()?),
             UNLINK => Frame::Unlink(reader.target()?),
@@ -112,7 +114,7 @@ impl<'a> Frame<'a> {
             },
             FIND => Frame::Find {
                 correlation: reader.u64()?,
-                name: reader.text()?,
+                name: reader.name()?,
             },
             FOUND => Frame::Found {
                 correlation: reader.u64()?,
@@ -129,7 +131,7 @@ impl<'a> Frame<'a> {
             PING => Frame::Ping,
             other => {
                 return Err(Garbled::new(format!(
-                    "frame kind is {other}, expected 1 to 10"
+                    "frame kind is {other}, expected 1 to 10, or 129 or 130 in the ping lane"
                 )));
             }
         };
@@ -184,10 +186,21 @@ impl<'a> Reader<'a> {
         str::from_utf8(bytes).map_err(|error| Garbled::new(format!("text is not UTF-8: {error}")))
     }
 
+    /// The name of an actor; empty where an incarnation says it all.
+    fn name(&mut self) -> Result<&'a str, Garbled> {
+        let name = self.text()?;
+        match name.len() {
+            0..=NAME_MAX => Ok(name),
+            length => Err(Garbled::new(format!(
+                "actor name of {length} bytes, expected at most {NAME_MAX}"
+            ))),
+        }
+    }
+
     fn target(&mut self) -> Result<Target<'a>, Garbled> {
         Ok(Target {
             incarnation: self.u64()?,
-            name: self.text()?,
+            name: self.name()?,
         })
     }
 
@@ -195,7 +208,7 @@ impl<'a> Reader<'a> {
         let (id, version) = (self.u32()?, self.u16()?);
         let incarnation = self.u64()?;
         // The name matters only when there is no incarnation.
-        let name = if incarnation == 0 { self.text()? } else { "" };
+        let name = if incarnation == 0 { self.name()? } else { "" };
         let from = match self.u64()? {
             0 => None,
             incarnation => {
@@ -204,7 +217,7 @@ impl<'a> Reader<'a> {
                     epoch,
                     actor: Target {
                         incarnation,
-                        name: self.text()?,
+                        name: self.name()?,
                     },
                 })
             }

@@ -173,6 +173,9 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         M::Result: Send,
     {
         let count = messages.len() as u64;
+        if count == 0 {
+            return Ok(()); // A run was begun, and what followed was not like it after all.
+        }
         let room = match self.beside::<M>() {
             None => self.meter.reserve_run(count),
             Some(_) => Err(Unwanted::Full), // They wait one by one.

@@ -8,13 +8,35 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The longest name of an actor or a node, in bytes. A frame has room for more, and takes no more.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// Whether an actor can have this name: 1 to 255 bytes without `@`, `#`, spaces and control characters.
+pub(crate) fn is_actor_name(name: &str) -> bool {
+    let bad = |c: char| c == '@' || c == '#' || c.is_whitespace() || c.is_control();
+    !name.is_empty() && name.len() <= NAME_MAX && !name.contains(bad)
+}
+
+/// Reads a name out of a peer's bytes: what could not be written into a frame again, or would spoil a log, is none.
+fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if is_actor_name(&name) {
+        return Ok(name.into());
+    }
+    let shown: String = name.chars().take(80).collect();
+    Err(serde::de::Error::custom(format_args!(
+        "name is {shown:?}, expected 1 to {NAME_MAX} bytes without '@', '#', spaces and control characters"
+    )))
+}
 
 /// One start of one node: its name and an epoch drawn at random at that start.
 ///
 /// A node that was restarted is another node, so nobody mistakes its actors for the ones that died.
 #[derive(Clone, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId {
+    #[serde(deserialize_with = "some_name")]
     name: Arc<str>,
     epoch: u64,
 }
@@ -71,6 +93,7 @@ impl fmt::Debug for NodeId {
 /// Incarnation 0 is a look-up address: whoever has the name when the message arrives.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pid {
+    #[serde(deserialize_with = "some_name")]
     name: Arc<str>,
     node: NodeId,
     incarnation: u64,
@@ -210,11 +233,21 @@ pub struct UnknownRole {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec;
 
     #[test]
     fn a_pid_reads_as_name_at_node_and_incarnation() {
         let pid = Pid::new("registrar", NodeId::new("master-1", 0x3fa), 7);
         assert_eq!(pid.to_string(), "registrar@master-1.00000000000003fa#7");
+    }
+
+    #[test]
+    fn a_name_that_no_actor_can_have_is_no_pid() {
+        for name in ["", "a b", "a\nb", "a@b", "#", &"x".repeat(256)] {
+            let pid = Pid::new(name, NodeId::new("node", 1), 1);
+            let error = codec::decode::<Pid>(&codec::encode(&pid).unwrap()).unwrap_err();
+            assert!(error.reason.contains("expected 1 to 255 bytes"), "{error}");
+        }
     }
 
     #[test]

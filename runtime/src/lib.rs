@@ -5,7 +5,9 @@
 //! [`Exited`] when somebody you linked to ends, time that tests can pause, restarts after a panic, and a
 //! bound on everything.
 //!
-//! # A first actor
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first actor over two nodes and a link to supervision, in eight short programs. In a nutshell:
 //!
 //! ```
 //! use std::time::Duration;
@@ -56,6 +58,9 @@ mod context;
 pub mod delivery;
 mod exit;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod guide;
 mod handle;
 mod identity;
 mod inbox;

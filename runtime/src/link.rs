@@ -531,12 +531,15 @@ impl Connection {
         self.end(reason, false, true);
     }
 
-    /// Gives what was not begun to another connection to the same node. Nobody may write to that one meanwhile.
-    pub(crate) fn hand_over(&self, to: &Connection) {
-        if to.outbox.inherit(&self.outbox) {
+    /// Gives everything to another connection to the same node, if nothing was sent yet; says whether it did. Nobody may write
+    /// to that one meanwhile.
+    pub(crate) fn hand_over(&self, to: &Connection) -> bool {
+        let handed_over = to.outbox.inherit(&self.outbox);
+        if handed_over {
             let questions = std::mem::take(&mut *lock(&self.questions));
             lock(&to.questions).extend(questions);
         }
+        handed_over
     }
 
     /// Closes because another connection to the same node has taken over: watchers are not told.

@@ -223,9 +223,10 @@ impl Node {
             }
             let replaced = links.by_node.insert(peer.node.clone(), connection.clone());
             // Under the lock that every tell takes, so that nothing is written to the new one before it has what came earlier.
-            if let Some(replaced) = replaced.as_ref().filter(|old| old.dialled != dialled) {
-                replaced.hand_over(&connection);
-            }
+            let replaced = replaced.map(|old| {
+                let handed_over = old.dialled != dialled && old.hand_over(&connection);
+                (old, handed_over)
+            });
             if !peer.address.is_empty() {
                 links
                     .by_address
@@ -233,8 +234,8 @@ impl Node {
             }
             replaced
         };
-        if let Some(replaced) = replaced {
-            self.replace(&replaced, &connection);
+        if let Some((replaced, handed_over)) = replaced {
+            self.replace(&replaced, &connection, handed_over);
         }
         tracing::debug!(peer = %peer.node, role = %peer.role, address = peer.address, "linked");
         Ok(Link::new(connection))
@@ -256,10 +257,15 @@ impl Node {
         Ok(())
     }
 
-    /// A crossing dial takes over quietly; a second dial from the same side means the first was lost.
-    fn replace(&self, old: &Arc<Connection>, new: &Arc<Connection>) {
-        if old.dialled == new.dialled {
-            old.close("the peer connected again");
+    /// A crossing dial takes over quietly from a connection that had sent nothing. From another one something may be lost on the
+    /// way, as when the same side dials again because its first connection was lost: then all who watch are told.
+    fn replace(&self, old: &Arc<Connection>, new: &Arc<Connection>, handed_over: bool) {
+        if !handed_over {
+            let again = old.dialled == new.dialled;
+            old.close(match again {
+                true => "the peer connected again",
+                false => "another connection took over",
+            });
             return;
         }
         old.end_superseded();

@@ -137,11 +137,19 @@ impl Meter {
         Self::new(bound, u64::MAX, &Clock::real())
     }
 
+    /// How many were handled, read before a place is taken. Read after it, others might have been sent and handled in between, and the
+    /// number be higher than that of those sent before: a sender that lost its processor for a moment would find the mailbox full.
+    #[inline]
+    fn handled_before(&self) -> u64 {
+        self.handled.0.load(Ordering::Acquire)
+    }
+
     /// Takes a place in the queue.
     #[inline]
     pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
+        let handled = self.handled_before();
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
-        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
+        let depth = before.wrapping_sub(handled);
         // Flags make the number larger than any bound, so one comparison serves all four questions.
         if depth < self.bound {
             if ages::is_stamped(before, depth) {
@@ -158,8 +166,9 @@ impl Meter {
 
     /// Takes a place in the queue of a tapped mailbox.
     pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
+        let handled = self.handled_before();
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel) & !TAPPED;
-        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
+        let depth = before.wrapping_sub(handled);
         if depth < self.bound {
             if ages::is_stamped(before, depth) {
                 self.sent.1.stamp(before, depth, self.clock.coarse_millis());
@@ -205,8 +214,9 @@ impl Meter {
 
     /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
+        let handled = self.handled_before();
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
-        let depth = before.wrapping_sub(self.handled.0.load(Ordering::Relaxed));
+        let depth = before.wrapping_sub(handled);
         if depth < self.bound && count <= self.bound - depth {
             let millis = self.clock.coarse_millis();
             self.sent.1.stamp_run(before, count, depth, millis);
@@ -308,7 +318,7 @@ impl Meter {
     pub(crate) fn taken(&self) {
         self.handled.0.store(
             self.handled.0.load(Ordering::Relaxed) + 1,
-            Ordering::Relaxed,
+            Ordering::Release,
         );
     }
 
@@ -443,6 +453,42 @@ mod tests {
         assert_eq!(meter.depth(), 2);
         meter.taken();
         assert_eq!((meter.reserve(), meter.depth()), (Ok(()), 2));
+    }
+
+    #[test]
+    fn a_sender_that_is_overtaken_by_others_does_not_find_a_mailbox_full_that_is_not() {
+        const SENDERS: usize = 4;
+        const EACH: usize = 50_000;
+        let meter = Meter::for_tests(1000);
+        let (put, take) = std::sync::mpsc::sync_channel::<()>(64);
+        let refused = std::thread::scope(|threads| {
+            let sender = |put: std::sync::mpsc::SyncSender<()>| {
+                let meter = &meter;
+                move || {
+                    let send = || {
+                        let refused = meter.reserve().is_err();
+                        put.send(()).unwrap();
+                        refused
+                    };
+                    (0..EACH).filter(|_| send()).count()
+                }
+            };
+            let senders: Vec<_> = (0..SENDERS)
+                .map(|_| threads.spawn(sender(put.clone())))
+                .collect();
+            drop(put);
+            take.into_iter().for_each(|()| meter.taken());
+            senders
+                .into_iter()
+                .map(|sender| sender.join().unwrap())
+                .sum::<usize>()
+        });
+        assert_eq!(
+            refused,
+            0,
+            "there were never more than {} of 1000",
+            64 + SENDERS
+        );
     }
 
     #[test]

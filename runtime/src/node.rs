@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::handle::{ActorRef, Handle};
-use crate::identity::{NodeId, Pid, Role, Roles};
+use crate::identity::{self, NodeId, Pid, Role, Roles};
 use crate::info::Counts;
 use crate::links::Links;
 use crate::lock;
@@ -30,8 +30,6 @@ use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 use crate::watchdog;
 
-/// The longest name of an actor, in bytes.
-const NAME_MAX: usize = 255;
 /// How long a shutdown waits for queues to be handled, and then for actors to end at all.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -335,8 +333,7 @@ impl Node {
         policy: Supervision,
         make: supervise::Maker<A>,
     ) -> Result<Handle<A>, SpawnError> {
-        let bad = |c: char| c == '@' || c == '#' || c.is_whitespace() || c.is_control();
-        if name.is_empty() || name.len() > NAME_MAX || name.contains(bad) {
+        if !identity::is_actor_name(name) {
             return Err(SpawnError::BadName {
                 name: name.to_owned(),
             });

@@ -4,6 +4,7 @@
 //! runs beside the actor and to its end, but a panic in it is a panic of the actor, as anywhere else in it.
 
 use std::any::{Any, TypeId};
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use futures_util::FutureExt;
 use crate::clock;
 use crate::context::Context;
 use crate::mailbox::Meter;
-use crate::supervise::words_of;
+use crate::supervise::{as_current, words_of};
 
 /// Gives the asker what the handler returned, now or when it is there.
 #[inline]
@@ -44,14 +45,17 @@ where
     T: 'static,
 {
     let (node, meter) = (ctx.node().downgrade(), ctx.meter.clone());
-    let incarnation = ctx.pid().incarnation();
+    let pid = Arc::new(ctx.pid().clone());
+    let mut future = AssertUnwindSafe(future).catch_unwind();
     tokio::task::spawn_local(async move {
-        match AssertUnwindSafe(future).catch_unwind().await {
+        // What it says comes from the actor, as long as that lives.
+        let output = poll_fn(|cx| as_current(&pid, &meter, || future.poll_unpin(cx))).await;
+        match output {
             Ok(value) => drop(asker.map(|asker| asker.send(value))), // The asker may have gone.
             Err(panic) => {
                 let words = words_of(panic);
                 match node.upgrade() {
-                    Some(node) => node.registry().fall(incarnation, &meter, words),
+                    Some(node) => node.registry().fall(pid.incarnation(), &meter, words),
                     None => meter.stop_now(),
                 }
             }

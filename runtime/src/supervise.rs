@@ -318,6 +318,14 @@ pub(crate) fn with_current<T>(look: impl FnOnce(Option<&Pid>) -> T) -> T {
     CURRENT.with_borrow(|current| look(current.as_deref()))
 }
 
+/// Does this as if the actor did it, while it lives.
+pub(crate) fn as_current<T>(pid: &Arc<Pid>, meter: &Meter, act: impl FnOnce() -> T) -> T {
+    let before = CURRENT.replace((!meter.is_closed()).then(|| pid.clone()));
+    let done = act();
+    CURRENT.replace(before);
+    done
+}
+
 /// Polls one life, and ends with how it ended.
 struct Running<A: Process> {
     life: Option<ContextFut<A, Context<A>>>,

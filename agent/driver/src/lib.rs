@@ -3,6 +3,43 @@
 //! Implement [`Executor`] and give it to [`run`]. The agent that starts the program tells it through its environment
 //! ([`Environment`]) where to connect; callbacks come in, verbs of [`ExecutorDriverRef`] go out. Updates are kept until the
 //! agent has them. Without an agent there is no executor: when the agent goes, the driver ends (outliving it comes later).
+//!
+//! # An executor that counts words
+//!
+//! A framework names this program in its tasks' [`ExecutorInfo`](protocol::ExecutorInfo); the agent starts it once for all of them. A task is
+//! whatever the executor makes of it: here, work within the process. Callbacks come one at a time and must not block; work that takes
+//! long belongs on a thread or in a process, which keeps a clone of the driver to report with.
+//!
+//! ```no_run
+//! # use meros_executor_driver as executor_driver;
+//! use std::time::Duration;
+//! use executor_driver::{Executor, ExecutorDriverRef};
+//! use protocol::{KillPolicy, TaskId, TaskInfo, TaskState};
+//!
+//! struct Counter;
+//! impl Executor for Counter {
+//!     fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {
+//!         driver.report(&task.task_id, TaskState::Running);
+//!         let words = String::from_utf8_lossy(&task.data).split_whitespace().count();
+//!         driver.message(format!("{} has {words} words", task.task_id)); // to the scheduler, at most once
+//!         // A task ends once: its first terminal state counts, and updates arrive in the order they are reported.
+//!         driver.report(&task.task_id, TaskState::Finished);
+//!     }
+//!
+//!     fn kill(&mut self, task: TaskId, _: Option<KillPolicy>, driver: &ExecutorDriverRef) {
+//!         driver.report(&task, TaskState::Killed);
+//!     }
+//!
+//!     fn shutdown(&mut self, _grace: Duration, driver: &ExecutorDriverRef) {
+//!         driver.stop(); // it ends once the agent has every update
+//!     }
+//! }
+//!
+//! let end = executor_driver::run(Counter);
+//! println!("the executor ended: {end:?}");
+//! ```
+//!
+//! `tests/examples/executor.rs` runs in a real cluster, with the framework beside it.
 
 mod driver;
 pub mod environment;

@@ -101,16 +101,22 @@ impl Ledger {
         !echo
     }
 
-    /// The scheduler itself wants to know how these are, or (empty) how all are: answers go to it.
+    /// The scheduler itself wants to know how these are, or (empty) how all are: answers go to it. Those named are asked about again
+    /// until there is an answer, also when an earlier driver launched them.
     pub fn asked_by_scheduler(&mut self, tasks: &[(TaskId, Option<AgentId>)]) {
         if tasks.is_empty() {
             self.tasks
                 .values_mut()
                 .for_each(|entry| entry.quiet = false);
         }
-        for (task, _) in tasks {
-            if let Some(entry) = self.tasks.get_mut(task) {
-                entry.quiet = false;
+        for (task, agent) in tasks {
+            if self.tasks.len() >= TASKS_REMEMBERED && !self.tasks.contains_key(task) {
+                continue;
+            }
+            let entry = self.tasks.entry(task.clone()).or_default();
+            (entry.quiet, entry.unanswered) = (false, true);
+            if entry.agent.is_none() {
+                entry.agent.clone_from(agent);
             }
         }
     }
@@ -184,6 +190,19 @@ mod tests {
         ledger.ask_all();
         ledger.asked_by_scheduler(&[]);
         assert!(ledger.heard(&same));
+    }
+
+    #[test]
+    fn what_the_scheduler_asks_about_is_asked_again_until_there_is_an_answer() {
+        let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
+        let asked = [(task.clone(), Some(AgentId::new("a").unwrap()))];
+        ledger.asked_by_scheduler(&asked);
+        assert_eq!(ledger.unanswered(), asked);
+        assert!(
+            ledger.heard(&status(&task, TaskState::Running)),
+            "it is told"
+        );
+        assert_eq!(ledger.unanswered(), []);
     }
 
     #[test]

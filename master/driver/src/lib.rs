@@ -66,7 +66,93 @@
 //! # }
 //! ```
 //!
-//! `tests/examples/framework.rs` is the same at full length. Where the order of calls matters: callbacks come one at a time, and the
+//! # A test without a cluster
+//!
+//! A scheduler is tried in memory and in paused time, against an actor that stands in for the master and says what the test
+//! needs. How actors and rehearsals are written is told in [`runtime::guide`].
+//!
+//! ```
+//! use protocol::message::scheduler::{AcceptOffers, OffersMade, Subscribe, Subscribed};
+//! use protocol::{AgentId, FrameworkInfo, MasterId, MasterInfo, Offer, OfferId, TaskStatus};
+//! use resources::Role as ResourceRole;
+//! use runtime::delivery::{self, Incoming, Numbered};
+//! use runtime::prelude::*;
+//! use runtime::rehearsal::rehearse_network;
+//! use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
+//! use std::sync::{Arc, Mutex};
+//!
+//! /// The scheduler under test takes every offer and launches nothing.
+//! struct Greedy;
+//! impl Scheduler for Greedy {
+//!     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+//!         offers.into_iter().for_each(|offer| driver.launch(vec![offer.id], Vec::new()));
+//!     }
+//!     fn status(&mut self, _: &mut Verbs, _: &TaskStatus) {}
+//! }
+//!
+//! /// Takes everybody in, and remembers which offers were accepted.
+//! struct StandIn { incoming: Incoming, accepted: Arc<Mutex<Vec<OfferId>>> }
+//! impl Actor for StandIn { type Context = Context<Self>; }
+//! impl Process for StandIn {
+//!     fn hears(ears: &mut Ears<Self>) {
+//!         ears.hear::<Subscribe>(&[Role::Framework]);
+//!         ears.hear::<Numbered>(&[Role::Framework]); // calls come numbered, so that each is handled once
+//!         ears.hear::<AcceptOffers>(&[Role::Framework]);
+//!     }
+//! }
+//! # fn master_info() -> MasterInfo {
+//! #     let id = MasterId::new("m").unwrap();
+//! #     MasterInfo { id, hostname: "host".into(), port: 5050, version: "test".into() }
+//! # }
+//! impl Handler<Subscribe> for StandIn {
+//!     type Result = MessageResult<Subscribe>;
+//!     fn handle(&mut self, _: Subscribe, _: &mut Context<Self>) -> Self::Result {
+//!         MessageResult(Ok(Subscribed { framework_id: master_info().id.framework(0), master: master_info() }))
+//!     }
+//! }
+//! impl Handler<Numbered> for StandIn {
+//!     type Result = MessageResult<Numbered>;
+//!     fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+//!         MessageResult(delivery::take(self, |master| &mut master.incoming, numbered, ctx))
+//!     }
+//! }
+//! impl Handler<AcceptOffers> for StandIn {
+//!     type Result = ();
+//!     fn handle(&mut self, accept: AcceptOffers, _: &mut Context<Self>) {
+//!         self.accepted.lock().unwrap().extend(accept.offer_ids);
+//!     }
+//! }
+//!
+//! rehearse_network(|network| async move {
+//!     let accepted = Arc::default();
+//!     let master = network.node("master", Role::Master, &[Role::Framework]);
+//!     let node = network.node("framework", Role::Framework, &[Role::Master]);
+//!     let stand_in = StandIn { incoming: Incoming::default(), accepted: Arc::clone(&accepted) };
+//!     master.spawn("master", stand_in).unwrap();
+//!
+//!     let framework = FrameworkInfo::new("nobody", "greedy");
+//!     let driver = SchedulerDriver::new(["master"], framework).start(&node, Greedy).unwrap();
+//!     node.clock().settle().await; // it has subscribed
+//!
+//!     let offer = Offer {
+//!         id: OfferId::new("m-O1").unwrap(),
+//!         framework_id: master_info().id.framework(0),
+//!         agent_id: AgentId::new("m-S1").unwrap(),
+//!         hostname: "host".to_owned(),
+//!         role: "*".to_owned(),
+//!         resources: "cpus:1".parse::<resources::Resources>().unwrap().allocate(&ResourceRole::STAR),
+//!         attributes: Default::default(),
+//!         executor_ids: Vec::new(),
+//!     };
+//!     let scheduler = node.whereis("scheduler").unwrap();
+//!     master.tell(&scheduler, OffersMade { offers: vec![offer.clone()] }).unwrap();
+//!     node.clock().settle().await;
+//!     assert_eq!(*accepted.lock().unwrap(), [offer.id]);
+//! #   drop(driver);
+//! });
+//! ```
+//!
+//! `tests/examples/framework.rs` is the first program at full length. Where the order of calls matters: callbacks come one at a time, and the
 //! verbs of one callback reach the master before those of the next.
 
 mod connect;

@@ -236,7 +236,7 @@ async fn figures(args: &ConnectionsArgs) -> Outcome<Vec<Figure>> {
             number(&storm["seconds"]),
             "s",
             number(&bare_again["seconds"]),
-            "bare quinn, without a bound on handshakes",
+            "bare quinn, 256 at once",
             &storm_parameters,
         ),
         figure(

@@ -19,6 +19,10 @@ use crate::value::Value;
 /// to allocate.
 const CAPACITY_MAX: usize = 64;
 
+/// The most copies of one resource that a wire may state. A large cluster has fewer of the same disk, and JSON, which has no
+/// word for copies, writes each of them out.
+const COPIES_MAX: u32 = 100_000;
+
 #[derive(Serialize)]
 #[serde(rename = "Resource")]
 struct Outgoing<'a> {
@@ -58,6 +62,10 @@ impl<'de> Deserialize<'de> for Resource {
             copies,
             annotations,
         } = Incoming::deserialize(deserializer)?;
+        if copies > COPIES_MAX {
+            let expected = format!("at most {COPIES_MAX}");
+            return Err(D::Error::custom(Invalid::new("copies", copies, expected)));
+        }
         let resource = Resource::annotated(name, value, annotations.unwrap_or_default());
         resource
             .and_then(|resource| resource.counted(copies))

@@ -49,6 +49,24 @@ fn volume(copies: u32, shared: bool) -> Resources {
         .into()
 }
 
+/// JSON writes each copy out, so a peer's word for their number is bounded.
+#[test]
+fn a_wire_does_not_claim_a_million_copies() {
+    let config = bincode::config::standard();
+    let claim = |copies| {
+        let bytes = bincode::serde::encode_to_vec(volume(copies, true), config).unwrap();
+        bincode::serde::decode_from_slice::<Resources, _>(&bytes, config)
+            .map(|(resources, _)| resources)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(claim(100_000), Ok(volume(100_000, true)));
+    let refused = claim(100_001).unwrap_err();
+    assert!(
+        refused.contains("copies is `100001`: expected at most 100000"),
+        "{refused}"
+    );
+}
+
 /// S19: the resources of the golden offer.
 #[test]
 fn the_golden_offers_resources_are_read_and_written_alike() {

@@ -1,8 +1,9 @@
 //! Careful decoding: a serde deserializer around another that believes no claim of the bytes.
 //!
 //! It counts elements of sequences and maps against the bytes there are, so that a claimed billion of
-//! nothing costs nothing; it borrows text before copying it, so that a claimed length allocates nothing;
-//! and it bounds how deep values nest, so that the stack does not overflow. It changes no value.
+//! nothing costs nothing; it makes room for no more of them than so few bytes could hold, so that a claimed
+//! million of large ones costs nothing either; it borrows text before copying it, so that a claimed length
+//! allocates nothing; and it bounds how deep values nest, so that the stack does not overflow. It changes no value.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,13 +19,51 @@ const DEPTH_MAX: u16 = 128;
 /// Elements allowed beyond one per byte, for sequences of things that take no bytes.
 const FREE_ELEMENTS: usize = 4096;
 
+/// The longest way to a part of a value that an error tells, in bytes, save for its first step.
+const PLACE_MAX: usize = 200;
+/// Bytes that there must be for each element that room is made for in advance.
+const BYTES_PER_ROOM: usize = 4;
+
 /// What may still be claimed.
-pub(super) struct Budget(Cell<usize>);
+pub(super) struct Budget {
+    elements: Cell<usize>,
+    /// The most elements of one sequence that room is made for before they are read.
+    room_max: usize,
+    /// Where in the value an error was met.
+    place: Cell<String>,
+}
 
 impl Budget {
     /// For this many bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
-        Self(Cell::new(bytes.len().saturating_add(FREE_ELEMENTS)))
+        Self {
+            elements: Cell::new(bytes.len().saturating_add(FREE_ELEMENTS)),
+            room_max: bytes.len() / BYTES_PER_ROOM,
+            place: Cell::default(),
+        }
+    }
+
+    /// The way to the part that could not be decoded, for example `agent.resources[2].copies`; empty if it is the whole.
+    pub(super) fn place(&self) -> String {
+        self.place.take()
+    }
+
+    /// An error comes up through this part of a value.
+    #[cold]
+    fn blame(&self, names: &[&str], at: usize) {
+        let inner = self.place.take();
+        if inner.len() > PLACE_MAX {
+            return self.place.set(inner);
+        }
+        let dot = if inner.is_empty() || inner.starts_with('[') {
+            ""
+        } else {
+            "."
+        };
+        self.place.set(match names.get(at) {
+            Some(name) => format!("{name}{dot}{inner}"),
+            None => format!("[{at}]{dot}{inner}"),
+        });
     }
 }
 
@@ -45,11 +84,16 @@ impl Care<'_> {
         })
     }
 
+    /// The claimed number of elements, as far as room is made for them: they may be large, and are not there yet.
+    fn room(self, claimed: Option<usize>) -> Option<usize> {
+        claimed.map(|elements| elements.min(self.budget.room_max))
+    }
+
     fn claim<E: Error>(self, elements: Option<usize>) -> Result<(), E> {
         let elements = elements.unwrap_or(usize::MAX);
-        match self.budget.0.get().checked_sub(elements) {
+        match self.budget.elements.get().checked_sub(elements) {
             Some(left) => {
-                self.budget.0.set(left);
+                self.budget.elements.set(left);
                 Ok(())
             }
             None => Err(E::custom(format_args!(
@@ -94,11 +138,35 @@ struct Careful<'b, I> {
     care: Care<'b>,
 }
 
-/// A visitor of a compound value; `counted` if its elements were claimed by the bytes.
+/// A visitor of a compound value.
 struct Compound<'b, V> {
     inner: V,
     care: Care<'b>,
+    /// Whether its elements were claimed by the bytes.
     counted: bool,
+    /// What its parts are called, if they have names.
+    names: Names,
+}
+
+type Names = &'static [&'static str];
+
+/// The parts of a compound value, one after the other.
+struct Parts<'b, A> {
+    inner: A,
+    care: Care<'b>,
+    names: Names,
+    at: usize,
+}
+
+impl<A> Parts<'_, A> {
+    /// Takes note of where it went wrong, if it did.
+    #[inline]
+    fn noted<T, E>(&self, part: Result<T, E>) -> Result<T, E> {
+        if part.is_err() {
+            self.care.budget.blame(self.names, self.at);
+        }
+        part
+    }
 }
 
 macro_rules! straight {
@@ -112,7 +180,12 @@ macro_rules! straight {
 
 impl<'b, D> Careful<'b, D> {
     #[inline]
-    fn open<'de, V>(self, visitor: V, counted: bool) -> Result<(D, Compound<'b, V>), D::Error>
+    fn open<'de, V>(
+        self,
+        visitor: V,
+        counted: bool,
+        names: Names,
+    ) -> Result<(D, Compound<'b, V>), D::Error>
     where
         D: Deserializer<'de>,
     {
@@ -123,6 +196,7 @@ impl<'b, D> Careful<'b, D> {
                 inner: visitor,
                 care,
                 counted,
+                names,
             },
         ))
     }
@@ -150,7 +224,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
 
     #[inline]
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, &[])?;
         inner.deserialize_option(visitor)
     }
 
@@ -169,13 +243,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, &[])?;
         inner.deserialize_newtype_struct(name, visitor)
     }
 
     #[inline]
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, true)?;
+        let (inner, visitor) = self.open(visitor, true, &[])?;
         inner.deserialize_seq(visitor)
     }
 
@@ -185,7 +259,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
         length: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, &[])?;
         inner.deserialize_tuple(length, visitor)
     }
 
@@ -196,13 +270,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
         length: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, &[])?;
         inner.deserialize_tuple_struct(name, length, visitor)
     }
 
     #[inline]
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, true)?;
+        let (inner, visitor) = self.open(visitor, true, &[])?;
         inner.deserialize_map(visitor)
     }
 
@@ -213,7 +287,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, fields)?;
         inner.deserialize_struct(name, fields, visitor)
     }
 
@@ -224,7 +298,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Careful<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.open(visitor, false)?;
+        let (inner, visitor) = self.open(visitor, false, &[])?;
         inner.deserialize_enum(name, variants, visitor)
     }
 
@@ -269,9 +343,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Compound<'_, V> {
         if self.counted {
             self.care.claim(access.size_hint())?;
         }
-        self.inner.visit_seq(Careful {
+        self.inner.visit_seq(Parts {
             inner: access,
             care: self.care,
+            names: self.names,
+            at: 0,
         })
     }
 
@@ -280,9 +356,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Compound<'_, V> {
         if self.counted {
             self.care.claim(access.size_hint())?;
         }
-        self.inner.visit_map(Careful {
+        self.inner.visit_map(Parts {
             inner: access,
             care: self.care,
+            names: self.names,
+            at: 0,
         })
     }
 
@@ -307,7 +385,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Careful<'_, S> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Careful<'_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Parts<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -315,18 +393,19 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Careful<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_element_seed(Careful {
-            inner: seed,
-            care: self.care,
-        })
+        let care = self.care;
+        let part = self.inner.next_element_seed(Careful { inner: seed, care });
+        let part = self.noted(part)?;
+        self.at += 1;
+        Ok(part)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.care.room(self.inner.size_hint())
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Careful<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Parts<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -334,22 +413,22 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Careful<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_key_seed(Careful {
-            inner: seed,
-            care: self.care,
-        })
+        let care = self.care;
+        let key = self.inner.next_key_seed(Careful { inner: seed, care });
+        self.noted(key)
     }
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.next_value_seed(Careful {
-            inner: seed,
-            care: self.care,
-        })
+        let care = self.care;
+        let value = self.inner.next_value_seed(Careful { inner: seed, care });
+        let value = self.noted(value)?;
+        self.at += 1;
+        Ok(value)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.care.room(self.inner.size_hint())
     }
 }
 
@@ -400,6 +479,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Careful<'_, A> {
             inner: visitor,
             care: self.care,
             counted: false,
+            names: &[],
         };
         self.inner.tuple_variant(length, visitor)
     }
@@ -414,6 +494,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Careful<'_, A> {
             inner: visitor,
             care: self.care,
             counted: false,
+            names: fields,
         };
         self.inner.struct_variant(fields, visitor)
     }

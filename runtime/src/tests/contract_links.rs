@@ -2,15 +2,13 @@
 //! that is about somebody else. A silent partition is noticed by the transport: see its test
 //! `a_peer_that_dies_without_a_word_is_exited_once_after_the_idle_timeout`.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use proptest::prelude::*;
+use bytes::BytesMut;
 
 use super::*;
-use crate::NodeId;
+use crate::frame::{Frame, Target};
 use crate::memory::Network;
 use crate::rehearsal::{rehearse, rehearse_network};
-use crate::watch::{Change, Watcher, Watches};
+use crate::{Dialled, Outgoing};
 
 /// What can end the one who is watched, or the way to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,97 +231,8 @@ fn who_links_to_itself_or_to_each_other_ends_in_peace() {
     });
 }
 
-/// Something that happens to the table of watches; nodes have two actors each.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Add(u64, u64),
-    Remove(u64, u64),
-    WatcherEnds(u64),
-    Ends(u64),
-    NodeLost(u64),
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let (watcher, target, node) = (0..4_u64, 0..6_u64, 0..3_u64);
-    let event = prop_oneof![
-        6 => (watcher.clone(), target.clone()).prop_map(|(watcher, target)| Event::Add(watcher, target)),
-        2 => (watcher.clone(), target.clone()).prop_map(|(watcher, target)| Event::Remove(watcher, target)),
-        1 => watcher.prop_map(Event::WatcherEnds),
-        2 => target.prop_map(Event::Ends),
-        1 => node.prop_map(Event::NodeLost),
-    ];
-    prop::collection::vec(event, 0..100)
-}
-
-fn pid(target: u64) -> Pid {
-    Pid::new("it", NodeId::new("node", target / 2), target + 1)
-}
-
-proptest! {
-    #[test]
-    fn of_all_watches_those_still_there_are_told_once_and_no_other(events in events()) {
-        let watches = Watches::default();
-        let told: Arc<Mutex<BTreeMap<(u64, u64), u32>>> = Arc::default();
-        let mut expected: BTreeMap<(u64, u64), u32> = BTreeMap::new();
-        let mut model: BTreeSet<(u64, u64)> = BTreeSet::new();
-        let watched = |model: &BTreeSet<(u64, u64)>, target| model.iter().any(|watch| watch.1 == target);
-        for event in events {
-            let ended = |model: &mut BTreeSet<(u64, u64)>, ends: &dyn Fn(u64) -> bool, expected: &mut BTreeMap<_, u32>| {
-                model.retain(|watch| {
-                    let stays = !ends(watch.1);
-                    if !stays {
-                        *expected.entry(*watch).or_default() += 1;
-                    }
-                    stays
-                });
-            };
-            match event {
-                Event::Add(watcher, target) => {
-                    let told = told.clone();
-                    let notify = Box::new(move |exited: Exited| {
-                        assert_eq!(exited.pid, pid(target));
-                        *crate::lock(&told).entry((watcher, target)).or_default() += 1;
-                    });
-                    let first = !watched(&model, target);
-                    model.insert((watcher, target));
-                    let change = watches.add(Watcher::Actor(watcher), pid(target), pid(target), notify);
-                    prop_assert_eq!(matches!(change, Ok(Change::Edge)), first);
-                }
-                Event::Remove(watcher, target) => {
-                    let was = model.remove(&(watcher, target));
-                    let removed = watches.remove(&Watcher::Actor(watcher), &pid(target));
-                    let last = was && !watched(&model, target);
-                    prop_assert_eq!(removed.as_ref().is_some(), was);
-                    prop_assert_eq!(removed.is_some_and(|(_, change, _)| change == Change::Edge), last);
-                }
-                Event::WatcherEnds(watcher) => {
-                    let before: Vec<u64> = model.iter().filter(|watch| watch.0 == watcher).map(|watch| watch.1).collect();
-                    model.retain(|watch| watch.0 != watcher);
-                    let alone: BTreeSet<Pid> = before.into_iter().filter(|target| !watched(&model, *target)).map(pid).collect();
-                    let unwatched: BTreeSet<Pid> = watches.forget(&Watcher::Actor(watcher)).into_iter().collect();
-                    prop_assert_eq!(unwatched, alone);
-                }
-                Event::Ends(target) => {
-                    ended(&mut model, &|other| other == target, &mut expected);
-                    watches.ended(&pid(target), &Exit::Stopped);
-                }
-                Event::NodeLost(node) => {
-                    ended(&mut model, &|target| target / 2 == node, &mut expected);
-                    watches.node_lost(&NodeId::new("node", node), "lost");
-                }
-            }
-            prop_assert_eq!(&*crate::lock(&told), &expected);
-        }
-        for node in 0..3 {
-            let there: BTreeSet<Pid> = watches.targets_on(&NodeId::new("node", node)).into_iter().collect();
-            let expected: BTreeSet<Pid> = model.iter().map(|watch| watch.1).filter(|target| target / 2 == node).map(pid).collect();
-            prop_assert_eq!(there, expected);
-        }
-    }
-}
-
 #[test]
-fn a_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
+fn what_a_crossing_connection_may_have_lost_is_told_to_both_sides_once() {
     for watcher_is_low in [true, false] {
         rehearse_network(|network| async move {
             let low = network.node("low", Role::Master, &Role::ALL);
@@ -339,14 +248,47 @@ fn a_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_ove
             let pid = here.find(address, "it", SECOND).await.unwrap();
             watcher.tell(Watch(pid.clone())).unwrap();
             here.clock().settle().await;
-            // Of two that cross the one stays that the lower node dialled.
+            // Of two that cross the one stays that the lower node dialled. This one has been used already.
             network.join(&upper, "upper, again");
             low.connect("upper, again").await.unwrap();
             here.clock().settle().await;
-            assert_eq!((read(&diary), low.peers().len()), (vec![], 1));
+            let took_over = "it node lost: another connection took over";
+            assert_eq!(
+                (read(&diary), low.peers().len()),
+                (vec![took_over.into()], 1)
+            );
+            watcher.tell(Watch(pid)).unwrap();
+            here.clock().settle().await;
             it.stop();
             here.clock().settle().await;
-            assert_eq!(read(&diary), ["it stopped"]);
+            assert_eq!(read(&diary)[1..], ["it stopped"]);
         });
     }
+}
+
+#[test]
+fn a_peers_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
+    rehearse(|node| async move {
+        let it = node.spawn("it", Diarist::default()).unwrap();
+        let peer = super::hostile::peer("lower", 1);
+        let hello = super::hostile::hello(&peer);
+        let link = |to: &Pid| super::hostile::plain(&Frame::Link(Target::of(to)));
+        let first = node
+            .attach(peer.clone(), hello.clone(), Dialled::ByUs)
+            .unwrap();
+        first.deliver(&mut link(&it.pid())).unwrap();
+        let second = node.attach(peer, hello, Dialled::ByThem).unwrap();
+        assert_eq!(first.closed().await, "superseded by another connection");
+        second.deliver(&mut link(&it.pid())).unwrap();
+        it.stop();
+        node.clock().settle().await;
+        let mut told = BytesMut::new();
+        let outgoing = second.outgoing(Lane::Ordinary, &mut told, 10_000).await;
+        assert_eq!(outgoing, Outgoing::Batch);
+        let exited = super::hostile::plain(&Frame::Exited {
+            of: Target::of(&it.pid()),
+            reason: Exit::Stopped,
+        });
+        assert_eq!(told, exited);
+    });
 }

@@ -8,7 +8,7 @@ use crate::frame::{Frame, From, Letter, Target, write_letter, write_plain};
 use crate::rehearsal::{node as rehearsed, stage};
 use crate::{AttachError, Dialled, Garbled, Hello, Link, NodeId, Outgoing};
 
-fn peer(name: &str, epoch: u64) -> Peer {
+pub(super) fn peer(name: &str, epoch: u64) -> Peer {
     Peer {
         node: NodeId::new(name, epoch),
         role: Role::Agent,
@@ -16,7 +16,7 @@ fn peer(name: &str, epoch: u64) -> Peer {
     }
 }
 
-fn hello(peer: &Peer) -> Hello {
+pub(super) fn hello(peer: &Peer) -> Hello {
     Hello {
         frames: Hello::FRAMES,
         node: peer.node.clone(),
@@ -46,7 +46,7 @@ fn framed(inner: &[u8]) -> BytesMut {
     bytes
 }
 
-fn plain(frame: &Frame<'_>) -> BytesMut {
+pub(super) fn plain(frame: &Frame<'_>) -> BytesMut {
     let mut inner = BytesMut::new();
     write_plain(frame, &mut inner);
     framed(&inner)

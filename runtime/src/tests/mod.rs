@@ -10,6 +10,7 @@ use crate::prelude::*;
 mod contract_delivery;
 mod contract_futures;
 mod contract_life;
+mod contract_link_laws;
 mod contract_links;
 mod contract_time;
 mod hostile;

@@ -90,7 +90,16 @@ fn the_receiver_knows_which_actor_of_which_peer_sent_a_message() {
         fn handle(&mut self, _: WhoAmI, ctx: &mut Context<Self>) -> Self::Result {
             assert_eq!(ctx.sender(), None, "asked locally");
             let asked = ctx.node().ask(&self.0, WhoAmI, SECOND);
-            Box::pin(async move { asked.await.unwrap() })
+            let (node, whom) = (ctx.node().clone(), self.0.clone());
+            Box::pin(async move {
+                let in_the_handler = asked.await.unwrap();
+                let later = node.ask(&whom, WhoAmI, SECOND).await.unwrap();
+                assert_eq!(
+                    later, in_the_handler,
+                    "in the future that it returned as well"
+                );
+                later
+            })
         }
     }
     rehearse_network(|network| async move {

@@ -21,6 +21,8 @@ mod changes;
 mod disk;
 mod error;
 pub mod forgetful;
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod record;
 pub mod sled_store;

@@ -1,8 +1,9 @@
-//! Floods of a link: its outgoing queue, its questions, and the mailboxes of actors that would rather lose it.
+//! Floods of what waits at a link: its outgoing queue, the questions on it, and the rule that closes it.
 
 use bytes::BytesMut;
-use runtime::rehearsal::{self, stage};
-use runtime::{Dialled, Hello, Link, Outgoing};
+use runtime::prelude::*;
+use runtime::rehearsal::stage;
+use runtime::{Dialled, Hello, Link, Outgoing, rehearsal};
 
 use super::*;
 

@@ -10,6 +10,8 @@ mod backoff;
 pub mod bare;
 pub mod certificates;
 pub mod connections;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod lanes;
 pub mod measure;

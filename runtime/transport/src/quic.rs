@@ -6,7 +6,7 @@
 //! when to dial again: that is the actors' business.
 
 mod accept;
-mod address;
+pub(crate) mod address;
 pub(crate) mod config;
 mod dial;
 mod ground;

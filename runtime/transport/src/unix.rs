@@ -5,8 +5,8 @@
 //! is the same hello and the same frames as on any link. Remembers nothing of its peers: the sessions do.
 //! Never leaves the machine, and never takes over a socket that somebody else listens on.
 
-mod chunk;
-mod session;
+pub(crate) mod chunk;
+pub(crate) mod session;
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

@@ -30,8 +30,13 @@ fn main() {
         },
         faults: None,
     };
-    let run = run(&scenario, Vec::new(), None);
-    for line in &run.recent {
+    let checkers = match text(6) {
+        "unchecked" => Vec::new(),
+        _ => simulator::checkers::all(),
+    };
+    let run = run(&scenario, checkers, None);
+    println!("seed {} {:?}", scenario.seed, run.violation);
+    for line in run.recent.iter().filter(|_| text(6) == "recent") {
         println!("{line}");
     }
     println!("{:#?}\nhash {:016x}", run.tally, run.hash);

@@ -58,7 +58,10 @@ pub enum Meddling {
 }
 
 /// A forged message for the actor that the original is for.
-pub struct Forged(Box<dyn FnOnce(&Node, &Pid) + Send>);
+pub struct Forged(Saying);
+
+/// Says the forged message, by this node to this actor.
+type Saying = Box<dyn FnOnce(&Node, &Pid) + Send>;
 
 impl Forged {
     /// A forged message.

@@ -95,7 +95,9 @@ pub fn plan(scenario: &Scenario) -> Vec<Fault> {
             deck.shuffle(&mut rng);
         }
         let Some(card) = deck.pop() else { break };
-        faults.push(deal(card, scenario, &mut rng));
+        let fault = deal(card, scenario, &mut rng);
+        faults.extend(beside(card, &fault, scenario, &mut rng));
+        faults.push(fault);
     }
     faults.sort_by_key(|fault| fault.at);
     faults
@@ -130,6 +132,20 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         lasts: whole_millis(lasts),
         kind: kind(card, scenario, rng),
     }
+}
+
+/// A disk's fault shows only if something is written meanwhile: an agent that comes back lets the master write.
+fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) -> Option<Fault> {
+    let of_master = matches!(card, Card::SlowDiskOfMaster | Card::FailingDiskOfMaster);
+    if !of_master || scenario.agents == 0 {
+        return None;
+    }
+    let node = format!("agent-{}", rng.random_range(1..=scenario.agents));
+    Some(Fault {
+        at: whole_millis(fault.at + fault.lasts / 10),
+        lasts: whole_millis(fault.lasts / 5),
+        kind: FaultKind::Crash { node },
+    })
 }
 
 /// Virtual timers count milliseconds; a plan that does too can be written down and replayed.

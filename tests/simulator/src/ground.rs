@@ -2,15 +2,15 @@
 //!
 //! Cheap to clone; all clones are the same ground. It decides nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::{Clock, Dialer, Instant, Node, NodeId, Role};
+use runtime::{Clock, Instant, Node, NodeId, Role};
+use transport::Endpoint;
 
 use crate::hash::derived;
 use crate::network::Air;
 use crate::network::memory::Memory;
-use crate::scenario::Wiring;
+use crate::network::quic::{self, NoPlace, Quic};
 use crate::watch::Watch;
 
 /// What a world stands on.
@@ -20,8 +20,8 @@ pub struct Ground {
     pub clock: Clock,
     /// Where all chance comes from.
     pub seed: u64,
-    /// What carries messages between machines.
-    pub wiring: Wiring,
+    /// The real transport between machines, unless streams in memory carry messages there too.
+    pub quic: Option<Quic>,
     /// The weather between machines.
     pub air: Air,
     /// Streams in memory: within machines, and between them if the wiring says so.
@@ -68,22 +68,55 @@ impl Ground {
     }
 
     /// Puts a node on the network between machines, under its own name.
-    pub fn join(&self, node: &Node, name: &str) -> Arc<dyn Dialer> {
-        self.local.place(node, name, &self.address(name))
+    pub fn join(&self, node: &Node, name: &str) -> Result<Place, NoPlace> {
+        match &self.quic {
+            Some(quic) => Ok(Place(Some(quic.place(node, name)?))),
+            None => {
+                node.set_dialer(self.local.place(node, name, &self.address(name)));
+                Ok(Place(None))
+            }
+        }
     }
 
     /// Where a node is found.
     pub fn address(&self, name: &str) -> String {
-        name.to_owned()
+        match self.quic {
+            Some(_) => quic::address(name).to_string(),
+            None => name.to_owned(),
+        }
     }
 
     /// A node has said farewell; what it said last may still be on its way.
     pub fn leave(&self, node: &NodeId) {
+        if let Some(quic) = &self.quic {
+            quic.unplug(node.name());
+        }
         self.local.leave(node);
     }
 
-    /// A node is gone without a word.
-    pub fn gone(&self, node: &NodeId) {
+    /// Nothing is left of a node that has said farewell.
+    pub fn forget(&self, node: &NodeId) {
         self.local.gone(node);
+    }
+
+    /// A node is gone without a word.
+    pub fn gone(&self, node: &Node) {
+        node.clear_tap();
+        if let Some(quic) = &self.quic {
+            quic.unplug(node.id().name());
+        }
+        self.local.gone(node.id());
+    }
+}
+
+/// A node's place on the network.
+pub struct Place(Option<Endpoint>);
+
+impl Place {
+    /// Gives the place back, once what was written before has left.
+    pub async fn close(self) {
+        if let Some(endpoint) = self.0 {
+            endpoint.close().await;
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::ground::Ground;
 use crate::hash::derived;
 use crate::network::Air;
 use crate::network::memory::Memory;
-use crate::scenario::{Fault, Scenario};
+use crate::network::quic::Quic;
+use crate::scenario::{Fault, Scenario, Wiring};
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::world::World;
@@ -52,9 +53,10 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
     rehearsal::stage(async {
         let clock = Clock::paused();
         let air = Air::new(derived(scenario.seed, "air", 0));
+        let quic = quic(scenario, &air, &clock);
         let ground = Ground {
             seed: scenario.seed,
-            wiring: scenario.wiring,
+            quic,
             local: Memory::new(air.clone(), clock.clone()),
             watch: Watch::new(clock.clone(), checkers, bug),
             air,
@@ -89,7 +91,6 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
             tally.lost = figures.lost;
             tally.duplicated = figures.duplicated;
             tally.delayed = figures.delayed;
-            tally.broken_links = figures.broken_links;
             tally.disk_failures = disk_failures;
         });
         let seal = ground.watch.seal();
@@ -103,4 +104,20 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
             recent: seal.recent,
         }
     })
+}
+
+/// The real transport, if the scenario wants it.
+#[allow(
+    clippy::expect_used,
+    reason = "a run that cannot even begin has nothing to say"
+)]
+fn quic(scenario: &Scenario, air: &Air, clock: &Clock) -> Option<Quic> {
+    let seed = derived(scenario.seed, "wire", 0);
+    match scenario.wiring {
+        Wiring::Memory => None,
+        Wiring::Quic => {
+            let quic = Quic::new(air.clone(), clock.clone(), seed);
+            Some(quic.expect("an authority for the rehearsal"))
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Tally: what happened in a run, counted, for summaries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::message::registration::{AgentRegistered, RegistrationRefused};
@@ -9,6 +9,7 @@ use protocol::message::task::RunTasks;
 use runtime::Role;
 
 use crate::event::{Event, Spoken, What};
+use crate::hash::derived;
 
 /// What happened, counted. A summary fails a run in which something is zero that the profile should have caused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct Tally {
     pub launches: u64,
     /// Executor processes that began.
     pub processes: u64,
-    /// Tasks whose terminal state a framework heard, by the state's name.
+    /// Tasks whose terminal state a framework heard, by the first such state's name.
     pub task_ends: BTreeMap<&'static str, u64>,
     /// Starts of the master.
     pub masters: u64,
@@ -45,7 +46,7 @@ pub struct Tally {
     pub duplicated: u64,
     /// Packets (or batches) that were held up on purpose.
     pub delayed: u64,
-    /// Connections that broke.
+    /// Links to another node that were lost, counted once for each actor that watched one there.
     pub broken_links: u64,
     /// Writes of a disk that failed or were forgotten.
     pub disk_failures: u64,
@@ -56,14 +57,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Notes one event.
-    pub fn note(&mut self, event: &Event<'_>) {
+    /// Notes one event. `ended` are the tasks that are counted as ended already.
+    pub(crate) fn note(&mut self, event: &Event<'_>, ended: &mut BTreeSet<u64>) {
         self.events += 1;
         match &event.what {
             What::Said(_) => self.said += 1,
             What::Heard(spoken) => {
                 self.heard += 1;
-                self.note_heard(spoken);
+                self.note_heard(spoken, ended);
             }
             What::NodeStarted {
                 role: Role::Master, ..
@@ -80,7 +81,7 @@ impl Tally {
         self.failovers = self.masters.saturating_sub(1);
     }
 
-    fn note_heard(&mut self, spoken: &Spoken<'_>) {
+    fn note_heard(&mut self, spoken: &Spoken<'_>, ended: &mut BTreeSet<u64>) {
         match (spoken.name, spoken.reply) {
             ("registration/register_agent", true) => {
                 let answer = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
@@ -95,9 +96,12 @@ impl Tally {
                 self.launches += run.map_or(0, |run| run.tasks.len() as u64);
             }
             ("scheduler/status_changed", false) => {
-                let state = spoken.is::<StatusChanged>().map(|told| told.status.state);
-                if let Some(state) = state.filter(|state| state.is_terminal()) {
-                    *self.task_ends.entry(state.name()).or_default() += 1;
+                let status = spoken.is::<StatusChanged>().map(|told| &told.status);
+                if let Some(status) = status.filter(|status| status.state.is_terminal()) {
+                    let task = derived(0, status.task_id.as_str(), 0);
+                    if ended.insert(task) {
+                        *self.task_ends.entry(status.state.name()).or_default() += 1;
+                    }
                 }
             }
             _ => {}

@@ -3,12 +3,12 @@
 //! Hears the taps of all nodes and the facts of the world. Remembers the last events for whoever reads a failure. It changes
 //! nothing in the run, unless a bug was planted: then it meddles as the bug says. After the first violation it sees nothing more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::tap::{Fate, Kind, Passing, Way};
-use runtime::{Clock, Instant, Node, NodeId, Pid};
+use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
 use crate::bug::{Bug, Forged, Meddling};
@@ -37,6 +37,8 @@ struct Shared {
 struct State {
     hash: RunHash,
     tally: Tally,
+    /// Tasks that are counted as ended.
+    ended: BTreeSet<u64>,
     recent: VecDeque<Recent>,
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
@@ -106,6 +108,7 @@ impl Watch {
         let state = State {
             hash: RunHash::new(),
             tally: Tally::default(),
+            ended: BTreeSet::new(),
             recent: VecDeque::with_capacity(RECENT_MAX),
             checkers,
             violation: None,
@@ -155,7 +158,10 @@ impl Watch {
         };
         let heard = match passing.way {
             // The end of a link is nothing that anybody said.
-            _ if passing.kind == Kind::Exited => return Fate::Pass,
+            _ if passing.kind == Kind::Exited => {
+                self.exited(passing);
+                return Fate::Pass;
+            }
             Way::Local => return Fate::Pass,
             Way::Outgoing => false,
             Way::Incoming => true,
@@ -177,14 +183,10 @@ impl Watch {
         if state.violation.is_some() {
             return Fate::Pass;
         }
-        let meddling = match (&mut state.bug, heard) {
-            (Some(bug), false) => bug.meddle(&spoken),
+        let may_meddle = !heard && !state.forging;
+        let meddling = match &mut state.bug {
+            Some(bug) if may_meddle => bug.meddle(&spoken),
             _ => Meddling::Pass,
-        };
-        let meddling = if state.forging {
-            Meddling::Pass
-        } else {
-            meddling
         };
         let fate = match meddling {
             Meddling::Pass => Fate::Pass,
@@ -215,6 +217,13 @@ impl Watch {
             details: describe::message(&spoken),
         });
         fate
+    }
+
+    fn exited(&self, passing: &Passing<'_>) {
+        let exited = passing.is::<Exited>();
+        if exited.is_some_and(|exited| matches!(exited.reason, Exit::NodeLost(_))) {
+            self.state().tally.broken_links += 1;
+        }
     }
 
     /// Says what the bug has forged, until the run ends. `node` finds a living node by its id.
@@ -301,7 +310,7 @@ impl State {
             }
             fact => self.hash.text(&describe::fact(fact)),
         }
-        self.tally.note(&event);
+        self.tally.note(&event, &mut self.ended);
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }

@@ -271,15 +271,24 @@ fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
     });
 }
 
-/// SPEC 5.3: the master tells the end first, and the agent's own word of it is what is acknowledged.
+/// SPEC 5.3: the agent tells of the end itself, after what comes before it: no framework hears that an ended task runs.
 #[test]
 fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgement() {
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
+        scheduler.heard();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        let last = world.allocator().pop();
+        assert_eq!(
+            last.unwrap(),
+            "agent S0 used []",
+            "it holds nothing any more"
+        );
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
         world.settle().await;
@@ -289,6 +298,34 @@ fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgemen
         let of = books.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (0, 1));
         assert_eq!(books.tasks.unacknowledged(&f), 0);
+    });
+}
+
+/// SPEC 2.2: an answer is never ahead of what the agent has still to tell.
+#[test]
+fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_framework_yet() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (scheduler, f) = world.framework("web", aware).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        let asked = |tasks| ReconcileTasks {
+            framework_id: f.clone(),
+            tasks,
+        };
+        let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
+        scheduler.tell(asked(named.clone()));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_RUNNING REASON_RECONCILIATION"]);
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_FINISHED"]);
+        scheduler.tell(asked(named));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_FINISHED REASON_RECONCILIATION"]);
     });
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use crate::annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 use crate::disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
-use crate::error::Invalid;
+use crate::error::{Invalid, excerpt};
 use crate::name::Name;
 use crate::quantities::Quantities;
 use crate::ranges::{Range, Ranges};
@@ -43,7 +43,7 @@ impl<'a> At<'a> {
         let dot = if self.path.is_empty() { "" } else { "." };
         Self {
             value,
-            path: format!("{}{dot}{name}", self.path),
+            path: format!("{}{dot}{}", self.path, excerpt(name)),
         }
     }
 

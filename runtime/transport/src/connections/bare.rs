@@ -1,14 +1,15 @@
 //! The same host and crowd without nodes: quinn endpoints with the same certificates and settings, and one stream in each
 //! direction on which a few words are said.
 //!
-//! Remembers connections and streams, so that they stay open. Never limits its handshakes: it is what a machine can do.
+//! Remembers connections and streams, so that they stay open. Never refuses a handshake: the crowd itself begins no more
+//! at once than a host takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt};
 use quinn::{Connecting, Connection, RecvStream, SendStream, TokioRuntime, VarInt};
 use runtime::{Clock, Role};
 
@@ -107,7 +108,7 @@ impl Crowd {
         })
     }
 
-    /// Makes all connections at once.
+    /// Makes all connections, as many at once as [`Options::handshakes_max`] is by default.
     pub async fn storm(&mut self) -> Result<Linking, Failure> {
         self._open = Vec::new();
         let clock = Clock::real();
@@ -119,10 +120,12 @@ impl Crowd {
             if linked.fetch_add(1, Ordering::Relaxed) + 1 == half {
                 took_half.set(clock.now() - begun);
             }
-            Ok(opened)
+            Ok::<_, Failure>(opened)
         });
-        let opened = join_all(connecting).await;
-        self._open = opened.into_iter().collect::<Result<_, Failure>>()?;
+        let opened = futures_util::stream::iter(connecting)
+            .buffer_unordered(Options::default().handshakes_max)
+            .try_collect::<Vec<_>>();
+        self._open = opened.await?;
         Ok(Linking {
             nodes: self.count,
             took: clock.now() - begun,

@@ -73,11 +73,16 @@ impl Crowd {
         })
     }
 
-    /// Gives each node a new socket, so that any link it had is lost, and lets all of them dial at once until each has
-    /// its link.
+    /// Takes all links away, gives each node a new socket, and lets all of them dial at once until each has its link.
     pub async fn storm(&mut self) -> Result<Linking, Failure> {
+        let old = self.members.iter_mut().map(|member| member.endpoint.take());
+        join_all(old.flatten().map(Endpoint::close)).await; // a machine has not sockets enough for both
+        for member in &self.members {
+            while !member.node.peers().is_empty() {
+                member.node.clock().sleep(Duration::from_millis(1)).await;
+            }
+        }
         for member in &mut self.members {
-            member.endpoint = None;
             let (node, identity) = (member.node.clone(), &member.identity);
             member.endpoint = Some(Endpoint::bind(node, identity, ANY, modest())?);
         }

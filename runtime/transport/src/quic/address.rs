@@ -5,6 +5,9 @@
 
 use runtime::Role;
 
+/// The most of a bad address that an error repeats, in characters.
+const SHOWN_MAX: usize = 80;
+
 /// An address to dial, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -17,7 +20,10 @@ pub(crate) struct Address {
 impl Address {
     /// Reads `[ROLE@]HOST:PORT`; without a role, a master is meant.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("address {text:?} {why}: expected [ROLE@]HOST:PORT");
+        let wrong = |why: &str| {
+            let shown: String = text.chars().take(SHOWN_MAX).collect();
+            format!("address {shown:?} {why}: expected [ROLE@]HOST:PORT")
+        };
         let (role, host) = match text.split_once('@') {
             None => (Role::Master, text),
             Some((role, host)) => (

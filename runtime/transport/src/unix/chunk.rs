@@ -20,7 +20,7 @@ const HEADER: usize = 5;
 
 /// What a chunk carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Who speaks. The first in each direction.
     Hello = 1,
     /// A piece of the ordered stream of frames.
@@ -105,7 +105,7 @@ impl Chunks {
 }
 
 /// Takes the first chunk off the buffer if it is there whole.
-fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
+pub(crate) fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
     let Some((&kind, rest)) = buffer.split_first() else {
         return Ok(None);
     };

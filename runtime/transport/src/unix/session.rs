@@ -206,12 +206,12 @@ fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), Troub
 
 /// Bulks that have begun to come.
 #[derive(Default)]
-struct Bulks {
+pub(crate) struct Bulks {
     coming: BTreeMap<u64, (usize, BytesMut)>,
 }
 
 impl Bulks {
-    fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
+    pub(crate) fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
         if body.len() != TOKEN + 8 {
             return Err(format!(
                 "beginning of a bulk has {} bytes, expected {}",
@@ -243,7 +243,7 @@ impl Bulks {
     }
 
     /// The bulk, once its last piece has come.
-    fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
+    pub(crate) fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
         if body.len() <= TOKEN {
             return Err(format!(
                 "piece of a bulk has {} bytes, expected more than {TOKEN}",

@@ -12,6 +12,8 @@ use super::*;
 use crate::testing::*;
 use crate::{Authority, Backoff, Endpoint, Options};
 
+mod storm;
+
 const SECOND: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 

@@ -14,7 +14,7 @@ use protocol::message::scheduler::{
     SubscriptionRefused,
 };
 use protocol::{AgentId, FrameworkId, FrameworkInfo};
-use runtime::Role;
+use runtime::{Pid, Role};
 
 use crate::event::{Event, Spoken, What};
 
@@ -138,6 +138,8 @@ impl Registrations {
 pub(super) struct Subscription {
     /// The node of its scheduler.
     pub node: String,
+    /// Its scheduler.
+    pub scheduler: Pid,
     /// What it said of itself.
     pub info: FrameworkInfo,
     /// Since when.
@@ -148,7 +150,7 @@ pub(super) struct Subscription {
 #[derive(Default)]
 pub(super) struct Frameworks {
     nodes: Nodes,
-    open: Open<FrameworkInfo>,
+    open: Open<Subscribe>,
     newest: BTreeMap<FrameworkId, Subscription>,
     /// Whose scheduler a node is, whichever master said so.
     speaks: BTreeMap<String, FrameworkId>,
@@ -167,17 +169,18 @@ impl Frameworks {
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<Subscribe>() {
-                    self.open.asked(spoken.from, question.framework.clone());
+                    self.open.asked(spoken.from, question.clone());
                 }
             }
             What::Said(spoken) if spoken.reply => {
                 match spoken.is::<Result<Subscribed, SubscriptionRefused>>()? {
                     Ok(subscribed) => {
-                        let info = self.open.welcomed(spoken.to)?;
+                        let question = self.open.welcomed(spoken.to)?;
                         let id = subscribed.framework_id.clone();
                         let subscription = Subscription {
                             node: spoken.to.to_owned(),
-                            info,
+                            scheduler: question.scheduler,
+                            info: question.framework,
                             since: event.at,
                         };
                         self.newest.insert(id.clone(), subscription);
@@ -194,7 +197,7 @@ impl Frameworks {
 
     /// What a scheduler on that node says of itself in subscriptions that are not answered yet.
     pub fn asking(&self, node: &str) -> impl Iterator<Item = &FrameworkInfo> {
-        self.open.of(node)
+        self.open.of(node).map(|question| &question.framework)
     }
 
     /// Whether the event is the end of a master.

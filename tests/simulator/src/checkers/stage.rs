@@ -213,6 +213,16 @@ impl<C: Checker> Stage<C> {
         self.offers("framework-1", &[offer(id, "f", &resources(what))])
     }
 
+    /// The master says something to the scheduler that lived on that node in that epoch.
+    pub fn speaks_to(&mut self, node: &str, epoch: u64) -> &mut Self {
+        let actor = Pid::new("someone", NodeId::new(node, epoch), 0);
+        let offers = OffersMade { offers: Vec::new() };
+        let name = OffersMade::NAME;
+        let mut spoken = spoken("master", node, name, false, &offers);
+        spoken.actor = Some(&actor);
+        self.fact(What::Said(spoken))
+    }
+
     pub fn accepts(&mut self, node: &str, offers: &[&str], tasks: &[TaskInfo]) -> &mut Self {
         let call = AcceptOffers {
             framework_id: framework(),

@@ -131,7 +131,7 @@ impl Checker for States {
             }
             self.judgements += 1;
             let ended = self.process_ends.get(container).copied();
-            let since = ended.unwrap_or_default().max(live.heard).max(recovery);
+            let since = ended.unwrap_or(live.heard).max(recovery);
             if !self.processes.contains(container) && since + NEWS <= at {
                 let what = format!(
                     "task {task} of {framework} runs, as its scheduler last heard at {:?}, but its container {container} has no process{}",

@@ -1,9 +1,9 @@
 //! Subscriptions: a master speaks to the newest scheduler of each framework only, and does nothing for one that was replaced.
 //!
-//! Judged by the master's own order: once it has answered a subscription, offers, statuses and losses go to the node of that
-//! scheduler and to no earlier one of the same framework, and no task is sent to an agent that only an earlier one has asked for.
-//! Two schedulers on one node are not told apart. A framework that lost its scheduler and has no new one yet is spoken to by
-//! nobody, but that cannot be seen from outside.
+//! Judged by the master's own order: once it has answered a subscription, offers, statuses and losses go to that scheduler and to no
+//! earlier one of the same framework, be it on another node or an earlier life of the same node; and no task is sent to an agent
+//! that only another node has asked for. A framework that lost its scheduler and has no new one yet is spoken to by nobody, but that
+//! cannot be seen from outside.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,12 +46,16 @@ impl Subscriptions {
             return Ok(()); // It is about to be the newest, or is already.
         }
         self.judgements += 1;
-        if newest.node == spoken.to {
+        let to_newest = spoken.actor.is_none_or(|actor| *actor == newest.scheduler);
+        if newest.node == spoken.to && to_newest {
             return Ok(());
         }
+        let to = spoken
+            .actor
+            .map_or(spoken.to.to_owned(), ToString::to_string);
         let what = format!(
-            "{framework} has been subscribed from {} since {:?}, but {} is said to {}",
-            newest.node, newest.since, spoken.name, spoken.to
+            "{framework} has been subscribed by {} since {:?}, but {} is said to {to}",
+            newest.scheduler, newest.since, spoken.name
         );
         broken(NAME, at, what)
     }
@@ -132,6 +136,15 @@ mod tests {
         replaced()
             .offers_text("o2", "cpus:1")
             .is_broken("framework-2");
+    }
+
+    #[test]
+    fn an_earlier_life_of_the_same_node_hears_no_more() {
+        let stage = || Stage::new(Subscriptions::default(), "cpus:4");
+        stage().speaks_to("framework-1", 1).is_clean();
+        stage()
+            .speaks_to("framework-1", 0)
+            .is_broken("someone@framework-1");
     }
 
     #[test]

@@ -295,6 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn updates_of_a_task_that_the_agent_was_told_to_disown_are_not_owed() {
+        let running = status("t", TaskState::Running, Some(1));
+        let finished = status("t", TaskState::Finished, Some(2));
+        let disown = DisownTasks {
+            tasks: vec![(framework(), running.task_id.clone())],
+        };
+        let mut stage = stage();
+        stage.stored(&running).told("master", "agent-1", &disown);
+        stage.stored(&finished).wait(LONG).fact(What::FaultsOver);
+        let other = status("other", TaskState::Running, Some(3));
+        stage.stored(&other).acknowledges(&other).is_clean();
+    }
+
+    #[test]
     fn late_updates_and_those_of_ended_frameworks_are_not_owed() {
         let finished = status("t", TaskState::Finished, Some(1));
         let late = status("t", TaskState::Failed, Some(2));

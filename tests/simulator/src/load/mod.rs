@@ -4,16 +4,17 @@
 //!
 //! | manner | role, weight | its tasks |
 //! |---|---|---|
-//! | `service` | `web`, 1 | run for 10 to 40 minutes; knows unreachable from lost |
-//! | `batch` | `batch`, 0.5 | run for 20 to 120 seconds; one in 20 fails, some refuse to be killed politely |
+//! | `service` | `web`, 1 | run for 5 to 40 minutes; knows unreachable from lost |
+//! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some refuse to be killed politely |
 //! | `spare` | `batch`, 0.5 | as batch, on revocable resources where it is offered any |
 //! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
 //! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
-//! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, at most [`TARGET_MAX`], at least 2),
-//! launches at most one to three tasks every [`LAUNCH_EVERY`], and so replaces what ends or is lost. At its target it suppresses
-//! its offers, but for `picky`, and revives them below it. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
-//! four. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
+//! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
+//! launches one to three tasks on an offer, at most a quarter of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
+//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it is below three quarters of
+//! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
+//! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
 //! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
@@ -35,14 +36,16 @@ use crate::command::{Command, Ending};
 use crate::hash::derived;
 use crate::scenario::Scenario;
 
-/// A framework launches at most once in this time.
-pub const LAUNCH_EVERY: Duration = Duration::from_secs(4);
+/// A framework launches in one go at most once in this time.
+pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
 /// A framework thinks of killing a task once in this time.
-pub const KILL_EVERY: Duration = Duration::from_secs(30);
+pub const KILL_EVERY: Duration = Duration::from_secs(20);
 /// How long a framework may be away.
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long an offer may stay unanswered.
 pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The fewest tasks one framework wants.
+pub const TARGET_MIN: usize = 5;
 /// The most tasks one framework wants.
 pub const TARGET_MAX: usize = 100;
 
@@ -119,8 +122,8 @@ impl Manner {
             Duration::from_millis(rng.random_range(from * 1000..=to * 1000))
         };
         let (from, to) = match self {
-            Self::Service => (600, 2400),
-            Self::Batch | Self::Spare => (20, 120),
+            Self::Service => (300, 2400),
+            Self::Batch | Self::Spare => (10, 120),
             Self::Own => (30, 300),
             Self::Picky => (60, 300),
         };
@@ -152,7 +155,7 @@ impl Manner {
 /// How many tasks each framework wants to have.
 pub fn target(scenario: &Scenario) -> usize {
     let fair = scenario.agents as usize * 2 / (scenario.frameworks.max(1) as usize);
-    fair.clamp(2, TARGET_MAX)
+    fair.clamp(TARGET_MIN, TARGET_MAX)
 }
 
 /// The weights of the roles, as the master's operator gives them.
@@ -177,13 +180,15 @@ pub fn equipment(seed: u64, number: u32) -> Equipment {
     let cpus = rng.random_range(4..=16);
     let mem = cpus * 2048;
     let mut resources = format!("cpus:{cpus};mem:{mem};disk:102400;gpus:0;ports:[31000-32000]");
-    if number % 4 == 0 {
+    if number.is_multiple_of(4) {
         resources.push_str(";cpus(ads):1;mem(ads):1024");
     }
     Equipment {
         resources,
         attributes: format!("rack:r{}", number % 10),
-        lends: (number % 3 == 0).then(|| "cpus:2;mem:2048".to_owned()),
+        lends: number
+            .is_multiple_of(3)
+            .then(|| "cpus:2;mem:2048".to_owned()),
     }
 }
 
@@ -227,7 +232,7 @@ mod tests {
             faults: None,
         };
         assert_eq!(target(&scenario(100, 10)), 20);
-        assert_eq!(target(&scenario(1, 10)), 2);
+        assert_eq!(target(&scenario(1, 10)), TARGET_MIN);
         assert_eq!(target(&scenario(5000, 1)), TARGET_MAX);
         assert_eq!(target(&scenario(5, 0)), 10);
     }

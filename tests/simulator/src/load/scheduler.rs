@@ -38,7 +38,6 @@ pub struct LoadScheduler {
     rng: SmallRng,
     clock: Clock,
     may_launch_at: Instant,
-    suppressed: bool,
 }
 
 fn open(book: &SharedBook) -> MutexGuard<'_, Book> {
@@ -55,6 +54,8 @@ impl LoadScheduler {
         rng: SmallRng,
         clock: Clock,
     ) -> Self {
+        // A new driver wants offers until it is told otherwise.
+        open(&book).suppressed = false;
         Self {
             name: name.to_owned(),
             manner,
@@ -63,44 +64,51 @@ impl LoadScheduler {
             rng,
             may_launch_at: clock.now(),
             clock,
-            suppressed: false,
         }
     }
 
-    fn consider(&mut self, driver: &mut Verbs, offer: Offer) {
+    /// Goes through the offers of one call: launches where it wants to and may, and declines the rest in one go.
+    fn shop(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
         let book = self.book.clone();
         let mut book = open(&book);
-        let wanted = self.target.saturating_sub(book.tasks().len()) as u64;
-        let picky = self.manner == Manner::Picky;
-        if picky && self.rng.random_range(0..10) == 0 {
-            return; // Forgotten on the desk: the master will take it back.
-        }
-        let unwanted = picky && self.rng.random_range(0..3) > 0;
         let now = self.clock.now();
-        let tasks = match wanted == 0 || unwanted || now < self.may_launch_at {
-            true => Vec::new(),
-            false => {
-                let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(wanted);
-                self.tasks(&mut book, &offer, count)
-            }
+        let missing = self.target.saturating_sub(book.tasks().len());
+        let mut wanted = match now < self.may_launch_at {
+            true => 0,
+            false => missing.min(self.target / 4 + 1) as u64,
         };
-        if tasks.is_empty() {
-            // Who waits for its next launch wants an offer soon.
-            let seconds = match wanted > 0 && now < self.may_launch_at {
-                true => LAUNCH_EVERY.as_secs_f64(),
-                false => self.rng.random_range(REFUSE_SECONDS).into(),
+        let picky = self.manner == Manner::Picky;
+        let mut unwanted = Vec::new();
+        for offer in offers {
+            if picky && self.rng.random_range(0..10) == 0 {
+                continue; // Forgotten on the desk: the master will take it back.
+            }
+            let dislikes = picky && self.rng.random_range(0..3) > 0;
+            let tasks = match wanted == 0 || dislikes {
+                true => Vec::new(),
+                false => {
+                    let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(wanted);
+                    self.tasks(&mut book, &offer, count)
+                }
             };
+            if tasks.is_empty() {
+                unwanted.push(offer.id);
+                continue;
+            }
+            wanted -= tasks.len() as u64;
+            self.may_launch_at = now + LAUNCH_EVERY;
+            for task in &tasks {
+                book.launched(task.task_id.clone(), task.agent_id.clone());
+            }
+            let operations = vec![Operation::Launch { tasks }];
+            driver.accept(vec![offer.id], operations, Filters::default());
+        }
+        if !unwanted.is_empty() {
             let filters = Filters {
-                refuse_seconds: seconds,
+                refuse_seconds: self.rng.random_range(REFUSE_SECONDS).into(),
             };
-            return driver.decline(vec![offer.id], filters);
+            driver.decline(unwanted, filters);
         }
-        self.may_launch_at = now + LAUNCH_EVERY;
-        for task in &tasks {
-            book.launched(task.task_id.clone(), task.agent_id.clone());
-        }
-        let operations = vec![Operation::Launch { tasks }];
-        driver.accept(vec![offer.id], operations, Filters::default());
     }
 
     /// As many tasks as wanted and as fit into the offer.
@@ -172,16 +180,13 @@ impl LoadScheduler {
         Some(executor)
     }
 
-    /// Wants offers only below its target.
-    fn balance(&mut self, driver: &mut Verbs) {
-        let full = open(&self.book).tasks().len() >= self.target;
-        if full == self.suppressed || self.manner == Manner::Picky {
-            return;
-        }
-        self.suppressed = full;
-        match full {
-            true => driver.suppress(BTreeSet::new()),
-            false => driver.revive(BTreeSet::new()),
+    /// Wants no offers while it has what it wants, or has just launched.
+    fn rest(&self, driver: &mut Verbs) {
+        let mut book = open(&self.book);
+        let full = book.tasks().len() >= self.target || self.clock.now() < self.may_launch_at;
+        if full && !book.suppressed && self.manner != Manner::Picky {
+            book.suppressed = true;
+            driver.suppress(BTreeSet::new());
         }
     }
 }
@@ -210,19 +215,16 @@ impl Scheduler for LoadScheduler {
         if !tasks.is_empty() {
             driver.reconcile(tasks);
         }
-        self.balance(driver);
+        self.rest(driver);
     }
 
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
-        for offer in offers {
-            self.consider(driver, offer);
-        }
-        self.balance(driver);
+        self.shop(driver, offers);
+        self.rest(driver);
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
         open(&self.book).heard(status);
-        self.balance(driver);
     }
 
     fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
@@ -235,13 +237,28 @@ impl Scheduler for LoadScheduler {
     }
 }
 
+/// Wants offers again once a framework has too few tasks, for as long as it is polled.
+pub async fn revive(driver: DriverRef, book: SharedBook, target: usize, clock: Clock) {
+    loop {
+        clock.sleep(LAUNCH_EVERY).await;
+        let wants = {
+            let mut book = open(&book);
+            let few = book.tasks().len() * 4 <= target * 3;
+            few && std::mem::take(&mut book.suppressed)
+        };
+        if wants && driver.revive(BTreeSet::new()).is_err() {
+            return;
+        }
+    }
+}
+
 /// Kills one of the framework's tasks now and then, for as long as it is polled.
 pub async fn kill_some(driver: DriverRef, book: SharedBook, mut rng: SmallRng, clock: Clock) {
     loop {
         clock
             .sleep(KILL_EVERY.mul_f64(rng.random_range(0.5..1.5)))
             .await;
-        if rng.random_range(0..4) > 0 {
+        if rng.random_range(0..3) > 0 {
             continue;
         }
         let victim = {

@@ -156,7 +156,6 @@ impl Memory {
             network.0.clock.sleep(SILENCE_MAX).await;
             for (machine, link) in later {
                 link.close("timed out");
-                network.0.air.broke();
                 network.state().forget_orphan(&machine, &link);
             }
         });
@@ -168,42 +167,32 @@ impl Memory {
         state.listeners.retain(|_, place| place.node.id() != node);
     }
 
-    /// Nothing passes from one machine to the other from now on: what stands between them breaks after a while, first where
-    /// nothing arrives, then where nothing is answered.
+    /// Nothing passes from one machine to the other from now on: if it stays so, what stands between them breaks without a word,
+    /// first where nothing arrives, and on the other side when nothing is answered, or when it learns that it speaks to nobody.
     pub fn watch_silence(&self, from: &str, to: &str) {
         let Some(blockade) = self.0.air.look(|weather| weather.blocked(from, to)) else {
             return;
         };
         let (network, from, to) = (self.clone(), from.to_owned(), to.to_owned());
         tokio::spawn(async move {
-            for deaf_side in [true, false] {
-                network.0.clock.sleep(SILENCE_MAX).await;
-                if network.0.air.look(|weather| weather.blocked(&from, &to)) != Some(blockade) {
-                    return;
-                }
-                network.break_between(&from, &to, deaf_side);
+            let Shared { air, clock, .. } = &*network.0;
+            clock.sleep(SILENCE_MAX).await;
+            if air.look(|weather| weather.blocked(&from, &to)) != Some(blockade) {
+                return;
+            }
+            let lost = network.state().forget_between(&from, &to);
+            for (_, receiver) in &lost {
+                receiver.close("timed out");
+            }
+            let both_ways = air.look(|weather| weather.blocked(&to, &from).is_some());
+            if !both_ways {
+                let open = air.until(|weather| weather.blocked(&from, &to) != Some(blockade));
+                let _ = clock.timeout(SILENCE_MAX, open).await; // Whichever comes first.
+            }
+            for (sender, _) in &lost {
+                sender.close("timed out");
             }
         });
-    }
-
-    fn break_between(&self, from: &str, to: &str, deaf_side: bool) {
-        let lost: Vec<Link> = {
-            let state = self.state();
-            let between = state.wires.values().filter_map(|wire| {
-                let [one, other] = &wire.ends;
-                let (sender, receiver) = match (&*one.machine, &*other.machine) {
-                    pair if pair == (from, to) => (one, other),
-                    pair if pair == (to, from) => (other, one),
-                    _ => return None,
-                };
-                Some(if deaf_side { receiver } else { sender }.link.clone())
-            });
-            between.collect()
-        };
-        for link in lost {
-            link.close("timed out");
-            self.0.air.broke();
-        }
     }
 
     /// Waits until one packet has passed; whether it has.
@@ -346,7 +335,6 @@ impl Memory {
             let outgoing = from.outgoing(lane, &mut taken, BATCH).await;
             let passed = self.pass(&way).await;
             if !passed {
-                self.0.air.broke();
                 from.close("too many packets were lost");
                 to.close("too many packets were lost");
                 break;
@@ -391,6 +379,32 @@ impl State {
         Some(wire)
     }
 
+    /// Forgets all connections between two machines, and gives their ends, the first machine's first.
+    fn forget_between(&mut self, one: &str, other: &str) -> Vec<(Link, Link)> {
+        let between = |wire: &Wire| {
+            let [first, second] = wire.ends.each_ref().map(|end| &*end.machine);
+            (first, second) == (one, other) || (first, second) == (other, one)
+        };
+        let numbers: Vec<u64> = self
+            .wires
+            .iter()
+            .filter(|(_, wire)| between(wire))
+            .map(|(number, _)| *number)
+            .collect();
+        let wires = numbers.into_iter().filter_map(|number| self.forget(number));
+        wires
+            .map(
+                |Wire {
+                     ends: [first, second],
+                     ..
+                 }| match &*first.machine == one {
+                    true => (first.link, second.link),
+                    false => (second.link, first.link),
+                },
+            )
+            .collect()
+    }
+
     fn forget_orphan(&mut self, machine: &str, link: &Link) {
         if let Some(orphans) = self.orphans.get_mut(machine) {
             orphans.retain(|orphan| orphan.peer().node != link.peer().node);
@@ -412,3 +426,6 @@ impl Dialer for MemoryDialer {
         async move { network.dial(&from, &address).await }.boxed()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `weather` | what becomes of a packet between two machines: the faults of the network |
 //! | `memory` | frames over streams in memory: for thousands of agents, and for executors on their agent's machine |
+//! | `quic` | the real transport, whose datagrams meet the weather |
 
 pub mod memory;
+pub mod quic;
 pub mod weather;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +42,6 @@ pub struct Figures {
     pub duplicated: u64,
     /// Held up on purpose.
     pub delayed: u64,
-    /// Connections that broke.
-    pub broken_links: u64,
 }
 
 impl Air {
@@ -90,11 +90,6 @@ impl Air {
         figures.duplicated += u64::from(passage.again.is_some());
         figures.delayed += u64::from(!passage.wait.is_zero());
         passage
-    }
-
-    /// Notes that a connection broke.
-    pub fn broke(&self) {
-        self.state().figures.broken_links += 1;
     }
 
     /// What happened so far.

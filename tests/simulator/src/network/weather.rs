@@ -36,7 +36,8 @@ pub struct Weather {
     skies: BTreeMap<String, Vec<Sky>>,
     /// Ways on which nothing passes, with how many faults block each, and when the first of them began.
     blocked: BTreeMap<(String, String), Blockade>,
-    deaf: BTreeMap<String, u32>,
+    /// Machines that read nothing, with the times until which they do not.
+    deaf: BTreeMap<String, Vec<Duration>>,
     blockades: u64,
 }
 
@@ -101,19 +102,26 @@ impl Weather {
         self.blocked.get(&way).map(|blockade| blockade.number)
     }
 
-    /// The machine reads nothing.
-    pub fn deafen(&mut self, machine: &str) {
-        *self.deaf.entry(machine.to_owned()).or_default() += 1;
+    /// The machine reads nothing until this time, counted from the start of the run.
+    pub fn deafen(&mut self, machine: &str, until: Duration) {
+        self.deaf.entry(machine.to_owned()).or_default().push(until);
     }
 
-    /// Undoes one [`deafen`](Self::deafen).
-    pub fn hear_again(&mut self, machine: &str) {
-        if let Some(count) = self.deaf.get_mut(machine) {
-            *count -= 1;
-            if *count == 0 {
+    /// Undoes one [`deafen`](Self::deafen), whose time has come.
+    pub fn hear_again(&mut self, machine: &str, until: Duration) {
+        if let Some(times) = self.deaf.get_mut(machine) {
+            if let Some(at) = times.iter().position(|known| *known == until) {
+                times.remove(at);
+            }
+            if times.is_empty() {
                 self.deaf.remove(machine);
             }
         }
+    }
+
+    /// Until when the machine reads nothing, if it is so.
+    pub fn deaf_until(&self, machine: &str) -> Option<Duration> {
+        self.deaf.get(machine)?.iter().max().copied()
     }
 
     /// Whether the machine reads nothing.

@@ -22,16 +22,17 @@ impl World {
                     .sleep(fault.at.saturating_sub(ground.now()))
                     .await;
                 ground.watch.fact(What::FaultBegan(&fault));
-                world.begin_fault(&fault.kind);
+                world.begin_fault(&fault);
                 ground.clock.sleep(fault.lasts).await;
-                world.end_fault(&fault.kind);
+                world.end_fault(&fault);
                 ground.watch.fact(What::FaultEnded(&fault));
             });
         }
     }
 
-    fn begin_fault(&self, kind: &FaultKind) {
-        let ground = &self.0.ground;
+    fn begin_fault(&self, fault: &Fault) {
+        let (ground, kind) = (&self.0.ground, &fault.kind);
+        let until = fault.at + fault.lasts;
         match kind {
             FaultKind::Weather { node, .. } => {
                 ground.air.change(|weather| weather.cloud(node, sky(kind)));
@@ -49,7 +50,7 @@ impl World {
                 ground.local.watch_silence(from, to);
             }
             FaultKind::SlowReader { node } => {
-                ground.air.change(|weather| weather.deafen(node));
+                ground.air.change(|weather| weather.deafen(node, until));
             }
             FaultKind::Crash { node } => {
                 self.with_member(node, |member| member.held_down += 1);
@@ -65,8 +66,9 @@ impl World {
         }
     }
 
-    fn end_fault(&self, kind: &FaultKind) {
-        let ground = &self.0.ground;
+    fn end_fault(&self, fault: &Fault) {
+        let (ground, kind) = (&self.0.ground, &fault.kind);
+        let until = fault.at + fault.lasts;
         match kind {
             FaultKind::Weather { node, .. } => {
                 ground.air.change(|weather| weather.clear(node, sky(kind)));
@@ -77,7 +79,7 @@ impl World {
             }),
             FaultKind::OneWay { from, to } => ground.air.change(|weather| weather.open(from, to)),
             FaultKind::SlowReader { node } => {
-                ground.air.change(|weather| weather.hear_again(node));
+                ground.air.change(|weather| weather.hear_again(node, until));
             }
             FaultKind::Crash { node } | FaultKind::Restart { node } => {
                 self.with_member(node, |member| member.held_down -= 1);

@@ -212,7 +212,7 @@ impl World {
         over.end();
         // What it said last is still on its way.
         ground.clock.sleep(FAREWELL).await;
-        ground.gone(&node);
+        ground.forget(&node);
         if !asked {
             ground.clock.sleep(RESTART_AFTER).await;
         }
@@ -229,7 +229,7 @@ impl World {
             (member.life.take(), member.disk.clone())
         };
         let Some(over) = over else { return };
-        self.0.ground.gone(over.node.id());
+        self.0.ground.gone(&over.node);
         let kept = self.0.rng.borrow_mut().random_range(0..=disk.unsynced());
         disk.crash(kept);
         self.0.ground.watch.fact(What::NodeEnded {
@@ -273,7 +273,7 @@ impl World {
                 .collect()
         };
         for life in lives {
-            self.0.ground.gone(life.node.id());
+            self.0.ground.gone(&life.node);
             life.end();
         }
     }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
-use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some};
+use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
 
@@ -49,11 +49,14 @@ fn stillborn(node: Node, problem: String) -> Service {
     Service { node, main }
 }
 
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
 /// The master.
 pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop) -> Service {
     let accepts = [Role::Agent, Role::Framework, Role::Operator];
     let node = ground.node(MASTER, life, Role::Master, &accepts, clock);
-    node.set_dialer(ground.join(&node, MASTER));
     let config = Config {
         hostname: MASTER.to_owned(),
         weights: load::weights(),
@@ -61,18 +64,18 @@ pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop
         ..Config::default()
     };
     let started = (|| {
-        let store = disk.open().map_err(|error| error.to_string())?;
-        let registry =
-            LocalRegistry::open(&node, Box::new(store)).map_err(|error| error.to_string())?;
+        let place = ground.join(&node, MASTER).map_err(words)?;
+        let store = disk.open().map_err(words)?;
+        let registry = LocalRegistry::open(&node, Box::new(store)).map_err(words)?;
         let modules = modules::registry();
         let allocator = modules
             .allocator(&node, "hierarchical", &Parameters::none("hierarchical"))
-            .map_err(|error| error.to_string())?;
-        ::master::start(&node, config, allocator, Box::new(registry))
-            .map_err(|error| error.to_string())
+            .map_err(words)?;
+        let started = ::master::start(&node, config, allocator, Box::new(registry));
+        Ok((started.map_err(words)?, place))
     })();
-    let started = match started {
-        Ok(started) => started,
+    let (started, place) = match started {
+        Ok(both) => both,
         Err(problem) => return stillborn(node, problem),
     };
     let (home, master) = (node.clone(), started.master.pid());
@@ -87,6 +90,7 @@ pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop
             }
         };
         home.shutdown().await;
+        place.close().await;
         words
     };
     Service {
@@ -133,7 +137,6 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
     settings.attributes = Some(equipment.attributes.clone());
     let socket = format!("unix:{}", settings.executor_socket.display());
     ground.local.place(&node, name, &socket);
-    node.set_dialer(ground.join(&node, name));
     let host = Host {
         name: name.to_owned(),
         cores: 4,
@@ -141,17 +144,16 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         disk: 100 << 30,
     };
     let started = (|| {
-        let config = settings
-            .check_on(&host)
-            .map_err(|error| error.to_string())?;
-        let advisers = advisers(&node, equipment).map_err(|error| error.to_string())?;
+        let place = ground.join(&node, name).map_err(words)?;
+        let config = settings.check_on(&host).map_err(words)?;
+        let advisers = advisers(&node, equipment).map_err(words)?;
         let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()));
         let sampler = machine.sampler(&ground.clock);
-        ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler)
-            .map_err(|error| error.to_string())
+        let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
+        Ok((started.map_err(words)?, place))
     })();
-    let started = match started {
-        Ok(started) => started,
+    let (started, place) = match started {
+        Ok(both) => both,
         Err(problem) => return stillborn(node, problem),
     };
     let home = node.clone();
@@ -167,6 +169,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         // The machine ends what is left.
         let _ = home.clock().timeout(LEAVE_PATIENCE, started.ended()).await;
         home.shutdown().await;
+        place.close().await;
         words
     };
     Service {
@@ -217,7 +220,10 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         book,
     } = parts;
     let node = ground.node(name, life, Role::Framework, &[Role::Master], clock);
-    node.set_dialer(ground.join(&node, name));
+    let place = match ground.join(&node, name) {
+        Ok(place) => place,
+        Err(error) => return stillborn(node, words(error)),
+    };
     let mut info = manner.framework(name);
     info.id = book
         .lock()
@@ -235,10 +241,12 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
     let driver = SchedulerDriver::new([ground.address(MASTER)], info).start(&node, scheduler);
     let driver = match driver {
         Ok(driver) => driver,
-        Err(error) => return stillborn(node, error.to_string()),
+        Err(error) => return stillborn(node, words(error)),
     };
     let kills = kill_some(driver.clone(), book.clone(), node.rng(), clock.clone());
     tokio::task::spawn_local(kills);
+    let revivals = revive(driver.clone(), book.clone(), target, clock.clone());
+    tokio::task::spawn_local(revivals);
     let home = node.clone();
     let main = async move {
         let words = {
@@ -251,6 +259,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         let _ = driver.stop(true); // It may have ended.
         driver.ended().await;
         home.shutdown().await;
+        place.close().await;
         words
     };
     Service {

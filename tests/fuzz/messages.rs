@@ -1,0 +1,135 @@
+//! Every type that is read from a wire or a store by the codec: each message, each answer, and the registry's records.
+//!
+//! A message that is missing here fails `every_message_of_the_tree_is_fuzzed`, which reads the sources.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::fs;
+use std::path::Path;
+
+use module_api::allocator::*;
+use module_api::qos_controller::*;
+use module_api::resource_estimator::*;
+use module_api::sorter::*;
+use module_api::usage::*;
+use protocol::message::executor::*;
+use protocol::message::operator::*;
+use protocol::message::oversubscription::*;
+use protocol::message::registration::*;
+use protocol::message::scheduler::*;
+use protocol::message::task::*;
+use runtime::delivery::Numbered;
+use runtime::{Pid, Remote, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::corpus;
+use crate::target::{Target, body};
+
+const GOLDEN: &str = include_str!("../../runtime/protocol/tests/golden.txt");
+
+/// A message and, unless it is nothing, its answer.
+fn message<M: Remote + Debug>() -> Vec<Target>
+where
+    M::Result: Serialize + DeserializeOwned + Debug,
+{
+    let mut told = body::<M>(M::NAME);
+    let released = format!("{} v{} ", M::NAME, M::VERSION);
+    let golden = GOLDEN
+        .lines()
+        .filter_map(|line| corpus::input(line.strip_prefix(&released)?));
+    told.seeds.extend(golden);
+    match size_of::<M::Result>() {
+        0 => vec![told],
+        _ => vec![told, body::<M::Result>(format!("{} answer", M::NAME))],
+    }
+}
+
+macro_rules! messages {
+    ($($message:ty)*) => { [$(message::<$message>()),*].into_iter().flatten().collect() };
+}
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    let mut all: Vec<Target> = messages! {
+        RegisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks
+        Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
+        KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
+        RunTasks TaskUpdated ExecutorExited ShutDownFramework
+        SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
+        OversubscribedChanged ViewCluster KillByOperator ReadSandbox
+        Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
+        FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
+        Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
+    };
+    all.extend([
+        body::<Pid>("pid"),
+        body::<resources::Resources>("resources wire"),
+        body::<resources::Attributes>("attributes wire"),
+        body::<protocol::AgentInfo>("registry/agent"),
+        body::<Timestamp>("registry/unreachable"),
+        body::<master::registry::FrameworkEntry>("registry/framework"),
+        body::<protocol::FrameworkId>("registry/removed"),
+        body::<master::registry::RegistryOperation>("registry/operation"),
+    ]);
+    all
+}
+
+/// The names in the `remote!` entries of a source, tests and benches aside.
+fn names(source: &str) -> Vec<String> {
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = source.lines().filter(|line| !line.trim().starts_with("//"));
+    code.filter_map(|line| {
+        let (before, after) = line.split_once("= \"")?;
+        let entry =
+            before.contains("remote! {") || before.trim().chars().all(char::is_alphanumeric);
+        let (name, rest) = after.split_once('"')?;
+        let version = rest.trim_start().starts_with('v');
+        (entry && version && name.contains('/')).then(|| name.to_owned())
+    })
+    .collect()
+}
+
+#[test]
+fn every_message_of_the_tree_is_fuzzed() {
+    fn walk(dir: &Path, found: &mut BTreeSet<String>) {
+        let entries = fs::read_dir(dir).map(|entries| entries.flatten().collect());
+        for entry in entries.unwrap_or_else(|_| Vec::new()) {
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            let for_tests = [
+                "target",
+                "bench",
+                "tests",
+                "benches",
+                "examples",
+                "tests.rs",
+                "testing.rs",
+                "measure.rs",
+                "connections.rs",
+            ];
+            if name.starts_with('.') || for_tests.contains(&&*name) {
+                continue;
+            }
+            if path.is_dir() {
+                walk(&path, found);
+            } else if name.ends_with(".rs") {
+                found.extend(names(&fs::read_to_string(&path).unwrap_or_default()));
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    for part in ["runtime", "master", "agent", "modules"] {
+        walk(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join(part),
+            &mut found,
+        );
+    }
+    assert!(found.len() > 40, "only {} messages were found", found.len());
+    let fuzzed: BTreeSet<String> = targets().into_iter().map(|target| target.name).collect();
+    let missing: Vec<&String> = found.difference(&fuzzed).collect();
+    assert!(
+        missing.is_empty(),
+        "messages that nobody fuzzes: add them to tests/fuzz/messages.rs: {missing:?}"
+    );
+}

@@ -1,0 +1,186 @@
+//! What operators, frameworks and configuration files write: text forms and JSON.
+//!
+//! Each is read, printed and read again; the second reading gives the same value.
+
+use std::fmt::Debug;
+
+use module_api::Manifest;
+use resources::{Attributes, Quantities, Resources, Role, json};
+
+use crate::chance::Chance;
+use crate::imagine::imagine;
+use crate::target::{Heap, Judged, Shown, Target, same};
+
+/// A text of one letter may be a resource, and JSON is read into a tree first.
+const TEXT: Heap = Heap {
+    per_byte: 400,
+    beside: 16 << 10,
+};
+
+/// A form that `read` reads and `write` prints.
+fn form<T: Debug + 'static, E: std::fmt::Display>(
+    name: &str,
+    seeds: &[&str],
+    read: impl Fn(&str) -> Result<T, E> + 'static,
+    write: impl Fn(&T) -> String + 'static,
+    imagine: impl Fn(&mut Chance) -> Option<String> + 'static,
+) -> Target {
+    let judge = move |bytes: &[u8]| -> Judged {
+        let text = String::from_utf8_lossy(bytes);
+        match TEXT.hold(text.len(), || read(&text))? {
+            Err(error) => Shown::refused(&error),
+            Ok(value) => {
+                let written = write(&value);
+                match read(&written) {
+                    Ok(again) if same(&value, &again) => Ok(Shown::value(&value)),
+                    Ok(again) => Err(format!(
+                        "read {value:?}, printed {written:?}, read {again:?}"
+                    )),
+                    Err(error) => Err(format!("printed {written:?}, which is refused: {error}")),
+                }
+            }
+        }
+    };
+    Target {
+        name: name.to_owned(),
+        text: true,
+        weight: 2,
+        seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
+        imagine: Box::new(move |chance| imagine(chance).map(String::into_bytes)),
+        judge: Box::new(judge),
+    }
+}
+
+/// A form of which only the reading matters.
+fn read_only<T: Debug + 'static, E: std::fmt::Display>(
+    name: &str,
+    seeds: &[&str],
+    read: impl Fn(&str) -> Result<T, E> + 'static,
+) -> Target {
+    let judge = move |bytes: &[u8]| -> Judged {
+        let text = String::from_utf8_lossy(bytes);
+        match TEXT.hold(text.len(), || read(&text))? {
+            Err(error) => Shown::refused(&error),
+            Ok(value) => Ok(Shown::value(&value)),
+        }
+    };
+    Target {
+        name: name.to_owned(),
+        text: true,
+        weight: 1,
+        seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
+        imagine: Box::new(|_| None),
+        judge: Box::new(judge),
+    }
+}
+
+/// Some resources; of few copies, which JSON must write out.
+fn some_resources(chance: &mut Chance) -> Option<Resources> {
+    let resources: Resources = imagine(chance)?;
+    let few = resources.iter().all(|resource| resource.copies() < 10);
+    few.then_some(resources)
+}
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    vec![
+        form(
+            "resources text",
+            &[
+                "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096;ports:[21000-29000];bugs:{a,b,c}",
+                "cpus(ads, ops):1.5;disk:10;ports:[1-2, 5-9]",
+            ],
+            Resources::parse,
+            // Text has no words for annotations: what has none is all that reading gives.
+            |resources: &Resources| resources.to_string(),
+            |chance| Some(some_resources(chance)?.to_string()),
+        ),
+        form(
+            "resources json",
+            &[
+                r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1"}]"#,
+                r#"{"name":"ports","type":"RANGES","ranges":{"range":[{"begin":1,"end":2},{"begin":5,"end":9}]}}"#,
+                r#"[{"name":"disk","type":"SCALAR","scalar":{"value":1},"role":"ads","disk":{"persistence":{"id":"p"},"volume":{"container_path":"a","mode":"RW"}}}]"#,
+                r#"[{"name":"bugs","type":"SET","set":{"item":["a","b"]},"revocable":{}},]"#,
+                r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"reservations":[{"type":"STATIC","role":"a"},{"type":"DYNAMIC","role":"a/b","principal":"p","labels":{"labels":[{"key":"k","value":"v"}]}}],"allocation_info":{"role":"a/b"},"provider_id":{"value":"x"},"shared":{}}]"#,
+            ],
+            json::parse_resources,
+            |resources: &Resources| print(&json::Resources(resources.clone())),
+            |chance| Some(print(&json::Resources(some_resources(chance)?))),
+        ),
+        form(
+            "attributes text",
+            &["rack:rack-2;datacenter:europe;cores:[1-4];weight:1.5;tags:{a,b}"],
+            Attributes::parse,
+            |attributes: &Attributes| attributes.to_string(),
+            |chance| Some(imagine::<Attributes>(chance)?.to_string()),
+        ),
+        form(
+            "attributes json",
+            &[r#"[{"name":"rack","type":"TEXT","text":{"value":"rack-2"}}]"#],
+            json::parse_attributes,
+            |attributes: &Attributes| print(&json::Attributes(attributes.clone())),
+            |chance| Some(print(&json::Attributes(imagine(chance)?))),
+        ),
+        form(
+            "quantities text",
+            &["cpus:1;mem:2.5"],
+            Quantities::parse,
+            |quantities: &Quantities| quantities.to_string(),
+            |chance| Some(imagine::<Quantities>(chance)?.to_string()),
+        ),
+        form(
+            "quantities json",
+            &[r#"{"cpus":{"value":4},"mem":3}"#],
+            |text: &str| serde_json::from_str::<json::Quantities>(text),
+            |quantities: &json::Quantities| print(quantities),
+            |chance| Some(print(&json::Quantities(imagine(chance)?))),
+        ),
+        form(
+            "role",
+            &["ads/web", "*"],
+            |text: &str| Role::new(text),
+            |role: &Role| role.to_string(),
+            |chance| Some(imagine::<Role>(chance)?.to_string()),
+        ),
+        form(
+            "duration",
+            &["15secs", "1.5mins", "0ns", "100weeks"],
+            protocol::duration::parse,
+            |duration| protocol::duration::format(*duration),
+            |chance| {
+                let duration = std::time::Duration::from_nanos(chance.number());
+                Some(protocol::duration::format(duration))
+            },
+        ),
+        form(
+            "address",
+            &["node-1:5050", "agent@[::1]:5051"],
+            transport::fuzzing::address,
+            String::clone,
+            |_| None,
+        ),
+        read_only(
+            "modules",
+            &[
+                r#"{"libraries":[{"file":"/lib/x.so","modules":[{"name":"org_apache_mesos_FixedResourceEstimator","parameters":[{"key":"resources","value":"cpus:14"}]}]}]}"#,
+                r#"{"libraries":{"name":"x","modules":{"name":"load","parameters":{"key":"load_threshold_5min","value":"6"}}}}"#,
+            ],
+            // What does not look like JSON would be read as a path.
+            |text: &str| match text.trim_start().starts_with(['{', '[']) {
+                true => Manifest::parse(text).map_err(|error| error.to_string()),
+                false => Manifest::parse(&format!("[{text}")).map_err(|error| error.to_string()),
+            },
+        ),
+        read_only("weights", &["ads=2,web/eu=0.5"], |text: &str| {
+            master::Config::parse_weights(text)
+        }),
+        read_only("roles", &["ads,web/eu,*"], |text: &str| {
+            master::Config::parse_roles(text)
+        }),
+    ]
+}
+
+fn print(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,285 @@
+//! A checker counts only if a planted bug makes it fire: for each, a bug of the software in an otherwise real cluster, and the same
+//! scenario without it, which is clean.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may end by a panic"
+)]
+
+use std::time::Duration;
+
+use protocol::message::registration::RegisterAgent;
+use protocol::message::scheduler::{
+    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
+};
+use protocol::message::task::{RunTasks, TaskUpdated};
+use protocol::{Filters, OfferId, Operation, TaskId, TaskState};
+use resources::Revocable;
+use simulator::checkers::{
+    Allocations, Entitlement, Launches, Offers, Recovery, States, Subscriptions, Updates, all,
+};
+use simulator::{
+    Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
+};
+
+fn calm() -> Scenario {
+    Scenario {
+        seed: 5,
+        agents: 3,
+        frameworks: 5,
+        duration: Duration::from_secs(120),
+        profile: Profile::None,
+        wiring: Wiring::Memory,
+        faults: None,
+    }
+}
+
+/// With one harmless fault, after which the whole recovery is given.
+fn with_recovery() -> Scenario {
+    let fault: Fault = "60secs+1secs wall_jump agent-3 5".parse().unwrap();
+    Scenario {
+        faults: Some(vec![fault]),
+        ..calm()
+    }
+}
+
+/// With the bug this checker fires with these words; without it no checker does.
+fn check(
+    scenario: &Scenario,
+    checker: impl Checker + 'static,
+    words: &str,
+    bug: impl FnMut(&Spoken<'_>) -> Meddling + Send + 'static,
+) {
+    let clean = run(scenario, all(), None);
+    assert_eq!(clean.violation, None, "without a bug");
+    let name = checker.name();
+    let judged = clean.tally.judgements.get(name).copied().unwrap_or(0);
+    assert!(judged > 0, "{name} has judged nothing");
+    let broken = run(scenario, vec![Box::new(checker)], Some(Bug::new(name, bug)));
+    let recent = broken.recent.join("\n");
+    let violation = broken.violation;
+    let violation = violation.unwrap_or_else(|| panic!("the bug is not found:\n{recent}"));
+    assert!(violation.what.contains(words), "{violation}");
+}
+
+/// What is offered is offered a second time under another id.
+#[test]
+fn an_over_commitment_is_found() {
+    check(&calm(), Allocations::default(), "beyond", |spoken| {
+        let Some(made) = spoken.is::<OffersMade>() else {
+            return Meddling::Pass;
+        };
+        let mut again = made.clone();
+        for offer in &mut again.offers {
+            offer.id = OfferId::new(format!("{}-again", offer.id)).unwrap();
+        }
+        Meddling::Also(Forged::new(again))
+    });
+}
+
+/// A framework that never asked for them is offered revocable resources.
+#[test]
+fn an_offer_that_is_not_for_its_framework_is_found() {
+    check(&calm(), Entitlement::default(), "has not asked", |spoken| {
+        let made = spoken.is::<OffersMade>();
+        let Some(made) = made.filter(|_| spoken.to == "framework-1") else {
+            return Meddling::Pass;
+        };
+        let mut lent = made.clone();
+        for offer in &mut lent.offers {
+            let regular = offer.resources.unreserved();
+            offer.resources = regular.to_revocable(Revocable::Throttleable).unwrap();
+        }
+        Meddling::Instead(Forged::new(lent))
+    });
+}
+
+/// No update that says that a task runs ever leaves the agent.
+#[test]
+fn an_update_that_never_arrives_is_found() {
+    let words = "has not reached its scheduler";
+    check(&with_recovery(), Updates::default(), words, |spoken| {
+        let updated = spoken.is::<TaskUpdated>();
+        match updated.map(|updated| updated.update.status.state) {
+            Some(TaskState::Running) => Meddling::Drop,
+            _ => Meddling::Pass,
+        }
+    });
+}
+
+/// After its end a task is said to run.
+#[test]
+fn a_task_that_lives_again_is_found() {
+    check(&calm(), States::default(), "had ended as", |spoken| {
+        let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() else {
+            return Meddling::Pass;
+        };
+        if !status.state.is_terminal() {
+            return Meddling::Pass;
+        }
+        let mut status = status.clone();
+        status.state = TaskState::Running;
+        Meddling::Also(Forged::new(StatusChanged { status }))
+    });
+}
+
+/// The master is never told that a task has ended.
+#[test]
+fn a_task_that_is_said_to_run_and_does_not_is_found() {
+    check(
+        &with_recovery(),
+        States::default(),
+        "no process",
+        |spoken| {
+            let updated = spoken.is::<TaskUpdated>();
+            let states =
+                updated.map(|updated| (updated.update.status.state, updated.update.latest_state));
+            match states {
+                Some((state, latest)) if state.is_terminal() || latest.is_terminal() => {
+                    Meddling::Drop
+                }
+                _ => Meddling::Pass,
+            }
+        },
+    );
+}
+
+/// An offer is taken back twice.
+#[test]
+fn an_offer_that_ends_twice_is_found() {
+    check(
+        &calm(),
+        Offers::default(),
+        "had ended already",
+        |spoken| match spoken.is::<OfferRescinded>() {
+            Some(rescinded) => Meddling::Also(Forged::new(rescinded.clone())),
+            None => Meddling::Pass,
+        },
+    );
+}
+
+/// The master has a task run that no accept has asked for.
+#[test]
+fn a_launch_on_no_offer_is_found() {
+    check(&calm(), Offers::default(), "no accept", |spoken| {
+        let Some(run) = spoken.is::<RunTasks>() else {
+            return Meddling::Pass;
+        };
+        let mut more = run.clone();
+        for task in &mut more.tasks {
+            task.task_id = TaskId::new(format!("{}-more", task.task_id)).unwrap();
+        }
+        Meddling::Also(Forged::new(more))
+    });
+}
+
+/// One agent's registrations are lost, all of them.
+#[test]
+fn an_agent_that_never_comes_is_found() {
+    check(
+        &calm(),
+        Recovery::default(),
+        "agent-2 is not registered",
+        |spoken| match spoken
+            .is::<RegisterAgent>()
+            .filter(|_| spoken.from == "agent-2")
+        {
+            Some(_) => Meddling::Drop,
+            None => Meddling::Pass,
+        },
+    );
+}
+
+/// Tasks are sent to their agent a second time.
+#[test]
+fn a_second_launch_is_found() {
+    check(
+        &calm(),
+        Launches::default(),
+        "again",
+        |spoken| match spoken.is::<RunTasks>() {
+            Some(run) => Meddling::Also(Forged::new(run.clone())),
+            None => Meddling::Pass,
+        },
+    );
+}
+
+/// A scheduler asks for a task in another's name, and the master does as it says.
+#[test]
+fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
+    let mut theirs: Option<RunTasks> = None;
+    let mut asked = false;
+    let words = "is launched for framework-2";
+    check(&calm(), Subscriptions::default(), words, move |spoken| {
+        if let Some(run) = spoken
+            .is::<RunTasks>()
+            .filter(|run| run.framework.name == "framework-1")
+        {
+            let mut stolen = run.clone();
+            stolen.tasks.truncate(1);
+            stolen.tasks[0].task_id = TaskId::new("stolen").unwrap();
+            theirs = Some(stolen.clone());
+            if asked {
+                return Meddling::Also(Forged::new(stolen));
+            }
+        }
+        let answer = spoken
+            .is::<DeclineOffers>()
+            .filter(|_| spoken.from == "framework-2");
+        match (answer, &theirs) {
+            (Some(answer), Some(theirs)) if !asked => {
+                asked = true;
+                Meddling::Also(Forged::new(AcceptOffers {
+                    framework_id: theirs.framework.id.clone().unwrap(),
+                    offer_ids: answer.offer_ids.clone(),
+                    operations: vec![Operation::Launch {
+                        tasks: theirs.tasks.clone(),
+                    }],
+                    filters: Filters::default(),
+                }))
+            }
+            _ => Meddling::Pass,
+        }
+    });
+}
+
+/// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.
+#[test]
+fn the_shortest_history_of_a_failure_has_only_the_fault_that_it_needs() {
+    // An agent that was admitted before is never admitted again.
+    let broken = |scenario: &Scenario| -> Run {
+        let mut seen = 0;
+        let bug = Bug::new("no way back", move |spoken| {
+            let comes = spoken.is::<RegisterAgent>().is_some() && spoken.from == "agent-2";
+            seen += u32::from(comes);
+            match comes && seen > 1 {
+                true => Meddling::Drop,
+                false => Meddling::Pass,
+            }
+        });
+        run(scenario, vec![Box::new(Recovery::default())], Some(bug))
+    };
+    let faults = [
+        "20secs+5secs wall_jump agent-1 100",
+        "30secs+10secs weather agent-3 50 50 20ms",
+        "40secs+9secs crash agent-2",
+        "50secs+5secs restart framework-1",
+        "60secs+5secs slow_disk master 5ms",
+        "70secs+10secs weather framework-4 50 50 20ms",
+        "80secs+5secs wall_jump master -100",
+    ];
+    let faults: Vec<Fault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+    let scenario = Scenario {
+        faults: Some(faults.clone()),
+        ..calm()
+    };
+    let failed = broken(&scenario);
+    assert!(failed.violation.is_some(), "the bug is not found");
+    let mut again = broken;
+    let shrunk = simulator::shrink::shrink(&scenario, failed, 60, &mut again).unwrap();
+    assert_eq!(shrunk.scenario.faults, Some(vec![faults[2].clone()]));
+    assert_eq!((shrunk.scenario.agents, shrunk.scenario.frameworks), (2, 1));
+    assert!(!shrunk.exhausted);
+    assert_eq!(broken(&shrunk.scenario), shrunk.run, "it can be replayed");
+}
