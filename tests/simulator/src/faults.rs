@@ -124,7 +124,12 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         .mul_f64(LASTS_MAX.0)
         .min(Duration::from_secs(LASTS_MAX.1));
     // Most are short, some are long enough for every patience to end.
-    let lasts = longest.mul_f64(rng.random::<f64>().powi(2).max(0.01));
+    let share = match card {
+        // Bad weather shows only in packets that meet it.
+        Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
+        _ => rng.random::<f64>().powi(2).max(0.01),
+    };
+    let lasts = longest.mul_f64(share);
     let (from, to) = (whole.mul_f64(QUIET_START), whole.saturating_sub(lasts));
     let at = from + to.saturating_sub(from).mul_f64(rng.random());
     Fault {
@@ -171,7 +176,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
     let master = || MASTER.to_owned();
     let weather = |node: String, rng: &mut SmallRng| FaultKind::Weather {
         node,
-        loss: rng.random_range(10..200),
+        loss: rng.random_range(20..250),
         duplication: rng.random_range(10..200),
         latency_max: Duration::from_millis(rng.random_range(5..500)),
     };

@@ -11,8 +11,8 @@
 //! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
 //! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
-//! launches one to three tasks on an offer, at most a quarter of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
-//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it is below three quarters of
+//! launches one to three tasks on an offer, at most half of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
+//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it has no more than half of
 //! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].

@@ -75,7 +75,7 @@ impl LoadScheduler {
         let missing = self.target.saturating_sub(book.tasks().len());
         let mut wanted = match now < self.may_launch_at {
             true => 0,
-            false => missing.min(self.target / 4 + 1) as u64,
+            false => missing.min(self.target / 2 + 1) as u64,
         };
         let picky = self.manner == Manner::Picky;
         let mut unwanted = Vec::new();
@@ -243,7 +243,7 @@ pub async fn revive(driver: DriverRef, book: SharedBook, target: usize, clock: C
         clock.sleep(LAUNCH_EVERY).await;
         let wants = {
             let mut book = open(&book);
-            let few = book.tasks().len() * 4 <= target * 3;
+            let few = book.tasks().len() * 2 <= target;
             few && std::mem::take(&mut book.suppressed)
         };
         if wants && driver.revive(BTreeSet::new()).is_err() {
