@@ -450,6 +450,7 @@ impl Delivery<'_> {
         }
         let answer = letter.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
+            lane: letter.lane,
             correlation,
             tapped: None,
         });

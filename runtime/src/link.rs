@@ -483,17 +483,20 @@ impl Connection {
     }
 
     /// Answers a question of the peer.
-    pub(crate) fn answer<R: Serialize>(self: &Arc<Self>, correlation: u64, value: &R) {
-        self.answer_with(correlation, |buffer| codec::encode_into(value, buffer));
+    pub(crate) fn answer<R: Serialize>(self: &Arc<Self>, lane: Lane, correlation: u64, value: &R) {
+        self.answer_with(lane, correlation, |buffer| {
+            codec::encode_into(value, buffer)
+        });
     }
 
     pub(crate) fn answer_with(
         self: &Arc<Self>,
+        lane: Lane,
         correlation: u64,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) {
         let written = self.outbox.write(
-            Lane::Ordinary,
+            lane,
             Need::MustNotBeLost,
             Head::Answer { correlation },
             body,

@@ -13,11 +13,14 @@ use crate::ask::AskError;
 use crate::clock;
 use crate::identity::Pid;
 use crate::link::{Connection, QUESTIONS_MAX, Sender};
+use crate::message::Lane;
 use crate::tap::wire::ReplyRoute;
 
 /// The right to answer one question of the peer.
 pub(crate) struct Answer {
     pub(crate) connection: Arc<Connection>,
+    /// The lane that the question came in, and the reply goes in.
+    pub(crate) lane: Lane,
     pub(crate) correlation: u64,
     /// A tap wants to see the reply.
     pub(crate) tapped: Option<Box<ReplyRoute>>,
@@ -28,6 +31,7 @@ impl Answer {
     #[cold]
     pub(crate) fn show_to_tap(&mut self, from: &Pid, asker: &Sender, name: &'static str) {
         self.tapped = Some(Box::new(ReplyRoute {
+            lane: self.lane,
             from: from.clone(),
             to: asker.pid.clone(),
             name,
@@ -42,6 +46,7 @@ impl Answer {
     {
         let Answer {
             connection,
+            lane,
             correlation,
             tapped,
         } = self;
@@ -52,7 +57,7 @@ impl Answer {
         tokio::spawn(async move {
             match reply.await {
                 Ok(value) => match tapped {
-                    None => connection.answer(correlation, &W::from(value)),
+                    None => connection.answer(lane, correlation, &W::from(value)),
                     Some(route) => route.answer(connection.clone(), correlation, W::from(value)),
                 },
                 Err(_) => connection.fail(correlation, AskError::Gone),

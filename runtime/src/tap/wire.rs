@@ -117,6 +117,7 @@ impl Node {
             match (node.upgrade(), answer) {
                 (Some(node), Ok(answer)) => {
                     let route = ReplyRoute {
+                        lane: M::LANE,
                         from,
                         to: asker,
                         name: M::NAME,
@@ -174,8 +175,8 @@ impl Connection {
     }
 
     /// Answers with what was encoded before.
-    fn answer_encoded(self: &Arc<Self>, correlation: u64, body: &[u8]) {
-        self.answer_with(correlation, |buffer| {
+    fn answer_encoded(self: &Arc<Self>, lane: Lane, correlation: u64, body: &[u8]) {
+        self.answer_with(lane, correlation, |buffer| {
             buffer.extend_from_slice(body);
             Ok(())
         });
@@ -250,6 +251,7 @@ impl Freight for Outward {
 
 /// Between whom a reply passes, and to which question.
 pub(crate) struct ReplyRoute {
+    pub(crate) lane: Lane,
     pub(crate) from: Pid,
     pub(crate) to: Option<Pid>,
     pub(crate) name: &'static str,
@@ -289,6 +291,7 @@ impl ReplyRoute {
         let (slot, fate) = self.show(&node, &connection.peer.node, Way::Outgoing, &answer);
         let freight = ReplyOutward {
             connection,
+            lane: self.lane,
             correlation,
             answer: Answered::Plain(answer),
         };
@@ -304,6 +307,7 @@ enum Answered<R> {
 /// A reply to another node's question.
 struct ReplyOutward<R> {
     connection: Arc<Connection>,
+    lane: Lane,
     correlation: u64,
     answer: Answered<R>,
 }
@@ -313,8 +317,11 @@ impl<R: Serialize + Send + 'static> Freight for ReplyOutward<R> {
 
     fn deliver(self) {
         match &self.answer {
-            Answered::Plain(answer) => self.connection.answer(self.correlation, answer),
-            Answered::Encoded(bytes) => self.connection.answer_encoded(self.correlation, bytes),
+            Answered::Plain(answer) => self.connection.answer(self.lane, self.correlation, answer),
+            Answered::Encoded(bytes) => {
+                self.connection
+                    .answer_encoded(self.lane, self.correlation, bytes);
+            }
         }
     }
 
@@ -325,6 +332,7 @@ impl<R: Serialize + Send + 'static> Freight for ReplyOutward<R> {
         };
         Some(Self {
             connection: self.connection.clone(),
+            lane: self.lane,
             correlation: self.correlation,
             answer: Answered::Encoded(bytes),
         })
