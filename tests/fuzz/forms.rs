@@ -19,6 +19,11 @@ const COPIES: Heap = Heap {
     per_byte: 8,
     beside: 4 << 10,
 };
+/// A journal: a change of nine bytes is a value of some tens, in a list that doubles as it grows.
+const CHANGES: Heap = Heap {
+    per_byte: 24,
+    beside: 4 << 10,
+};
 /// JSON: an empty thing of two bytes is a value of some tens.
 const JSON: Heap = Heap {
     per_byte: 200,
@@ -178,7 +183,7 @@ fn record(bytes: &[u8]) -> Judged {
 }
 
 fn journal(bytes: &[u8]) -> Judged {
-    match COPIES.hold(bytes.len(), || storage::fuzzing::reread_journal(bytes))? {
+    match CHANGES.hold(bytes.len(), || storage::fuzzing::reread_journal(bytes))? {
         Err(error) => Shown::refused(&error),
         Ok(None) => Err("a head that stands in its slot was read as no entry".to_owned()),
         Ok(Some(written)) if written == bytes => Ok(Shown::value(&"Entry")),
