@@ -1,9 +1,10 @@
-//! The outgoing half of a link: frames are written straight into the buffer that the transport takes.
+//! The outgoing half of a link: frames are written into the pieces that the transport takes.
 //!
 //! Remembers two lanes of pieces, the bulks on their way, what it has granted to the [desks](crate::desk), and nothing of
 //! what was taken. Bounded in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may
 //! go to twice the bound before the link is given up. Pings have a little room of their own.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
@@ -199,6 +200,11 @@ pub(crate) struct Outbox {
     limit: usize,
 }
 
+thread_local! {
+    /// Where a thread encodes a body before it takes the lock.
+    static SCRATCH: Cell<BytesMut> = Cell::default();
+}
+
 impl Outbox {
     /// An empty one that holds up to this many bytes.
     pub(crate) fn new(limit: usize) -> Self {
@@ -225,13 +231,34 @@ impl Outbox {
     }
 
     /// Writes one frame. Nothing that comes before it may be on a desk.
-    #[inline]
+    ///
+    /// Its body is encoded before the lock is taken: a large one takes its time, and no ping may wait for that.
     pub(crate) fn write_now(
         &self,
         lane: Lane,
         need: Need,
         head: Head<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+    ) -> Result<(), Unwritten> {
+        let mut scratch = SCRATCH.take();
+        scratch.clear();
+        body(&mut scratch)?;
+        if scratch.len() > BULK {
+            return self.write_encoded(lane, need, head, scratch.freeze());
+        }
+        let written = self.write_short(lane, need, head, &scratch);
+        if scratch.capacity() <= PIECE_ROOM {
+            SCRATCH.set(scratch);
+        }
+        written
+    }
+
+    fn write_short(
+        &self,
+        lane: Lane,
+        need: Need,
+        head: Head<'_>,
+        body: &[u8],
     ) -> Result<(), Unwritten> {
         let mut state = lock(&self.state);
         let idle = self.write_into(&mut state, lane, need, head, body)?;
@@ -251,10 +278,7 @@ impl Outbox {
         body: Bytes,
     ) -> Result<(), Unwritten> {
         if body.len() <= BULK {
-            return self.write_now(lane, need, head, |buffer| {
-                buffer.extend_from_slice(&body);
-                Ok(())
-            });
+            return self.write_short(lane, need, head, &body);
         }
         check_length(body.len())?;
         let mut state = lock(&self.state);
@@ -280,7 +304,7 @@ impl Outbox {
         lane: Lane,
         need: Need,
         head: Head<'_>,
-        body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+        body: &[u8],
     ) -> Result<bool, Unwritten> {
         if state.ending {
             return Err(Unwritten::Closed);
@@ -289,19 +313,16 @@ impl Outbox {
         let pieces = &mut state.lanes[lane as usize];
         let idle = pieces.len() == 0;
         pieces.open.make_room(pieces.room);
-        let draft = pieces.open.draft(head, body)?;
-        check_length(draft.body)?;
+        let draft = pieces.open.draft(head, |buffer| {
+            buffer.extend_from_slice(body);
+            Ok(())
+        })?;
         let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
         if !has_own_room {
             self.has_room(waiting, granted, draft.written, need)?;
         }
-        if draft.body <= BULK {
-            pieces.open.keep(draft, head);
-            pieces.close_if_large();
-        } else {
-            let bulk = pieces.open.take_body(draft);
-            state.announce(lane, head, bulk)?;
-        }
+        pieces.open.keep(draft, head);
+        pieces.close_if_large();
         state.written += 1;
         Ok(idle)
     }
