@@ -1,7 +1,7 @@
 //! Status: what a status update changes, whom it goes to, and how acknowledgements go back (SPEC 2.2 ACKNOWLEDGE, 5.3).
 //!
-//! Pure decisions on [`Books`]. An update is passed on whatever the books say of its task, because its agent sends it again
-//! until the framework has acknowledged it; resources are freed by the newest state that the agent knows, which may be
+//! Pure decisions on [`Books`]. An update is passed on, because its agent sends it again until the framework has acknowledged
+//! it, unless the framework was told before that the task has ended; resources are freed by the newest state that the agent knows, which may be
 //! ahead of the update. It never lets a task that has ended live again.
 
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
@@ -33,6 +33,14 @@ impl Books {
         status.state = framework.told(status.state);
         let latest = framework.told(update.latest_state);
         let scheduler = framework.scheduler.clone();
+        let found = self.tasks.find(&framework_id, &status.task_id);
+        let is_over =
+            found.is_some_and(|task| task.agent_id == agent_id && task.told.is_terminal());
+        if is_over && !status.state.is_terminal() {
+            // Said before the agent heard that the task is disowned: to its framework it has ended, once and for ever.
+            self.counters.count("master/invalid_status_updates");
+            return acknowledge_for(&framework_id, &agent_id, &pid, &status, out);
+        }
         let known = self.tasks.get(&framework_id, &status.task_id);
         if known.is_some_and(|task| task.agent_id == agent_id) {
             self.counters.count("master/valid_status_updates");

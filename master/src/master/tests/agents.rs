@@ -217,6 +217,11 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
             ["disown t"],
             "what is over never lives again"
         );
+        // Said before the agent heard that.
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(agent.heard(), ["acknowledge t"]);
+        assert_eq!(scheduler.heard(), Vec::<String>::new());
     });
 }
 
