@@ -76,16 +76,6 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
     }
 }
 
-/// Appends the value that exactly these bytes stand for.
-#[inline]
-pub(crate) fn decode_onto<T: DeserializeOwned>(
-    bytes: &[u8],
-    values: &mut Vec<T>,
-) -> Result<(), Garbled> {
-    values.push(decode(bytes)?);
-    Ok(())
-}
-
 /// What could not be decoded, and why not.
 #[cold]
 fn garbled(place: &str, error: DecodeError) -> Garbled {

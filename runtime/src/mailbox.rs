@@ -148,7 +148,19 @@ impl Meter {
     #[inline]
     pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
         let handled = self.handled_before();
+        self.judge(self.sent.0.fetch_add(1, Ordering::AcqRel), handled)
+    }
+
+    /// Takes a place in the queue of a tapped mailbox.
+    pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
+        let handled = self.handled_before();
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
+        self.judge(before & !TAPPED, handled)
+    }
+
+    /// Whether a place may be kept that was taken when so many had been sent and handled; if not, it is given back.
+    #[inline]
+    fn judge(&self, before: u64, handled: u64) -> Result<(), Unwanted> {
         let depth = before.wrapping_sub(handled);
         // Flags make the number larger than any bound, so one comparison serves all four questions.
         if depth < self.bound {
@@ -159,24 +171,6 @@ impl Meter {
         }
         let unwanted = self.give_back(before);
         if unwanted == Unwanted::Full && before & TAPPED == 0 {
-            self.note_refused();
-        }
-        Err(unwanted)
-    }
-
-    /// Takes a place in the queue of a tapped mailbox.
-    pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
-        let handled = self.handled_before();
-        let before = self.sent.0.fetch_add(1, Ordering::AcqRel) & !TAPPED;
-        let depth = before.wrapping_sub(handled);
-        if depth < self.bound {
-            if ages::is_stamped(before, depth) {
-                self.sent.1.stamp(before, depth, self.clock.coarse_millis());
-            }
-            return Ok(());
-        }
-        let unwanted = self.give_back(before);
-        if unwanted == Unwanted::Full {
             self.note_refused();
         }
         Err(unwanted)

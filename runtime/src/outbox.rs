@@ -215,7 +215,7 @@ impl Outbox {
         }
     }
 
-    /// Writes one frame, its head and its body in place, behind what this thread has on its desk.
+    /// Writes one frame, behind what this thread has on its desk.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -261,7 +261,24 @@ impl Outbox {
         body: &[u8],
     ) -> Result<(), Unwritten> {
         let mut state = lock(&self.state);
-        let idle = self.write_into(&mut state, lane, need, head, body)?;
+        if state.ending {
+            return Err(Unwritten::Closed);
+        }
+        let (waiting, granted) = (state.waiting(), state.granted);
+        let pieces = &mut state.lanes[lane as usize];
+        let idle = pieces.len() == 0;
+        pieces.open.make_room(pieces.room);
+        let draft = pieces.open.draft(head, |buffer| {
+            buffer.extend_from_slice(body);
+            Ok(())
+        })?;
+        let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
+        if !has_own_room {
+            self.has_room(waiting, granted, draft.written, need)?;
+        }
+        pieces.open.keep(draft, head);
+        pieces.close_if_large();
+        state.written += 1;
         drop(state);
         if idle {
             self.ready[lane as usize].wake();
@@ -294,37 +311,6 @@ impl Outbox {
             self.ready[lane as usize].wake();
         }
         Ok(())
-    }
-
-    /// True if the lane was empty before.
-    #[inline(always)]
-    fn write_into(
-        &self,
-        state: &mut State,
-        lane: Lane,
-        need: Need,
-        head: Head<'_>,
-        body: &[u8],
-    ) -> Result<bool, Unwritten> {
-        if state.ending {
-            return Err(Unwritten::Closed);
-        }
-        let (waiting, granted) = (state.waiting(), state.granted);
-        let pieces = &mut state.lanes[lane as usize];
-        let idle = pieces.len() == 0;
-        pieces.open.make_room(pieces.room);
-        let draft = pieces.open.draft(head, |buffer| {
-            buffer.extend_from_slice(body);
-            Ok(())
-        })?;
-        let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
-        if !has_own_room {
-            self.has_room(waiting, granted, draft.written, need)?;
-        }
-        pieces.open.keep(draft, head);
-        pieces.close_if_large();
-        state.written += 1;
-        Ok(idle)
     }
 
     /// A message alone always fits; with others it may not pass the bound.

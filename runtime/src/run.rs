@@ -60,7 +60,7 @@ where
 {
     #[inline]
     fn add(&mut self, body: &[u8]) -> Result<bool, Garbled> {
-        codec::decode_onto(body, &mut self.messages)?;
+        self.messages.push(codec::decode(body)?);
         Ok(self.messages.len() < LENGTH_MAX)
     }
 

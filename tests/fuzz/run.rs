@@ -26,6 +26,8 @@ const SHRINK_MAX: usize = 4000;
 const HANGS: Duration = Duration::from_secs(30);
 /// The longest input that is kept.
 const KEPT_MAX: usize = 300;
+/// A line longer than this is shown once and not again in the command that replays it.
+const LONG: usize = 400;
 
 /// What the environment asks for.
 pub struct Settings {
@@ -252,8 +254,12 @@ impl Course {
                 Err(error) => format!("NOT added to the corpus: {error}"),
             },
         };
+        let given = match line.len() {
+            ..=LONG => line.as_str(),
+            _ => "(the bytes above)",
+        };
         format!(
-            "{}: {why}\n  seed {}, after {} inputs; {} bytes, {kept}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{}' MEROS_FUZZ_INPUT='{line}' cargo test --test fuzz -- --nocapture",
+            "{}: {why}\n  seed {}, after {} inputs; {} bytes, {kept}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{}' MEROS_FUZZ_INPUT='{given}' cargo test --test fuzz -- --nocapture",
             target.name,
             settings.seed,
             self.inputs,

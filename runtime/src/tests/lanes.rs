@@ -1,7 +1,11 @@
 //! The lane of pings: they get ahead of whatever waits, and so do orders to stop; nothing else does.
 
+use bytes::BytesMut;
+use futures_util::FutureExt;
+
 use super::*;
 use crate::rehearsal::{rehearse, rehearse_network};
+use crate::{Dialled, Hello, Link};
 
 /// Are you there? Numbered, so that their order is seen.
 #[derive(Debug, Serialize, Deserialize)]
@@ -179,6 +183,37 @@ fn a_ping_over_a_link_gets_ahead_of_all_that_came_over_links_or_not() {
         story.extend(lines(0..100_000));
         story.push("count 9".into());
         assert_eq!(read(&diary), story);
+    });
+}
+
+#[test]
+fn the_reply_to_a_ping_waits_behind_nothing_that_is_no_ping() {
+    rehearse_network(|network| async move {
+        let near = network.node("near", Role::Master, &[Role::Agent]);
+        let far = network.node("far", Role::Agent, &[Role::Master]);
+        let (patient, _diary) = patient(&far);
+        let attach = |here: &Node, there: &Node, dialled| {
+            let peer = Peer {
+                node: there.id().clone(),
+                role: there.role(),
+                address: String::new(),
+            };
+            let hello = Hello::decode(&there.hello()).unwrap();
+            here.attach(peer, hello, dialled).unwrap()
+        };
+        let near_end = attach(&near, &far, Dialled::ByUs);
+        let far_end = attach(&far, &near, Dialled::ByThem);
+        let taken = |end: &Link, lane| {
+            let mut bytes = BytesMut::new();
+            let _ = end.outgoing(lane, &mut bytes, 1 << 20).now_or_never();
+            bytes
+        };
+        let asked = near.ask(&patient.pid(), Beat(7), SECOND);
+        far_end.deliver(&mut taken(&near_end, Lane::Ping)).unwrap();
+        far.clock().settle().await;
+        assert!(taken(&far_end, Lane::Ordinary).is_empty());
+        near_end.deliver(&mut taken(&far_end, Lane::Ping)).unwrap();
+        assert_eq!(asked.await, Ok(7));
     });
 }
 
