@@ -80,15 +80,15 @@ impl Resources {
     }
 }
 
-/// What of `own` serves `wanted`, with the annotations of `own`.
+/// What of `own` serves `wanted`, with the annotations of `own`. Of what is indivisible, as many
+/// copies as are here: others may be held under other annotations.
 fn common(own: &Resource, wanted: &Resource) -> Option<Resource> {
     if own.is_indivisible() {
-        let fits = own.value() == wanted.value() && own.copies() >= wanted.copies();
-        return if fits {
-            own.clone().counted(wanted.copies()).ok()
-        } else {
-            None
-        };
+        if own.value() != wanted.value() {
+            return None;
+        }
+        let copies = own.copies().min(wanted.copies());
+        return own.clone().counted(copies).ok();
     }
     Some(own.of(own.value().intersection(wanted.value())?))
 }
@@ -130,6 +130,21 @@ mod tests {
         assert!(pool.contains(&found));
         assert_eq!(pool.find(&parse("cpus:5.001")), None);
         assert_eq!(pool.find(&parse("ports:[6-6]")), None);
+    }
+
+    #[test]
+    fn copies_of_one_volume_are_found_wherever_they_are_held() {
+        let ads = Role::new("ads").unwrap();
+        let volume = parse(
+            r#"[{"name":"disk","type":"SCALAR","scalar":{"value":1},"role":"ads","shared":{},
+                "reservations":[{"type":"STATIC","role":"ads"}],
+                "disk":{"persistence":{"id":"v1"},"volume":{"container_path":"data","mode":"RW"}}}]"#,
+        );
+        let pool = &(&volume + &volume) + &volume.allocate(&ads);
+        let three = pool.flatten();
+        let found = pool.find(&three).unwrap();
+        assert_eq!(found, pool);
+        assert_eq!(pool.find(&(&three + &volume.flatten())), None);
     }
 
     #[test]
