@@ -48,7 +48,7 @@ pub const HOUSE: &[Place] = &[
     place(2, "meros-http", "runtime/http"),
     later(2, "meros-v1", "runtime/v1"),
     // 3, links
-    later(3, "meros-consensus", "master/consensus"),
+    place(3, "meros-consensus", "master/consensus"),
     place(3, "meros-module-api", "modules/api"),
     place(3, "meros-scheduler-driver", "master/driver"),
     place(3, "meros-executor-driver", "agent/driver"),
