@@ -316,7 +316,7 @@ impl Tasks {
     }
 
     /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back. The ended ones
-    /// among them are completed. Gives those that had not ended.
+    /// among them are completed. `change` is called for those, and gives those, whose framework had not been told an end.
     pub fn set_aside(
         &mut self,
         agent: &AgentId,
@@ -328,14 +328,15 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            let of = of_framework(&mut self.by_framework, framework, self.limits);
-            if task.state.is_terminal() {
-                of.completed.push(task);
-                continue;
+            if !task.told.is_terminal() {
+                change(Arc::make_mut(&mut task));
+                aside.push(task.clone());
             }
-            change(Arc::make_mut(&mut task));
-            of.unreachable.push(task.clone());
-            aside.push(task);
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
+            match task.state.is_terminal() {
+                true => of.completed.push(task),
+                false => of.unreachable.push(task),
+            }
         }
         self.by_agent.remove(agent);
         aside
@@ -349,7 +350,8 @@ impl Tasks {
         Some(Arc::unwrap_or_clone(task))
     }
 
-    /// The agent has gone for good: all its tasks are completed as `change` leaves them. Gives those that had not ended.
+    /// The agent has gone for good: all its tasks are completed as `change` leaves them, which is called for those, and
+    /// gives those, whose framework had not been told an end.
     pub fn end_all(
         &mut self,
         agent: &AgentId,
@@ -361,7 +363,7 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            if !task.state.is_terminal() {
+            if !task.told.is_terminal() {
                 change(Arc::make_mut(&mut task));
                 ended.push(task.clone());
             }

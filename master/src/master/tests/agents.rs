@@ -421,3 +421,33 @@ fn an_agent_that_leaves_takes_its_tasks_with_it() {
         assert!(world.whims.state().agents.is_empty());
     });
 }
+
+/// What the agent's newest state says, its framework is told even when the updates in between are lost with the agent.
+#[test]
+fn an_end_that_the_master_alone_has_heard_of_is_told_when_the_agent_falls_silent_or_leaves() {
+    for leaves in [true, false] {
+        rehearse_network(|network| async move {
+            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+            let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
+            late.update.latest_state = TaskState::Finished;
+            agent.tell(late);
+            world.settle().await;
+            assert_eq!(scheduler.heard(), ["t TASK_RUNNING"]);
+            if leaves {
+                let agent_id = a.clone();
+                agent.tell(UnregisterAgent { agent_id });
+                world.settle().await;
+            } else {
+                agent.answers.store(false, Ordering::Relaxed);
+                world.pass(100).await;
+            }
+            assert_eq!(
+                scheduler.heard(),
+                ["t TASK_FINISHED REASON_SLAVE_REMOVED", "lost S0"]
+            );
+            let books = world.books().await;
+            let of = books.tasks.of_framework(&f).unwrap();
+            assert_eq!((of.completed().count(), of.unreachable().count()), (1, 0));
+        });
+    }
+}
