@@ -262,6 +262,15 @@ impl Tasks {
         freed
     }
 
+    /// A task was refused and will not run: it is among the completed ones, unless another of that id is known, so that
+    /// its framework hears the same of it whenever it asks.
+    pub fn refuse(&mut self, task: Task) {
+        if self.find(&task.framework_id, &task.id).is_none() {
+            let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
+            of.completed.push(Arc::new(task));
+        }
+    }
+
     /// Takes a task out of the active ones, with what it held.
     fn remove(
         &mut self,
