@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::changes::{Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::disk::{self, DirectoryLock, Disk, RealDisk};
@@ -45,6 +45,7 @@ pub struct SledStore {
     db: sled::Db,
     file: File,
     disk: Box<dyn Disk>,
+    dir: PathBuf,
     /// The number of the newest journalled commit. A record is stamped with it, so that carrying out
     /// an old entry again never undoes a newer write.
     epoch: u64,
@@ -77,6 +78,7 @@ impl SledStore {
             db,
             file,
             disk,
+            dir: dir.to_owned(),
             epoch: 0,
             closed,
             _lock: lock,
@@ -218,6 +220,24 @@ impl Store for SledStore {
         let result = guarded(|| self.write(&changes));
         self.closed.set(result.is_err());
         result
+    }
+
+    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        if self.closed.get() {
+            return Err(StoreError::Closed);
+        }
+        let mut changes = Changes::new();
+        changes.put(key, value);
+        // sled finds again what it wrote in the order of its writing, and stops at the first gap: a later commit is never
+        // found without this.
+        let changes = changes.settled()?;
+        let result = guarded(|| changes.iter().try_for_each(|change| self.carry_out(change)));
+        self.closed.set(result.is_err());
+        result
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        disk::bytes_allocated(&self.dir)
     }
 }
 

@@ -1,0 +1,1 @@
+//! What the log on a disk promises.
