@@ -1,5 +1,7 @@
 //! What a store on sled promises, shown over crashes between any two of its writes.
 
+mod power;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
