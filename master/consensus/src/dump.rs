@@ -81,7 +81,7 @@ pub enum DumpError {
         reason: String,
     },
     /// Too much for a dump.
-    #[error("the {what} has {bytes} bytes, and a dump holds at most {limit}")]
+    #[error("{what} of {bytes} bytes: a dump holds at most {limit}")]
     TooLarge {
         /// `content` or `names`.
         what: &'static str,
