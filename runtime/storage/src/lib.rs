@@ -17,8 +17,8 @@
 //! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
 //!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
 //!
-//! [`Store::prepare`] is for the bulk that a commit will speak of: it costs no sync and no copy in a journal,
-//! and promises as little. Whatever was prepared before a commit is on the disk when that commit returns `Ok`,
+//! [`Store::prepare`] is for the bulk that a commit will speak of: it costs no copy in a journal, and no sync but those
+//! without which sled would use space again too early. It promises as little. Whatever was prepared before a commit is on the disk when that commit returns `Ok`,
 //! and is there wherever the commit is found; before that it may be lost, the newest first.
 
 mod changes;
