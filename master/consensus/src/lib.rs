@@ -1,5 +1,11 @@
 //! A typed state machine that a majority of masters holds: raft on a synced log.
 //!
-//! [`log`] names what is kept, and the [`LogStore`](log::LogStore) that keeps it.
+//! [`log`] names what is kept, and the [`LogStore`](log::LogStore) that keeps it. [`core`] is raft itself, without I/O, clock or
+//! chance of its own; [`wire`] is what one core says to another. [`machine`] is what a group replicates, and [`replica`] puts
+//! both together: typed proposals with answers, reads, snapshots.
 
+pub mod core;
 pub mod log;
+pub mod machine;
+pub mod replica;
+pub mod wire;
