@@ -354,10 +354,11 @@ impl Core {
                 bytes_max,
             });
         }
-        let mut entry = RaftEntry::default();
-        entry.data = Bytes::from(data);
-        entry.context = Bytes::from(context);
-        self.proposals.push(entry);
+        self.proposals.push(RaftEntry {
+            data: Bytes::from(data),
+            context: Bytes::from(context),
+            ..RaftEntry::default()
+        });
         self.proposals_bytes += bytes;
         Ok(())
     }
@@ -413,10 +414,8 @@ impl Core {
             StateRole::Leader => raft.commit_to_current_term(),
             _ => raft.leader_id != 0,
         };
-        if able && self.reads.wants_to_ask() {
-            if let Some(context) = self.reads.ask(self.now) {
-                self.raw.read_index(context);
-            }
+        if able && let Some(context) = self.reads.ask(self.now) {
+            self.raw.read_index(context);
         }
     }
 

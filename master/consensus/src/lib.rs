@@ -9,3 +9,6 @@ pub mod log;
 pub mod machine;
 pub mod replica;
 pub mod wire;
+
+#[cfg(test)]
+mod group;

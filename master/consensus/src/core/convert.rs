@@ -56,8 +56,10 @@ impl Change {
             return None;
         };
         let single = single(step);
-        let mut change = ConfChange::default();
-        change.node_id = single.node_id;
+        let mut change = ConfChange {
+            node_id: single.node_id,
+            ..ConfChange::default()
+        };
         change.set_change_type(single.get_change_type());
         Some(change)
     }
@@ -69,8 +71,10 @@ fn single(step: &Step) -> ConfChangeSingle {
         Step::Learner(id) => (ConfChangeType::AddLearnerNode, id),
         Step::Remove(id) => (ConfChangeType::RemoveNode, id),
     };
-    let mut single = ConfChangeSingle::default();
-    single.node_id = id;
+    let mut single = ConfChangeSingle {
+        node_id: id,
+        ..ConfChangeSingle::default()
+    };
     single.set_change_type(kind);
     single
 }
@@ -108,9 +112,11 @@ pub(crate) fn entry_from_raft(entry: &RaftEntry) -> Entry {
 }
 
 pub(crate) fn entry_to_raft(entry: Entry) -> RaftEntry {
-    let mut raft = RaftEntry::default();
-    raft.term = entry.term;
-    raft.index = entry.index;
+    let mut raft = RaftEntry {
+        term: entry.term,
+        index: entry.index,
+        ..RaftEntry::default()
+    };
     let kind = match entry.kind {
         EntryKind::Operation => EntryType::EntryNormal,
         EntryKind::Membership => EntryType::EntryConfChange,
@@ -135,11 +141,12 @@ pub(crate) fn hard_from_raft(hard: &RaftHardState) -> HardState {
 }
 
 pub(crate) fn hard_to_raft(hard: &HardState) -> RaftHardState {
-    let mut raft = RaftHardState::default();
-    raft.term = hard.term;
-    raft.vote = hard.vote;
-    raft.commit = hard.commit;
-    raft
+    RaftHardState {
+        term: hard.term,
+        vote: hard.vote,
+        commit: hard.commit,
+        ..RaftHardState::default()
+    }
 }
 
 /// Sorted, so that the same members are the same bytes on every member.

@@ -57,10 +57,6 @@ impl Reads {
         id
     }
 
-    pub fn wants_to_ask(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// All that wait become one question, known by these bytes.
     pub fn ask(&mut self, now: u64) -> Option<Vec<u8>> {
         if self.waiting.is_empty() {
