@@ -24,7 +24,7 @@ pub(crate) struct Sender {
     head: SnapshotHead,
     data: Bytes,
     acknowledged: u64,
-    /// The furthest that was ever acknowledged.
+    /// The furthest that was acknowledged since the follower began.
     best: u64,
     sent: u64,
     began: bool,
@@ -93,7 +93,7 @@ impl Sender {
         }
         if received.bytes < self.acknowledged {
             // It was started again and has lost what it had; or this is an old word, and the next one sets it right.
-            self.sent = received.bytes;
+            (self.sent, self.best) = (received.bytes, received.bytes);
         }
         self.acknowledged = received.bytes;
         self.sent = self.sent.max(received.bytes);
