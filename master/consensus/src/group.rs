@@ -342,7 +342,10 @@ impl Group {
         if let Some(compaction) = step.compaction {
             let member = self.members.get_mut(&id).unwrap();
             // Where a write is on its way this comes before it, as it would in a disk's queue.
-            member.twin.compact(&compaction.snapshot, compaction.keep_from).unwrap();
+            member
+                .twin
+                .compact(&compaction.snapshot, compaction.keep_from)
+                .unwrap();
             self.replica(id).compacted(compaction);
         }
         self.compare(id);

@@ -7,6 +7,7 @@
 pub mod core;
 pub mod log;
 pub mod machine;
+mod octets;
 pub mod replica;
 pub mod wire;
 
