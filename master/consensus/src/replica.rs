@@ -211,6 +211,11 @@ impl<M: StateMachine> Replica<M> {
         self.core.status()
     }
 
+    /// This member's role, the leader and the term.
+    pub fn role_now(&self) -> RoleNow {
+        self.core.status_now()
+    }
+
     /// One tick has passed.
     pub fn tick(&mut self) {
         self.core.tick();
