@@ -61,7 +61,21 @@ pub struct PacketSent {
     pub packet: Packet,
 }
 
-remote! { PacketSent = "consensus/packet" v1 }
+/// A member of this group has found you, and is there: look for it too, without waiting for anything to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// The group that both belong to.
+    pub group: u64,
+    /// Who it is.
+    pub id: u64,
+    /// Where it is reached.
+    pub address: String,
+}
+
+remote! {
+    PacketSent = "consensus/packet" v1;
+    Arrived = "consensus/arrived" v1
+}
 
 /// A machine that an actor can hold.
 pub trait Replicated:
@@ -169,6 +183,7 @@ impl<M: Replicated> Actor for Member<M> {
 impl<M: Replicated> Process for Member<M> {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PacketSent>(&[Role::Master]);
+        ears.hear::<Arrived>(&[Role::Master]);
         ears.hear::<Acquaint>(&[Role::Master]);
     }
 }

@@ -6,9 +6,9 @@ use super::founding::{Acquaint, Acquainted};
 use super::handle::{
     Change, Peek, Propose, ProposeError, Read, Reseat, Retire, Standing, Transfer, Watch,
 };
-use super::roster::{Entered, RosterChange};
+use super::roster::{Entered, RosterChange, RosterRefused};
 use super::turning::{Retiring, Waiter};
-use super::{Member, MemberStatus, PacketSent, Phase, Replicated};
+use super::{Arrived, Member, MemberStatus, PacketSent, Phase, Replicated};
 use crate::core::{Rejected, Role as RaftRole, Status};
 use crate::log::Members;
 use crate::replica::Ticket;
@@ -42,6 +42,21 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
             }
         }
         self.wake(ctx);
+    }
+}
+
+impl<M: Replicated> Handler<Arrived> for Member<M> {
+    type Result = ();
+
+    fn handle(&mut self, arrived: Arrived, ctx: &mut Context<Self>) {
+        let Arrived { group, id, address } = arrived;
+        if let Phase::Running(running) = &self.phase
+            && running.identity.group == group
+            && running.identity.id != id
+        {
+            self.peers.heard(id, &address);
+            self.look_for_peers(ctx);
+        }
     }
 }
 
@@ -106,6 +121,13 @@ impl<M: Replicated> Member<M> {
             Some(id) if id == running.identity.id => Ok(Acquainted::Taken {
                 reason: format!("{} is the address of the leader itself", asked.address),
             }),
+            // It has spoken to this leader, which has not noted that yet.
+            Some(id) if roster.seats[&id].mark == 0 && has_spoken(&status, id) => {
+                let address = asked.address.clone();
+                Ok(Acquainted::Taken {
+                    reason: RosterRefused::Taken { id, address }.to_string(),
+                })
+            }
             Some(id) if is_member(&status.members, id) => Err(id),
             Some(_) => nobody,
         }
@@ -151,6 +173,11 @@ impl<M: Replicated> Member<M> {
 /// Whether nothing has happened since the group was founded: no vote, no election, no entry.
 fn untouched(status: &Status) -> bool {
     status.now.term <= 1 && status.last <= 1 && status.snapshot == 1
+}
+
+fn has_spoken(status: &Status, id: u64) -> bool {
+    let peer = status.peers.get(&id);
+    peer.is_some_and(|peer| peer.matched > 0 || peer.silent.is_some())
 }
 
 fn is_member(members: &Members, id: u64) -> bool {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::founding::{Acquaint, Acquaintance, Acquainted, First, Verdict};
@@ -62,7 +63,8 @@ impl<M: Replicated> Member<M> {
             self.ask_around(ctx);
             return self.judge(ctx);
         };
-        match self.replica(identity, loaded, machine) {
+        let life = ctx.clock().wall();
+        match self.replica(identity, loaded, machine, life) {
             Ok(replica) => {
                 tracing::info!(id = identity.id, group = %format!("{:016x}", identity.group), "a member of the group");
                 self.phase = Phase::Running(Box::new(Running::new(identity, replica)));
@@ -78,8 +80,12 @@ impl<M: Replicated> Member<M> {
         identity: Identity,
         loaded: Loaded,
         machine: Chartered<M>,
+        life: Timestamp,
     ) -> Result<Part<M>, String> {
-        let rng = SmallRng::from_rng(&mut self.rng);
+        // Tickets of two lives must differ, also of two nodes with one seed, as rehearsals build them.
+        let last = loaded.entries.last().map_or(0, |entry| entry.index);
+        let own = life.as_nanos() ^ loaded.hard.term.rotate_left(48) ^ last.rotate_left(32);
+        let rng = SmallRng::seed_from_u64(self.rng.random::<u64>() ^ own);
         let (raft, policy) = (self.settings.raft.clone(), self.settings.policy.clone());
         Replica::new(raft, policy, identity, loaded, rng, machine)
             .map_err(|error| error.to_string())

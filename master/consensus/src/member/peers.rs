@@ -1,8 +1,8 @@
 //! Where the other members are, and how they are reached now.
 //!
 //! Remembers an address and a pid for each, and when one that could not be reached is looked for again: soon at first, then more
-//! and more rarely, and never all at the same moment. Only those are looked for to whom there was something to say. Pure: time is
-//! counted in ticks, chance is handed in, and whoever calls it does the looking.
+//! and more rarely, and never all at the same moment. Pure: time is counted in ticks, chance is handed in, and whoever calls it does
+//! the looking.
 
 use std::collections::BTreeMap;
 
@@ -70,6 +70,15 @@ impl Peers {
     /// From where it spoke last.
     pub fn heard_at(&self, id: u64) -> Option<&str> {
         self.table.get(&id)?.heard.as_deref()
+    }
+
+    /// These are looked for, before there is anything to say: a vote that waits for a link comes too late.
+    pub fn want(&mut self, ids: impl Iterator<Item = u64>) {
+        for id in ids {
+            if let Some(peer) = self.peer(id) {
+                peer.wanted = true;
+            }
+        }
     }
 
     /// How it is reached now. If it is not, it will be looked for.
@@ -160,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_looked_for_only_when_there_is_something_to_say_and_one_at_a_time() {
+    fn one_is_looked_for_when_it_is_wanted_and_by_one_at_a_time() {
         let mut peers = Peers::default();
         assert!(peers.due(1, &roster()).is_empty());
         assert_eq!(peers.way_to(2), None);

@@ -10,7 +10,7 @@ use runtime::prelude::*;
 use super::founding::Acquainted;
 use super::handle::ProposeError;
 use super::roster::{Answered, Entered, RosterRefused};
-use super::{Member, PacketSent, Part, Phase, Replicated};
+use super::{Arrived, Member, PacketSent, Part, Phase, Replicated};
 use crate::core::{ReadId, Rejected, Role as RaftRole, Unsafe};
 use crate::log::{Identity, Members, Write};
 use crate::replica::{Compaction, Done, Failed, Step, Ticket};
@@ -362,12 +362,15 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    /// Looks for those to whom there is something to say.
+    /// Looks for all who have a seat, and for those to whom there is something to say.
     pub(super) fn look_for_peers(&mut self, ctx: &mut Context<Self>) {
         let Phase::Running(running) = &self.phase else {
             return;
         };
         let roster = &running.replica.machine().roster;
+        let me = running.identity.id;
+        self.peers
+            .want(roster.seats.keys().copied().filter(|id| *id != me));
         for (id, address) in self.peers.due(self.ticks, roster) {
             let found = ctx
                 .node()
@@ -375,6 +378,15 @@ impl<M: Replicated> Member<M> {
             ctx.then(found, move |member, found, ctx| match found {
                 Ok(pid) => {
                     ctx.link(&pid);
+                    if let Phase::Running(running) = &member.phase {
+                        let arrived = Arrived {
+                            group: running.identity.group,
+                            id: running.identity.id,
+                            address: member.settings.address.clone(),
+                        };
+                        // If it is gone again, its end comes by the link.
+                        let _ = ctx.node().tell(&pid, arrived);
+                    }
                     member.peers.found(id, pid);
                 }
                 Err(error) => {
