@@ -1,7 +1,7 @@
 //! A member of a group: the actor around a [`Replica`], on a node, with a clock, a disk and a network.
 //!
 //! Hears its own node through a [`MemberHandle`], and other masters: [`PacketSent`], which is raft's talk, and [`Acquaint`], by
-//! which an empty directory finds its seat (see [`founding`]). Remembers who waits for which answer, and how its peers are reached.
+//! which an empty directory finds its seat (see [`founding`]); and operators (see [`operator`]). Remembers who waits for which answer, and how its peers are reached.
 //!
 //! * One write is under way at a time, on the node's blocking seam. What is proposed and heard meanwhile gathers, and is the next write
 //!   (group commit). Nothing is answered, and nothing sent that says so, before the disk has it.
@@ -17,6 +17,7 @@ pub mod founding;
 mod handle;
 mod hearing;
 mod joining;
+pub mod operator;
 mod peers;
 pub mod roster;
 pub mod settings;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use self::founding::Acquaint;
 use self::handle::Watcher;
 use self::joining::Joining;
+use self::operator::{ChangeMasters, ViewMaster};
 use self::peers::Peers;
 use self::roster::{Chartered, Roster};
 use self::turning::Running;
@@ -180,11 +182,20 @@ impl<M: Replicated> Actor for Member<M> {
     }
 }
 
+impl<M: Replicated> Drop for Member<M> {
+    /// After a panic nobody else would tell those who wait and watch.
+    fn drop(&mut self) {
+        self.finish("it has fallen");
+    }
+}
+
 impl<M: Replicated> Process for Member<M> {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PacketSent>(&[Role::Master]);
         ears.hear::<Arrived>(&[Role::Master]);
         ears.hear::<Acquaint>(&[Role::Master]);
+        ears.hear::<ViewMaster>(&[Role::Operator]);
+        ears.hear::<ChangeMasters>(&[Role::Operator]);
     }
 }
 

@@ -289,7 +289,7 @@ impl<M: Replicated> Handler<Watch> for Member<M> {
     type Result = ();
 
     fn handle(&mut self, Watch(mut watcher): Watch, _: &mut Context<Self>) {
-        if self.told.as_ref().is_none_or(|now| watcher(now)) {
+        if self.told.as_ref().is_none_or(&mut watcher) {
             self.watchers.push(watcher);
         }
     }

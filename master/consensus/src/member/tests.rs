@@ -2,6 +2,7 @@
 
 mod commits;
 mod failures;
+mod operator;
 mod seats;
 
 use std::collections::BTreeMap;
@@ -65,7 +66,9 @@ impl Cluster {
 
     fn start_with(&mut self, settings: Settings) {
         let name = settings.address.clone();
-        let node = self.network.node(&name, Role::Master, &[Role::Master]);
+        let node = self
+            .network
+            .node(&name, Role::Master, &[Role::Master, Role::Operator]);
         let disk = self.disks.entry(name.clone()).or_default();
         let log = Box::new(disk.open().unwrap());
         let member = start(&node, settings, log, Ledger::default()).unwrap();

@@ -92,6 +92,7 @@ fn what_was_answered_is_read_from_the_next_leader_and_after_a_loss_of_power_of_a
         assert_eq!((known.agents.len(), known.frameworks.len()), (1, 1));
         let fallen = masters.remove(first);
         network.leave(fallen.address);
+        fallen.node.stop_now(&fallen.member.pid());
         let next = leader(&masters).await;
         assert_eq!(masters[next].registry().read().await.unwrap(), known);
         masters.push(fallen);
