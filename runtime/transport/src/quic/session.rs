@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{Either, join, join_all, select};
+use futures_util::future::{Either, join_all, ready, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use quinn::{
@@ -118,10 +118,22 @@ impl Session {
             tokio::spawn(wire.clone().write_ordinary(outgoing)),
             tokio::spawn(wire.clone().write_ping()),
         ];
-        let rest = wire.read_rest();
-        let end = wire.serve_end(writers);
-        let (lost, ()) = join(end, rest).await;
-        let _ = reader.await; // what was received before the end is still delivered
+        // What was received before the end is still delivered, and decoded if that does not take too long.
+        let rest = std::pin::pin!(wire.read_rest());
+        let end = std::pin::pin!(wire.serve_end(writers));
+        let (lost, rest) = match select(end, rest).await {
+            Either::Left((lost, rest)) => (lost, Either::Left(rest)),
+            Either::Right(((), end)) => (end.await, Either::Right(ready(()))),
+        };
+        let _ = reader.await;
+        let clock = wire.shared.node.clock();
+        let decoded = async {
+            rest.await;
+            wire.link.decoded().await;
+        };
+        let _ = clock
+            .timeout(wire.shared.options.farewell_timeout, decoded)
+            .await; // lost if late
         let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
         wire.link.close(&reason);
         wire.shared.parted(wire.address, &wire.connection);
@@ -241,11 +253,14 @@ impl Wire {
         let mut header = BytesMut::with_capacity(BULK_HEADER);
         header.extend_from_slice(&token.to_be_bytes());
         header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
-        stream
-            .write_all_chunks(&mut [header.freeze(), bytes])
-            .await?;
-        self.finish(stream).await;
-        Ok(())
+        let kept = bytes.clone();
+        let sent = stream.write_all_chunks(&mut [header.freeze(), bytes]).await;
+        if sent.is_ok() {
+            self.finish(stream).await;
+        }
+        // The stream has let go of it. To give back so much memory takes a while, and pings wait for this thread.
+        let _ = self.shared.node.blocking(move || drop(kept)).await; // it is dropped either way
+        Ok(sent?)
     }
 
     async fn read_ordinary(self: Arc<Self>, stream: RecvStream) {
@@ -359,7 +374,10 @@ impl Wire {
             );
             return Err(Trouble::Garbled(reason));
         }
-        Ok(self.link.deliver_bulk(token, body.freeze())?)
+        self.link.deliver_bulk(token, body.freeze())?;
+        // Its room is free once its bytes are.
+        self.link.decoded().await;
+        Ok(())
     }
 }
 
