@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use runtime::prelude::*;
-use runtime::{Dialled, Hello, Outgoing, codec};
+use runtime::{Dialled, Hello, Outgoing, Place, Placement, codec};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -167,7 +167,6 @@ impl Process for Sink {
         ears.hear::<Counted>(&[Role::Agent]);
         ears.hear::<Echo>(&[Role::Agent]);
         ears.hear::<pings::Probe>(&[Role::Agent]);
-        ears.hear::<pings::Large>(&[Role::Agent]);
     }
 }
 
@@ -261,8 +260,10 @@ async fn serve(
     let node = Node::builder("master-1")
         .role(Role::Master)
         .accepts(&[Role::Agent])
+        .placement(Placement::here().put(pings::STORE, Place::OwnThread))
         .build();
     node.spawn("sink", Sink::default())?;
+    node.spawn(pings::STORE, pings::Store)?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
     let addresses = (endpoint.address()?, bare.address()?);

@@ -358,7 +358,7 @@ impl Wire {
             .acquire_many(room)
             .await
             .map_err(|_| Trouble::Lost)?;
-        let mut body = BytesMut::new();
+        let (mut body, mut rested) = (BytesMut::new(), 0);
         while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
             if body.len() + chunk.bytes.len() > length {
                 return Err(Trouble::Garbled(format!(
@@ -366,6 +366,10 @@ impl Wire {
                 )));
             }
             body.extend_from_slice(&chunk.bytes);
+            if body.len() - rested >= BATCH_MAX {
+                rested = body.len();
+                tokio::task::yield_now().await; // to the lanes: fresh memory takes its time
+            }
         }
         if body.len() < length {
             let reason = format!(
