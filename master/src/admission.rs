@@ -271,7 +271,8 @@ impl Books {
         let resources = allocated(&info.resources);
         let early = self
             .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()));
+            .remove(&(framework_id.clone(), info.task_id.clone()))
+            .map(|(_, policy)| policy);
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {
@@ -340,6 +341,7 @@ impl Books {
             let kill = KillTask {
                 framework_id: framework.clone(),
                 task_id: id.clone(),
+                agent_id: Some(agent_id.clone()),
                 kill_policy: kill,
             };
             out.agent(pid, ToAgent::Kill(kill));

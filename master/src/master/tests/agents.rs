@@ -116,6 +116,7 @@ fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         };
         scheduler.tell(kill);
@@ -148,6 +149,7 @@ fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_t
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         };
         scheduler.tell(kill);
@@ -322,7 +324,7 @@ fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_f
         let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
         scheduler.tell(asked(named.clone()));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_RUNNING REASON_RECONCILIATION"]);
+        assert!(scheduler.heard().is_empty(), "its agent will tell");
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
         scheduler.tell(acknowledgement(&f, &end));

@@ -198,6 +198,7 @@ fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
             scheduler.tell(KillTask {
                 framework_id: f.clone(),
                 task_id,
+                agent_id: None,
                 kill_policy: None,
             });
         }
