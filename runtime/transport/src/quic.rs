@@ -13,6 +13,7 @@ mod ground;
 mod handshake;
 mod renewal;
 mod reset;
+mod room;
 mod session;
 mod tasks;
 

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::handshake::{self, Failure};
+use super::room::Room;
 use super::{Closing, Shared};
 use crate::lanes::{BATCH_MAX, Trouble, shrink};
 
@@ -30,8 +31,6 @@ const BULKS_MAX: u32 = 8;
 const PIECES: usize = 32;
 /// Bytes of the token and the length before a bulk.
 const BULK_HEADER: usize = 16;
-/// Bulk bytes being read at once on one connection, counted in units of a KiB.
-const READING_MAX: u32 = (BODY_MAX >> 10) as u32;
 
 /// Pings overtake everything, and bulks wait for everything.
 const PING_PRIORITY: i32 = 2;
@@ -51,7 +50,7 @@ struct Wire {
     connection: Connection,
     address: SocketAddr,
     sending: Arc<Semaphore>,
-    reading: Semaphore,
+    room: Room,
     /// Why we have closed the connection, if we have.
     verdict: Mutex<Option<String>>,
 }
@@ -65,13 +64,14 @@ impl Session {
         address: SocketAddr,
         incoming: RecvStream,
     ) -> Self {
+        let room = Room::new(&shared.options, connection.clone());
         let wire = Wire {
             shared,
             link,
             connection,
             address,
             sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
-            reading: Semaphore::new(READING_MAX as usize),
+            room,
             verdict: Mutex::default(),
         };
         Self {
@@ -352,12 +352,7 @@ impl Wire {
                 ))
             })?;
         // What is announced is not believed with memory: room is counted here, and taken as bytes come.
-        let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(READING_MAX);
-        let _room = self
-            .reading
-            .acquire_many(room)
-            .await
-            .map_err(|_| Trouble::Lost)?;
+        let _room = self.room.take(length).await.ok_or(Trouble::Lost)?;
         let (mut body, mut rested) = (BytesMut::new(), 0);
         while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
             if body.len() + chunk.bytes.len() > length {
