@@ -5,11 +5,13 @@
 use std::sync::{Condvar, Mutex};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use serde::Deserializer;
 use serde::de::Error;
 
-use super::hostile::{note, plain, reason, victim};
+use super::hostile::{hello, note, peer, plain, reason, victim};
 use super::*;
+use crate::Dialled;
 use crate::codec::BODY_MAX;
 use crate::frame::{Frame, From, Letter, Target, write_letter};
 use crate::memory::Network;
@@ -326,6 +328,44 @@ fn nothing_of_a_peer_is_heard_after_its_end_also_if_the_link_ends_while_it_deliv
         link.deliver(&mut note(from(3), &[3])).unwrap();
         node.clock().settle().await;
         assert_eq!(read(&diary).len(), 3);
+    });
+}
+
+#[test]
+fn whichever_thread_ends_a_link_its_end_is_told_once_and_last() {
+    let runtime = actix_rt::Runtime::new().unwrap();
+    runtime.block_on(async {
+        for round in 0..200 {
+            let node = Node::builder("victim").accepts(&[Role::Agent]).build();
+            let diary = Diary::default();
+            let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+            let peer = peer("enemy", 5);
+            let link = node.attach(peer.clone(), hello(&peer), Dialled::ByThem);
+            let link = link.unwrap();
+            let theirs = Pid::new("them", peer.node, 3);
+            diarist.tell(Watch(theirs)).unwrap();
+            diarist.ask(Count(0), MINUTE).await.unwrap();
+            let speaking = std::thread::spawn({
+                let link = link.clone();
+                move || {
+                    while link.deliver(&mut note(None, &[1])).is_ok()
+                        && link.closed().now_or_never().is_none()
+                    {}
+                }
+            });
+            for _ in 0..round % 20 {
+                tokio::task::yield_now().await;
+            }
+            link.close("enough");
+            speaking.join().unwrap();
+            // It may have been told more than it has room for.
+            while diarist.ask(Count(2), MINUTE).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+            let heard = read(&diary).into_iter();
+            let end: Vec<_> = heard.skip_while(|line| !line.starts_with("them")).collect();
+            assert_eq!(end, ["them node lost: enough", "2"], "round {round}");
+        }
     });
 }
 
