@@ -3,12 +3,18 @@
 //! Every applied operation takes one version, so the versions in the answers say nearly all of the order; what is left to search is which
 //! unknown operations fill the gaps. A read answers with the whole content.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use master::registry::{Applied, RegistryOperation, RegistryState};
 
+use protocol::AgentId;
+
 use super::Model;
+
+/// Up to so many unreachable agents and removed frameworks, none is ever forgotten for being the oldest.
+const REMEMBERED_MAX: usize = 5_000;
 
 /// What is asked of the registry.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,7 +128,10 @@ impl Model for RegistryModel {
     fn too_late(&self, state: &Content, answer: &RegistryAnswer) -> bool {
         match answer {
             RegistryAnswer::Applied(Applied { version }) => *version <= state.0.version,
-            RegistryAnswer::Content(content) => content.version < state.0.version,
+            RegistryAnswer::Content(content) => {
+                let left = content.version.checked_sub(state.0.version);
+                left.is_none_or(|left| differences(&state.0, content) > left)
+            }
             RegistryAnswer::Refused => false,
         }
     }
@@ -147,6 +156,32 @@ impl Model for RegistryModel {
         };
         format!("{asked} -> {answered}")
     }
+}
+
+/// How many operations it takes at least to turn one content into the other: each touches one agent or one framework. (One that forgets
+/// the oldest of too many touches two; then nothing is said.)
+fn differences(one: &RegistryState, other: &RegistryState) -> u64 {
+    let remembered =
+        |state: &RegistryState| state.unreachable.len().max(state.removed_frameworks.len());
+    if remembered(one).max(remembered(other)) > REMEMBERED_MAX {
+        return 0;
+    }
+    let agents =
+        unequal(&one.agents, &other.agents).chain(unequal(&one.unreachable, &other.unreachable));
+    let agents: BTreeSet<&AgentId> = agents.collect();
+    (agents.len() + unequal(&one.frameworks, &other.frameworks).count()) as u64
+}
+
+/// The keys under which two maps do not hold the same.
+fn unequal<'a, K: Ord, V: PartialEq>(
+    one: &'a BTreeMap<K, V>,
+    other: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    let changed = one
+        .iter()
+        .filter(|(key, value)| other.get(*key) != Some(*value));
+    let added = other.keys().filter(|key| !one.contains_key(*key));
+    changed.map(|(key, _)| key).chain(added)
 }
 
 /// The content after an operation, unless it is refused.
