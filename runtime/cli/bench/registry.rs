@@ -126,8 +126,10 @@ async fn figures(args: &RegistryArgs) -> Outcome<Vec<Figure>> {
         ));
     }
     say("the disk alone");
-    let disk = Disk::measure(directory.path(), VALUE_BYTES).await?;
+    let before = Disk::measure(directory.path(), VALUE_BYTES).await?;
     let peer = peer(args, directory.path(), say).await;
+    let after = Disk::measure(directory.path(), VALUE_BYTES).await?;
+    let disk = before.better(after);
     let mut figures = vec![fsync(&disk, in_memory)];
     let names = ["etcd_commits_1", "etcd_commits_64"];
     for (bench, commits) in names.into_iter().zip(&peer.commits) {

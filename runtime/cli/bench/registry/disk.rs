@@ -37,6 +37,18 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// The better half of each of two measurements: other work on the machine only ever slows.
+    pub fn better(self, other: Self) -> Self {
+        let best = |one: Synced, other: Synced| match one.per_second >= other.per_second {
+            true => one,
+            false => other,
+        };
+        Self {
+            appending: best(self.appending, other.appending),
+            overwriting: best(self.overwriting, other.overwriting),
+        }
+    }
+
     /// Measures the disk of `directory` with writes of so many bytes.
     pub async fn measure(directory: &Path, bytes: usize) -> Outcome<Self> {
         let cannot = |error: std::io::Error| {
@@ -102,6 +114,23 @@ mod tests {
             assert!(synced.per_second > 0.0 && synced.p50_ms <= synced.p99_ms);
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_two_measurements_the_better_halves_count() {
+        let synced = |per_second: f64| Synced {
+            per_second,
+            p50_ms: 500.0 / per_second,
+            p99_ms: 1000.0 / per_second,
+        };
+        let disk = |appending, overwriting| Disk {
+            appending: synced(appending),
+            overwriting: synced(overwriting),
+        };
+        let better = disk(10.0, 200.0).better(disk(20.0, 100.0));
+        let rates = (better.appending.per_second, better.overwriting.per_second);
+        assert_eq!(rates, (20.0, 200.0));
+        assert_eq!(better.appending.p50_ms, 25.0);
     }
 
     #[test]

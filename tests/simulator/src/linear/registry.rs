@@ -20,9 +20,15 @@ const REMEMBERED_MAX: usize = 5_000;
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryRequest {
     /// Apply this.
-    Apply(RegistryOperation),
+    Apply(Box<RegistryOperation>),
     /// Give the whole content.
     Read,
+}
+
+impl From<RegistryOperation> for RegistryRequest {
+    fn from(operation: RegistryOperation) -> Self {
+        Self::Apply(Box::new(operation))
+    }
 }
 
 /// What the registry answers. That it cannot answer now is no answer: such a call is unknown, or without effect where that is certain.

@@ -58,7 +58,7 @@ fn agent(id: &str, port: u16) -> AgentInfo {
 
 pub fn admit(id: &str, port: u16) -> RegistryRequest {
     let info = agent(id, port);
-    RegistryRequest::Apply(RegistryOperation::AdmitAgent { info })
+    RegistryOperation::AdmitAgent { info }.into()
 }
 
 /// One of many agents and frameworks, and something that can happen to it.
@@ -68,7 +68,7 @@ fn any_request(rng: &mut SmallRng) -> RegistryRequest {
     let framework_id = FrameworkId::new(format!("f{}", rng.random_range(0..12))).unwrap();
     let since = Timestamp::from_nanos(rng.random_range(0..1000));
     let info = agent(&id, rng.random_range(1..9));
-    RegistryRequest::Apply(match rng.random_range(0..12) {
+    let operation = match rng.random_range(0..12) {
         0..=2 => return RegistryRequest::Read,
         3..=5 => RegistryOperation::AdmitAgent { info },
         6 => RegistryOperation::MarkAgentUnreachable { agent_id, since },
@@ -81,7 +81,8 @@ fn any_request(rng: &mut SmallRng) -> RegistryRequest {
             RegistryOperation::AdmitFramework { info, deadline }
         }
         _ => RegistryOperation::RemoveFramework { framework_id },
-    })
+    };
+    operation.into()
 }
 
 /// Clients that ask one registry, each call at its own pace.
@@ -343,11 +344,9 @@ fn a_refusal_changes_nothing_and_must_be_deserved() {
     let id = FrameworkId::new("f").unwrap();
     let mut info = FrameworkInfo::new("nobody", "web");
     info.id = Some(id.clone());
-    let again = RegistryRequest::Apply(RegistryOperation::AdmitFramework {
-        info,
-        deadline: None,
-    });
-    let remove = RegistryRequest::Apply(RegistryOperation::RemoveFramework { framework_id: id });
+    let deadline = None;
+    let again = RegistryRequest::from(RegistryOperation::AdmitFramework { info, deadline });
+    let remove = RegistryRequest::from(RegistryOperation::RemoveFramework { framework_id: id });
     let mut service = run(&Plan {
         calls: 0,
         ..plan(1, 0, None)
