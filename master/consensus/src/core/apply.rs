@@ -100,4 +100,9 @@ impl Core {
     pub fn log_bytes(&self) -> u64 {
         self.raw.store().bytes()
     }
+
+    #[cfg(test)]
+    pub(crate) fn last_term(&self) -> u64 {
+        self.raw.raft.raft_log.last_term()
+    }
 }
