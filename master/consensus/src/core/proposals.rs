@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// Puts up a change of members, unless the group would not survive it. It is done when [`Committed::Members`] comes
+    /// Puts up a change of members, unless the group would not survive it. It is done when [`Committed::Members`](super::Committed::Members) comes
     /// back with this context.
     pub fn change(&mut self, context: Vec<u8>, change: &MembershipChange) -> Result<(), Rejected> {
         self.may_propose()?;

@@ -91,7 +91,7 @@ pub enum Stop {
     },
 }
 
-/// A snapshot to be kept: give both to [`LogStore::compact`](crate::log::LogStore::compact), and then to [`Replica::compacted`].
+/// A snapshot to be kept: give both to [`LogStore::compact`](crate::log::LogStore::compact), and then to [`Replica::compacted`](super::Replica::compacted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// The state.
@@ -100,7 +100,7 @@ pub struct Compaction {
     pub keep_from: u64,
 }
 
-/// What is to be done: send `now`, write and sync, tell [`Replica::persisted`], send `after`. The rest may be told at any time.
+/// What is to be done: send `now`, write and sync, tell [`Replica::persisted`](super::Replica::persisted), send `after`. The rest may be told at any time.
 #[derive(Debug)]
 pub struct Step<A> {
     /// Known by this when it is persisted.
