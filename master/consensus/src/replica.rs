@@ -52,7 +52,7 @@ pub struct Replica<M: StateMachine> {
 }
 
 impl<M: StateMachine> Replica<M> {
-    /// A member that goes on from what it had kept; the machine is as it begins.
+    /// A member that goes on from what it had kept; the machine is as it begins. The chance must be another at every start.
     pub fn new(
         settings: Settings,
         policy: Policy,
@@ -61,7 +61,13 @@ impl<M: StateMachine> Replica<M> {
         mut rng: SmallRng,
         mut machine: M,
     ) -> Result<Self, Stop> {
-        let tickets = Tickets::new(identity.id, rng.random());
+        // Two lives of a member must not draw the same tickets: what its log holds is mixed in, should the chance repeat itself.
+        let last = loaded
+            .entries
+            .last()
+            .map_or(loaded.snapshot.index, |entry| entry.index);
+        let life = rng.random::<u64>() ^ last.rotate_left(24) ^ loaded.hard.term.rotate_left(48);
+        let tickets = Tickets::new(identity.id, life);
         let read_ticks_max = settings.read_ticks_max;
         let core = Core::new(settings, identity, loaded, rng)?;
         let latest = core.latest_snapshot();
@@ -343,6 +349,9 @@ impl<M: StateMachine> Replica<M> {
     }
 }
 
+/// A follower that was heard within so many ticks is worth keeping entries for.
+const HEARD_TICKS: u64 = 20;
+
 /// The oldest entry to be kept beside a snapshot at this index.
 fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
     let usual = (index + 1).saturating_sub(policy.keep_entries);
@@ -350,7 +359,7 @@ fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
     let alive = status
         .peers
         .values()
-        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < 20));
+        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < HEARD_TICKS));
     let needed = alive
         .map(|peer| peer.matched + 1)
         .filter(|needed| *needed >= most)

@@ -77,7 +77,9 @@ impl Core {
     /// [`LogStore::compact`](crate::log::LogStore::compact) and then to [`Core::compacted`]. None if the index is another.
     pub fn snapshot(&self, index: u64, data: Bytes) -> Option<Snapshot> {
         let (handed, term) = self.stash.handed;
-        let newer = handed == index && index > self.raw.store().latest().index;
+        // While a leader's snapshot is on its way to the disk, an older one of our own is of no use.
+        let overtaken = self.raw.snap().is_some() || self.stash.takes_snapshot();
+        let newer = handed == index && index > self.raw.store().latest().index && !overtaken;
         newer.then(|| Snapshot {
             index,
             term,

@@ -74,7 +74,7 @@ fn cases(usual: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(600))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn whatever_peers_say_a_voter_does_not_fall(size in 1..4u64, events in prop::collection::vec(event(), 1..80)) {

@@ -121,6 +121,6 @@ pub struct Step<A> {
     pub members: Option<Members>,
     /// Who leads has changed.
     pub role: Option<RoleNow>,
-    /// A snapshot to be kept, whenever the disk has time for it.
+    /// A snapshot to be kept, before the write of any later step.
     pub compaction: Option<Compaction>,
 }
