@@ -8,6 +8,7 @@ mod hostile;
 mod laws;
 mod ledger;
 mod life;
+mod measure;
 mod membership;
 mod snapshots;
 mod twin;
