@@ -59,20 +59,24 @@ impl Pen {
             body: &[],
         };
         let head = Head::Letter(&letter);
-        let fits = body.len() <= BULK;
-        if fits && self.grant == 0 {
-            self.grant = outbox.grant(PIECE);
-            self.piece.make_room(PIECE_ROOM.min(self.grant));
-        }
-        if fits && self.piece.len() + body.len() < self.grant {
+        if body.len() <= BULK {
+            if self.grant == 0 {
+                self.grant = outbox.grant(PIECE_ROOM);
+                self.piece.make_room(PIECE_ROOM.min(self.grant));
+            }
             let draft = self.piece.draft(head, |buffer| {
                 buffer.extend_from_slice(body);
                 Ok(())
             });
             let draft = draft.map_err(|garbled| untold(garbled.into(), "frame"))?;
-            if self.piece.len() + draft.written <= self.grant {
+            if self.piece.len() + draft.written <= self.grant
+                || outbox.grant_more(&mut self.grant, &self.piece, draft)
+            {
                 self.piece.keep(draft, head);
-                return Ok(());
+                return match self.piece.len() >= PIECE {
+                    true => self.hand_in(),
+                    false => Ok(()),
+                };
             }
         }
         if !outbox.hand_in(&mut self.piece, std::mem::take(&mut self.grant)) {

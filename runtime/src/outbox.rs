@@ -15,7 +15,7 @@ use futures_util::task::AtomicWaker;
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::Head;
 use crate::message::Lane;
-use crate::piece::{PIECE, PIECE_ROOM, Piece};
+use crate::piece::{Draft, PIECE, PIECE_ROOM, Piece};
 use crate::{desk, lock};
 
 /// A body above this many bytes gets a stream of its own.
@@ -343,6 +343,18 @@ impl Outbox {
         let grant = room.min(most);
         state.granted += grant;
         grant
+    }
+
+    /// Lets a desk hand in this frame as well, if there is room for it and it needs no stream of its own.
+    #[cold]
+    pub(crate) fn grant_more(&self, grant: &mut usize, piece: &Piece, draft: Draft) -> bool {
+        if draft.body > BULK {
+            return false;
+        }
+        let lacking = (piece.len() + draft.written).saturating_sub(*grant);
+        let more = self.grant(lacking);
+        *grant += more;
+        more == lacking
     }
 
     /// Takes what a desk was granted, and leaves its piece empty; false, and the piece as it was, if no more is written.

@@ -25,8 +25,9 @@ use crate::quic::{Endpoint, Options};
 
 /// Bytes written between two turns of everybody else on the thread.
 const TURN: usize = 256 << 10;
-/// Bytes that may wait in the link: more than leave within the pause after it was full.
-const WAITING: usize = 8 << 20;
+/// Bytes that may wait in the link, as many as quinn may have on the way, or so many bodies if they are large.
+const WAITING: usize = 1 << 20;
+const WAITING_LARGE: usize = 8;
 /// Until a full link is tried again.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -220,40 +221,50 @@ struct Ends {
 
 async fn measure(
     identity: Identity,
-    (ours, bare): Addresses,
+    addresses: Addresses,
     load: &FrameLoad,
 ) -> Result<Vec<Sized>, Failure> {
-    let node = Node::builder("agent-1")
-        .role(Role::Agent)
-        .accepts(&[Role::Master])
-        .outgoing_max(WAITING)
-        .build();
-    let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
-    let client = Client::connect(&identity, bare, Role::Master, node.clock()).await?;
-    let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
-    let teller = Teller {
-        sink: sink.clone(),
-        body: Bytes::new(),
-        left: 0,
-        done: None,
-    };
-    let ends = Ends {
-        tray: node.find(&ours.to_string(), "tray", PATIENCE).await?,
-        teller: node.spawn("teller", teller)?,
-        node,
-        client,
-        sink,
-    };
     let mut measured = Vec::with_capacity(load.sizes.len());
     for size in &load.sizes {
+        let waiting = WAITING.max(WAITING_LARGE * size);
+        let (ends, endpoint) = Ends::connect(&identity, addresses, waiting).await?;
         measured.push(ends.measure(*size, load).await?);
+        ends.node.shutdown().await;
+        endpoint.close().await;
     }
-    ends.node.shutdown().await;
-    endpoint.close().await;
     Ok(measured)
 }
 
 impl Ends {
+    async fn connect(
+        identity: &Identity,
+        (ours, bare): Addresses,
+        waiting: usize,
+    ) -> Result<(Self, Endpoint), Failure> {
+        let node = Node::builder("agent-1")
+            .role(Role::Agent)
+            .accepts(&[Role::Master])
+            .outgoing_max(waiting)
+            .build();
+        let endpoint = Endpoint::bind(node.clone(), identity, LOCALHOST, Options::default())?;
+        let client = Client::connect(identity, bare, Role::Master, node.clock()).await?;
+        let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
+        let teller = Teller {
+            sink: sink.clone(),
+            body: Bytes::new(),
+            left: 0,
+            done: None,
+        };
+        let ends = Self {
+            tray: node.find(&ours.to_string(), "tray", PATIENCE).await?,
+            teller: node.spawn("teller", teller)?,
+            node,
+            client,
+            sink,
+        };
+        Ok((ends, endpoint))
+    }
+
     async fn measure(&self, size: usize, load: &FrameLoad) -> Result<Sized, Failure> {
         let body = Bytes::from(vec![7; size]);
         let count = load.frames.min(load.bytes / size.max(1) as u64).max(1);
