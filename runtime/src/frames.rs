@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::outbox::{BULK, Need};
 use crate::piece::{PIECE, PIECE_ROOM, Piece};
 use crate::process::{AnyIncarnation, Process, incarnation};
-use crate::run::Gathering;
+use crate::run::{Added, Gathering, add_each};
 
 /// Writes frames for one actor of another node. What was written is on its way after [`Pen::hand_in`].
 pub struct Pen {
@@ -132,11 +132,21 @@ pub(crate) struct Counted {
 }
 
 impl Gathering for Counted {
-    #[inline]
-    fn add(&mut self, body: &[u8]) -> Result<bool, Garbled> {
+    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled> {
         self.bodies += 1;
         self.bytes += body.len() as u64;
-        Ok(true)
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added {
+        let mut taken = 0;
+        let added = add_each(bytes, frame_max, usize::MAX, |body| {
+            taken += body.len() as u64;
+            Ok(())
+        });
+        self.bodies += added.frames;
+        self.bytes += taken;
+        added
     }
 
     fn send(&mut self, to: &AnyIncarnation, _: &Arc<Sender>) -> Result<(), (u64, Unwanted)> {

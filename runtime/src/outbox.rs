@@ -119,7 +119,7 @@ impl Pieces {
     fn take(&mut self, buffer: &mut BytesMut, max: usize) {
         let Some(front) = self.closed.front_mut() else {
             if self.open.len() > max {
-                buffer.extend_from_slice(&self.open.split_to(max));
+                give(self.open.split_to(max), buffer);
             } else {
                 self.room = self.open.len().min(PIECE_ROOM);
                 give(self.open.take(), buffer);
@@ -127,7 +127,7 @@ impl Pieces {
             return;
         };
         if front.len() > max {
-            buffer.extend_from_slice(&front.split_to(max));
+            give(front.split_to(max), buffer);
             self.closed_bytes -= max;
         } else if let Some(front) = self.closed.pop_front() {
             self.closed_bytes -= front.len();

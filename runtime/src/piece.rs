@@ -11,7 +11,7 @@ use crate::frame::{AGAIN, Head, Letter, Likeness, PREFIX};
 
 /// A piece is sent once it has this many bytes, so that what waits is given away piece by piece and uncopied, however
 /// much of it there is.
-pub(crate) const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 128 << 10;
 /// Room for the frame that passes the end of a piece.
 pub(crate) const PIECE_ROOM: usize = PIECE + (1 << 10);
 

@@ -6,6 +6,7 @@
 //!
 //! Hears nothing: it is called by `meros bench messages`. Remembers nothing between two calls.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,13 +29,15 @@ const TURN: usize = 256 << 10;
 /// Bytes that may wait in the link, as many as quinn may have on the way, or so many bodies if they are large.
 const WAITING: usize = 1 << 20;
 const WAITING_LARGE: usize = 8;
+/// The largest body, in bytes.
+const SIZE_MAX: usize = 1 << 20;
 /// Until a full link is tried again.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct FrameLoad {
-    /// Bytes of the bodies.
+    /// Bytes of the bodies, at most a mebibyte.
     pub sizes: Vec<usize>,
     /// Frames in a round, unless they are more than `bytes`.
     pub frames: u64,
@@ -63,8 +66,11 @@ pub struct Sized {
     pub tell_cost: Cost,
 }
 
-/// So many bytes, as they are.
-pub(super) struct Body(Bytes);
+/// What bodies are made of.
+static BYTES: [u8; SIZE_MAX] = [7; SIZE_MAX];
+
+/// So many bytes, as they are: lent where they are sent, owned where they are received, as by a user who cares for the cost.
+pub(super) struct Body(Cow<'static, [u8]>);
 
 runtime::remote! {
     Body = "measure/body" v1
@@ -85,7 +91,7 @@ impl<'de> Deserialize<'de> for Body {
                 f.write_str("bytes")
             }
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Body, E> {
-                Ok(Body(Bytes::copy_from_slice(bytes)))
+                Ok(Body(Cow::Owned(bytes.to_vec())))
             }
         }
         deserializer.deserialize_bytes(Plain)
@@ -135,7 +141,7 @@ impl Handler<Counted> for Tray {
 }
 
 /// Tell the sink these bytes so many times, as fast as the link takes them.
-struct TellAll(Bytes, u64);
+struct TellAll(&'static [u8], u64);
 
 impl Message for TellAll {
     type Result = Result<(), TellError>;
@@ -143,7 +149,7 @@ impl Message for TellAll {
 
 struct Teller {
     sink: Pid,
-    body: Bytes,
+    body: &'static [u8],
     left: u64,
     done: Option<Promise<Result<(), TellError>>>,
 }
@@ -168,7 +174,7 @@ impl Teller {
     fn tell(&mut self, ctx: &mut Context<Self>) {
         let turn = turn(self.body.len()).min(self.left);
         let refused = (0..turn).find_map(|_| {
-            let body = Body(self.body.clone());
+            let body = Body(Cow::Borrowed(self.body));
             let refused = ctx.node().tell(&self.sink, body).err();
             self.left -= u64::from(refused.is_none());
             refused
@@ -251,7 +257,7 @@ impl Ends {
         let sink = node.find(&ours.to_string(), "sink", PATIENCE).await?;
         let teller = Teller {
             sink: sink.clone(),
-            body: Bytes::new(),
+            body: &[],
             left: 0,
             done: None,
         };
@@ -266,7 +272,8 @@ impl Ends {
     }
 
     async fn measure(&self, size: usize, load: &FrameLoad) -> Result<Sized, Failure> {
-        let body = Bytes::from(vec![7; size]);
+        let size = size.min(SIZE_MAX);
+        let body = Bytes::from_static(&BYTES[..size]);
         let count = load.frames.min(load.bytes / size.max(1) as u64).max(1);
         let mut best = Sized {
             size,
@@ -284,7 +291,7 @@ impl Ends {
             best.frames.ours = best.frames.ours.max(rate);
             best.frame_cost.or_less(cost);
 
-            let (rate, cost) = self.timed(count, self.tell(&body, count)).await?;
+            let (rate, cost) = self.timed(count, self.tell(&BYTES[..size], count)).await?;
             best.tells.ours = best.tells.ours.max(rate);
             best.tell_cost.or_less(cost);
         }
@@ -340,10 +347,10 @@ impl Ends {
     }
 
     /// Returns when the sink has had them all.
-    async fn tell(&self, body: &Bytes, count: u64) -> Result<Duration, Failure> {
+    async fn tell(&self, body: &'static [u8], count: u64) -> Result<Duration, Failure> {
         let (_, before) = self.node.ask(&self.sink, Counted, PATIENCE).await?;
         self.teller
-            .ask(TellAll(body.clone(), count), Patience::WhileLinked)
+            .ask(TellAll(body, count), Patience::WhileLinked)
             .await??;
         let (counted, spent) = self.counted(&self.sink).await?;
         came(count, counted)?;

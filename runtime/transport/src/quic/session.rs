@@ -336,21 +336,25 @@ impl Wire {
                     "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
                 ))
             })?;
-        // What is announced is not believed with memory: room is counted here, and taken as bytes come.
+        // What is announced is not believed with memory: room is counted here, and all but the first is taken as bytes come.
         let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(READING_MAX);
         let _room = self
             .reading
             .acquire_many(room)
             .await
             .map_err(|_| Trouble::Lost)?;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
-            if body.len() + chunk.bytes.len() > length {
-                return Err(Trouble::Garbled(format!(
-                    "bulk {token} is longer than the {length} bytes announced"
-                )));
+        let mut body = self.shared.spares.take(length);
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        while let Some(count) = stream.read_chunks(&mut pieces).await? {
+            for piece in &mut pieces[..count] {
+                let piece = std::mem::take(piece);
+                if body.len() + piece.len() > length {
+                    return Err(Trouble::Garbled(format!(
+                        "bulk {token} is longer than the {length} bytes announced"
+                    )));
+                }
+                body.extend_from_slice(&piece);
             }
-            body.extend_from_slice(&chunk.bytes);
         }
         if body.len() < length {
             let reason = format!(
@@ -359,7 +363,10 @@ impl Wire {
             );
             return Err(Trouble::Garbled(reason));
         }
-        Ok(self.link.deliver_bulk(token, body.freeze())?)
+        let body = body.freeze();
+        self.link.deliver_bulk(token, body.clone())?;
+        self.shared.spares.give(body);
+        Ok(())
     }
 }
 
