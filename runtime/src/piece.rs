@@ -33,6 +33,8 @@ pub(crate) struct Draft {
     pub(crate) written: usize,
     /// Bytes of its body.
     pub(crate) body: usize,
+    /// Its header was left out.
+    again: bool,
 }
 
 impl Piece {
@@ -87,7 +89,8 @@ impl Piece {
     ) -> Result<Draft, Garbled> {
         self.bytes.truncate(self.kept);
         let likeness = head.tell().and_then(Letter::likeness);
-        if likeness.is_some() && self.newest == likeness {
+        let again = likeness.is_some() && self.newest == likeness;
+        if again {
             self.bytes.extend_from_slice(&AGAIN);
         } else {
             self.bytes.extend_from_slice(&[0; PREFIX]);
@@ -98,6 +101,7 @@ impl Piece {
         Ok(Draft {
             written: self.bytes.len() - self.kept,
             body: self.bytes.len() - start_of_body,
+            again,
         })
     }
 
@@ -107,7 +111,9 @@ impl Piece {
         let length = (draft.written - PREFIX) as u32;
         let prefix = self.kept..self.kept + PREFIX;
         self.bytes[prefix].copy_from_slice(&length.to_be_bytes());
-        if let Some(tell) = head.tell() {
+        if !draft.again
+            && let Some(tell) = head.tell()
+        {
             self.newest = tell.likeness();
         }
         self.kept = self.bytes.len();

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
 
 /// The largest that is kept, in bytes.
-pub(super) const SPARE_MAX: usize = 1 << 20;
+pub(super) const SPARE_MAX: usize = 2 << 20;
 /// How many are kept.
-const SPARES_MAX: usize = 4;
+const SPARES_MAX: usize = 2;
 
 #[derive(Default)]
 pub(super) struct Spares(Mutex<Vec<Bytes>>);
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn few_are_kept_and_none_that_is_very_large() {
         let spares = Spares::default();
-        (0..2 * SPARES_MAX).for_each(|_| spares.give(Bytes::from(vec![0; 1000])));
+        (0..=SPARES_MAX).for_each(|_| spares.give(Bytes::from(vec![0; 1000])));
         spares.give(Bytes::from(vec![0; SPARE_MAX + 1]));
         assert_eq!(spares.0.lock().unwrap().len(), SPARES_MAX);
     }
