@@ -17,8 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
 use super::{
-    Addresses, Cost, Counted, Failure, Figure, LOCALHOST, PATIENCE, Sink, identities, on_one_thread,
-    serve,
+    Addresses, Cost, Counted, Failure, Figure, LOCALHOST, PATIENCE, Sink, identities,
+    on_one_thread, serve,
 };
 use crate::bare::{Client, thread_time};
 use crate::certificates::Identity;

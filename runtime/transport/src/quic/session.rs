@@ -26,6 +26,9 @@ use crate::lanes::{BATCH_MAX, Trouble, shrink};
 
 /// Bulks sent at once on one connection. With both lanes this stays below what the peer lets us open.
 const BULKS_MAX: u32 = 8;
+/// Bulks written at once. More would share quinn's window turn by turn, and all be there as late as the last, half read in the
+/// peer's memory; with one alone, a large one would keep every smaller one waiting.
+const WRITING_MAX: usize = 2;
 /// Pieces of a stream taken at once: one is what came in one packet.
 const PIECES: usize = 32;
 /// Bytes of the token and the length before a bulk.
@@ -51,6 +54,7 @@ struct Wire {
     connection: Connection,
     address: SocketAddr,
     sending: Arc<Semaphore>,
+    writing: Semaphore,
     reading: Semaphore,
     /// Why we have closed the connection, if we have.
     verdict: Mutex<Option<String>>,
@@ -71,6 +75,7 @@ impl Session {
             connection,
             address,
             sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
+            writing: Semaphore::new(WRITING_MAX),
             reading: Semaphore::new(READING_MAX as usize),
             verdict: Mutex::default(),
         };
@@ -233,6 +238,7 @@ impl Wire {
     }
 
     async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
+        let writing = self.writing.acquire().await.map_err(|_| Trouble::Lost)?;
         let mut stream = self
             .connection
             .open_uni()
@@ -244,6 +250,7 @@ impl Wire {
         stream
             .write_all_chunks(&mut [header.freeze(), bytes])
             .await?;
+        drop(writing); // the next need not wait until the peer has all of this one
         self.finish(stream).await;
         Ok(())
     }
