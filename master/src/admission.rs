@@ -271,7 +271,8 @@ impl Books {
         let resources = allocated(&info.resources);
         let early = self
             .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()));
+            .remove(&(framework_id.clone(), info.task_id.clone()))
+            .map(|(_, policy)| policy);
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {
@@ -305,10 +306,10 @@ impl Books {
                 continue;
             };
             if !task.told.is_terminal() {
-                let state = match task.told {
+                let state = task.end_or(match task.told {
                     TaskState::Staging => TaskState::Dropped,
                     _ => TaskState::Gone,
-                };
+                });
                 let message = "the agent came back without this task";
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
@@ -340,6 +341,7 @@ impl Books {
             let kill = KillTask {
                 framework_id: framework.clone(),
                 task_id: id.clone(),
+                agent_id: Some(agent_id.clone()),
                 kill_policy: kill,
             };
             out.agent(pid, ToAgent::Kill(kill));
@@ -371,20 +373,23 @@ impl Books {
         if let Some(agent) = self.agents.mark_unreachable(agent_id, since) {
             out.push(Effect::Unlink(agent.pid.clone()));
         }
-        let status = |task: &TaskId| {
+        let status = |task: &Task| {
             let message = "the agent has not answered for too long";
-            let mut status =
-                TaskStatus::new(task.clone(), TaskState::Unreachable, Source::Master, since)
-                    .because(Reason::AgentRemoved, message)
-                    .on(agent_id);
+            let state = TaskState::Unreachable;
+            let mut status = TaskStatus::new(task.id.clone(), state, Source::Master, since)
+                .because(Reason::AgentRemoved, message)
+                .on(agent_id);
             status.unreachable_since = Some(since);
             status
         };
         let aside = self.tasks.set_aside(agent_id, |task| {
-            task.observe(&status(&task.id.clone()), TaskState::Unreachable);
+            // What the agent has told the master only, it tells again, in order, if it comes back.
+            task.state = TaskState::Unreachable;
+            let status = status(task);
+            task.observe(&status, status.state);
         });
         for task in aside {
-            let mut status = status(&task.id);
+            let mut status = status(&task);
             if let Some(framework) = self.frameworks.get(&task.framework_id) {
                 status.state = framework.told(status.state);
             }
@@ -421,23 +426,15 @@ impl Books {
         let frameworks = &self.frameworks;
         let status = |task: &Task| {
             let known = frameworks.get(&task.framework_id);
-            let (state, reason) = (TaskState::Gone, Reason::AgentRemoved);
-            master_status(known, &task.id, state, reason, words, now).on(agent_id)
+            let state = task.end_or(TaskState::Gone);
+            master_status(known, &task.id, state, Reason::AgentRemoved, words, now).on(agent_id)
         };
         let ended = self.tasks.end_all(agent_id, |task| {
             let status = status(task);
             task.observe(&status, status.state);
         });
-        for task in ended {
-            let status = master_status(
-                self.frameworks.get(&task.framework_id),
-                &task.id,
-                TaskState::Gone,
-                Reason::AgentRemoved,
-                words,
-                now,
-            )
-            .on(agent_id);
+        let told: Vec<_> = ended.iter().map(|task| status(task)).collect();
+        for (task, status) in ended.into_iter().zip(told) {
             self.counters.task_ended(&status);
             self.tell_status(&task.framework_id, status, out);
         }
