@@ -5,6 +5,7 @@
 
 pub mod actors;
 pub mod connections;
+mod frames;
 pub mod idle;
 pub mod launch;
 mod load;

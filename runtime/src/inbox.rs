@@ -110,6 +110,14 @@ impl Inbox {
         };
         let (mut at, mut frames) = (0, 0);
         let result = loop {
+            if let Some(run) = &mut row.run {
+                let (read, gathered) = delivery.gather(run, &bytes[at..]);
+                at += read;
+                match gathered {
+                    Ok(count) => frames += count,
+                    Err(garbled) => break Err(garbled),
+                }
+            }
             match whole_frame(&bytes[at..], connection.frame_max) {
                 Ok(Some(frame)) => {
                     at += PREFIX + frame.len();
@@ -239,8 +247,14 @@ struct Alike {
     gathering: Box<dyn Gathering>,
 }
 
+impl Alike {
+    fn garbled(&self, Garbled { reason }: Garbled) -> Garbled {
+        Garbled::new(format!("{} v{} {reason}", self.name, self.version))
+    }
+}
+
 impl Delivery<'_> {
-    /// Handles one frame, or gathers it with those before it that are like it.
+    /// Handles one frame that is not like those gathered before it, or begins to gather with it.
     #[inline]
     fn next<'a>(
         &mut self,
@@ -249,15 +263,10 @@ impl Delivery<'_> {
         following: &[u8],
     ) -> Result<(), Garbled> {
         if let Some(body) = frame::again(bytes) {
-            // Large ones are weighed one by one.
-            if body.len() >= LARGE {
-                self.send(row.run.take());
-                return self.again(row, body, &[]);
-            }
-            return match &mut row.run {
-                Some(run) => self.gather(run, body),
-                None => self.again(row, body, following),
-            };
+            // What is not gathered by now ends the run, or there is none. Large ones are weighed one by one.
+            self.send(row.run.take());
+            let following = if body.len() < LARGE { following } else { &[] };
+            return self.again(row, body, following);
         }
         self.send(row.run.take());
         let frame = Frame::read(bytes)?;
@@ -284,27 +293,28 @@ impl Delivery<'_> {
             let about = following.len() / (frame::AGAIN.len() + body.len()) + 1;
             row.run = self.begin_run(&letter, about)?;
             if let Some(run) = &mut row.run {
-                return self.gather(run, body);
+                let added = run.gathering.add_first(body);
+                return added.map_err(|garbled| run.garbled(garbled));
             }
         }
         let letter = Letter { body, ..letter };
         self.letter(&letter, || [row.header, body].concat())
     }
 
-    #[inline]
-    fn gather(&self, run: &mut Alike, body: &[u8]) -> Result<(), Garbled> {
-        match run.gathering.add(body) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                self.send_gathered(run);
-                Ok(())
+    /// Gathers what follows and is like it: how many bytes that was, and how many frames.
+    fn gather(&self, run: &mut Alike, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
+        let (mut read, mut frames) = (0, 0);
+        loop {
+            let added = run.gathering.add(&bytes[read..], self.connection.frame_max);
+            read += added.bytes;
+            frames += added.frames;
+            if let Some(garbled) = added.garbled {
+                return (read, Err(run.garbled(garbled)));
             }
-            Err(Garbled { reason }) => {
-                let (name, version) = (run.name, run.version);
-                Err(Garbled {
-                    reason: format!("{name} v{version} {reason}"),
-                })
+            if !added.is_full {
+                return (read, Ok(frames));
             }
+            self.send_gathered(run);
         }
     }
 

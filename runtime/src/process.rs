@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::ask::TellError;
 use crate::codec::{self, Garbled};
 use crate::context::Context;
+use crate::frames::{self, Counting};
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
 use crate::letter::handle_one;
@@ -106,6 +107,19 @@ impl<A: Process> Ears<A> {
         A: Handler<M>,
     {
         self.hear::<M>(&[]);
+    }
+
+    /// Counts the bodies of this message that come over links, and makes nothing of them.
+    #[doc(hidden)]
+    pub fn count<M: Remote>(&mut self, roles: &[Role])
+    where
+        A: Counting + Handler<M>,
+    {
+        self.hear::<M>(roles);
+        if let Some(ear) = self.table.ears.get_mut(&key(M::ID, M::VERSION)) {
+            ear.hear = count::<A>;
+            ear.gather = Some(frames::gather::<A>);
+        }
     }
 
     /// Hears an older shape of a message, turned into the newer one before it is handled.
@@ -366,6 +380,16 @@ where
         .downcast()
         .map_err(|_| Unheard::Told(TellError::Gone))?;
     pass_on::<A, M, R>(to, *message, origin, answer)
+}
+
+fn count<A: Counting>(
+    _: &AnyIncarnation,
+    body: &[u8],
+    _: Arc<Sender>,
+    _: Option<Answer>,
+) -> Result<(), Unheard> {
+    A::count().add(1, body.len() as u64);
+    Ok(())
 }
 
 fn hear_now<A, M, Handled>(

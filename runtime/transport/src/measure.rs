@@ -24,8 +24,10 @@ use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
+mod frames;
 mod pings;
 
+pub use frames::{FrameLoad, Sized, frames};
 pub use pings::{Delay, Delays, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -167,6 +169,7 @@ impl Process for Sink {
         ears.hear::<Counted>(&[Role::Agent]);
         ears.hear::<Echo>(&[Role::Agent]);
         ears.hear::<pings::Probe>(&[Role::Agent]);
+        ears.hear::<frames::Body>(&[Role::Agent]);
     }
 }
 
@@ -264,6 +267,7 @@ async fn serve(
         .build();
     node.spawn("sink", Sink::default())?;
     node.spawn(pings::STORE, pings::Store)?;
+    node.spawn("tray", frames::Tray)?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
     let addresses = (endpoint.address()?, bare.address()?);

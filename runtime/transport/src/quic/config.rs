@@ -104,6 +104,8 @@ impl Options {
             .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
+            // Bulks go one after the other: all at once, each would be there as late as the last, and wait half read in the peer's memory.
+            .send_fairness(false)
             .receive_window(VarInt::from_u32(self.receive_window))
             .stream_receive_window(VarInt::from_u32(self.stream_receive_window))
             .send_window(u64::from(self.send_window));

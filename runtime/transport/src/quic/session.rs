@@ -22,11 +22,15 @@ use tokio::task::JoinHandle;
 
 use super::handshake::{self, Failure};
 use super::room::Room;
+use super::spares::SPARE_MAX;
 use super::{Closing, Shared};
 use crate::lanes::{BATCH_MAX, Trouble, shrink};
 
 /// Bulks sent at once on one connection. With both lanes this stays below what the peer lets us open.
 const BULKS_MAX: u32 = 8;
+/// Bulks written at once. More would share quinn's window turn by turn, and all be there as late as the last, half read in the
+/// peer's memory; with one alone, a large one would keep every smaller one waiting.
+const WRITING_MAX: usize = 2;
 /// Pieces of a stream taken at once: one is what came in one packet.
 const PIECES: usize = 32;
 /// Bytes of the token and the length before a bulk.
@@ -51,6 +55,7 @@ struct Wire {
     address: SocketAddr,
     sending: Arc<Semaphore>,
     room: Room,
+    writing: Semaphore,
     /// Why we have closed the connection, if we have.
     verdict: Mutex<Option<String>>,
 }
@@ -72,6 +77,7 @@ impl Session {
             address,
             sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
             room,
+            writing: Semaphore::new(WRITING_MAX),
             verdict: Mutex::default(),
         };
         Self {
@@ -245,6 +251,7 @@ impl Wire {
     }
 
     async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
+        let writing = self.writing.acquire().await.map_err(|_| Trouble::Lost)?;
         let mut stream = self
             .connection
             .open_uni()
@@ -255,6 +262,7 @@ impl Wire {
         header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
         let kept = bytes.clone();
         let sent = stream.write_all_chunks(&mut [header.freeze(), bytes]).await;
+        drop(writing); // the next need not wait until the peer has all of this one
         if sent.is_ok() {
             self.finish(stream).await;
         }
@@ -351,16 +359,20 @@ impl Wire {
                     "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
                 ))
             })?;
-        // What is announced is not believed with memory: room is counted here, and taken as bytes come.
+        // What is announced is not believed with memory: room is counted here, and all but the first is taken as bytes come.
         let _room = self.room.take(length).await.ok_or(Trouble::Lost)?;
-        let (mut body, mut rested) = (BytesMut::new(), 0);
-        while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
-            if body.len() + chunk.bytes.len() > length {
-                return Err(Trouble::Garbled(format!(
-                    "bulk {token} is longer than the {length} bytes announced"
-                )));
+        let (mut body, mut rested) = (self.shared.spares.take(length), 0);
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        while let Some(count) = stream.read_chunks(&mut pieces).await? {
+            for piece in &mut pieces[..count] {
+                let piece = std::mem::take(piece);
+                if body.len() + piece.len() > length {
+                    return Err(Trouble::Garbled(format!(
+                        "bulk {token} is longer than the {length} bytes announced"
+                    )));
+                }
+                body.extend_from_slice(&piece);
             }
-            body.extend_from_slice(&chunk.bytes);
             if body.len() - rested >= BATCH_MAX {
                 rested = body.len();
                 tokio::task::yield_now().await; // to the lanes: fresh memory takes its time
@@ -373,9 +385,15 @@ impl Wire {
             );
             return Err(Trouble::Garbled(reason));
         }
-        self.link.deliver_bulk(token, body.freeze())?;
-        // Its room is free once its bytes are.
+        let body = body.freeze();
+        // A very large one is given back where it is decoded, not on this thread.
+        let spare = (body.len() <= SPARE_MAX).then(|| body.clone());
+        self.link.deliver_bulk(token, body)?;
+        // Its room is free, and its memory used again, once it is decoded.
         self.link.decoded().await;
+        if let Some(spare) = spare {
+            self.shared.spares.give(spare);
+        }
         Ok(())
     }
 }
