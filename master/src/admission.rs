@@ -375,14 +375,16 @@ impl Books {
         }
         let status = |task: &Task| {
             let message = "the agent has not answered for too long";
-            let state = task.end_or(TaskState::Unreachable);
+            let state = TaskState::Unreachable;
             let mut status = TaskStatus::new(task.id.clone(), state, Source::Master, since)
                 .because(Reason::AgentRemoved, message)
                 .on(agent_id);
-            status.unreachable_since = (!state.is_terminal()).then_some(since);
+            status.unreachable_since = Some(since);
             status
         };
         let aside = self.tasks.set_aside(agent_id, |task| {
+            // What the agent has told the master only, it tells again, in order, if it comes back.
+            task.state = TaskState::Unreachable;
             let status = status(task);
             task.observe(&status, status.state);
         });
@@ -390,9 +392,6 @@ impl Books {
             let mut status = status(&task);
             if let Some(framework) = self.frameworks.get(&task.framework_id) {
                 status.state = framework.told(status.state);
-            }
-            if task.state.is_terminal() {
-                self.counters.task_ended(&status);
             }
             self.tell_status(&task.framework_id, status, out);
         }

@@ -324,8 +324,8 @@ impl Tasks {
         })
     }
 
-    /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back. The ended ones
-    /// among them are completed. `change` is called for those, and gives those, whose framework had not been told an end.
+    /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back, also those whose
+    /// end it has still to tell. Those whose framework was told an end are completed. Gives the others.
     pub fn set_aside(
         &mut self,
         agent: &AgentId,
@@ -337,15 +337,14 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            if !task.told.is_terminal() {
-                change(Arc::make_mut(&mut task));
-                aside.push(task.clone());
-            }
             let of = of_framework(&mut self.by_framework, framework, self.limits);
-            match task.state.is_terminal() {
-                true => of.completed.push(task),
-                false => of.unreachable.push(task),
+            if task.told.is_terminal() {
+                of.completed.push(task);
+                continue;
             }
+            change(Arc::make_mut(&mut task));
+            of.unreachable.push(task.clone());
+            aside.push(task);
         }
         self.by_agent.remove(agent);
         aside

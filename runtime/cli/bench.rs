@@ -5,11 +5,13 @@
 
 pub mod actors;
 pub mod connections;
+mod frames;
 pub mod idle;
 pub mod launch;
 mod load;
 pub mod messages;
 mod process;
+pub mod registry;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -31,6 +33,9 @@ pub enum BenchArgs {
     Idle(idle::IdleArgs),
     /// What many connections cost
     Connections(connections::ConnectionsArgs),
+    /// How fast replicated operations commit
+    #[command(hide = true)] // Until our own masters are measured by it.
+    Registry(registry::RegistryArgs),
     /// One part of a measurement of connections
     #[command(hide = true, name = "connections-part")]
     ConnectionsPart(connections::part::PartArgs),
@@ -133,6 +138,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Actors(args) => actors::run(args),
         BenchArgs::Idle(args) => on_this_thread(idle::run(args, signals))?,
         BenchArgs::Connections(args) => on_this_thread(connections::run(args, signals))?,
+        BenchArgs::Registry(args) => on_this_thread(registry::run(args, signals))?,
         BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
         BenchArgs::IdleAgents(args) => on_this_thread(idle::agents::run(args, signals))?,
     }

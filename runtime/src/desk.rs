@@ -143,13 +143,13 @@ impl Desk {
         let Some(Route { connection, .. }) = &self.route else {
             return Told::NoLink;
         };
-        let mut over_limit = None;
+        let (mut over_limit, mut is_full) = (None, false);
         let told = supervise::with_current(|current| {
             let letter = connection.letter::<M>(to, current);
             let head = Head::Letter(&letter);
             let in_turn = current.is_some() && M::LANE == Lane::Ordinary;
             if in_turn && self.grant == 0 {
-                self.grant = connection.outbox.grant(PIECE);
+                self.grant = connection.outbox.grant(PIECE_ROOM);
                 self.piece.make_room(PIECE_ROOM.min(self.grant));
             }
             let encode = |buffer: &mut _| codec::encode_into(message, buffer);
@@ -159,14 +159,23 @@ impl Desk {
                 return Told::of::<M>(written, error);
             }
             match self.piece.draft(head, encode) {
-                Ok(draft) if self.piece.len() + draft.written <= self.grant => {
+                Ok(draft)
+                    if self.piece.len() + draft.written <= self.grant
+                        || connection
+                            .outbox
+                            .grant_more(&mut self.grant, &self.piece, draft) =>
+                {
                     self.piece.keep(draft, head);
+                    is_full = self.piece.len() >= PIECE;
                 }
                 Ok(draft) => over_limit = Some(self.piece.take_body(draft)),
                 Err(garbled) => return Told::of::<M>(Err(garbled.into()), error),
             }
             Told::Done
         });
+        if is_full {
+            self.hand_in();
+        }
         match over_limit {
             None => told,
             Some(body) => self.tell_encoded::<M>(to, body, error),

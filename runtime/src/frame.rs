@@ -10,6 +10,7 @@ use crate::ask::AskError;
 use crate::codec::Garbled;
 use crate::exit::Exit;
 use crate::identity::{NAME_MAX, Pid};
+use crate::mailbox::LARGE;
 use crate::message::Lane;
 
 /// Bytes of the length before each frame.
@@ -151,6 +152,19 @@ pub(crate) fn again(frame: &[u8]) -> Option<&[u8]> {
         [TELL_AGAIN, body @ ..] => Some(body),
         _ => None,
     }
+}
+
+/// The body of the frame at the front, if that is a tell whose header was left out, whole and below [`LARGE`]; and what
+/// is behind it.
+#[inline(always)]
+pub(crate) fn short_again(bytes: &[u8], frame_max: usize) -> Option<(&[u8], &[u8])> {
+    let [a, b, c, d, TELL_AGAIN, rest @ ..] = bytes else {
+        return None;
+    };
+    let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+    let body = length.checked_sub(1).filter(|body| *body < LARGE)?;
+    (length <= frame_max).then_some(())?;
+    rest.split_at_checked(body)
 }
 
 /// An actor on the reading node, or for `Exited` on the writing one.

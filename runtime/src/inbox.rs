@@ -4,7 +4,7 @@
 //! may leave it out), and what waits for a bulk: later letters to the same actor, and exits. Everything it keeps is bounded, and whatever the bytes are it
 //! answers with [`Garbled`] and never panics.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,22 +17,21 @@ use crate::frame::{self, Frame, Letter, PREFIX};
 use crate::identity::{Peer, Pid};
 use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
-use crate::lock;
 use crate::mailbox::{LARGE, Unwanted};
 use crate::message::{Lane, WhenFull};
 use crate::node::Node;
-use crate::process::Unheard;
+use crate::process::{Ear, Unheard};
 use crate::registry::Entry;
 use crate::run::Gathering;
 
 mod bulk;
+mod decoding;
+
+use bulk::Held;
+use decoding::Decoded;
 
 /// Senders remembered; when there are more, all are learned anew.
 const SENDERS_MAX: usize = 4096;
-/// Bytes that may wait for bulks.
-const HELD_MAX: usize = 2 * BODY_MAX;
-/// Bulks that may be under way at once.
-const BULKS_MAX: usize = 1024;
 
 pub(crate) struct Inbox {
     peer: Peer,
@@ -46,28 +45,13 @@ pub(crate) struct Inbox {
     early: BTreeMap<u64, Bytes>,
     /// What waits, by the incarnation it is for, in order.
     held: BTreeMap<u64, VecDeque<Held>>,
+    /// Bulks that were announced and not heard: they have not arrived, wait for others, or are being decoded.
+    unheard: BTreeSet<u64>,
     /// Exits that wait for every bulk announced before them, by the newest such token.
     exits: VecDeque<(u64, Vec<u8>)>,
     held_bytes: usize,
-}
-
-enum Held {
-    /// The place of a bulk that has not arrived.
-    Awaited(u64),
-    /// A bulk that has arrived while an earlier one has not.
-    Arrived { header: Vec<u8>, body: Bytes },
-    /// An ordinary frame.
-    Frame(Vec<u8>),
-}
-
-impl Held {
-    fn size(&self) -> usize {
-        match self {
-            Held::Awaited(_) => 0,
-            Held::Arrived { header, body } => header.len() + body.len(),
-            Held::Frame(frame) => frame.len(),
-        }
-    }
+    /// Those of them that are being decoded.
+    decoding_bytes: usize,
 }
 
 /// What one call of `deliver` works with.
@@ -92,8 +76,10 @@ impl Inbox {
             announced: BTreeMap::new(),
             early: BTreeMap::new(),
             held: BTreeMap::new(),
+            unheard: BTreeSet::new(),
             exits: VecDeque::new(),
             held_bytes: 0,
+            decoding_bytes: 0,
         }
     }
 
@@ -105,12 +91,16 @@ impl Inbox {
         let Some(node) = connection.node.upgrade() else {
             return Ok(());
         };
-        let mut inbox = lock(&connection.inbox);
+        let Some(mut visit) = connection.enter() else {
+            bytes.clear();
+            return Ok(());
+        };
+        let inbox = &mut *visit.inbox;
         let mut remembered = std::mem::take(&mut inbox.repeated);
         let mut delivery = Delivery {
             connection,
             node,
-            inbox: &mut inbox,
+            inbox,
             last: None,
         };
         let mut row = Row {
@@ -120,6 +110,14 @@ impl Inbox {
         };
         let (mut at, mut frames) = (0, 0);
         let result = loop {
+            if let Some(run) = &mut row.run {
+                let (read, gathered) = delivery.gather(run, &bytes[at..]);
+                at += read;
+                match gathered {
+                    Ok(count) => frames += count,
+                    Err(garbled) => break Err(garbled),
+                }
+            }
             match whole_frame(&bytes[at..], connection.frame_max) {
                 Ok(Some(frame)) => {
                     at += PREFIX + frame.len();
@@ -136,7 +134,7 @@ impl Inbox {
         if row.is_new {
             remembered = row.header.to_owned();
         }
-        inbox.repeated = remembered;
+        delivery.inbox.repeated = remembered;
         connection.delivered.fetch_add(frames, Ordering::Relaxed);
         bytes.advance(at);
         result
@@ -151,14 +149,33 @@ impl Inbox {
         let Some(node) = connection.node.upgrade() else {
             return Ok(());
         };
-        let mut inbox = lock(&connection.inbox);
+        let Some(mut visit) = connection.enter() else {
+            return Ok(());
+        };
         Delivery {
             connection,
             node,
-            inbox: &mut inbox,
+            inbox: &mut visit.inbox,
             last: None,
         }
         .bulk(token, body)
+    }
+
+    /// Handles a bulk that has been decoded, and what waited for it.
+    fn deliver_decoded(connection: &Arc<Connection>, bulk: Decoded) -> Result<(), Garbled> {
+        let Some(node) = connection.node.upgrade() else {
+            return Ok(());
+        };
+        let Some(mut visit) = connection.enter() else {
+            return Ok(());
+        };
+        Delivery {
+            connection,
+            node,
+            inbox: &mut visit.inbox,
+            last: None,
+        }
+        .decoded(bulk)
     }
 
     fn sender(&mut self, from: Option<frame::From<'_>>) -> Result<Arc<Sender>, Garbled> {
@@ -196,22 +213,6 @@ impl Inbox {
         self.senders.insert(from.actor.incarnation, sender.clone());
         Ok(sender)
     }
-
-    fn hold(&mut self, incarnation: u64, held: Held) -> Result<(), Garbled> {
-        self.grow(held.size())?;
-        self.held.entry(incarnation).or_default().push_back(held);
-        Ok(())
-    }
-
-    fn grow(&mut self, bytes: usize) -> Result<(), Garbled> {
-        self.held_bytes += bytes;
-        if self.held_bytes > HELD_MAX {
-            return Err(Garbled::new(format!(
-                "more than {HELD_MAX} bytes wait for a bulk"
-            )));
-        }
-        Ok(())
-    }
 }
 
 /// The first frame without its length, if it is there whole.
@@ -246,8 +247,14 @@ struct Alike {
     gathering: Box<dyn Gathering>,
 }
 
+impl Alike {
+    fn garbled(&self, Garbled { reason }: Garbled) -> Garbled {
+        Garbled::new(format!("{} v{} {reason}", self.name, self.version))
+    }
+}
+
 impl Delivery<'_> {
-    /// Handles one frame, or gathers it with those before it that are like it.
+    /// Handles one frame that is not like those gathered before it, or begins to gather with it.
     #[inline]
     fn next<'a>(
         &mut self,
@@ -256,15 +263,10 @@ impl Delivery<'_> {
         following: &[u8],
     ) -> Result<(), Garbled> {
         if let Some(body) = frame::again(bytes) {
-            // Large ones are weighed one by one.
-            if body.len() >= LARGE {
-                self.send(row.run.take());
-                return self.again(row, body, &[]);
-            }
-            return match &mut row.run {
-                Some(run) => self.gather(run, body),
-                None => self.again(row, body, following),
-            };
+            // What is not gathered by now ends the run, or there is none. Large ones are weighed one by one.
+            self.send(row.run.take());
+            let following = if body.len() < LARGE { following } else { &[] };
+            return self.again(row, body, following);
         }
         self.send(row.run.take());
         let frame = Frame::read(bytes)?;
@@ -291,27 +293,28 @@ impl Delivery<'_> {
             let about = following.len() / (frame::AGAIN.len() + body.len()) + 1;
             row.run = self.begin_run(&letter, about)?;
             if let Some(run) = &mut row.run {
-                return self.gather(run, body);
+                let added = run.gathering.add_first(body);
+                return added.map_err(|garbled| run.garbled(garbled));
             }
         }
         let letter = Letter { body, ..letter };
         self.letter(&letter, || [row.header, body].concat())
     }
 
-    #[inline]
-    fn gather(&self, run: &mut Alike, body: &[u8]) -> Result<(), Garbled> {
-        match run.gathering.add(body) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                self.send_gathered(run);
-                Ok(())
+    /// Gathers what follows and is like it: how many bytes that was, and how many frames.
+    fn gather(&self, run: &mut Alike, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
+        let (mut read, mut frames) = (0, 0);
+        loop {
+            let added = run.gathering.add(&bytes[read..], self.connection.frame_max);
+            read += added.bytes;
+            frames += added.frames;
+            if let Some(garbled) = added.garbled {
+                return (read, Err(run.garbled(garbled)));
             }
-            Err(Garbled { reason }) => {
-                let (name, version) = (run.name, run.version);
-                Err(Garbled {
-                    reason: format!("{name} v{version} {reason}"),
-                })
+            if !added.is_full {
+                return (read, Ok(frames));
             }
+            self.send_gathered(run);
         }
     }
 
@@ -378,7 +381,7 @@ impl Delivery<'_> {
                 Ok(())
             }
             Frame::Exited { of, reason } => {
-                if let Some((&newest, _)) = self.inbox.announced.last_key_value() {
+                if let Some(&newest) = self.inbox.unheard.last() {
                     self.inbox.grow(bytes.len())?;
                     self.inbox.exits.push_back((newest, bytes.to_vec()));
                     return Ok(());
@@ -477,22 +480,10 @@ impl Delivery<'_> {
         sender: Arc<Sender>,
         answer: Option<Answer>,
     ) -> Result<(), Garbled> {
-        let Some(ear) = entry.ears.ear(letter.id, letter.version) else {
-            self.node.counts().unknown_message();
-            let reason = format!(
-                "{} does not hear message {:08x} v{}",
-                entry.pid, letter.id, letter.version
-            );
-            return self.refuse(letter, AskError::Refused { reason });
+        let ear = match self.ear(entry, letter) {
+            Ok(ear) => ear,
+            Err(error) => return self.refuse(letter, error),
         };
-        if !ear.roles.contains(self.connection.peer.role) {
-            self.node.counts().wrong_role();
-            let reason = format!(
-                "{} does not hear {} from role {}",
-                entry.pid, ear.name, self.connection.peer.role
-            );
-            return self.refuse(letter, AskError::Refused { reason });
-        }
         let heard = match entry.meter.weigh(letter.body.len()) {
             Ok(weight) => weighing(weight, || {
                 ear.hear(&*entry.body, letter.body, sender, answer)
@@ -502,15 +493,40 @@ impl Delivery<'_> {
         match heard {
             Ok(()) => Ok(()),
             Err(Unheard::Told(error)) => {
-                if error == TellError::Full {
-                    self.node.counts().mailbox_full();
-                    self.mailbox_is_full(entry);
-                }
+                self.note_untold(entry, &error);
                 self.refuse(letter, error.into())
             }
-            Err(Unheard::Garbled(Garbled { reason })) => Err(Garbled {
-                reason: format!("{} v{} {reason}", ear.name, ear.version),
-            }),
+            Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
+        }
+    }
+
+    /// The ear that this letter is for, if the actor hears it from this peer.
+    #[inline]
+    fn ear<'e>(&self, entry: &'e Entry, letter: &Letter<'_>) -> Result<&'e Ear, AskError> {
+        let Some(ear) = entry.ears.ear(letter.id, letter.version) else {
+            self.node.counts().unknown_message();
+            let reason = format!(
+                "{} does not hear message {:08x} v{}",
+                entry.pid, letter.id, letter.version
+            );
+            return Err(AskError::Refused { reason });
+        };
+        if !ear.roles.contains(self.connection.peer.role) {
+            self.node.counts().wrong_role();
+            let reason = format!(
+                "{} does not hear {} from role {}",
+                entry.pid, ear.name, self.connection.peer.role
+            );
+            return Err(AskError::Refused { reason });
+        }
+        Ok(ear)
+    }
+
+    #[cold]
+    fn note_untold(&self, entry: &Entry, error: &TellError) {
+        if *error == TellError::Full {
+            self.node.counts().mailbox_full();
+            self.mailbox_is_full(entry);
         }
     }
 
@@ -525,9 +541,14 @@ impl Delivery<'_> {
     #[cold]
     fn refuse(&self, letter: &Letter<'_>, error: AskError) -> Result<(), Garbled> {
         tracing::debug!(peer = %self.connection.peer.node, to = ?letter.to, %error, "message not taken");
-        if let Some(correlation) = letter.correlation {
+        self.fail(letter.correlation, error);
+        Ok(())
+    }
+
+    /// Tells the asker, if there is one.
+    fn fail(&self, correlation: Option<u64>, error: AskError) {
+        if let Some(correlation) = correlation {
             self.connection.fail(correlation, error);
         }
-        Ok(())
     }
 }

@@ -60,6 +60,8 @@ mod desk;
 mod exit;
 mod frame;
 #[doc(hidden)]
+pub mod frames;
+#[doc(hidden)]
 pub mod fuzzing;
 pub mod guide;
 mod handle;

@@ -8,16 +8,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use crate::ask::{AskError, Asking, Patience, TellError};
+use crate::ask::{AskError, TellError};
 use crate::clock::{self, Instant};
 use crate::codec::{self, Garbled};
 use crate::frame::{self, Frame, Head, Letter, Target};
@@ -26,11 +26,15 @@ use crate::inbox::Inbox;
 use crate::message::{Lane, Remote};
 use crate::node::{Node, WeakNode};
 use crate::outbox::{Need, Outbox, Outgoing, Unwritten};
-use crate::{desk, lock, supervise};
+use crate::{lock, supervise};
 
 mod answer;
+mod ending;
+mod question;
 
 pub(crate) use answer::Answer;
+use question::Question;
+pub(crate) use question::{Answered, Decode, OnReply};
 
 /// Questions that may be open in each direction of a link.
 const QUESTIONS_MAX: usize = 65_536;
@@ -217,7 +221,8 @@ impl Link {
         result
     }
 
-    /// Takes a bulk that has arrived whole.
+    /// Takes a bulk that has arrived whole. It is decoded away from this thread: until [`decoded`](Self::decoded) is ready its bytes
+    /// are in use, and a transport that has bounds should count them.
     pub fn deliver_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Garbled> {
         clock::moved();
         let connection = self.connection();
@@ -231,7 +236,20 @@ impl Link {
         result
     }
 
-    /// Ends the link: everything that waits for the peer learns of it, once.
+    /// Ready once no bulk is being decoded, or the link has been closed. A transport that has lost its connection waits for it before it
+    /// closes the link, so that what came is heard.
+    pub async fn decoded(&self) {
+        let connection = self.connection();
+        loop {
+            let changed = connection.changed.notified();
+            if connection.is_closed() || !connection.is_decoding() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ends the link: everything that waits for the peer learns of it, once. A bulk that is being decoded is lost.
     pub fn close(&self, reason: &str) {
         self.connection().close(reason);
     }
@@ -255,9 +273,6 @@ impl fmt::Debug for Link {
     }
 }
 
-/// What happens with the reply to a question that crossed the link.
-pub(crate) type OnReply = Box<dyn FnOnce(Result<&[u8], AskError>) + Send>;
-
 /// The node's side of a link.
 pub(crate) struct Connection {
     pub(crate) node: WeakNode,
@@ -269,10 +284,15 @@ pub(crate) struct Connection {
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
     pub(crate) born: Instant,
-    questions: Mutex<FxHashMap<u64, OnReply>>,
+    questions: Mutex<FxHashMap<u64, Question>>,
     answering: AtomicUsize,
+    /// Bulks that are being decoded.
+    decoding: AtomicUsize,
     closed: AtomicBool,
     reason: Mutex<Option<String>>,
+    /// That the link has ended, and whether it was lost, until all who watch the peer are told.
+    untold: Mutex<Option<bool>>,
+    /// It was closed, or nothing is being decoded any more.
     changed: Notify,
 }
 
@@ -297,8 +317,10 @@ impl Connection {
             born: node.clock().now(),
             questions: Mutex::default(),
             answering: AtomicUsize::new(0),
+            decoding: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             reason: Mutex::default(),
+            untold: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -307,122 +329,6 @@ impl Connection {
     #[inline]
     pub(crate) fn tell<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
         self.write_letter(to, message, None)
-    }
-
-    /// Asks an actor of the peer.
-    pub(crate) fn ask<M: Remote>(
-        self: &Arc<Self>,
-        node: &Node,
-        to: &Pid,
-        message: &M,
-        patience: Patience,
-    ) -> Asking<M::Result> {
-        let (reply, waiting) = oneshot::channel();
-        let on_reply: OnReply = Box::new(move |answer| {
-            let answer = answer.and_then(|body| {
-                codec::decode::<M::Result>(body)
-                    .map_err(|Garbled { reason }| AskError::Garbled { reason })
-            });
-            let _ = reply.send(answer); // The asker may have lost patience.
-        });
-        self.ask_with(node, patience, on_reply, waiting, |correlation| {
-            self.write_letter(to, message, Some(correlation))
-        })
-    }
-
-    /// Asks what `write` writes.
-    #[inline]
-    pub(crate) fn ask_with<R>(
-        self: &Arc<Self>,
-        node: &Node,
-        patience: Patience,
-        on_reply: OnReply,
-        waiting: oneshot::Receiver<Result<R, AskError>>,
-        write: impl FnOnce(u64) -> Result<(), TellError>,
-    ) -> Asking<R> {
-        let correlation = node.next_correlation();
-        let asked = self
-            .expect(correlation, on_reply)
-            .and_then(|()| write(correlation).map_err(AskError::from));
-        match asked {
-            Ok(()) => Asking::remote(
-                node.clock(),
-                patience,
-                waiting,
-                self.forgetting(correlation),
-            ),
-            Err(error) => {
-                self.forget(correlation);
-                Asking::failed(error)
-            }
-        }
-    }
-
-    /// Asks the peer for the incarnation that has this name; 0 if none.
-    pub(crate) fn find(
-        self: &Arc<Self>,
-        node: &Node,
-        name: &str,
-        patience: Patience,
-    ) -> Asking<u64> {
-        let (reply, waiting) = oneshot::channel();
-        let on_reply: OnReply = Box::new(move |answer| {
-            let answer = answer.and_then(|bytes| {
-                let bytes = bytes.try_into().map_err(|_| AskError::Gone)?;
-                Ok(u64::from_be_bytes(bytes))
-            });
-            let _ = reply.send(answer); // The asker may have lost patience.
-        });
-        let correlation = node.next_correlation();
-        if let Err(error) = self.expect(correlation, on_reply) {
-            return Asking::failed(error);
-        }
-        self.write_plain(&Frame::Find { correlation, name });
-        Asking::remote(
-            node.clock(),
-            patience,
-            waiting,
-            self.forgetting(correlation),
-        )
-    }
-
-    fn forgetting(self: &Arc<Self>, correlation: u64) -> Box<dyn FnOnce() + Send> {
-        let connection = self.clone();
-        Box::new(move || connection.forget(correlation))
-    }
-
-    fn expect(&self, correlation: u64, on_reply: OnReply) -> Result<(), AskError> {
-        let mut questions = lock(&self.questions);
-        if self.is_closed() {
-            return Err(AskError::Gone);
-        }
-        if questions.len() >= QUESTIONS_MAX {
-            return Err(AskError::Full);
-        }
-        questions.insert(correlation, on_reply);
-        Ok(())
-    }
-
-    /// Whether one more question of the peer may be under way.
-    pub(crate) fn may_answer(&self) -> bool {
-        self.answering.load(Ordering::Relaxed) < QUESTIONS_MAX
-    }
-
-    /// How many questions wait for a reply.
-    pub(crate) fn questions(&self) -> usize {
-        lock(&self.questions).len()
-    }
-
-    fn forget(&self, correlation: u64) {
-        lock(&self.questions).remove(&correlation);
-    }
-
-    /// The reply to a question has come; one that nobody waits for is dropped.
-    pub(crate) fn replied(&self, correlation: u64, outcome: Result<&[u8], AskError>) {
-        let on_reply = lock(&self.questions).remove(&correlation);
-        if let Some(on_reply) = on_reply {
-            on_reply(outcome);
-        }
     }
 
     /// All but the body of a tell.
@@ -515,68 +421,15 @@ impl Connection {
         });
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
     fn reason(&self) -> Option<String> {
         lock(&self.reason).clone()
     }
 
-    fn note_garbled(&self, garbled: &Garbled) {
+    pub(crate) fn note_garbled(&self, garbled: &Garbled) {
         tracing::warn!(peer = %self.peer.node, reason = garbled.reason, "garbled bytes from a peer");
         if let Some(node) = self.node.upgrade() {
             node.counts().garbled();
         }
-    }
-
-    /// Closes and throws away what was not sent; every watcher and asker learns of it, once.
-    pub(crate) fn close(self: &Arc<Self>, reason: &str) {
-        self.end(reason, true, true);
-    }
-
-    /// Closes, but lets the transport send what was written before.
-    pub(crate) fn close_after_sending(self: &Arc<Self>, reason: &str) {
-        desk::hand_in();
-        self.end(reason, false, true);
-    }
-
-    /// Gives everything to another connection to the same node, if nothing was sent yet; says whether it did. Nobody may write
-    /// to that one meanwhile.
-    pub(crate) fn hand_over(&self, to: &Connection) -> bool {
-        let handed_over = to.outbox.inherit(&self.outbox);
-        if handed_over {
-            let questions = std::mem::take(&mut *lock(&self.questions));
-            lock(&to.questions).extend(questions);
-        }
-        handed_over
-    }
-
-    /// Takes no more to send.
-    pub(crate) fn seal(&self) {
-        self.outbox.end(false);
-    }
-
-    /// Closes because another connection to the same node has taken over: watchers are not told.
-    pub(crate) fn end_superseded(self: &Arc<Self>) {
-        self.end("superseded by another connection", true, false);
-    }
-
-    fn end(self: &Arc<Self>, reason: &str, throw_away: bool, lost: bool) {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        tracing::debug!(peer = %self.peer.node, reason, "link closed");
-        *lock(&self.reason) = Some(reason.to_owned());
-        self.outbox.end(throw_away);
-        let unanswered = std::mem::take(&mut *lock(&self.questions));
-        unanswered
-            .into_values()
-            .for_each(|on_reply| on_reply(Err(AskError::Gone)));
-        if let Some(node) = self.node.upgrade() {
-            node.unlinked(self, reason, lost);
-        }
-        self.changed.notify_waiters();
     }
 }
 

@@ -196,7 +196,9 @@ async fn carry_lane(lane: Lane, from: Link, to: Link) {
         }
     }
     if lane == Lane::Ordinary {
-        to.close(&from.closed().await);
+        let reason = from.closed().await;
+        to.decoded().await; // what has come before the end is heard
+        to.close(&reason);
     }
 }
 

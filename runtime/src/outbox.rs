@@ -15,7 +15,7 @@ use futures_util::task::AtomicWaker;
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::Head;
 use crate::message::Lane;
-use crate::piece::{PIECE, PIECE_ROOM, Piece};
+use crate::piece::{Draft, PIECE, PIECE_ROOM, Piece};
 use crate::{desk, lock};
 
 /// A body above this many bytes gets a stream of its own.
@@ -119,7 +119,7 @@ impl Pieces {
     fn take(&mut self, buffer: &mut BytesMut, max: usize) {
         let Some(front) = self.closed.front_mut() else {
             if self.open.len() > max {
-                buffer.extend_from_slice(&self.open.split_to(max));
+                give(self.open.split_to(max), buffer);
             } else {
                 self.room = self.open.len().min(PIECE_ROOM);
                 give(self.open.take(), buffer);
@@ -127,7 +127,7 @@ impl Pieces {
             return;
         };
         if front.len() > max {
-            buffer.extend_from_slice(&front.split_to(max));
+            give(front.split_to(max), buffer);
             self.closed_bytes -= max;
         } else if let Some(front) = self.closed.pop_front() {
             self.closed_bytes -= front.len();
@@ -343,6 +343,18 @@ impl Outbox {
         let grant = room.min(most);
         state.granted += grant;
         grant
+    }
+
+    /// Lets a desk hand in this frame as well, if there is room for it and it needs no stream of its own.
+    #[cold]
+    pub(crate) fn grant_more(&self, grant: &mut usize, piece: &Piece, draft: Draft) -> bool {
+        if draft.body > BULK {
+            return false;
+        }
+        let lacking = (piece.len() + draft.written).saturating_sub(*grant);
+        let more = self.grant(lacking);
+        *grant += more;
+        more == lacking
     }
 
     /// Takes what a desk was granted, and leaves its piece empty; false, and the piece as it was, if no more is written.

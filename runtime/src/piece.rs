@@ -11,7 +11,7 @@ use crate::frame::{AGAIN, Head, Letter, Likeness, PREFIX};
 
 /// A piece is sent once it has this many bytes, so that what waits is given away piece by piece and uncopied, however
 /// much of it there is.
-pub(crate) const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 128 << 10;
 /// Room for the frame that passes the end of a piece.
 pub(crate) const PIECE_ROOM: usize = PIECE + (1 << 10);
 
@@ -33,6 +33,8 @@ pub(crate) struct Draft {
     pub(crate) written: usize,
     /// Bytes of its body.
     pub(crate) body: usize,
+    /// Its header was left out.
+    again: bool,
 }
 
 impl Piece {
@@ -87,7 +89,8 @@ impl Piece {
     ) -> Result<Draft, Garbled> {
         self.bytes.truncate(self.kept);
         let likeness = head.tell().and_then(Letter::likeness);
-        if likeness.is_some() && self.newest == likeness {
+        let again = likeness.is_some() && self.newest == likeness;
+        if again {
             self.bytes.extend_from_slice(&AGAIN);
         } else {
             self.bytes.extend_from_slice(&[0; PREFIX]);
@@ -98,6 +101,7 @@ impl Piece {
         Ok(Draft {
             written: self.bytes.len() - self.kept,
             body: self.bytes.len() - start_of_body,
+            again,
         })
     }
 
@@ -107,7 +111,9 @@ impl Piece {
         let length = (draft.written - PREFIX) as u32;
         let prefix = self.kept..self.kept + PREFIX;
         self.bytes[prefix].copy_from_slice(&length.to_be_bytes());
-        if let Some(tell) = head.tell() {
+        if !draft.again
+            && let Some(tell) = head.tell()
+        {
             self.newest = tell.likeness();
         }
         self.kept = self.bytes.len();

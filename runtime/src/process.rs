@@ -15,10 +15,11 @@ use tokio::sync::oneshot;
 use crate::ask::TellError;
 use crate::codec::{self, Garbled};
 use crate::context::Context;
+use crate::frames::{self, Counting};
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
 use crate::letter::handle_one;
-use crate::link::{Answer, Sender};
+use crate::link::{Answer, Decode, Sender};
 use crate::message::{Lane, Remote, WhenFull};
 use crate::run::{self, Gather};
 use crate::tap::{self, Words};
@@ -87,6 +88,8 @@ impl<A: Process> Ears<A> {
             version: M::VERSION,
             roles: Roles::of(roles),
             hear: hear::<A, M>,
+            decode: decode::<M, M>,
+            hear_decoded: hear_decoded::<A, M, M::Result>,
             hear_now: hear_now::<A, M, M>,
             gather: (M::LANE == Lane::Ordinary).then_some(run::gather::<A, M>),
             door: Box::new(Door::<M> {
@@ -106,6 +109,19 @@ impl<A: Process> Ears<A> {
         self.hear::<M>(&[]);
     }
 
+    /// Counts the bodies of this message that come over links, and makes nothing of them.
+    #[doc(hidden)]
+    pub fn count<M: Remote>(&mut self, roles: &[Role])
+    where
+        A: Counting + Handler<M>,
+    {
+        self.hear::<M>(roles);
+        if let Some(ear) = self.table.ears.get_mut(&key(M::ID, M::VERSION)) {
+            ear.hear = count::<A>;
+            ear.gather = Some(frames::gather::<A>);
+        }
+    }
+
     /// Hears an older shape of a message, turned into the newer one before it is handled.
     pub fn hear_older<Old, New>(&mut self, roles: &[Role])
     where
@@ -120,6 +136,8 @@ impl<A: Process> Ears<A> {
             version: Old::VERSION,
             roles: Roles::of(roles),
             hear: hear_older::<A, Old, New>,
+            decode: decode::<Old, New>,
+            hear_decoded: hear_decoded::<A, New, Old::Result>,
             hear_now: hear_now::<A, Old, New>,
             gather: None,
             door: Box::new(()),
@@ -158,6 +176,9 @@ pub(crate) struct Ear {
     pub(crate) version: u16,
     pub(crate) roles: Roles,
     hear: Hear,
+    /// The first half of `hear`, which needs nothing but the body.
+    pub(crate) decode: Decode,
+    hear_decoded: HearDecoded,
     hear_now: HearNow,
     /// Tells that come together travel together, unless they are pings or must be turned into another shape first.
     pub(crate) gather: Option<Gather>,
@@ -173,6 +194,8 @@ pub(crate) enum Unheard {
 }
 
 type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
+type HearDecoded =
+    fn(&AnyIncarnation, Box<dyn Any + Send>, Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
 /// The actor and its context, whose type the ear knows.
 type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
@@ -262,6 +285,25 @@ impl Ear {
         (self.hear)(to, body, origin, answer)
     }
 
+    /// As [`hear`](Self::hear), with what this ear's `decode` has made of the body.
+    pub(crate) fn hear_decoded(
+        &self,
+        to: &AnyIncarnation,
+        message: Box<dyn Any + Send>,
+        origin: Arc<Sender>,
+        answer: Option<Answer>,
+    ) -> Result<(), Unheard> {
+        (self.hear_decoded)(to, message, origin, answer)
+    }
+
+    /// Says which message it was that could not be decoded.
+    #[cold]
+    pub(crate) fn blame(&self, Garbled { reason }: Garbled) -> Garbled {
+        Garbled {
+            reason: format!("{} v{} {reason}", self.name, self.version),
+        }
+    }
+
     /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
     pub(crate) fn hear_now<A: Process>(
         &self,
@@ -312,6 +354,42 @@ where
 {
     let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
+}
+
+fn decode<M, Handled>(body: &[u8]) -> Result<Box<dyn Any + Send>, Garbled>
+where
+    M: Remote,
+    Handled: Remote + From<M>,
+{
+    Ok(Box::new(Handled::from(codec::decode::<M>(body)?)))
+}
+
+fn hear_decoded<A, M, R>(
+    to: &AnyIncarnation,
+    message: Box<dyn Any + Send>,
+    origin: Arc<Sender>,
+    answer: Option<Answer>,
+) -> Result<(), Unheard>
+where
+    A: Process + Handler<M>,
+    M: Remote,
+    R: From<M::Result> + serde::Serialize + Send + 'static,
+{
+    // Of another type it cannot be: the same ear decoded it.
+    let message = message
+        .downcast()
+        .map_err(|_| Unheard::Told(TellError::Gone))?;
+    pass_on::<A, M, R>(to, *message, origin, answer)
+}
+
+fn count<A: Counting>(
+    _: &AnyIncarnation,
+    body: &[u8],
+    _: Arc<Sender>,
+    _: Option<Answer>,
+) -> Result<(), Unheard> {
+    A::count().add(1, body.len() as u64);
+    Ok(())
 }
 
 fn hear_now<A, M, Handled>(

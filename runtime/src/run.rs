@@ -15,6 +15,7 @@ use actix::{Actor, Handler, Message};
 
 use crate::codec::{self, Garbled};
 use crate::context::Context;
+use crate::frame;
 use crate::letter::handle_one;
 use crate::link::Sender;
 use crate::mailbox::Unwanted;
@@ -26,11 +27,56 @@ const LENGTH_MAX: usize = 1024;
 
 /// Tells being gathered, for an actor and of a type that only the maker knows.
 pub(crate) trait Gathering {
-    /// Adds the message that these bytes stand for; false once it should be sent.
-    fn add(&mut self, body: &[u8]) -> Result<bool, Garbled>;
+    /// Adds the message that this body stands for, the first of all.
+    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled>;
+
+    /// Adds the messages of all frames at the front of the bytes that are like those before them, until it should be sent.
+    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added;
 
     /// Sends what was gathered, and gives how many messages the mailbox did not take, and why.
     fn send(&mut self, to: &AnyIncarnation, origin: &Arc<Sender>) -> Result<(), (u64, Unwanted)>;
+}
+
+/// What was added to a run.
+pub(crate) struct Added {
+    /// Bytes that have been read.
+    pub(crate) bytes: usize,
+    /// Frames that have become messages.
+    pub(crate) frames: u64,
+    /// Whether the run should be sent: it holds as many as it may.
+    pub(crate) is_full: bool,
+    /// Of the last frame that was read.
+    pub(crate) garbled: Option<Garbled>,
+}
+
+/// Calls `add` with the body of each frame at the front of the bytes that may be gathered.
+// In one loop with what is done with the bodies: this runs for every message that comes in.
+#[inline(always)]
+pub(crate) fn add_each(
+    bytes: &[u8],
+    frame_max: usize,
+    room: usize,
+    mut add: impl FnMut(&[u8]) -> Result<(), Garbled>,
+) -> Added {
+    let (mut rest, mut frames, mut garbled) = (bytes, 0, None);
+    while frames < room as u64
+        && let Some((body, behind)) = frame::short_again(rest, frame_max)
+    {
+        rest = behind;
+        match add(body) {
+            Ok(()) => frames += 1,
+            Err(why) => {
+                garbled = Some(why);
+                break;
+            }
+        }
+    }
+    Added {
+        bytes: bytes.len() - rest.len(),
+        frames,
+        is_full: frames == room as u64,
+        garbled,
+    }
 }
 
 /// Begins to gather about so many messages.
@@ -58,10 +104,25 @@ where
     A: Process + Handler<M>,
     M: Remote,
 {
-    #[inline]
-    fn add(&mut self, body: &[u8]) -> Result<bool, Garbled> {
+    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled> {
         self.messages.push(codec::decode(body)?);
-        Ok(self.messages.len() < LENGTH_MAX)
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added {
+        let messages = &mut self.messages;
+        // Those gathered before were sent, together with their room.
+        if messages.capacity() == 0
+            && let Some((body, _)) = frame::short_again(bytes, frame_max)
+        {
+            let about = bytes.len() / (frame::AGAIN.len() + body.len()) + 1;
+            messages.reserve_exact(about.min(LENGTH_MAX));
+        }
+        let room = LENGTH_MAX.saturating_sub(messages.len());
+        add_each(bytes, frame_max, room, |body| {
+            messages.push(codec::decode(body)?);
+            Ok(())
+        })
     }
 
     fn send(&mut self, to: &AnyIncarnation, origin: &Arc<Sender>) -> Result<(), (u64, Unwanted)> {

@@ -25,8 +25,9 @@ const ENTRY_BYTES: usize = 256;
 /// Turns in one round, and rounds.
 const ROUND: usize = 100;
 const ROUNDS: usize = 30;
-/// Entries after which the log is compacted: half of them are kept, beside a snapshot of 1 MiB.
+/// Entries after which the log is compacted: half of them are kept, beside a snapshot.
 const COMPACT: u64 = 20_000;
+const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// A log that is written to, turn after turn.
 struct Turns {
@@ -77,7 +78,7 @@ impl Turns {
             index,
             term: 1,
             members: Members::default(),
-            data: Bytes::from(vec![7; 1 << 20]),
+            data: Bytes::from(vec![7; SNAPSHOT_BYTES]),
         };
         self.log.compact(&snapshot, self.compacted).unwrap();
     }

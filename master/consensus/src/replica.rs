@@ -5,6 +5,7 @@
 //! Never writes or sends: a [`Step`] says what is to be done.
 
 mod seen;
+mod step;
 mod tickets;
 
 use std::collections::BTreeMap;
@@ -16,132 +17,14 @@ use rand::rngs::SmallRng;
 use self::seen::Seen;
 use self::tickets::Tickets;
 use crate::core::{
-    Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
+    Committed, Core, MembershipChange, ReadId, Rejected, Role, Settings, Status, Turn,
 };
-use crate::log::{Identity, Loaded, LogError, Members, Snapshot, Write};
+use crate::log::{Identity, Loaded, Members, Snapshot, Write};
 use crate::machine::{CannotRestore, StateMachine};
 use crate::wire::{Packet, Refused};
 
 pub use self::seen::{SEEN_MAX, Ticket};
-
-/// When snapshots are taken, and how patient proposers are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// A snapshot is taken after so many entries. Default 20,000. Fewer: more writing. More: a longer start.
-    pub snapshot_entries: u64,
-    /// Or after so many bytes of operations. Default 64 MiB.
-    pub snapshot_bytes: u64,
-    /// So many entries before the snapshot are kept for followers that are a little behind. Default 5,000; up to four times
-    /// as many for one that is alive and needs them.
-    pub keep_entries: u64,
-    /// A proposal that was neither applied nor lost after so many ticks is answered with [`Failed::Unknown`]. Default 200.
-    pub answer_ticks_max: u64,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            snapshot_entries: 20_000,
-            snapshot_bytes: 64 << 20,
-            keep_entries: 5_000,
-            answer_ticks_max: 200,
-        }
-    }
-}
-
-/// What became of a proposal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done<A> {
-    /// It was applied now.
-    Applied {
-        /// Its place in the log.
-        index: u64,
-        /// What the state machine said.
-        answer: A,
-    },
-    /// It had been applied before; it was proposed more than once.
-    Before {
-        /// Where it was applied.
-        index: u64,
-    },
-    /// The members are these now.
-    Members {
-        /// Its place in the log.
-        index: u64,
-        /// All of them.
-        members: Members,
-    },
-}
-
-/// Why a proposal has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
-    /// It was not applied and never will be: it may be proposed again, here or elsewhere.
-    #[error("it was lost when the leadership changed")]
-    Lost,
-    /// It may have been applied, or may still be: ask the state, or propose it again under the same ticket.
-    #[error("it is not known whether it was applied")]
-    Unknown,
-    /// It never came into the log.
-    #[error(transparent)]
-    Rejected(#[from] Rejected),
-}
-
-/// This member cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stop {
-    /// What was kept is not as it was written.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A snapshot is of a kind this version does not know.
-    #[error(transparent)]
-    Restore(#[from] CannotRestore),
-    /// An operation is of a kind this version does not know: members of a newer version lead. To go on without it would be to
-    /// differ from them.
-    #[error(
-        "operation {index} of the log is not understood, is this master older than its peers? {reason}"
-    )]
-    Operation {
-        /// Its place.
-        index: u64,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-/// A snapshot to be kept: give both to [`LogStore::compact`](crate::log::LogStore::compact), and then to [`Replica::compacted`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compaction {
-    /// The state.
-    pub snapshot: Snapshot,
-    /// The oldest entry to be kept.
-    pub keep_from: u64,
-}
-
-/// What is to be done: send `now`, write and sync, tell [`Replica::persisted`], send `after`. The rest may be told at any time.
-#[derive(Debug)]
-pub struct Step<A> {
-    /// Known by this when it is persisted.
-    pub number: u64,
-    /// For a peer each; may leave at once.
-    pub now: Vec<(u64, Packet)>,
-    /// To be written and synced. If it fails, stop.
-    pub write: Option<Write>,
-    /// May leave only after that.
-    pub after: Vec<(u64, Packet)>,
-    /// What became of proposals.
-    pub answers: Vec<(Ticket, Result<Done<A>, Failed>)>,
-    /// Reads that may be carried out on the machine now, or are refused.
-    pub reads: Vec<(ReadId, Result<u64, Rejected>)>,
-    /// The machine has begun again from a leader's snapshot.
-    pub restored: bool,
-    /// The members have changed.
-    pub members: Option<Members>,
-    /// Who leads has changed.
-    pub role: Option<RoleNow>,
-    /// A snapshot to be kept, whenever the disk has time for it.
-    pub compaction: Option<Compaction>,
-}
+pub use self::step::{Compaction, Done, Failed, Policy, Step, Stop};
 
 /// What the first members of a group write before they start, all the same; the machine is as it begins.
 pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Write {
@@ -156,7 +39,11 @@ pub struct Replica<M: StateMachine> {
     policy: Policy,
     seen: Seen,
     tickets: Tickets,
-    reads: BTreeMap<u64, Vec<ReadId>>,
+    /// By the index that has to be applied: the reads, and when it was known.
+    reads: BTreeMap<u64, Vec<(ReadId, u64)>>,
+    late_reads: Vec<ReadId>,
+    now: u64,
+    read_ticks_max: u64,
     /// Index and term of what was applied last.
     applied: (u64, u64),
     bytes_since: u64,
@@ -165,7 +52,7 @@ pub struct Replica<M: StateMachine> {
 }
 
 impl<M: StateMachine> Replica<M> {
-    /// A member that goes on from what it had kept; the machine is as it begins.
+    /// A member that goes on from what it had kept; the machine is as it begins. The chance must be another at every start.
     pub fn new(
         settings: Settings,
         policy: Policy,
@@ -174,7 +61,14 @@ impl<M: StateMachine> Replica<M> {
         mut rng: SmallRng,
         mut machine: M,
     ) -> Result<Self, Stop> {
-        let tickets = Tickets::new(identity.id, rng.random());
+        // Two lives of a member must not draw the same tickets: what its log holds is mixed in, should the chance repeat itself.
+        let last = loaded
+            .entries
+            .last()
+            .map_or(loaded.snapshot.index, |entry| entry.index);
+        let life = rng.random::<u64>() ^ last.rotate_left(24) ^ loaded.hard.term.rotate_left(48);
+        let tickets = Tickets::new(identity.id, life);
+        let read_ticks_max = settings.read_ticks_max;
         let core = Core::new(settings, identity, loaded, rng)?;
         let latest = core.latest_snapshot();
         let mut seen = Seen::default();
@@ -189,6 +83,9 @@ impl<M: StateMachine> Replica<M> {
             seen,
             tickets,
             reads: BTreeMap::new(),
+            late_reads: Vec::new(),
+            now: 0,
+            read_ticks_max,
             applied,
             bytes_since: 0,
             compacting: false,
@@ -220,6 +117,14 @@ impl<M: StateMachine> Replica<M> {
     pub fn tick(&mut self) {
         self.core.tick();
         self.tickets.tick(self.policy.answer_ticks_max);
+        // A member that was removed knows the index and never gets there.
+        self.now += 1;
+        let (now, max) = (self.now, self.read_ticks_max);
+        for reads in self.reads.values_mut() {
+            let late = reads.extract_if(.., |(_, since)| now - *since >= max);
+            self.late_reads.extend(late.map(|(id, _)| id));
+        }
+        self.reads.retain(|_, reads| !reads.is_empty());
     }
 
     /// A peer has said this.
@@ -236,7 +141,7 @@ impl<M: StateMachine> Replica<M> {
 
     /// Proposes an operation that may have been proposed before under this ticket, here or at another member. It is applied once.
     pub fn propose_as(&mut self, ticket: Ticket, operation: &M::Operation) -> Result<(), Rejected> {
-        let data = runtime::codec::encode(operation).unwrap_or_default();
+        let data = encode::<M>(operation)?;
         self.core.propose(ticket.to_context(), data.clone())?;
         self.tickets
             .add(ticket, self.core.status_now().term, Some(data));
@@ -281,7 +186,7 @@ impl<M: StateMachine> Replica<M> {
     pub fn turn(&mut self) -> Result<Option<Step<M::Answer>>, Stop> {
         let turn = match self.core.turn() {
             Some(turn) => turn,
-            None if self.tickets.any_late() => Turn::default(),
+            None if self.tickets.any_late() || !self.late_reads.is_empty() => Turn::default(),
             None => return Ok(None),
         };
         let mut step = Step {
@@ -418,13 +323,16 @@ impl<M: StateMachine> Replica<M> {
     ) {
         for (id, answer) in reads {
             match answer {
-                Ok(index) => self.reads.entry(index).or_default().push(id),
+                Ok(index) => self.reads.entry(index).or_default().push((id, self.now)),
                 Err(rejected) => step.reads.push((id, Err(rejected))),
             }
         }
+        let late = self.late_reads.drain(..);
+        step.reads.extend(late.map(|id| (id, Err(Rejected::Late))));
         let later = self.reads.split_off(&(self.applied.0 + 1));
-        for (index, ids) in std::mem::replace(&mut self.reads, later) {
-            step.reads.extend(ids.into_iter().map(|id| (id, Ok(index))));
+        for (index, reads) in std::mem::replace(&mut self.reads, later) {
+            step.reads
+                .extend(reads.into_iter().map(|(id, _)| (id, Ok(index))));
         }
     }
 
@@ -446,6 +354,9 @@ impl<M: StateMachine> Replica<M> {
     }
 }
 
+/// A follower that was heard within so many ticks is worth keeping entries for.
+const HEARD_TICKS: u64 = 20;
+
 /// The oldest entry to be kept beside a snapshot at this index.
 fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
     let usual = (index + 1).saturating_sub(policy.keep_entries);
@@ -453,7 +364,7 @@ fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
     let alive = status
         .peers
         .values()
-        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < 20));
+        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < HEARD_TICKS));
     let needed = alive
         .map(|peer| peer.matched + 1)
         .filter(|needed| *needed >= most)
@@ -465,4 +376,14 @@ fn restore<M: StateMachine>(machine: &mut M, packed: &[u8]) -> Result<Seen, Stop
     let (seen, bytes) = seen::unpack(packed).map_err(|reason| CannotRestore { reason })?;
     machine.restore(bytes)?;
     Ok(seen)
+}
+
+/// The operation's bytes. What cannot be read again never comes into the log: it would stop every member that applies it.
+fn encode<M: StateMachine>(operation: &M::Operation) -> Result<Vec<u8>, Rejected> {
+    let data = runtime::codec::encode(operation);
+    let read_again =
+        data.and_then(|data| runtime::codec::decode::<M::Operation>(&data).map(|_| data));
+    read_again.map_err(|error| Rejected::Garbled {
+        reason: error.to_string(),
+    })
 }

@@ -369,7 +369,7 @@ fn put_meta(changes: &mut Changes, meta: &Meta) {
 
 /// Prepares this content in parts; they count once a record that speaks of them is committed.
 fn put_parts(store: &mut impl Store, number: u64, content: &[u8]) -> Result<Parts, LogError> {
-    let pieces = content.chunks(form::BODY_BYTES_MAX);
+    let pieces = content.chunks(form::PART_BYTES_MAX);
     let count = u32::try_from(pieces.len())
         .map_err(|_| refused(format!("{} bytes are too many at once", content.len())))?;
     for (part, piece) in (0..count).zip(pieces) {

@@ -10,11 +10,11 @@ use crate::log::{Entry, EntryKind, Members};
 /// No term, index or count that a peer names may be above this: so that adding to it never overflows.
 pub const NUMBER_MAX: u64 = 1 << 62;
 /// The most entries of one message.
-pub const ENTRIES_MAX: usize = 1 << 16;
+pub const ENTRIES_MAX: usize = 1 << 20;
 /// The most bytes of one entry's data.
 pub const ENTRY_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of all entries of one message.
-pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// The most bytes of all entries of one message, as [`entry_size`] counts them: more than any setting lets a leader send.
+pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// The most bytes of a context.
 pub const CONTEXT_BYTES_MAX: usize = 256;
 /// The most bytes of one piece of a snapshot.
@@ -408,3 +408,6 @@ pub fn check_members(members: &Members) -> Result<(), Refused> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

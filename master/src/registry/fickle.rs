@@ -83,12 +83,7 @@ impl Registry for FickleRegistry {
             clock.sleep(delay).await;
             match refusal {
                 Some(error) => Err(error),
-                None => whims.with(|inner| {
-                    inner.state.apply(&operation)?;
-                    Ok(Applied {
-                        version: inner.state.version,
-                    })
-                }),
+                None => whims.with(|inner| inner.state.change(&operation)),
             }
         }
         .boxed()

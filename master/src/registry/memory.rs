@@ -30,10 +30,7 @@ impl Registry for MemoryRegistry {
         &mut self,
         operation: RegistryOperation,
     ) -> BoxFuture<'static, Result<Applied, RegistryError>> {
-        let answer = self.state.apply(&operation).map(|_| Applied {
-            version: self.state.version,
-        });
-        future::ready(answer).boxed()
+        future::ready(self.state.change(&operation)).boxed()
     }
 
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {

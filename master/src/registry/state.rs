@@ -9,7 +9,7 @@ use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{RegistryError, RegistryOperation};
+use super::{Applied, RegistryError, RegistryOperation};
 
 /// How many unreachable agents are remembered (SPEC 3.1).
 pub(super) const UNREACHABLE_MAX: usize = 102_400;
@@ -50,6 +50,14 @@ pub(super) enum Entry {
 }
 
 impl RegistryState {
+    /// Takes one operation, or refuses it and changes nothing.
+    pub fn change(&mut self, operation: &RegistryOperation) -> Result<Applied, RegistryError> {
+        self.apply(operation)?;
+        Ok(Applied {
+            version: self.version,
+        })
+    }
+
     /// Applies `operation` and names the records it touched, or refuses it and changes nothing.
     pub(super) fn apply(
         &mut self,

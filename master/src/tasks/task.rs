@@ -78,7 +78,7 @@ impl Task {
         }
     }
 
-    /// What its framework is told when its agent is not heard any more: the end that the agent has reported if it has
+    /// What its framework is told when its agent will not be heard any more: the end that the agent has reported if it has
     /// ended, even if its framework was not told yet; else `otherwise`.
     pub fn end_or(&self, otherwise: TaskState) -> TaskState {
         match self.state.is_terminal() {

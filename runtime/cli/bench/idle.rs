@@ -229,7 +229,7 @@ async fn registered(
 }
 
 /// A port that was free a moment ago, for TCP and UDP.
-fn free_port() -> Outcome<u16> {
+pub(super) fn free_port() -> Outcome<u16> {
     let taken = |error: std::io::Error| Failure::because("no free port", &error);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(taken)?;
     let port = socket.local_addr().map_err(taken)?.port();

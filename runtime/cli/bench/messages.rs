@@ -12,7 +12,7 @@ use runtime::{Clock, Context, Handle, Instant, Node, Patience, Process};
 use serde_json::json;
 use transport::measure::{self, Delay, Load};
 
-use super::{Figure, OutputFlags, report, rounded};
+use super::{Figure, OutputFlags, frames, report, rounded};
 use crate::failure::{Failure, Outcome};
 use crate::on_this_thread;
 
@@ -35,6 +35,9 @@ pub struct MessagesArgs {
     /// How many pings are sent beside large transfers, and as many beside a flood and beside both
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pings: u32,
+    /// Measure only what crosses between two nodes, by the size of its payload: without actors, and with them
+    #[arg(long)]
+    frames: bool,
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -149,6 +152,9 @@ async fn tell_ours(actor: &Handle<Ours>, bursts: u64) -> Outcome {
 
 /// `meros bench messages`.
 pub fn run(args: MessagesArgs) -> Outcome {
+    if args.frames {
+        return frames::run(args.tells, args.rounds, args.output);
+    }
     let load = Load {
         tells: args.tells,
         asks: args.asks,

@@ -5,6 +5,68 @@
 
 use super::*;
 
+/// Bytes that may wait for bulks.
+const HELD_MAX: usize = 2 * BODY_MAX;
+/// Bulks that may be under way at once, or wait, or be decoded.
+const BULKS_MAX: usize = 2048;
+
+pub(super) enum Held {
+    /// The place of a bulk that has not arrived.
+    Awaited(u64),
+    /// A bulk that has arrived while one before it has not been heard.
+    Arrived {
+        token: u64,
+        header: Vec<u8>,
+        body: Bytes,
+    },
+    /// The place of a bulk of this size that is being decoded. It is always the first.
+    Decoding(usize),
+    /// An ordinary frame.
+    Frame(Vec<u8>),
+}
+
+impl Held {
+    fn size(&self) -> usize {
+        match self {
+            Held::Awaited(_) => 0,
+            Held::Arrived { header, body, .. } => header.len() + body.len(),
+            Held::Decoding(size) => *size,
+            Held::Frame(frame) => frame.len(),
+        }
+    }
+}
+
+impl Inbox {
+    pub(super) fn hold(&mut self, incarnation: u64, held: Held) -> Result<(), Garbled> {
+        self.grow(held.size())?;
+        self.held.entry(incarnation).or_default().push_back(held);
+        Ok(())
+    }
+
+    /// Puts it into its place in a queue; without one at the end.
+    fn put(&mut self, queue: u64, place: Option<usize>, held: Held) -> Result<(), Garbled> {
+        let Some(place) = place else {
+            return self.hold(queue, held);
+        };
+        self.grow(held.size())?;
+        if let Some(awaited) = self.held.get_mut(&queue).and_then(|it| it.get_mut(place)) {
+            *awaited = held;
+        }
+        Ok(())
+    }
+
+    /// Counts so many bytes more. What is being decoded has some room of its own: before it was, it had that of what a transport reads.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Garbled> {
+        self.held_bytes += bytes;
+        if self.held_bytes > HELD_MAX + self.decoding_bytes.min(BODY_MAX) {
+            return Err(Garbled::new(format!(
+                "more than {HELD_MAX} bytes wait for a bulk"
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Delivery<'_> {
     pub(super) fn announced(
         &mut self,
@@ -17,7 +79,7 @@ impl Delivery<'_> {
                 "bulk of {length} bytes, expected at most {BODY_MAX}"
             )));
         }
-        if self.inbox.announced.len() >= BULKS_MAX || self.inbox.announced.contains_key(&token) {
+        if self.inbox.unheard.len() >= BULKS_MAX || self.inbox.unheard.contains(&token) {
             return Err(Garbled::new(format!(
                 "bulk {token} is announced twice or is one of too many"
             )));
@@ -34,6 +96,7 @@ impl Delivery<'_> {
             other => return Err(Garbled::new(format!("bulk announced for {other:?}"))),
         }
         self.inbox.grow(header.len())?;
+        self.inbox.unheard.insert(token);
         self.inbox
             .announced
             .insert(token, (header.to_vec(), length));
@@ -66,23 +129,28 @@ impl Delivery<'_> {
             return Err(Garbled { reason });
         }
         match Frame::read(&header)? {
-            Frame::Reply { correlation, .. } => self.connection.replied(correlation, Ok(&body)),
-            Frame::Letter(letter) => match self.place_of(token) {
-                Some((incarnation, place)) => {
-                    self.inbox.grow(header.len() + body.len())?;
-                    if let Some(queue) = self.inbox.held.get_mut(&incarnation) {
-                        queue[place] = Held::Arrived {
-                            header: header.clone(),
+            Frame::Reply { correlation, .. } => self.reply(token, correlation, body)?,
+            Frame::Letter(letter) => {
+                let place = self.place_of(token);
+                let to = self.find(&letter).map(|entry| entry.pid.incarnation());
+                match (place, to) {
+                    (None, None) => {
+                        self.inbox.unheard.remove(&token);
+                        let body = &body[..];
+                        self.open(&Letter { body, ..letter })?; // to nobody, and says so
+                    }
+                    (place, to) => {
+                        let queue = place.map(|(queue, _)| queue).or(to).unwrap_or_default();
+                        let arrived = Held::Arrived {
+                            token,
+                            header,
                             body,
                         };
+                        self.inbox.put(queue, place.map(|(_, at)| at), arrived)?;
+                        self.release(queue)?;
                     }
-                    self.release(incarnation)?;
                 }
-                None => self.open(&Letter {
-                    body: &body,
-                    ..letter
-                })?,
-            },
+            }
             _ => {}
         }
         self.release_exits()
@@ -98,44 +166,43 @@ impl Delivery<'_> {
         })
     }
 
-    /// Opens what waited for this actor, up to the next bulk that has not arrived.
-    pub(super) fn release(&mut self, incarnation: u64) -> Result<(), Garbled> {
+    /// Opens what waited for this actor, up to the next bulk that has not arrived or must be decoded first.
+    pub(super) fn release(&mut self, queue: u64) -> Result<(), Garbled> {
         loop {
-            let Some(queue) = self.inbox.held.get_mut(&incarnation) else {
+            let Some(waiting) = self.inbox.held.get_mut(&queue) else {
                 return Ok(());
             };
-            let held = match queue.pop_front() {
-                Some(Held::Awaited(token)) => {
-                    queue.push_front(Held::Awaited(token));
-                    return Ok(());
-                }
-                Some(held) => held,
-                None => {
-                    self.inbox.held.remove(&incarnation);
-                    return Ok(());
-                }
+            if let Some(Held::Awaited(_) | Held::Decoding(_)) = waiting.front() {
+                return Ok(());
+            }
+            let Some(held) = waiting.pop_front() else {
+                self.inbox.held.remove(&queue);
+                return Ok(());
             };
             self.inbox.held_bytes -= held.size();
-            let (header, body) = match &held {
-                Held::Arrived { header, body } => (&header[..], Some(&body[..])),
-                Held::Frame(frame) => (&frame[..], None),
-                Held::Awaited(_) => continue,
-            };
-            if let Frame::Letter(letter) = Frame::read(header)? {
-                let body = body.unwrap_or(letter.body);
-                self.open(&Letter { body, ..letter })?;
+            match held {
+                Held::Frame(frame) => {
+                    if let Frame::Letter(letter) = Frame::read(&frame)? {
+                        self.open(&letter)?;
+                    }
+                }
+                Held::Arrived {
+                    token,
+                    header,
+                    body,
+                } => self.decode(queue, token, &header, body)?,
+                Held::Awaited(_) | Held::Decoding(_) => {}
             }
         }
     }
 
-    /// Tells the exits before which no bulk is missing any more.
+    /// Tells the exits before which every bulk has been heard.
     pub(super) fn release_exits(&mut self) -> Result<(), Garbled> {
         while let Some((newest, _)) = self.inbox.exits.front() {
             let missing = self
                 .inbox
-                .announced
-                .keys()
-                .next()
+                .unheard
+                .first()
                 .is_some_and(|oldest| oldest <= newest);
             if missing {
                 return Ok(());

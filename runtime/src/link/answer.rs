@@ -67,3 +67,10 @@ impl Answer {
         });
     }
 }
+
+impl Connection {
+    /// Whether one more question of the peer may be under way.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) < QUESTIONS_MAX
+    }
+}

@@ -110,11 +110,7 @@ impl Node {
         let (node, from) = (self.downgrade(), from.clone());
         let asker = supervise::with_current(|current| current.cloned());
         Box::new(move |answer| {
-            let answer = answer.and_then(|body| {
-                codec::decode::<M::Result>(body)
-                    .map_err(|Garbled { reason }| AskError::Garbled { reason })
-            });
-            match (node.upgrade(), answer) {
+            match (node.upgrade(), answer.read::<M::Result>()) {
                 (Some(node), Ok(answer)) => {
                     let route = ReplyRoute {
                         lane: M::LANE,

@@ -26,7 +26,7 @@ pub(super) fn hello(peer: &Peer) -> Hello {
 }
 
 /// A node with a diarist (incarnation 1), and a link to it that the test holds.
-fn victim() -> (Node, Diary, Link) {
+pub(super) fn victim() -> (Node, Diary, Link) {
     let node = rehearsed("victim")
         .role(Role::Master)
         .accepts(&[Role::Agent])
@@ -53,7 +53,7 @@ pub(super) fn plain(frame: &Frame<'_>) -> BytesMut {
 }
 
 /// The frame of a note to the diarist.
-fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
+pub(super) fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
     let mut inner = BytesMut::new();
     let to = Target {
         incarnation: 1,
@@ -74,7 +74,7 @@ fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
     framed(&inner)
 }
 
-fn reason(result: Result<(), Garbled>) -> String {
+pub(super) fn reason(result: Result<(), Garbled>) -> String {
     result.unwrap_err().reason
 }
 

@@ -1,13 +1,49 @@
 //! Messages over QUIC beside a bare quinn stream: prints one line of JSON per figure.
 
-use transport::measure::{Figure, Load, TRANSFER, messages, pings};
+use transport::measure::{Cost, Figure, FrameLoad, Load, TRANSFER, frames, messages, pings};
 
 /// How often, if the environment says so.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Frames of these sizes without actors (`frame`) and with them (`tell`); what each costs sender and receiver, beside the bare stream.
+fn sizes(sizes: Vec<usize>) -> Result<(), transport::measure::Failure> {
+    let load = FrameLoad {
+        sizes,
+        frames: number("TELLS").unwrap_or(1_000_000),
+        bytes: 256 << 20,
+        rounds: number("ROUNDS").unwrap_or(5) as u32,
+    };
+    for sized in frames(&load)? {
+        let print = |name: &str, Figure { ours, limit }: Figure, cost: Cost| {
+            let bare = sized.limit_cost;
+            println!(
+                "{{\"bench\":\"{name}_{}\",\"figure\":{ours:.0},\"limit\":{limit:.0},\"ratio\":{:.3},\
+                 \"ratio_by_cpu\":{:.3},\"ns\":[{:.1},{:.1}],\"ns_limit\":[{:.1},{:.1}]}}",
+                sized.size,
+                ours / limit,
+                bare.busier() / cost.busier(),
+                cost.sender,
+                cost.receiver,
+                bare.sender,
+                bare.receiver
+            );
+        };
+        print("frames", sized.frames, sized.frame_cost);
+        print("tells", sized.tells, sized.tell_cost);
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), transport::measure::Failure> {
+    if let Ok(list) = std::env::var("FRAMES") {
+        return sizes(
+            list.split(',')
+                .filter_map(|size| size.parse().ok())
+                .collect(),
+        );
+    }
     let load = Load {
         tells: number("TELLS").unwrap_or(Load::default().tells),
         rounds: number("ROUNDS").map_or(Load::default().rounds, |rounds| rounds as u32),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use runtime::prelude::*;
-use runtime::{Dialled, Hello, Outgoing, codec};
+use runtime::{Dialled, Hello, Outgoing, Place, Placement, codec};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -24,8 +24,10 @@ use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
+mod frames;
 mod pings;
 
+pub use frames::{FrameLoad, Sized, frames};
 pub use pings::{Delay, Delays, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -167,7 +169,7 @@ impl Process for Sink {
         ears.hear::<Counted>(&[Role::Agent]);
         ears.hear::<Echo>(&[Role::Agent]);
         ears.hear::<pings::Probe>(&[Role::Agent]);
-        ears.hear::<pings::Large>(&[Role::Agent]);
+        ears.hear::<frames::Body>(&[Role::Agent]);
     }
 }
 
@@ -261,8 +263,11 @@ async fn serve(
     let node = Node::builder("master-1")
         .role(Role::Master)
         .accepts(&[Role::Agent])
+        .placement(Placement::here().put(pings::STORE, Place::OwnThread))
         .build();
     node.spawn("sink", Sink::default())?;
+    node.spawn(pings::STORE, pings::Store)?;
+    node.spawn("tray", frames::Tray)?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
     let addresses = (endpoint.address()?, bare.address()?);

@@ -13,7 +13,9 @@ mod ground;
 mod handshake;
 mod renewal;
 mod reset;
+mod room;
 mod session;
+mod spares;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -77,6 +79,7 @@ pub(crate) struct Shared {
     tasks: Arc<Tasks>,
     state: Mutex<State>,
     handshakes: accept::Tally,
+    spares: spares::Spares,
     /// A connection was removed from the state.
     parted: Notify,
 }
@@ -160,6 +163,7 @@ impl Endpoint {
             tasks,
             state: Mutex::default(),
             handshakes: accept::Tally::default(),
+            spares: spares::Spares::default(),
             parted: Notify::new(),
         });
         node.set_dialer(Arc::new(QuicDialer(Arc::downgrade(&shared))));

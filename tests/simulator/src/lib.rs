@@ -8,6 +8,7 @@
 //! | `bug` | a planted fault of the software, for tests of checkers |
 //! | `run`, `tally` | a run, and what is known of it afterwards |
 //! | `shrink`, `history` | the smallest scenario that still fails, and its faults as text |
+//! | `linear` | whether a history of operations could have come from one copy that takes them one at a time |
 //! | `report` | what a user is told of runs, and which of them prove too little |
 //! | `faults` | which faults happen when, by profile and seed |
 //! | `load`, `command` | what frameworks want and agents have, and what a simulated task does |
@@ -31,6 +32,7 @@ pub mod faults;
 mod ground;
 mod hash;
 pub mod history;
+pub mod linear;
 pub mod load;
 mod machine;
 mod network;

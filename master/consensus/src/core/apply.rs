@@ -77,7 +77,9 @@ impl Core {
     /// [`LogStore::compact`](crate::log::LogStore::compact) and then to [`Core::compacted`]. None if the index is another.
     pub fn snapshot(&self, index: u64, data: Bytes) -> Option<Snapshot> {
         let (handed, term) = self.stash.handed;
-        let newer = handed == index && index > self.raw.store().latest().index;
+        // While a leader's snapshot is on its way to the disk, an older one of our own is of no use.
+        let overtaken = self.raw.snap().is_some() || self.stash.takes_snapshot();
+        let newer = handed == index && index > self.raw.store().latest().index && !overtaken;
         newer.then(|| Snapshot {
             index,
             term,
@@ -99,5 +101,10 @@ impl Core {
     /// Bytes of entries that are kept in memory, those not on the disk yet aside.
     pub fn log_bytes(&self) -> u64 {
         self.raw.store().bytes()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn last_term(&self) -> u64 {
+        self.raw.raft.raft_log.last_term()
     }
 }

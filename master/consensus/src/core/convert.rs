@@ -251,3 +251,84 @@ pub(crate) fn message_to_raft(message: Message) -> RaftMessage {
     raft.context = Bytes::from(message.context);
     raft
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_each_kind_comes_back_as_it_was_and_a_change_is_in_our_own_encoding() {
+        let change = Change {
+            steps: vec![Step::Voter(4), Step::Remove(2)],
+            context: vec![9; 24],
+        };
+        for kind in [
+            EntryKind::Operation,
+            EntryKind::Membership,
+            EntryKind::JointMembership,
+        ] {
+            let operation = kind == EntryKind::Operation;
+            let entry = Entry {
+                term: 3,
+                index: 8,
+                kind,
+                data: change.encode(),
+                context: if operation { vec![5; 24] } else { Vec::new() },
+            };
+            let raft = entry_to_raft(entry.clone());
+            assert_eq!(is_membership(&raft), !operation);
+            assert_eq!(entry_from_raft(&raft), entry);
+            if !operation {
+                assert_eq!(Change::decode(&raft.context), Some(change.clone()));
+            }
+        }
+        assert_eq!(
+            Change::decode(&[]),
+            Some(Change::default()),
+            "nothing ends a joint change"
+        );
+        assert_eq!(Change::decode(&[1, 2]), None);
+    }
+
+    #[test]
+    fn a_message_of_each_kind_comes_back_as_it_was() {
+        use MessageKind::*;
+        let kinds = [
+            Append,
+            Appended,
+            Vote,
+            Voted,
+            Heartbeat,
+            HeartbeatHeard,
+            TimeoutNow,
+            ReadIndex,
+            ReadIndexIs,
+            PreVote,
+            PreVoted,
+        ];
+        for kind in kinds {
+            let message = Message {
+                kind,
+                to: 1,
+                from: 2,
+                term: 3,
+                log_term: 4,
+                index: 5,
+                entries: vec![Entry {
+                    term: 3,
+                    index: 6,
+                    kind: EntryKind::Operation,
+                    data: vec![7],
+                    context: vec![8],
+                }],
+                commit: 9,
+                commit_term: 10,
+                reject: true,
+                reject_hint: 11,
+                context: vec![12],
+            };
+            let raft = message_to_raft(message.clone());
+            assert_eq!(message_from_raft(&raft), Some(message));
+        }
+    }
+}

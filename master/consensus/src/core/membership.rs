@@ -199,3 +199,82 @@ impl GroupView {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn view() -> impl Strategy<Value = GroupView> {
+        let peer = (0..40u64, any::<bool>());
+        let roles = prop::collection::vec((0..3u8, peer), 5);
+        roles.prop_map(|roles| {
+            let mut members = Members {
+                voters: vec![1],
+                ..Members::default()
+            };
+            let mut peers = BTreeMap::new();
+            for (id, (role, (matched, alive))) in (2..).zip(roles) {
+                match role {
+                    0 => continue,
+                    1 => members.voters.push(id),
+                    _ => members.learners.push(id),
+                }
+                let peer = PeerView { matched, alive };
+                peers.insert(id, peer);
+            }
+            GroupView {
+                me: 1,
+                members,
+                peers,
+                last: 40,
+                pending: false,
+                lag_max: 10,
+            }
+        })
+    }
+
+    fn change() -> impl Strategy<Value = MembershipChange> {
+        let ids = || prop::collection::vec(0..7u64, 0..3);
+        prop_oneof![
+            (0..7u64).prop_map(MembershipChange::AddLearner),
+            (0..7u64).prop_map(MembershipChange::Promote),
+            (0..7u64).prop_map(MembershipChange::Remove),
+            (ids(), ids()).prop_map(|(promote, remove)| MembershipChange::Swap { promote, remove }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn after_a_change_of_voters_that_is_allowed_a_majority_is_alive_and_has_caught_up(view in view(), change in change()) {
+            let Ok(allowed) = check(&change, &view, Vec::new()) else {
+                return Ok(());
+            };
+            let mut voters = view.members.voters.clone();
+            for step in &allowed.steps {
+                match step {
+                    Step::Voter(id) => {
+                        let peer = view.peers[id];
+                        prop_assert!(peer.alive && peer.matched >= 30 && !voters.contains(id));
+                        voters.push(*id);
+                    }
+                    Step::Remove(id) => voters.retain(|voter| voter != id),
+                    Step::Learner(id) => prop_assert!(!view.peers.contains_key(id) && *id != 1),
+                }
+            }
+            prop_assert!(voters.contains(&1), "the leader stays");
+            let alive = voters.iter().filter(|id| **id == 1 || view.peers[id].alive).count();
+            prop_assert!(voters == view.members.voters || alive > voters.len() / 2);
+            prop_assert!(!allowed.steps.is_empty());
+        }
+
+        #[test]
+        fn nothing_is_allowed_while_a_change_is_pending(mut view in view(), change in change()) {
+            view.pending = true;
+            prop_assert_eq!(check(&change, &view, Vec::new()), Err(Unsafe::Pending));
+        }
+    }
+}

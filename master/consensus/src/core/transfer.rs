@@ -223,3 +223,121 @@ pub(crate) fn answer(head: &SnapshotHead, bytes: u64, refused: bool) -> Received
         refused,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(bytes: usize) -> Snapshot {
+        Snapshot {
+            index: 9,
+            term: 2,
+            members: Default::default(),
+            data: (0..bytes).map(|nth| nth as u8).collect::<Vec<u8>>().into(),
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            chunk_bytes: 10,
+            chunk_window: 3,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn pieces_are_sent_by_the_window_and_what_arrives_is_what_was_sent() {
+        for bytes in [0, 1, 10, 29, 30, 31, 95] {
+            let whole = snapshot(bytes);
+            let (mut sender, mut receiver) = (Sender::new(&whole, 3, 0), Receiver::default());
+            let mut arrived = None;
+            for now in 0..20 {
+                let chunks = sender.pump(now, &settings());
+                assert!(chunks.len() <= 3);
+                let mut standing = Standing::Underway;
+                for chunk in chunks {
+                    let (said, complete) = receiver.take(chunk, now, &settings());
+                    standing = sender.heard(&said, now);
+                    arrived = complete.or(arrived);
+                }
+                if standing == Standing::Done {
+                    break;
+                }
+            }
+            assert_eq!(arrived, Some(whole), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn only_the_piece_that_comes_next_is_taken_and_a_gap_says_what_is_there() {
+        let whole = snapshot(40);
+        let mut receiver = Receiver::default();
+        let chunks = Sender::new(&whole, 3, 0).pump(0, &settings());
+        let (said, _) = receiver.take(chunks[1].clone(), 0, &settings());
+        assert_eq!((said.bytes, receiver.held()), (0, 0));
+        for _ in 0..2 {
+            let (said, _) = receiver.take(chunks[0].clone(), 0, &settings());
+            assert_eq!((said.bytes, receiver.held()), (10, 10));
+        }
+    }
+
+    #[test]
+    fn damaged_content_is_refused_and_too_large_content_is_not_even_begun() {
+        let settings = Settings {
+            snapshot_bytes_max: 50,
+            ..settings()
+        };
+        let mut receiver = Receiver::default();
+        let mut chunks = Sender::new(&snapshot(20), 3, 0).pump(0, &settings);
+        chunks[1].data[3] ^= 1;
+        assert!(!receiver.take(chunks[0].clone(), 0, &settings).0.refused);
+        let (said, whole) = receiver.take(chunks[1].clone(), 0, &settings);
+        assert!(said.refused && whole.is_none());
+        assert_eq!(receiver.held(), 0);
+        let large = Sender::new(&snapshot(51), 3, 0).pump(0, &settings);
+        assert!(receiver.take(large[0].clone(), 0, &settings).0.refused);
+        assert_eq!(receiver.held(), 0);
+    }
+
+    #[test]
+    fn what_is_lost_is_sent_again_from_what_was_acknowledged_and_silence_is_given_up() {
+        let whole = snapshot(100);
+        let (mut sender, mut receiver) = (Sender::new(&whole, 3, 0), Receiver::default());
+        let first = sender.pump(0, &settings());
+        let (said, _) = receiver.take(first[0].clone(), 0, &settings());
+        sender.heard(&said, 1);
+        let resend = settings().chunk_resend_ticks;
+        assert_eq!(
+            sender.pump(1, &settings()).len(),
+            1,
+            "the window moved by one piece"
+        );
+        let again = sender.pump(1 + resend, &settings());
+        assert_eq!(
+            again.iter().map(|chunk| chunk.offset).collect::<Vec<_>>(),
+            [10, 20, 30]
+        );
+        sender.rewind();
+        assert_eq!(
+            sender.pump(2 + resend, &settings())[0].offset,
+            10,
+            "a lost connection: at once"
+        );
+        let patience = settings().transfer_ticks_max;
+        assert!(!sender.stalled(patience, &settings()));
+        assert!(sender.stalled(1 + patience, &settings()));
+    }
+
+    #[test]
+    fn a_part_that_nobody_goes_on_with_is_forgotten() {
+        let mut receiver = Receiver::default();
+        let chunk = Sender::new(&snapshot(40), 3, 0)
+            .pump(0, &settings())
+            .remove(0);
+        receiver.take(chunk, 0, &settings());
+        receiver.tick(4 * settings().transfer_ticks_max - 1, &settings());
+        assert_eq!(receiver.held(), 10);
+        receiver.tick(4 * settings().transfer_ticks_max, &settings());
+        assert_eq!(receiver.held(), 0);
+    }
+}

@@ -112,6 +112,13 @@ impl Stash {
             ..Self::default()
         }
     }
+
+    /// Whether the write under way replaces the log by a snapshot.
+    pub fn takes_snapshot(&self) -> bool {
+        self.outstanding
+            .as_ref()
+            .is_some_and(|write| write.snapshot.is_some())
+    }
 }
 
 impl Core {

@@ -24,6 +24,10 @@ enum Event {
     Transfer,
     Unreachable,
     Pass(u64),
+    Learner(u64),
+    Promote(u64),
+    Remove(u64),
+    Swap(u64, u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -53,7 +57,26 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// The same, and members come and go.
+fn moving() -> impl Strategy<Value = Event> {
+    let id = || 1..7u64;
+    let change = prop_oneof![
+        2 => id().prop_map(Event::Learner),
+        2 => id().prop_map(Event::Promote),
+        1 => id().prop_map(Event::Remove),
+        1 => (id(), id()).prop_map(|(one, other)| Event::Swap(one, other)),
+    ];
+    prop_oneof![2 => event(), 1 => change]
+}
+
 impl Group {
+    fn change_somehow(&mut self, change: MembershipChange) {
+        if let Some(leader) = self.leader() {
+            let _ = self.replica(leader).change(&change);
+            self.pump(leader);
+        }
+    }
+
     fn any(&mut self) -> u64 {
         let ids: Vec<u64> = self.members.keys().copied().collect();
         ids[self.rng.random_range(0..ids.len())]
@@ -97,6 +120,16 @@ impl Group {
                 }
             }
             Event::Unreachable if self.is_up(one) => self.replica(one).unreachable(other),
+            Event::Learner(id) => {
+                // A directory of its own was prepared for it; it starts empty, or goes on.
+                self.change_somehow(MembershipChange::AddLearner(id));
+            }
+            Event::Promote(id) => self.change_somehow(MembershipChange::Promote(id)),
+            Event::Remove(id) => self.change_somehow(MembershipChange::Remove(id)),
+            Event::Swap(one, other) => self.change_somehow(MembershipChange::Swap {
+                promote: vec![one],
+                remove: vec![other],
+            }),
             Event::Pass(ticks) => self.ticks(ticks),
             _ => {}
         }
@@ -123,6 +156,23 @@ proptest! {
     fn whatever_happens_to_five_nothing_acknowledged_is_lost_and_they_go_on(seed in any::<u64>(), events in prop::collection::vec(event(), 0..120)) {
         live(seed, 5, &events);
     }
+
+    #[test]
+    fn whatever_happens_while_members_come_and_go_nothing_is_lost_and_they_go_on(seed in any::<u64>(), events in prop::collection::vec(moving(), 0..160)) {
+        live_and_move(seed, &events);
+    }
+}
+
+fn live_and_move(seed: u64, events: &[Event]) {
+    let mut group = Group::new(seed, 3);
+    for id in 4..7 {
+        group.put(id);
+        group.start(id);
+    }
+    for event in events {
+        group.happen(*event);
+    }
+    group.settle();
 }
 
 /// For a longer search: `MEROS_SEEDS=20000 cargo test -p meros-consensus --release many_seeds -- --ignored`.
@@ -145,11 +195,25 @@ fn many_seeds() {
                 },
             ),
         );
-        let events = prop::collection::vec(event(), 20..160)
-            .new_tree(&mut runner)
-            .unwrap()
-            .current();
-        let result = std::panic::catch_unwind(|| live(seed, 3 + 2 * (seed % 2), &events));
+        let moves = seed % 3 == 2;
+        let events = prop::collection::vec(
+            if moves {
+                moving().boxed()
+            } else {
+                event().boxed()
+            },
+            20..160,
+        )
+        .new_tree(&mut runner)
+        .unwrap()
+        .current();
+        let result = std::panic::catch_unwind(|| {
+            if moves {
+                live_and_move(seed, &events)
+            } else {
+                live(seed, 3 + 2 * (seed % 2), &events)
+            }
+        });
         assert!(result.is_ok(), "seed {seed}");
     }
 }

@@ -62,6 +62,8 @@ fn many_proposals_between_two_turns_are_one_write() {
 #[test]
 fn reads_are_answered_by_leader_and_followers_and_see_all_that_was_acknowledged() {
     let mut group = Group::new(4, 3);
+    // Followers hear of a commit only later.
+    group.weather.delay = 3;
     for _ in 0..30 {
         group.commit(1);
         for id in [1, 2, 3] {

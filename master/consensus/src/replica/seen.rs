@@ -113,3 +113,50 @@ pub(super) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
     let list = runtime::codec::decode(list).map_err(|error| error.to_string())?;
     Ok((Seen::from_list(list), machine))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(sequence: u64) -> Ticket {
+        Ticket {
+            member: 1,
+            life: u64::MAX,
+            sequence,
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_what_its_context_says() {
+        assert_eq!(
+            Ticket::from_context(&ticket(77).to_context()),
+            Some(ticket(77))
+        );
+        assert_eq!(Ticket::from_context(&[0; 23]), None);
+    }
+
+    #[test]
+    fn only_the_latest_are_remembered_and_a_snapshot_remembers_the_same() {
+        let mut seen = Seen::default();
+        for nth in 1..=SEEN_MAX as u64 + 5 {
+            seen.add(ticket(nth), nth + 100);
+        }
+        assert_eq!(
+            (seen.place(&ticket(5)), seen.place(&ticket(6))),
+            (None, Some(106))
+        );
+        assert_eq!((seen.order.len(), seen.places.len()), (SEEN_MAX, SEEN_MAX));
+        let packed = pack(&seen, b"the machine");
+        let (again, machine) = unpack(&packed).unwrap();
+        assert_eq!((again, machine), (seen, &b"the machine"[..]));
+    }
+
+    #[test]
+    fn a_snapshot_that_was_cut_is_refused() {
+        let packed = pack(&Seen::default(), b"");
+        for length in 0..packed.len() {
+            assert!(unpack(&packed[..length]).is_err());
+        }
+        assert!(unpack(&packed).is_ok());
+    }
+}

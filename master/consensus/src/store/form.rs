@@ -13,8 +13,15 @@ const HEADER_BYTES: usize = 1 + 1 + 4;
 const CHUNK_HEAD_BYTES: usize = 8 + 8 + 24 + 8 + 4 + 4 + 8 + 4;
 /// Bytes of an entry beside its data and context.
 const ENTRY_HEAD_BYTES: usize = 8 + 1 + 4 + 4;
-/// The most bytes of a body that fit into one value of the store.
-pub(super) const BODY_BYTES_MAX: usize = storage::VALUE_BYTES_MAX - HEADER_BYTES;
+/// The most bytes of a part: 16 KiB. sled writes whole leaves of up to 17 records anew for every few puts and removals, so
+/// that parts near the bound of a value cost many times their bytes.
+pub(super) const PART_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of a chunk with its entries: 32 KiB. The same again: a turn of some bytes pays for its neighbours.
+const CHUNK_BYTES_MAX: usize = 32 << 10;
+const _: () = assert!(
+    HEADER_BYTES + PART_BYTES_MAX <= storage::VALUE_BYTES_MAX
+        && HEADER_BYTES + CHUNK_BYTES_MAX <= storage::VALUE_BYTES_MAX
+);
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +129,7 @@ pub(super) fn entries_bytes(entries: &[Entry]) -> usize {
 
 /// Do entries of so many bytes fit into the chunk's own record?
 pub(super) fn fits(entries_bytes: usize) -> bool {
-    CHUNK_HEAD_BYTES + entries_bytes <= BODY_BYTES_MAX
+    CHUNK_HEAD_BYTES + entries_bytes <= CHUNK_BYTES_MAX
 }
 
 /// The entries without their chunk. A length that does not fit its field is refused.

@@ -10,8 +10,8 @@ use storage::forgetful::ForgetfulDisk;
 use super::*;
 use crate::log::{EntryKind, Members};
 
-/// Bytes of an entry of which two do not fit into one value.
-pub(super) const LONG: usize = 60_000;
+/// Bytes of an entry of which two do not fit into one record, but take three parts.
+pub(super) const LONG: usize = 20_000;
 
 pub(super) fn entries(first: u64, term: u64, lengths: &[usize]) -> Vec<Entry> {
     let entry = |(index, &length): (u64, &usize)| Entry {
@@ -140,7 +140,7 @@ fn a_snapshot_sent_replaces_the_log_and_raises_the_promises() {
     check(&[
         (append(1, 1, &[1, 1]), "t0 v0 c0 1/1 2/1"),
         (
-            both(install(9, 3, 200_000), promise(3, 0, 9)),
+            both(install(9, 3, 40_000), promise(3, 0, 9)),
             "t3 v0 c9 snapshot 9",
         ),
         (append(10, 3, &[1]), "t3 v0 c9 snapshot 9 10/3"),
@@ -192,7 +192,7 @@ fn compaction_forgets_whole_turns_before_what_shall_be_kept() {
 fn a_log_compacted_to_nothing_goes_on() {
     let disk = ForgetfulDisk::new();
     let mut log = ten(&disk);
-    log.compact(&snapshot(10, 1, 300_000), 11).unwrap();
+    log.compact(&snapshot(10, 1, 60_000), 11).unwrap();
     assert_eq!(told(&log.load().unwrap()), "t1 v1 c10 snapshot 10");
     log.write(&append(11, 2, &[1])).unwrap();
     drop(log);
@@ -243,9 +243,9 @@ fn what_a_write_that_never_ended_has_left_is_swept_by_the_next_one() {
     drop(log);
     let mut log = opened(&disk);
     assert_eq!(told(&log.load().unwrap()), "t0 v0 c0 1/1");
-    assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 2);
+    assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 3);
     log.write(&append(2, 1, &[LONG, LONG])).unwrap();
-    assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 2);
+    assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 3);
     assert_eq!(told(&log.load().unwrap()), "t0 v0 c0 1/1 2/1 3/1");
 }
 
@@ -288,7 +288,7 @@ fn a_turn_costs_one_sync_and_one_that_changes_nothing_costs_none() {
     assert_eq!(cost(&promise(2, 0, 5)), 1);
     assert_eq!(cost(&promise(2, 0, 5)), 0);
     assert_eq!(cost(&Write::default()), 0);
-    assert_eq!(cost(&install(100, 2, 500_000)), 1);
+    assert_eq!(cost(&install(100, 2, 100_000)), 1);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! How long a ping is under way: alone, and while large transfers and a flood of messages share its connection.
 //!
 //! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing. The large
-//! messages are made, and both kinds are told, on threads of their own, as by actors that have much to do: what is
-//! measured is the connection, and the threads that serve it. Never counts a ping that did not come back.
+//! messages are made and taken, and both kinds are told, on threads of their own, as by actors that have much to do:
+//! what is measured is the connection, and the threads that serve it. Never counts a ping that did not come back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,7 +106,23 @@ impl Handler<Probe> for Sink {
     fn handle(&mut self, _: Probe, _: &mut Context<Self>) {}
 }
 
-impl Handler<Large> for Sink {
+/// Whoever takes the large messages. It has a thread of its own, as an actor with so much to do should: to let go of one takes a while.
+pub(super) struct Store;
+
+/// Its name, and that of its thread.
+pub(super) const STORE: &str = "store";
+
+impl Actor for Store {
+    type Context = Context<Self>;
+}
+
+impl Process for Store {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Large>(&[Role::Agent]);
+    }
+}
+
+impl Handler<Large> for Store {
     type Result = u64;
     fn handle(&mut self, Large(bytes): Large, _: &mut Context<Self>) -> u64 {
         bytes.len() as u64
@@ -116,6 +132,7 @@ impl Handler<Large> for Sink {
 /// Whoever fills the connection, until it is told to stop.
 struct Filler {
     sink: Pid,
+    store: Pid,
     stop: Arc<AtomicBool>,
     done: u64,
     left: usize,
@@ -165,7 +182,7 @@ impl Filler {
         if self.stop.load(Ordering::Relaxed) || self.failed.is_some() {
             return self.finish();
         }
-        let asked = ctx.node().ask(&self.sink, Large(vec![7; bytes]), PATIENCE);
+        let asked = ctx.node().ask(&self.store, Large(vec![7; bytes]), PATIENCE);
         ctx.then(asked, move |this, came, ctx| {
             match came {
                 Ok(length) if length == bytes as u64 => this.done += 1,
@@ -226,11 +243,14 @@ pub(super) async fn measure(
         .outgoing_max(3 * bytes)
         .build();
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
-    let sink = node.find(&address.to_string(), "sink", PATIENCE).await?;
+    let address = address.to_string();
+    let sink = node.find(&address, "sink", PATIENCE).await?;
+    let store = node.find(&address, STORE, PATIENCE).await?;
     let filler = |name: &str, stop: &Arc<AtomicBool>| {
-        let (sink, stop) = (sink.clone(), stop.clone());
+        let (sink, store, stop) = (sink.clone(), store.clone(), stop.clone());
         let filler = Filler {
             sink,
+            store,
             stop,
             done: 0,
             left: 0,

@@ -50,6 +50,9 @@ pub struct Options {
     /// How many unread bytes one stream may hold here. Default 2 MiB; the price of a lower one is throughput over a
     /// long distance.
     pub stream_receive_window: u32,
+    /// How many bytes of bulks one connection may be reading or decoding. Default 64 MiB, at least 1 MiB; a longer bulk comes alone.
+    /// Those that have to wait for it cost up to `stream_receive_window` each.
+    pub bulk_room: u32,
     /// Size asked for the socket's buffers. Default 8 MiB; the system may give less. Small ones lose packets in bursts.
     pub socket_buffer: usize,
     /// How long a closing connection may take to hand over what was written before. Default 2 s.
@@ -66,6 +69,7 @@ impl Default for Options {
             receive_window: 4 << 20,
             send_window: 1 << 20,
             stream_receive_window: 2 << 20,
+            bulk_room: 64 << 20,
             socket_buffer: 8 << 20,
             farewell_timeout: Duration::from_secs(2),
         }
@@ -82,6 +86,7 @@ impl Options {
             .clamp(Duration::from_millis(10), self.idle_timeout / 3);
         self.handshakes_max = self.handshakes_max.clamp(1, 65_536);
         self.receive_window = self.receive_window.max(64 << 10);
+        self.bulk_room = self.bulk_room.max(1 << 20);
         self.send_window = self.send_window.max(64 << 10);
         self.stream_receive_window = self
             .stream_receive_window
@@ -99,6 +104,8 @@ impl Options {
             .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
+            // Bulks go one after the other: all at once, each would be there as late as the last, and wait half read in the peer's memory.
+            .send_fairness(false)
             .receive_window(VarInt::from_u32(self.receive_window))
             .stream_receive_window(VarInt::from_u32(self.stream_receive_window))
             .send_window(u64::from(self.send_window));

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{Either, join, join_all, select};
+use futures_util::future::{Either, join_all, ready, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use quinn::{
@@ -21,17 +21,20 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::handshake::{self, Failure};
+use super::room::Room;
+use super::spares::SPARE_MAX;
 use super::{Closing, Shared};
 use crate::lanes::{BATCH_MAX, Trouble, shrink};
 
 /// Bulks sent at once on one connection. With both lanes this stays below what the peer lets us open.
 const BULKS_MAX: u32 = 8;
+/// Bulks written at once. More would share quinn's window turn by turn, and all be there as late as the last, half read in the
+/// peer's memory; with one alone, a large one would keep every smaller one waiting.
+const WRITING_MAX: usize = 2;
 /// Pieces of a stream taken at once: one is what came in one packet.
 const PIECES: usize = 32;
 /// Bytes of the token and the length before a bulk.
 const BULK_HEADER: usize = 16;
-/// Bulk bytes being read at once on one connection, counted in units of a KiB.
-const READING_MAX: u32 = (BODY_MAX >> 10) as u32;
 
 /// Pings overtake everything, and bulks wait for everything.
 const PING_PRIORITY: i32 = 2;
@@ -51,7 +54,8 @@ struct Wire {
     connection: Connection,
     address: SocketAddr,
     sending: Arc<Semaphore>,
-    reading: Semaphore,
+    room: Room,
+    writing: Semaphore,
     /// Why we have closed the connection, if we have.
     verdict: Mutex<Option<String>>,
 }
@@ -65,13 +69,15 @@ impl Session {
         address: SocketAddr,
         incoming: RecvStream,
     ) -> Self {
+        let room = Room::new(&shared.options, connection.clone());
         let wire = Wire {
             shared,
             link,
             connection,
             address,
             sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
-            reading: Semaphore::new(READING_MAX as usize),
+            room,
+            writing: Semaphore::new(WRITING_MAX),
             verdict: Mutex::default(),
         };
         Self {
@@ -118,10 +124,22 @@ impl Session {
             tokio::spawn(wire.clone().write_ordinary(outgoing)),
             tokio::spawn(wire.clone().write_ping()),
         ];
-        let rest = wire.read_rest();
-        let end = wire.serve_end(writers);
-        let (lost, ()) = join(end, rest).await;
-        let _ = reader.await; // what was received before the end is still delivered
+        // What was received before the end is still delivered, and decoded if that does not take too long.
+        let rest = std::pin::pin!(wire.read_rest());
+        let end = std::pin::pin!(wire.serve_end(writers));
+        let (lost, rest) = match select(end, rest).await {
+            Either::Left((lost, rest)) => (lost, Either::Left(rest)),
+            Either::Right(((), end)) => (end.await, Either::Right(ready(()))),
+        };
+        let _ = reader.await;
+        let clock = wire.shared.node.clock();
+        let decoded = async {
+            rest.await;
+            wire.link.decoded().await;
+        };
+        let _ = clock
+            .timeout(wire.shared.options.farewell_timeout, decoded)
+            .await; // lost if late
         let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
         wire.link.close(&reason);
         wire.shared.parted(wire.address, &wire.connection);
@@ -233,6 +251,7 @@ impl Wire {
     }
 
     async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
+        let writing = self.writing.acquire().await.map_err(|_| Trouble::Lost)?;
         let mut stream = self
             .connection
             .open_uni()
@@ -241,11 +260,15 @@ impl Wire {
         let mut header = BytesMut::with_capacity(BULK_HEADER);
         header.extend_from_slice(&token.to_be_bytes());
         header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
-        stream
-            .write_all_chunks(&mut [header.freeze(), bytes])
-            .await?;
-        self.finish(stream).await;
-        Ok(())
+        let kept = bytes.clone();
+        let sent = stream.write_all_chunks(&mut [header.freeze(), bytes]).await;
+        drop(writing); // the next need not wait until the peer has all of this one
+        if sent.is_ok() {
+            self.finish(stream).await;
+        }
+        // The stream has let go of it. To give back so much memory takes a while, and pings wait for this thread.
+        let _ = self.shared.node.blocking(move || drop(kept)).await; // it is dropped either way
+        Ok(sent?)
     }
 
     async fn read_ordinary(self: Arc<Self>, stream: RecvStream) {
@@ -336,21 +359,24 @@ impl Wire {
                     "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
                 ))
             })?;
-        // What is announced is not believed with memory: room is counted here, and taken as bytes come.
-        let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(READING_MAX);
-        let _room = self
-            .reading
-            .acquire_many(room)
-            .await
-            .map_err(|_| Trouble::Lost)?;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = stream.read_chunk(BATCH_MAX, true).await? {
-            if body.len() + chunk.bytes.len() > length {
-                return Err(Trouble::Garbled(format!(
-                    "bulk {token} is longer than the {length} bytes announced"
-                )));
+        // What is announced is not believed with memory: room is counted here, and all but the first is taken as bytes come.
+        let _room = self.room.take(length).await.ok_or(Trouble::Lost)?;
+        let (mut body, mut rested) = (self.shared.spares.take(length), 0);
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        while let Some(count) = stream.read_chunks(&mut pieces).await? {
+            for piece in &mut pieces[..count] {
+                let piece = std::mem::take(piece);
+                if body.len() + piece.len() > length {
+                    return Err(Trouble::Garbled(format!(
+                        "bulk {token} is longer than the {length} bytes announced"
+                    )));
+                }
+                body.extend_from_slice(&piece);
             }
-            body.extend_from_slice(&chunk.bytes);
+            if body.len() - rested >= BATCH_MAX {
+                rested = body.len();
+                tokio::task::yield_now().await; // to the lanes: fresh memory takes its time
+            }
         }
         if body.len() < length {
             let reason = format!(
@@ -359,7 +385,16 @@ impl Wire {
             );
             return Err(Trouble::Garbled(reason));
         }
-        Ok(self.link.deliver_bulk(token, body.freeze())?)
+        let body = body.freeze();
+        // A very large one is given back where it is decoded, not on this thread.
+        let spare = (body.len() <= SPARE_MAX).then(|| body.clone());
+        self.link.deliver_bulk(token, body)?;
+        // Its room is free, and its memory used again, once it is decoded.
+        self.link.decoded().await;
+        if let Some(spare) = spare {
+            self.shared.spares.give(spare);
+        }
+        Ok(())
     }
 }
 

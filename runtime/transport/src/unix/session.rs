@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use runtime::codec::BODY_MAX;
 use runtime::{Lane, Link, Node, Outgoing, Peer};
@@ -20,6 +21,8 @@ use crate::lanes::{BATCH_MAX, Trouble, shrink};
 const BULKS_MAX: u32 = 4;
 /// Bytes of bulks that may have been announced and not yet come whole.
 const BULK_BYTES_MAX: usize = 2 * BODY_MAX;
+/// Bytes of bulks that may be decoded while others come.
+const DECODING_MAX: usize = BODY_MAX;
 /// Bytes of the token before a piece of a bulk.
 const TOKEN: usize = 8;
 /// How long a closing connection may take to hand over what was written before.
@@ -71,6 +74,8 @@ impl Session {
                         (reason, true)
                     }
                 };
+                // What has come before the end is heard, unless it takes too long to decode.
+                let _ = node.clock().timeout(FAREWELL_TIMEOUT, link.decoded()).await;
                 link.close(&reason);
                 if tell {
                     let farewell = writer.write(Kind::Farewell, &[], cut(&reason));
@@ -165,7 +170,7 @@ async fn write_bulk(writer: &Writer, token: u64, bytes: &Bytes) -> std::io::Resu
 /// Delivers what comes until the peer closes, and gives its reason.
 async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
     let (mut ordinary, mut ping) = (BytesMut::new(), BytesMut::new());
-    let mut bulks = Bulks::default();
+    let (mut bulks, mut decoding) = (Bulks::default(), 0);
     while let Some((kind, body)) = chunks.next().await? {
         match kind {
             Kind::Ordinary => deliver(&link, &mut ordinary, body)?,
@@ -173,7 +178,14 @@ async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
             Kind::BulkBegin => bulks.begin(body).map_err(Trouble::Garbled)?,
             Kind::BulkPiece => {
                 if let Some((token, bytes)) = bulks.piece(body).map_err(Trouble::Garbled)? {
+                    if link.decoded().now_or_never().is_some() {
+                        decoding = 0;
+                    }
+                    decoding += bytes.len();
                     link.deliver_bulk(token, bytes)?;
+                    if decoding > DECODING_MAX {
+                        link.decoded().await; // and so does the peer wait
+                    }
                 }
             }
             Kind::Farewell => {

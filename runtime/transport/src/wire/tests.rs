@@ -12,6 +12,7 @@ use super::*;
 use crate::testing::*;
 use crate::{Authority, Backoff, Endpoint, Options};
 
+mod bulks;
 mod storm;
 
 const SECOND: Duration = Duration::from_secs(1);

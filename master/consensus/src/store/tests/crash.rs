@@ -61,11 +61,11 @@ fn story() -> Vec<Call> {
         write(both(promise(2, 0, 2), append(4, 2, &[10]))),
         write(append(5, 2, &[3 * LONG, 10])),
         write(promise(2, 3, 6)),
-        Call::Compact(snapshot(5, 2, 250_000), 3),
+        Call::Compact(snapshot(5, 2, 50_000), 3),
         write(append(7, 2, &[LONG, LONG])),
         write(append(7, 3, &[1])),
         Call::Compact(snapshot(6, 2, 10), 7),
-        write(both(install(50, 4, 300_000), promise(4, 0, 50))),
+        write(both(install(50, 4, 60_000), promise(4, 0, 50))),
         write(append(51, 4, &[10])),
         write(both(
             install(70, 5, 10),
@@ -73,7 +73,7 @@ fn story() -> Vec<Call> {
         )),
         write(append(73, 5, &[10; 3])),
         write(promise(5, 2, 75)),
-        Call::Compact(snapshot(75, 5, 100_000), 76),
+        Call::Compact(snapshot(75, 5, 20_000), 76),
     ]
 }
 

@@ -14,7 +14,7 @@ fn rich() -> (ForgetfulDisk, Loaded) {
     log.write(&append(1, 1, &[10, 10])).unwrap();
     log.write(&both(promise(1, 1, 3), append(3, 1, &[10, 10, 10, 10])))
         .unwrap();
-    log.compact(&snapshot(3, 1, 200_000), 3).unwrap();
+    log.compact(&snapshot(3, 1, 40_000), 3).unwrap();
     log.write(&both(promise(2, 0, 4), append(6, 2, &[10])))
         .unwrap();
     log.write(&append(7, 2, &[LONG, LONG])).unwrap();
@@ -58,8 +58,8 @@ fn read_after(
 fn a_flipped_byte_in_any_record_is_damage_that_names_it_and_says_what_to_do() {
     let (disk, loaded) = rich();
     let records = records(&disk);
-    // Own record, snapshot of three parts, five turns and the place after them, one turn's two parts.
-    assert_eq!(records.len(), 1 + 3 + 5 + 2);
+    // Own record, snapshot of three parts, five turns and the place after them, one turn's three parts.
+    assert_eq!(records.len(), 1 + 3 + 5 + 3);
     for record in &records {
         let step = 1 + record.value.len() / 300;
         for at in (0..record.value.len()).step_by(step) {

@@ -45,9 +45,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..4u64, lengths(5), any::<bool>())
             .prop_map(|(back, lengths, commit)| Step::Append { back, lengths, commit }),
         2 => (0..3u64, 0..4u64).prop_map(|(term, commit)| Step::Promise { term, commit }),
-        1 => (0..5u64, prop_oneof![0..100usize, 90_000..200_000usize], lengths(3))
+        1 => (0..5u64, prop_oneof![0..100usize, 20_000..60_000usize], lengths(3))
             .prop_map(|(ahead, length, lengths)| Step::Install { ahead, length, lengths }),
-        2 => (0..4u64, 0..6u64, prop_oneof![0..100usize, 90_000..200_000usize])
+        2 => (0..4u64, 0..6u64, prop_oneof![0..100usize, 20_000..60_000usize])
             .prop_map(|(back, keep, length)| Step::Compact { back, keep, length }),
         1 => Just(Step::Claim),
         2 => Just(Step::Open),

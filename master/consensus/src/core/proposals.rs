@@ -1,0 +1,141 @@
+//! What this member's own people want: operations, reads, changes of members, another leader.
+
+use bytes::Bytes;
+use raft::StateRole;
+use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
+
+use super::membership::{self, MembershipChange};
+use super::{Core, ReadId, Rejected};
+
+impl Core {
+    /// Puts an operation up for the log. `Ok` promises nothing but that it was taken in: it is committed when it comes back
+    /// in a turn, known by its context.
+    pub fn propose(&mut self, context: Vec<u8>, data: Vec<u8>) -> Result<(), Rejected> {
+        self.may_propose()?;
+        let bytes = data.len() + context.len();
+        let max = self.settings.operation_bytes_max;
+        if data.len() > max || context.len() > crate::wire::CONTEXT_BYTES_MAX {
+            return Err(Rejected::TooLarge { bytes, max });
+        }
+        let (waiting, waiting_bytes) = (self.proposals.len(), self.proposals_bytes);
+        if waiting >= self.settings.waiting_entries_max
+            || waiting_bytes + bytes > self.settings.waiting_bytes_max
+        {
+            return Err(Rejected::DiskBehind {
+                entries: waiting,
+                bytes: waiting_bytes,
+            });
+        }
+        let (raft, log) = (&self.raw.raft, &self.raw.raft.raft_log);
+        let entries = log.last_index().saturating_sub(log.committed) as usize + waiting;
+        let uncommitted = raft.uncommitted_size() + waiting_bytes;
+        let (entries_max, bytes_max) = (
+            self.settings.uncommitted_entries_max,
+            self.settings.uncommitted_bytes_max,
+        );
+        if entries >= entries_max || uncommitted + bytes > bytes_max {
+            return Err(Rejected::Uncommitted {
+                entries,
+                bytes: uncommitted,
+                entries_max,
+                bytes_max,
+            });
+        }
+        self.proposals.push(RaftEntry {
+            data: Bytes::from(data),
+            context: Bytes::from(context),
+            ..RaftEntry::default()
+        });
+        self.proposals_bytes += bytes;
+        Ok(())
+    }
+
+    fn may_propose(&self) -> Result<(), Rejected> {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader {
+            return Err(Rejected::NotLeader {
+                leader: Some(raft.leader_id).filter(|id| *id != 0),
+            });
+        }
+        match raft.lead_transferee {
+            Some(to) => Err(Rejected::Transferring { to }),
+            None => Ok(()),
+        }
+    }
+
+    /// What was put up since the last turn becomes one proposal.
+    pub(super) fn feed(&mut self) {
+        if self.proposals.is_empty() {
+            return;
+        }
+        let entries = std::mem::take(&mut self.proposals);
+        self.proposals_bytes = 0;
+        let contexts: Vec<Bytes> = entries.iter().map(|entry| entry.context.clone()).collect();
+        let mut message = RaftMessage::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.me;
+        message.set_entries(entries.into());
+        let taken = self
+            .may_propose()
+            .and_then(|()| self.raw.raft.step(message).map_err(|_| Rejected::Dropped));
+        if let Err(rejected) = taken {
+            let dropped = contexts
+                .into_iter()
+                .map(|context| (context.to_vec(), rejected.clone()));
+            self.stash.dropped.extend(dropped);
+        }
+    }
+
+    /// Asks from which index on this member sees all that was committed before now, wherever it leads or follows. The answer,
+    /// an index or a refusal, comes in a turn.
+    pub fn read(&mut self) -> Result<ReadId, Rejected> {
+        if self.reads.count() >= self.settings.reads_max {
+            return Err(Rejected::TooManyReads(self.reads.count()));
+        }
+        Ok(self.reads.add(self.now))
+    }
+
+    pub(super) fn ask_reads(&mut self) {
+        let raft = &self.raw.raft;
+        let able = match raft.state {
+            StateRole::Leader => raft.commit_to_current_term(),
+            _ => raft.leader_id != 0,
+        };
+        if able && let Some(context) = self.reads.ask(self.now) {
+            self.raw.read_index(context);
+        }
+    }
+
+    /// Puts up a change of members, unless the group would not survive it. It is done when [`Committed::Members`](super::Committed::Members) comes
+    /// back with this context.
+    pub fn change(&mut self, context: Vec<u8>, change: &MembershipChange) -> Result<(), Rejected> {
+        self.may_propose()?;
+        let change = membership::check(change, &self.view(), context)?;
+        self.feed();
+        let encoded = change.encode();
+        let proposed = match change.to_simple() {
+            Some(simple) => self.raw.propose_conf_change(encoded, simple),
+            None => self.raw.propose_conf_change(encoded, change.to_raft()),
+        };
+        proposed.map_err(|_| Rejected::Dropped)
+    }
+
+    /// Hands the leadership to this member, if it can be done; who leads then is told by a turn.
+    pub fn transfer(&mut self, to: u64) -> Result<(), Rejected> {
+        self.may_propose()?;
+        let view = self.view();
+        let cannot = |reason| Err(Rejected::CannotLead { to, reason });
+        if to == self.me {
+            return cannot("it leads already");
+        }
+        if !view.members.voters.contains(&to) {
+            return cannot("it does not vote");
+        }
+        if !view.peers.get(&to).is_some_and(|peer| peer.alive) {
+            return cannot("it has not been heard of lately");
+        }
+        self.feed();
+        self.raw.transfer_leader(to);
+        Ok(())
+    }
+}

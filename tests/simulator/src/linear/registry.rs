@@ -1,0 +1,223 @@
+//! The registry of the master as one copy would keep it: [`RegistryState`]'s own transition, and answers that carry versions.
+//!
+//! Every applied operation takes one version, so the versions in the answers say nearly all of the order; what is left to search is which
+//! unknown operations fill the gaps. A read answers with the whole content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use master::registry::{Applied, RegistryOperation, RegistryState};
+
+use protocol::AgentId;
+
+use super::Model;
+
+/// Up to so many unreachable agents and removed frameworks, none is ever forgotten for being the oldest.
+const REMEMBERED_MAX: usize = 5_000;
+
+/// What is asked of the registry.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RegistryRequest {
+    /// Apply this.
+    Apply(Box<RegistryOperation>),
+    /// Give the whole content.
+    Read,
+}
+
+impl From<RegistryOperation> for RegistryRequest {
+    fn from(operation: RegistryOperation) -> Self {
+        Self::Apply(Box::new(operation))
+    }
+}
+
+/// What the registry answers. That it cannot answer now is no answer: such a call is unknown, or without effect where that is certain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RegistryAnswer {
+    /// It was applied.
+    Applied(Applied),
+    /// It will never be applied as it is.
+    Refused,
+    /// The whole content.
+    Content(Arc<RegistryState>),
+}
+
+/// The registry of a master, which holds `initial` at first.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryModel {
+    /// What it holds.
+    pub initial: Content,
+}
+
+/// The whole content at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Content(Arc<RegistryState>);
+
+impl Content {
+    /// This one.
+    pub fn of(state: RegistryState) -> Self {
+        Self(Arc::new(state))
+    }
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for Content {}
+
+impl Hash for Content {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.version.hash(state);
+        let sizes = (self.0.agents.len(), self.0.unreachable.len());
+        (sizes, self.0.frameworks.len()).hash(state);
+    }
+}
+
+impl Model for RegistryModel {
+    type Operation = RegistryRequest;
+    type Answer = RegistryAnswer;
+    type State = Content;
+    type Part = ();
+
+    fn part(&self, _: &RegistryRequest) {}
+
+    fn initial(&self, (): &()) -> Content {
+        self.initial.clone()
+    }
+
+    fn step(
+        &self,
+        state: &Content,
+        request: &RegistryRequest,
+        answer: Option<&RegistryAnswer>,
+    ) -> Option<Content> {
+        let operation = match (request, answer) {
+            (RegistryRequest::Read, None) => return Some(state.clone()),
+            (RegistryRequest::Read, Some(RegistryAnswer::Content(content))) => {
+                return (Arc::ptr_eq(content, &state.0) || **content == *state.0)
+                    .then(|| state.clone());
+            }
+            (RegistryRequest::Read, Some(_)) => return None,
+            (RegistryRequest::Apply(operation), _) => operation,
+        };
+        match answer {
+            None => Some(applied(state, operation).unwrap_or_else(|| state.clone())),
+            Some(RegistryAnswer::Applied(Applied { version })) => (*version == state.0.version + 1)
+                .then(|| applied(state, operation))
+                .flatten(),
+            Some(RegistryAnswer::Refused) => {
+                let refused = applied(state, operation).is_none();
+                refused.then(|| state.clone())
+            }
+            Some(RegistryAnswer::Content(_)) => None,
+        }
+    }
+
+    fn place(&self, answer: &RegistryAnswer) -> Option<u64> {
+        match answer {
+            RegistryAnswer::Applied(Applied { version }) => Some(*version),
+            RegistryAnswer::Refused | RegistryAnswer::Content(_) => None,
+        }
+    }
+
+    fn next_place(&self, state: &Content) -> Option<u64> {
+        Some(state.0.version + 1)
+    }
+
+    fn only_looks(&self, _: &RegistryRequest, answer: &RegistryAnswer) -> bool {
+        !matches!(answer, RegistryAnswer::Applied(_))
+    }
+
+    fn too_late(&self, state: &Content, answer: &RegistryAnswer) -> bool {
+        match answer {
+            RegistryAnswer::Applied(Applied { version }) => *version <= state.0.version,
+            RegistryAnswer::Content(content) => {
+                let left = content.version.checked_sub(state.0.version);
+                left.is_none_or(|left| differences(&state.0, content) > left)
+            }
+            RegistryAnswer::Refused => false,
+        }
+    }
+
+    fn describe(&self, request: &RegistryRequest, answer: Option<&RegistryAnswer>) -> String {
+        let asked = match request {
+            RegistryRequest::Read => "read".to_owned(),
+            RegistryRequest::Apply(operation) => named(operation),
+        };
+        let answered = match answer {
+            None => "unknown".to_owned(),
+            Some(RegistryAnswer::Refused) => "refused".to_owned(),
+            Some(RegistryAnswer::Applied(Applied { version })) => format!("version {version}"),
+            Some(RegistryAnswer::Content(content)) => format!(
+                "version {}: {} agents, {} unreachable, {} frameworks, {} removed",
+                content.version,
+                content.agents.len(),
+                content.unreachable.len(),
+                content.frameworks.len(),
+                content.removed_frameworks.len(),
+            ),
+        };
+        format!("{asked} -> {answered}")
+    }
+}
+
+/// How many operations it takes at least to turn one content into the other: each touches one agent or one framework. (One that forgets
+/// the oldest of too many touches two; then nothing is said.)
+fn differences(one: &RegistryState, other: &RegistryState) -> u64 {
+    let remembered =
+        |state: &RegistryState| state.unreachable.len().max(state.removed_frameworks.len());
+    if remembered(one).max(remembered(other)) > REMEMBERED_MAX {
+        return 0;
+    }
+    let agents =
+        unequal(&one.agents, &other.agents).chain(unequal(&one.unreachable, &other.unreachable));
+    let agents: BTreeSet<&AgentId> = agents.collect();
+    (agents.len() + unequal(&one.frameworks, &other.frameworks).count()) as u64
+}
+
+/// The keys under which two maps do not hold the same.
+fn unequal<'a, K: Ord, V: PartialEq>(
+    one: &'a BTreeMap<K, V>,
+    other: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    let changed = one
+        .iter()
+        .filter(|(key, value)| other.get(*key) != Some(*value));
+    let added = other.keys().filter(|key| !one.contains_key(*key));
+    changed.map(|(key, _)| key).chain(added)
+}
+
+/// The content after an operation, unless it is refused.
+fn applied(state: &Content, operation: &RegistryOperation) -> Option<Content> {
+    let mut after = RegistryState::clone(&state.0);
+    after.change(operation).ok()?;
+    Some(Content::of(after))
+}
+
+fn named(operation: &RegistryOperation) -> String {
+    let or_none = |id: Option<String>| id.unwrap_or_else(|| "without an id".to_owned());
+    match operation {
+        RegistryOperation::AdmitAgent { info } => {
+            let id = info.id.as_ref().map(ToString::to_string);
+            format!("admit agent {}", or_none(id))
+        }
+        RegistryOperation::MarkAgentUnreachable { agent_id, .. } => {
+            format!("mark agent {agent_id} unreachable")
+        }
+        RegistryOperation::MarkAgentReachable { info } => {
+            let id = info.id.as_ref().map(ToString::to_string);
+            format!("mark agent {} reachable", or_none(id))
+        }
+        RegistryOperation::RemoveAgent { agent_id } => format!("remove agent {agent_id}"),
+        RegistryOperation::AdmitFramework { info, .. } => {
+            let id = info.id.as_ref().map(ToString::to_string);
+            format!("admit framework {}", or_none(id))
+        }
+        RegistryOperation::RemoveFramework { framework_id } => {
+            format!("remove framework {framework_id}")
+        }
+    }
+}

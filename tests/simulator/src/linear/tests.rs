@@ -1,0 +1,337 @@
+//! The stories of the checker: histories of registers that the literature knows, good and bad; what a verdict says; and its bound.
+
+mod laws;
+mod registry;
+
+use std::time::Duration;
+
+use super::*;
+
+/// What happens to one process.
+#[derive(Clone, Copy)]
+enum Do {
+    Read,
+    Write(u64),
+    Swap(u64, u64),
+    Got(u64),
+    Written,
+    Differs,
+    Lost,
+}
+
+use Do::{Differs, Got, Lost, Read, Swap, Write, Written};
+
+type RegisterHistory = History<RegisterOperation, RegisterAnswer>;
+
+/// A history of one register, told as who does what, a millisecond after the other.
+fn told(events: &[(u64, Do)]) -> RegisterHistory {
+    let mut history = History::new();
+    for (number, (process, event)) in events.iter().enumerate() {
+        tell(&mut history, 0, *process, *event, number as u64);
+    }
+    history
+}
+
+fn tell(history: &mut RegisterHistory, register: u64, process: u64, event: Do, millis: u64) {
+    let at = Duration::from_millis(millis);
+    let done = match event {
+        Read => history.invoke(process, RegisterOperation::Read { register }, at),
+        Write(value) => history.invoke(process, RegisterOperation::Write { register, value }, at),
+        Swap(expected, new) => {
+            let operation = RegisterOperation::CompareAndSet {
+                register,
+                expected,
+                new,
+            };
+            history.invoke(process, operation, at)
+        }
+        Got(value) => history.returned(process, RegisterAnswer::Value(value), at),
+        Written => history.returned(process, RegisterAnswer::Written, at),
+        Differs => history.returned(process, RegisterAnswer::Differs, at),
+        Lost => history.unknown(process),
+    };
+    done.unwrap();
+}
+
+fn verdict(events: &[(u64, Do)]) -> Verdict {
+    check(&Registers::default(), &told(events))
+}
+
+#[track_caller]
+fn accepted(events: &[(u64, Do)]) {
+    assert_eq!(verdict(events), Verdict::Linearizable);
+}
+
+/// Refused, and the last of the events is the first answer that nothing explains.
+#[track_caller]
+fn refused(events: &[(u64, Do)]) {
+    let Verdict::Violation(violation) = verdict(events) else {
+        panic!("accepted");
+    };
+    let lost = events.iter().filter(|(_, event)| matches!(event, Lost));
+    assert_eq!(
+        violation.reports,
+        events.len() - lost.count(),
+        "{violation}"
+    );
+    assert!(violation.shortest && !violation.blocked.is_empty());
+}
+
+#[test]
+fn one_after_the_other_is_judged_as_one_copy_would_answer() {
+    accepted(&[]);
+    accepted(&[(1, Write(1)), (1, Written), (2, Read), (2, Got(1))]);
+    accepted(&[(1, Swap(0, 1)), (1, Written), (1, Swap(0, 2)), (1, Differs)]);
+    refused(&[(1, Read), (1, Got(1))]);
+    refused(&[(1, Swap(0, 1)), (1, Differs)]);
+    refused(&[(1, Write(1)), (1, Got(1))]);
+}
+
+#[test]
+fn a_read_beside_a_write_may_see_it_or_not() {
+    accepted(&[(1, Write(1)), (2, Read), (2, Got(0)), (1, Written)]);
+    accepted(&[(1, Write(1)), (2, Read), (2, Got(1)), (1, Written)]);
+    // It was asked for before, and yet sees the later one.
+    accepted(&[(2, Read), (1, Write(1)), (1, Written), (2, Got(1))]);
+}
+
+#[test]
+fn a_write_that_changes_nothing_now_may_matter_later() {
+    accepted(&[
+        (1, Write(0)),
+        (2, Write(1)),
+        (2, Written),
+        (1, Written),
+        (2, Read),
+        (2, Got(0)),
+    ]);
+}
+
+#[test]
+fn a_stale_read_is_refused() {
+    refused(&[(1, Write(1)), (1, Written), (2, Read), (2, Got(0))]);
+    refused(&[
+        (1, Write(1)),
+        (1, Written),
+        (1, Write(2)),
+        (2, Read),
+        (2, Got(0)),
+    ]);
+}
+
+#[test]
+fn a_read_from_the_future_is_refused() {
+    refused(&[(2, Read), (2, Got(1))]);
+    let mut later = told(&[(2, Read), (2, Got(1))]);
+    tell(&mut later, 0, 1, Write(1), 9);
+    tell(&mut later, 0, 1, Written, 9);
+    assert!(matches!(
+        check(&Registers::default(), &later),
+        Verdict::Violation(_)
+    ));
+}
+
+#[test]
+fn what_was_seen_stays_seen_though_the_write_is_still_under_way() {
+    // Regular registers allow it, atomic ones do not.
+    refused(&[
+        (1, Write(1)),
+        (2, Read),
+        (2, Got(1)),
+        (3, Read),
+        (3, Got(0)),
+    ]);
+    accepted(&[
+        (1, Write(1)),
+        (2, Read),
+        (2, Got(0)),
+        (3, Read),
+        (3, Got(1)),
+        (1, Written),
+    ]);
+}
+
+#[test]
+fn a_lost_update_is_refused() {
+    // Both saw the same before they wrote.
+    refused(&[(1, Swap(0, 1)), (2, Swap(0, 2)), (1, Written), (2, Written)]);
+    // Acknowledged, and gone after a failover.
+    refused(&[(1, Swap(0, 1)), (1, Written), (2, Swap(0, 2)), (2, Written)]);
+    accepted(&[(1, Swap(0, 1)), (2, Swap(0, 2)), (1, Written), (2, Differs)]);
+}
+
+#[test]
+fn two_leaders_that_both_say_yes_are_refused() {
+    // Each side reads its own write again and again.
+    refused(&[
+        (1, Write(1)),
+        (2, Write(2)),
+        (1, Written),
+        (2, Written),
+        (1, Read),
+        (1, Got(1)),
+        (2, Read),
+        (2, Got(2)),
+    ]);
+}
+
+#[test]
+fn readers_may_not_disagree_on_the_order_of_two_writes() {
+    let seen = |third: u64, fourth: u64| {
+        [
+            (1, Write(1)),
+            (2, Write(2)),
+            (3, Read),
+            (3, Got(1)),
+            (4, Read),
+            (4, Got(third)),
+            (3, Read),
+            (3, Got(2)),
+            (4, Read),
+            (4, Got(fourth)),
+        ]
+    };
+    accepted(&seen(1, 2));
+    refused(&seen(1, 1));
+    refused(&seen(2, 1));
+}
+
+#[test]
+fn an_effect_that_comes_twice_is_refused() {
+    let twice = [
+        (1, Write(1)),
+        (1, Written),
+        (1, Write(2)),
+        (1, Written),
+        (2, Read),
+        (2, Got(2)),
+        (2, Read),
+        (2, Got(1)),
+    ];
+    refused(&twice);
+    // With a second call for the same that nobody was answered, it is explained.
+    let mut retried = vec![(3, Write(1)), (3, Lost)];
+    retried.extend(twice);
+    accepted(&retried);
+}
+
+#[test]
+fn a_call_without_an_answer_may_take_effect_late_or_never_but_not_come_and_go() {
+    let lost = [(1, Swap(0, 1)), (1, Lost)];
+    let then = |more: &[(u64, Do)]| [&lost[..], more].concat();
+    let reads = |values: &[u64]| {
+        let read = |value: &u64| [(2, Read), (2, Got(*value))];
+        values.iter().flat_map(read).collect::<Vec<_>>()
+    };
+    accepted(&then(&reads(&[0, 0, 0])));
+    accepted(&then(&reads(&[1, 1])));
+    accepted(&then(&reads(&[0, 0, 1])));
+    refused(&then(&reads(&[0, 1, 0])));
+    // The same process goes on while its lost call is still somewhere.
+    accepted(&then(&[
+        (1, Write(5)),
+        (1, Written),
+        (1, Write(0)),
+        (1, Written),
+        (2, Read),
+        (2, Got(1)),
+    ]));
+    // Not before it was asked for.
+    let mut early = reads(&[1]);
+    refused(&early);
+    early.extend(lost);
+    assert!(matches!(verdict(&early), Verdict::Violation(_)));
+}
+
+#[test]
+fn each_of_several_equal_lost_calls_takes_effect_once_at_most() {
+    let back_and_forth = [
+        (1, Write(7)),
+        (1, Lost),
+        (2, Write(7)),
+        (2, Lost),
+        (3, Read),
+        (3, Got(7)),
+        (3, Write(0)),
+        (3, Written),
+        (3, Read),
+        (3, Got(7)),
+        (3, Write(0)),
+        (3, Written),
+    ];
+    accepted(&back_and_forth);
+    let third = [&back_and_forth[..], &[(3, Read), (3, Got(7))]].concat();
+    refused(&third);
+}
+
+#[test]
+fn a_call_that_certainly_had_no_effect_explains_nothing() {
+    let mut history = told(&[(1, Write(1))]);
+    history.without_effect(1).unwrap();
+    tell(&mut history, 0, 2, Read, 5);
+    tell(&mut history, 0, 2, Got(1), 6);
+    assert!(matches!(
+        check(&Registers::default(), &history),
+        Verdict::Violation(_)
+    ));
+}
+
+#[test]
+fn parts_are_judged_alone_and_the_first_violation_is_told() {
+    let mut history = RegisterHistory::new();
+    for millis in 0..200 {
+        let (register, process) = (millis % 5, millis % 5);
+        let value = if register == 3 && millis >= 100 { 9 } else { 0 };
+        tell(&mut history, register, process, Read, 2 * millis);
+        tell(&mut history, register, process, Got(value), 2 * millis + 1);
+    }
+    let Verdict::Violation(violation) = check(&Registers::default(), &history) else {
+        panic!("accepted");
+    };
+    assert_eq!(violation.part, "3");
+    assert_eq!(violation.at, Duration::from_millis(2 * 103 + 1));
+    let blocked: Vec<usize> = violation.blocked.iter().map(|call| call.call).collect();
+    assert_eq!(blocked, [103]);
+    assert_eq!(violation.ordered.len(), 20);
+    let text = violation.to_string();
+    assert!(
+        text.contains("(10 calls before)")
+            && text.contains("process 3: Read { register: 3 } -> Value(9), from 206ms to 207ms"),
+        "{text}"
+    );
+}
+
+/// So many writes at once, and then a read of what nobody wrote.
+fn hopeless(writes: u64) -> RegisterHistory {
+    let mut history = RegisterHistory::new();
+    for process in 1..=writes {
+        tell(&mut history, 0, process, Write(process), process);
+    }
+    for process in 1..=writes {
+        tell(&mut history, 0, process, Written, writes + process);
+    }
+    tell(&mut history, 0, 1, Read, 3 * writes);
+    tell(&mut history, 0, 1, Got(99), 3 * writes + 1);
+    history
+}
+
+#[test]
+fn what_was_searched_is_not_searched_again() {
+    // Twelve writes have 479,001,600 orders; but what was taken and which was last leaves 12 * 2^11 states with 11 ways on at most.
+    let verdict = check_within(&Registers::default(), &hopeless(12), (12 << 11) * 11);
+    assert!(matches!(verdict, Verdict::Violation(_)), "{verdict:?}");
+}
+
+#[test]
+fn a_search_ends_at_its_bound_and_says_so() {
+    let verdict = check_within(&Registers::default(), &hopeless(60), 10_000);
+    assert_eq!(verdict, Verdict::GaveUp { states: 10_000 });
+    // Another part's violation is told all the same.
+    let mut history = hopeless(60);
+    tell(&mut history, 7, 1, Read, 999);
+    tell(&mut history, 7, 1, Got(1), 999);
+    let verdict = check_within(&Registers::default(), &history, 10_000);
+    assert_eq!(verdict, Verdict::GaveUp { states: 10_000 });
+    let verdict = check_within(&Registers::default(), &history, 0);
+    assert_eq!(verdict, Verdict::GaveUp { states: 0 });
+}
