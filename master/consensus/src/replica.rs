@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use self::seen::Seen;
 use self::tickets::Tickets;
 use crate::core::{
-    Committed, Core, MembershipChange, ReadId, Rejected, Role, Settings, Status, Turn,
+    Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
 };
 use crate::log::{Identity, Loaded, Members, Snapshot, Write};
 use crate::machine::{CannotRestore, StateMachine};

@@ -4,6 +4,7 @@ mod commits;
 mod failures;
 mod operator;
 mod seats;
+mod weather;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! A turn is taken behind whatever waits in the mailbox, so that all that came together is one write. Who waits for an answer is
 //! remembered by ticket, and told in the words of [`ProposeError`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use runtime::prelude::*;
 
@@ -12,7 +12,7 @@ use super::handle::ProposeError;
 use super::roster::{Answered, Entered, RosterRefused};
 use super::{Arrived, Member, PacketSent, Part, Phase, Replicated};
 use crate::core::{ReadId, Rejected, Role as RaftRole, Unsafe};
-use crate::log::{Identity, Members, Write};
+use crate::log::{Identity, LogStore, Members, Write};
 use crate::replica::{Compaction, Done, Failed, Step, Ticket};
 use crate::wire::Packet;
 
@@ -41,11 +41,15 @@ pub(super) enum Waiter<A> {
 /// Who waits for a read; called with the machine, or with why there is none.
 pub(super) type Reader<M> = Box<dyn FnOnce(Result<&M, ProposeError>) + Send>;
 
-/// A write whose turn at the disk comes.
-struct Queued {
-    number: u64,
-    write: Write,
-    after: Vec<(u64, Packet)>,
+/// What the disk does, one after the other, in the order of the steps: a snapshot is kept before the write of a later step, which may
+/// have made it worthless. At most one of each kind waits.
+enum Work {
+    Write {
+        number: u64,
+        write: Write,
+        after: Vec<(u64, Packet)>,
+    },
+    Compact(Compaction),
 }
 
 /// Leaves as soon as nobody waits, or at this tick.
@@ -60,8 +64,7 @@ pub(super) struct Running<M: Replicated> {
     pub replica: Part<M>,
     pub waiters: BTreeMap<Ticket, Waiter<M::Answer>>,
     pub readers: BTreeMap<ReadId, Reader<M>>,
-    queued: Option<Queued>,
-    compaction: Option<Compaction>,
+    work: VecDeque<Work>,
     /// A turn is on its way.
     awake: bool,
     next_chores: u64,
@@ -75,8 +78,7 @@ impl<M: Replicated> Running<M> {
             replica,
             waiters: BTreeMap::new(),
             readers: BTreeMap::new(),
-            queued: None,
-            compaction: None,
+            work: VecDeque::new(),
             awake: false,
             next_chores: 0,
             retiring: None,
@@ -155,16 +157,14 @@ impl<M: Replicated> Member<M> {
     fn carry_out(&mut self, step: Step<Answered<M::Answer>>, ctx: &mut Context<Self>) {
         self.send(step.now, ctx);
         if let Phase::Running(running) = &mut self.phase {
-            if let Some(write) = step.write {
-                running.queued = Some(Queued {
-                    number: step.number,
-                    write,
-                    after: step.after,
-                });
-            }
-            if step.compaction.is_some() {
-                running.compaction = step.compaction;
-            }
+            let (number, after) = (step.number, step.after);
+            let write = step.write.map(|write| Work::Write {
+                number,
+                write,
+                after,
+            });
+            running.work.extend(write);
+            running.work.extend(step.compaction.map(Work::Compact));
         }
         for (ticket, end) in step.answers {
             self.end(ticket, end);
@@ -182,7 +182,7 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    /// Gives the disk what is to be done next, if it is free: a write before a snapshot.
+    /// Gives the disk what is to be done next, if it is free.
     fn use_disk(&mut self, ctx: &mut Context<Self>) {
         let Phase::Running(running) = &mut self.phase else {
             return;
@@ -190,29 +190,30 @@ impl<M: Replicated> Member<M> {
         if self.store.is_none() {
             return;
         }
-        if let Some(Queued {
-            number,
-            write,
-            after,
-        }) = running.queued.take()
-        {
-            self.on_disk(
+        match running.work.pop_front() {
+            Some(Work::Write {
+                number,
+                write,
+                after,
+            }) => self.on_disk(
                 ctx,
                 move |store| store.write(&write),
                 move |member, (), ctx| member.written(number, after, ctx),
-            );
-        } else if let Some(compaction) = running.compaction.take() {
-            let work = move |store: &mut dyn crate::log::LogStore| {
-                store.compact(&compaction.snapshot, compaction.keep_from)?;
-                Ok(compaction)
-            };
-            self.on_disk(ctx, work, |member, compaction, ctx| {
-                if let Phase::Running(running) = &mut member.phase {
-                    running.replica.compacted(compaction);
-                    member.counts.snapshots += 1;
-                    member.turn(ctx);
-                }
-            });
+            ),
+            Some(Work::Compact(compaction)) => {
+                let work = move |store: &mut dyn LogStore| {
+                    store.compact(&compaction.snapshot, compaction.keep_from)?;
+                    Ok(compaction)
+                };
+                self.on_disk(ctx, work, |member, compaction, ctx| {
+                    if let Phase::Running(running) = &mut member.phase {
+                        running.replica.compacted(compaction);
+                        member.counts.snapshots += 1;
+                        member.turn(ctx);
+                    }
+                });
+            }
+            None => {}
         }
     }
 
@@ -222,11 +223,6 @@ impl<M: Replicated> Member<M> {
             running.replica.persisted(number);
         }
         self.send(after, ctx);
-        // A snapshot that waits goes before the next write, or it would never go under load.
-        let waits = matches!(&self.phase, Phase::Running(running) if running.compaction.is_some());
-        if waits {
-            self.use_disk(ctx);
-        }
         self.turn(ctx);
     }
 

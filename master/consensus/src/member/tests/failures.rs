@@ -157,3 +157,45 @@ fn proposals_beyond_what_may_wait_are_refused_with_a_reason() {
         assert_eq!(cluster.values("a").await.len(), 10);
     });
 }
+
+/// A machine that falls over its second operation.
+struct Brittle(u64);
+
+impl StateMachine for Brittle {
+    type Operation = u64;
+    type Answer = u64;
+
+    fn apply(&mut self, _: u64, operation: u64) -> u64 {
+        self.0 += operation;
+        assert!(self.0 < 2, "too much");
+        self.0
+    }
+
+    fn snapshot(&self) -> bytes::Bytes {
+        self.0.to_be_bytes().to_vec().into()
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), crate::machine::CannotRestore> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_member_that_falls_still_tells_those_who_wait_and_watch() {
+    rehearse_network(|network| async move {
+        let node = network.node("a", Role::Master, &[Role::Master]);
+        let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+        let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
+        node.clock().advance(Duration::from_secs(1)).await;
+        let (told, last) = std::sync::mpsc::channel();
+        member.watch(move |leadership| told.send(leadership.ended.clone()).is_ok());
+        assert_eq!(member.propose(1).await, Ok(1));
+        assert_eq!(member.propose(1).await, Err(ProposeError::Unknown));
+        let reason = "it has fallen".to_owned();
+        assert_eq!(last.try_iter().last(), Some(Some(reason.clone())));
+        assert_eq!(
+            member.propose(1).await,
+            Err(ProposeError::Broken { reason })
+        );
+    });
+}
