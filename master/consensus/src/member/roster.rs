@@ -195,6 +195,10 @@ impl Roster {
             .collect();
         for (id, address) in present.iter().filter(|(id, _)| is_member(id)) {
             let seat = self.seats.get(id);
+            // Two at one address are for an operator to sort out.
+            if self.at(address).is_some_and(|other| other != *id) {
+                continue;
+            }
             if seat.is_none_or(|seat| seat.address != *address) {
                 chores.push(RosterChange::Move {
                     id: *id,

@@ -3,6 +3,7 @@
 mod commits;
 mod failures;
 mod operator;
+mod real;
 mod seats;
 mod weather;
 

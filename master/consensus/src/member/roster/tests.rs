@@ -75,6 +75,8 @@ fn the_leader_notes_who_took_part_where_it_is_and_who_is_a_member_no_more() {
     assert_eq!(seats, [(1, "a", 9), (2, "b", FOUNDER), (8, "new", FOUNDER)]);
     assert_eq!(roster.highest, 8);
     assert!(roster.chores(&members, &present).is_empty());
+    let twin = BTreeMap::from([(2, "a".to_owned())]);
+    assert!(roster.chores(&members, &twin).is_empty());
 }
 
 #[test]
