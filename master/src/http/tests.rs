@@ -65,8 +65,8 @@ async fn master(node: &Node) -> Handle<Master> {
         },
         pid: idle.pid(),
         version: "1".into(),
-        tasks: vec![],
-        frameworks: vec![],
+        held: Default::default(),
+        digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
     };
     master.ask(agent, PATIENCE).await.unwrap().unwrap();

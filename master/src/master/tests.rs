@@ -368,8 +368,8 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         pid: agent.pid.clone(),
         version: "test".to_owned(),
-        tasks,
-        frameworks: vec![],
+        held: Held { tasks, ..Held::default() },
+        digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
     }
 }

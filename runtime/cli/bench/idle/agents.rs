@@ -114,8 +114,8 @@ async fn one(args: &IdleAgentsArgs, number: u32) -> Outcome<Endpoint> {
         },
         pid: idle.pid(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        tasks: Vec::new(),
-        frameworks: Vec::new(),
+        held: Default::default(),
+        digest_key: DigestKey::new([0; 16]),
         oversubscribed: Default::default(),
     };
     let answer = node

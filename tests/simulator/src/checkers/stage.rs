@@ -164,8 +164,8 @@ impl<C: Checker> Stage<C> {
             },
             pid: pid("agent-1"),
             version: String::new(),
-            tasks,
-            frameworks: Vec::new(),
+            held: Held { tasks, ..Held::default() },
+            digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
         };
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
