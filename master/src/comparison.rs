@@ -161,7 +161,9 @@ impl Books {
             false => {
                 let told = Printer::new(summary.key).held(&arrival.held);
                 let astray = told.iter().any(|print| !arrival.scope.covers(print.place));
-                let rest = on.prints().filter(|print| !arrival.scope.covers(print.place));
+                let rest = on
+                    .prints()
+                    .filter(|print| !arrival.scope.covers(print.place));
                 !astray && Digest::of(rest.chain(told), 1).summary(summary.key) == *summary
             }
         };

@@ -21,7 +21,8 @@ use module_api::{Fault, UsageUnavailable};
 use protocol::agent::MasterInfo;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, UnregisterAgent,
+    AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+    UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{ExecutorExited, RunTasks, TaskUpdated};
@@ -36,7 +37,10 @@ use runtime::prelude::*;
 /// Everything the master has heard, with the time since the node's start.
 #[derive(Default)]
 pub struct Heard {
+    /// Those that tell all.
     pub registrations: Vec<(Duration, RegisterAgent)>,
+    /// Those that tell a summary.
+    pub returns: Vec<ReregisterAgent>,
     pub updates: Vec<(Duration, StatusUpdate)>,
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
@@ -52,6 +56,8 @@ pub struct Manners {
     /// How many registrations it answers with "not now".
     pub not_now: usize,
     pub total_ping_timeout: Duration,
+    /// What it answers to summaries, one after another; then that it knows nothing.
+    pub comparisons: Vec<Reregistered>,
 }
 
 impl Default for Manners {
@@ -60,6 +66,7 @@ impl Default for Manners {
             acknowledges: true,
             not_now: 0,
             total_ping_timeout: Duration::from_secs(75),
+            comparisons: Vec::new(),
         }
     }
 }
@@ -180,6 +187,7 @@ impl Actor for FakeMaster {
 impl Process for FakeMaster {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<RegisterAgent>(&[Role::Agent]);
+        ears.hear::<ReregisterAgent>(&[Role::Agent]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
@@ -200,16 +208,41 @@ impl Handler<RegisterAgent> for FakeMaster {
                 reason: "the registry is busy".into(),
             });
         }
-        Ok(AgentRegistered {
-            agent_id: id,
-            master: MasterInfo {
-                id: MasterId::new("m").unwrap(),
-                hostname: "master".into(),
-                port: 5050,
-                version: "0".into(),
-            },
+        Ok(self.welcome(id))
+    }
+}
+
+impl Handler<ReregisterAgent> for FakeMaster {
+    type Result = Result<Reregistered, RegistrationRefused>;
+    fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
+        self.heard.lock().unwrap().returns.push(back);
+        match self.manners.comparisons.is_empty() {
+            true => Ok(Reregistered::Unknown),
+            false => Ok(self.manners.comparisons.remove(0)),
+        }
+    }
+}
+
+impl FakeMaster {
+    fn welcome(&self, agent_id: AgentId) -> AgentRegistered {
+        AgentRegistered {
             total_ping_timeout: self.manners.total_ping_timeout,
-        })
+            ..welcome(agent_id)
+        }
+    }
+}
+
+/// The answer to an agent that is admitted under this id.
+pub fn welcome(agent_id: AgentId) -> AgentRegistered {
+    AgentRegistered {
+        agent_id,
+        master: MasterInfo {
+            id: MasterId::new("m").unwrap(),
+            hostname: "master".into(),
+            port: 5050,
+            version: "0".into(),
+        },
+        total_ping_timeout: Duration::from_secs(75),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
+use protocol::digest::DigestKey;
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::Subscribe;
 use protocol::{AgentInfo, FrameworkInfo};

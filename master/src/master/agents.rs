@@ -183,12 +183,7 @@ impl Master {
         self.change(ctx, |books, _, _| books.prepare_agent(message))
     }
 
-    fn admit(
-        &mut self,
-        message: Arrival,
-        id: AgentId,
-        ctx: &mut Context<Self>,
-    ) -> AgentRegistered {
+    fn admit(&mut self, message: Arrival, id: AgentId, ctx: &mut Context<Self>) -> AgentRegistered {
         tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
         if !message.oversubscribed.is_empty() {
             log_lent(&id, &message.oversubscribed);

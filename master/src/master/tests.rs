@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use module_api::allocator::*;
+use protocol::digest::DigestKey;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
@@ -368,7 +369,10 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         pid: agent.pid.clone(),
         version: "test".to_owned(),
-        held: Held { tasks, ..Held::default() },
+        held: Held {
+            tasks,
+            ..Held::default()
+        },
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
     }

@@ -65,7 +65,11 @@ fn tasks(arrival: &Arrival) -> Result<(), Invalid> {
         }
         if let Some(id) = arrival.agent.id.as_ref().filter(|id| **id != info.agent_id) {
             let expected = format!("the agent that has task `{}`, `{id}`", info.task_id);
-            return Err(Invalid::new("held.tasks.agent_id", &info.agent_id, expected));
+            return Err(Invalid::new(
+                "held.tasks.agent_id",
+                &info.agent_id,
+                expected,
+            ));
         }
         if info.command.is_some() == info.executor.is_some() {
             let expected = "exactly one of command and executor";
@@ -94,7 +98,10 @@ fn frameworks(held: &Held) -> Result<(), Invalid> {
     let owners: BTreeSet<&FrameworkId> = tasks.chain(executors).collect();
     let mut seen = BTreeSet::new();
     for FrameworkInfo {
-        id, roles: has, name, ..
+        id,
+        roles: has,
+        name,
+        ..
     } in &held.frameworks
     {
         let field = "held.frameworks.id";

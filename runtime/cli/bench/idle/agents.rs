@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use protocol::AgentInfo;
+use protocol::digest::DigestKey;
 use protocol::message::registration::{PingAgent, Pong, RegisterAgent};
 use runtime::prelude::*;
 use transport::{Endpoint, Options};

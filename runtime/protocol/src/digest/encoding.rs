@@ -93,7 +93,9 @@ impl Writer {
 
     fn resources(&mut self, resources: &Resources) {
         self.length(resources.len());
-        resources.iter().for_each(|resource| self.resource(resource));
+        resources
+            .iter()
+            .for_each(|resource| self.resource(resource));
     }
 
     fn resource(&mut self, resource: &Resource) {

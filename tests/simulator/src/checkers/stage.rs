@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use protocol::digest::DigestKey;
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{
-    AgentRegistered, RegisterAgent, RegistrationRefused, RunningTask,
+    AgentRegistered, Held, RegisterAgent, RegistrationRefused, RunningTask,
 };
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
@@ -164,7 +165,10 @@ impl<C: Checker> Stage<C> {
             },
             pid: pid("agent-1"),
             version: String::new(),
-            held: Held { tasks, ..Held::default() },
+            held: Held {
+                tasks,
+                ..Held::default()
+            },
             digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
         };
