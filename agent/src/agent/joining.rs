@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use protocol::digest::{self, Digest, DigestKey, Printer};
+use protocol::digest::{self, DigestKey, Printer};
 use protocol::message::registration::{
-    Held, RegisterAgent, RegistrationRefused, Report, ReregisterAgent, Reregistered,
+    Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
 use rand::Rng;
 use runtime::prelude::*;
@@ -60,24 +60,6 @@ impl Telling {
 enum Question {
     All(RegisterAgent),
     Summary(ReregisterAgent),
-}
-
-/// What the agent has, to be told to a master that counts like this.
-fn report(held: Held, key: DigestKey, theirs: &[u64]) -> Report {
-    let mut printer = Printer::new(key);
-    let own = Digest::of(printer.held(&held), theirs.len());
-    let differing = own.differing(theirs);
-    let held = printer.part(held, theirs.len(), &differing);
-    Report {
-        buckets: theirs.len() as u32,
-        differing,
-        held,
-    }
-}
-
-/// In short.
-fn summary(held: &Held, key: DigestKey) -> digest::Summary {
-    Digest::of(Printer::new(key).held(held), 1).summary(key)
 }
 
 impl Agent {
@@ -204,8 +186,8 @@ impl Agent {
             agent,
             pid,
             version,
-            summary: summary(&held, key),
-            report: theirs.map(|theirs| report(held, key, theirs)),
+            summary: Printer::new(key).summary(&held),
+            report: theirs.map(|theirs| Printer::new(key).report(held, theirs)),
             oversubscribed,
         })
     }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 
 use crate::id::{ExecutorId, FrameworkId, TaskId};
-use crate::message::registration::{Held, RunningExecutor, RunningTask};
+use crate::message::registration::{Held, Report, RunningExecutor, RunningTask};
 use crate::status::TaskState;
 use crate::task::{ExecutorInfo, Labels, TaskInfo};
 use encoding::Writer;
@@ -157,14 +157,25 @@ impl Printer {
         prints
     }
 
-    /// What is held in some of so many buckets, with the frameworks that it belongs to.
-    pub fn part(&mut self, mut held: Held, of: usize, buckets: &[u32]) -> Held {
-        let wanted = |print: Print| buckets.binary_search(&bucket(print.place, of)).is_ok();
-        held.tasks.retain(|task| wanted(self.running_task(task)));
+    /// All that is held, in short.
+    pub fn summary(&mut self, held: &Held) -> Summary {
+        Digest::of(self.held(held), 1).summary(self.key)
+    }
+
+    /// What is held in the buckets whose sums are others than `theirs`, of which there is a power of two.
+    pub fn report(&mut self, mut held: Held, theirs: &[u64]) -> Report {
+        let of = theirs.len();
+        let differing = Digest::of(self.held(&held), of).differing(theirs);
+        let differs = |print: Print| differing.binary_search(&bucket(print.place, of)).is_ok();
+        held.tasks.retain(|task| differs(self.running_task(task)));
         held.executors
-            .retain(|executor| wanted(self.running_executor(executor)));
+            .retain(|executor| differs(self.running_executor(executor)));
         held.drop_unused_frameworks();
-        held
+        Report {
+            buckets: of as u32,
+            differing,
+            held,
+        }
     }
 }
 
