@@ -113,9 +113,7 @@ impl Printer {
 
     /// Of a task.
     pub fn task(&mut self, framework: &FrameworkId, id: &TaskId, sketch: TaskSketch<'_>) -> Print {
-        self.writer
-            .begin(encoding::TASK, framework.as_str(), id.as_str());
-        let place = self.hash();
+        let place = self.task_place(framework, id);
         self.writer.task(sketch);
         let value = self.hash();
         Print { place, value }
@@ -129,7 +127,15 @@ impl Printer {
         Print { place, value }
     }
 
-    fn executor_place(&mut self, framework: &FrameworkId, id: &ExecutorId) -> u64 {
+    /// The place of a task.
+    pub fn task_place(&mut self, framework: &FrameworkId, id: &TaskId) -> u64 {
+        self.writer
+            .begin(encoding::TASK, framework.as_str(), id.as_str());
+        self.hash()
+    }
+
+    /// The place of a framework's own executor.
+    pub fn executor_place(&mut self, framework: &FrameworkId, id: &ExecutorId) -> u64 {
         self.writer
             .begin(encoding::EXECUTOR, framework.as_str(), id.as_str());
         self.hash()
