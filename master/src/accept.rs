@@ -13,7 +13,7 @@ use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
     AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, Reason, TaskId, TaskInfo,
-    TaskState,
+    TaskState, TaskStatus,
 };
 use resources::{Invalid, Resources, Role};
 use runtime::Timestamp;
@@ -182,7 +182,24 @@ impl Books {
         let known = self.frameworks.get(framework);
         let (state, reason) = (TaskState::Dropped, void.reason);
         let status = master_status(known, &task.task_id, state, reason, &void.message, now);
+        self.refuse(framework, task, state, status, out);
+    }
+
+    /// Tells that this task is refused in that state, and remembers it.
+    fn refuse(
+        &mut self,
+        framework: &FrameworkId,
+        task: &TaskInfo,
+        state: TaskState,
+        status: TaskStatus,
+        out: &mut Effects,
+    ) {
         self.counters.task_ended(&status);
+        if self.frameworks.get(framework).is_some() {
+            let mut refused = Task::placed(framework.clone(), task, Resources::default(), state);
+            refused.statuses.push(status.clone());
+            self.tasks.refuse(refused);
+        }
         self.tell_status(framework, status, out);
     }
 
@@ -210,8 +227,7 @@ impl Books {
                         now,
                     )
                     .on(&taken.agent_id);
-                    self.counters.task_ended(&status);
-                    self.tell_status(framework, status, out);
+                    self.refuse(framework, &task, TaskState::Error, status, out);
                 }
             }
         }

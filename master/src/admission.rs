@@ -7,7 +7,7 @@
 use module_api::allocator::{AgentActivity, AgentAdded, AgentRemoved};
 use protocol::message::registration::{AgentRegistered, RegistrationRefused};
 use protocol::message::scheduler::Lost;
-use protocol::{AgentId, AgentInfo, Reason, Source, TaskId, TaskState, TaskStatus};
+use protocol::{AgentId, AgentInfo, Reason, Source, TaskState, TaskStatus};
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Standing};
@@ -199,22 +199,26 @@ impl Books {
         if let Some(agent) = self.agents.mark_unreachable(agent_id, since) {
             out.push(Effect::Unlink(agent.pid.clone()));
         }
-        let status = |task: &TaskId| {
+        let status = |task: &Task| {
             let message = "the agent has not answered for too long";
-            let mut status =
-                TaskStatus::new(task.clone(), TaskState::Unreachable, Source::Master, since)
-                    .because(Reason::AgentRemoved, message)
-                    .on(agent_id);
-            status.unreachable_since = Some(since);
+            let state = task.end_or(TaskState::Unreachable);
+            let mut status = TaskStatus::new(task.id.clone(), state, Source::Master, since)
+                .because(Reason::AgentRemoved, message)
+                .on(agent_id);
+            status.unreachable_since = (!state.is_terminal()).then_some(since);
             status
         };
         let aside = self.tasks.set_aside(agent_id, |task| {
-            task.observe(&status(&task.id.clone()), TaskState::Unreachable);
+            let status = status(task);
+            task.observe(&status, status.state);
         });
         for task in aside {
-            let mut status = status(&task.id);
+            let mut status = status(&task);
             if let Some(framework) = self.frameworks.get(&task.framework_id) {
                 status.state = framework.told(status.state);
+            }
+            if task.state.is_terminal() {
+                self.counters.task_ended(&status);
             }
             self.tell_status(&task.framework_id, status, out);
         }
@@ -249,23 +253,15 @@ impl Books {
         let frameworks = &self.frameworks;
         let status = |task: &Task| {
             let known = frameworks.get(&task.framework_id);
-            let (state, reason) = (TaskState::Gone, Reason::AgentRemoved);
-            master_status(known, &task.id, state, reason, words, now).on(agent_id)
+            let state = task.end_or(TaskState::Gone);
+            master_status(known, &task.id, state, Reason::AgentRemoved, words, now).on(agent_id)
         };
         let ended = self.tasks.end_all(agent_id, |task| {
             let status = status(task);
             task.observe(&status, status.state);
         });
-        for task in ended {
-            let status = master_status(
-                self.frameworks.get(&task.framework_id),
-                &task.id,
-                TaskState::Gone,
-                Reason::AgentRemoved,
-                words,
-                now,
-            )
-            .on(agent_id);
+        let told: Vec<_> = ended.iter().map(|task| status(task)).collect();
+        for (task, status) in ended.into_iter().zip(told) {
             self.counters.task_ended(&status);
             self.tell_status(&task.framework_id, status, out);
         }

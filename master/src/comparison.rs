@@ -332,7 +332,8 @@ impl Books {
         let resources = allocated(&info.resources);
         let early = self
             .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()));
+            .remove(&(framework_id.clone(), info.task_id.clone()))
+            .map(|(_, policy)| policy);
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {
@@ -367,10 +368,10 @@ impl Books {
                 continue;
             };
             if !task.told.is_terminal() {
-                let state = match task.told {
+                let state = task.end_or(match task.told {
                     TaskState::Staging => TaskState::Dropped,
                     _ => TaskState::Gone,
-                };
+                });
                 let message = "the agent came back without this task";
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
@@ -402,6 +403,7 @@ impl Books {
             let kill = KillTask {
                 framework_id: framework.clone(),
                 task_id: id.clone(),
+                agent_id: Some(agent_id.clone()),
                 kill_policy: kill,
             };
             out.agent(pid, ToAgent::Kill(kill));

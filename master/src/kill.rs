@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 use protocol::message::operator::{KillByOperator, OperatorError};
 use protocol::message::scheduler::KillTask;
-use protocol::{FrameworkId, KillPolicy, TaskId};
+use protocol::{AgentId, FrameworkId, KillPolicy, TaskId};
 use runtime::Timestamp;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent};
 
-/// Kills of tasks that no agent has reported yet, while some have still to come back.
-pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), Option<KillPolicy>>;
+/// Kills of tasks that no agent has reported yet, while some have still to come back; with the agent, where it is known.
+pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), (Option<AgentId>, Option<KillPolicy>)>;
 
 /// How many of them are remembered; more are dropped, and said again by the driver when it next subscribes.
 const EARLY_KILLS_MAX: usize = 100_000;
@@ -40,11 +40,12 @@ impl Books {
                     out.agent(&agent.pid, ToAgent::Kill(call));
                 }
             }
-            _ => match self.how_is(framework, id, None, now) {
+            _ => match self.how_is(framework, id, call.agent_id.as_ref(), now) {
                 Some(status) => self.tell_status(framework, status, out),
                 None if self.early_kills.len() < EARLY_KILLS_MAX => {
                     let key = (call.framework_id, call.task_id);
-                    self.early_kills.insert(key, call.kill_policy);
+                    self.early_kills
+                        .insert(key, (call.agent_id, call.kill_policy));
                 }
                 None => self.counters.count("master/dropped_messages"),
             },
@@ -56,10 +57,12 @@ impl Books {
         if self.early_kills.is_empty() || self.agents.recovered().next().is_some() {
             return;
         }
-        for ((framework_id, task_id), kill_policy) in std::mem::take(&mut self.early_kills) {
+        for ((framework_id, task_id), kill) in std::mem::take(&mut self.early_kills) {
+            let (agent_id, kill_policy) = kill;
             let kill = KillTask {
                 framework_id,
                 task_id,
+                agent_id,
                 kill_policy,
             };
             self.pass_on_kill(kill, now, out);
@@ -77,6 +80,7 @@ impl Books {
         let kill = KillTask {
             framework_id: framework_id.clone(),
             task_id: call.task_id,
+            agent_id: None,
             kill_policy: None,
         };
         self.kill(kill, now, out);

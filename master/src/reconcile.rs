@@ -22,7 +22,7 @@ impl Books {
             of.into_iter()
                 .flat_map(|of| of.active().chain(of.unreachable()))
                 .filter(|task| !task.told.is_terminal())
-                .map(|task| self.answer(id, task, now))
+                .filter_map(|task| self.answer(id, task, now))
                 .collect()
         } else {
             let asked = call.tasks.iter();
@@ -35,7 +35,7 @@ impl Books {
         }
     }
 
-    /// How one task is; `None` while an agent that may know has not come back yet.
+    /// How one task is; `None` while an agent that may know has not come back yet, or has still to tell of its end.
     pub(crate) fn how_is(
         &self,
         framework: &FrameworkId,
@@ -44,7 +44,7 @@ impl Books {
         now: Timestamp,
     ) -> Option<TaskStatus> {
         if let Some(task) = self.tasks.find(framework, task) {
-            return Some(self.answer(framework, task, now));
+            return self.answer(framework, task, now);
         }
         let awaited = self.agents.recovered().next().is_some();
         let state = unknown_state(agent.map(|id| self.agents.standing(id)), awaited)?;
@@ -59,7 +59,12 @@ impl Books {
         Some(self.in_words_of(framework, status))
     }
 
-    fn answer(&self, framework: &FrameworkId, task: &Task, now: Timestamp) -> TaskStatus {
+    /// As its framework was told last. Nothing while its agent has still to tell what its framework has not heard, or has
+    /// heard from an earlier master: what came before is not true any more, and the end must not come ahead of it.
+    fn answer(&self, framework: &FrameworkId, task: &Task, now: Timestamp) -> Option<TaskStatus> {
+        if task.state.is_terminal() && !task.told.is_terminal() {
+            return None;
+        }
         let mut status = TaskStatus::new(task.id.clone(), task.told, Source::Master, now)
             .because(Reason::Reconciliation, "Reconciliation: latest task state")
             .on(&task.agent_id);
@@ -70,7 +75,7 @@ impl Books {
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;
         }
-        self.in_words_of(framework, status)
+        Some(self.in_words_of(framework, status))
     }
 
     fn in_words_of(&self, framework: &FrameworkId, mut status: TaskStatus) -> TaskStatus {

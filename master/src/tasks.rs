@@ -245,6 +245,15 @@ impl Tasks {
         freed
     }
 
+    /// A task was refused and will not run: it is among the completed ones, unless another of that id is known, so that
+    /// its framework hears the same of it whenever it asks.
+    pub fn refuse(&mut self, task: Task) {
+        if self.find(&task.framework_id, &task.id).is_none() {
+            let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
+            of.completed.push(Arc::new(task));
+        }
+    }
+
     /// Takes a task out of the active ones, with what it held.
     fn remove(
         &mut self,
@@ -296,7 +305,7 @@ impl Tasks {
     }
 
     /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back. The ended ones
-    /// among them are completed. Gives those that had not ended.
+    /// among them are completed. `change` is called for those, and gives those, whose framework had not been told an end.
     pub fn set_aside(
         &mut self,
         agent: &AgentId,
@@ -308,14 +317,15 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            let of = of_framework(&mut self.by_framework, framework, self.limits);
-            if task.state.is_terminal() {
-                of.completed.push(task);
-                continue;
+            if !task.told.is_terminal() {
+                change(Arc::make_mut(&mut task));
+                aside.push(task.clone());
             }
-            change(Arc::make_mut(&mut task));
-            of.unreachable.push(task.clone());
-            aside.push(task);
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
+            match task.state.is_terminal() {
+                true => of.completed.push(task),
+                false => of.unreachable.push(task),
+            }
         }
         self.by_agent.remove(agent);
         aside
@@ -329,7 +339,8 @@ impl Tasks {
         Some(Arc::unwrap_or_clone(task))
     }
 
-    /// The agent has gone for good: all its tasks are completed as `change` leaves them. Gives those that had not ended.
+    /// The agent has gone for good: all its tasks are completed as `change` leaves them, which is called for those, and
+    /// gives those, whose framework had not been told an end.
     pub fn end_all(
         &mut self,
         agent: &AgentId,
@@ -341,7 +352,7 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            if !task.state.is_terminal() {
+            if !task.told.is_terminal() {
                 change(Arc::make_mut(&mut task));
                 ended.push(task.clone());
             }

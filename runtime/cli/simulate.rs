@@ -37,7 +37,8 @@ restarts nodes, the master too, and makes disks slow or fail. `all` is both, `no
 The command fails when an invariant is broken, and when something never happened that the profile should cause.
 
 Try it: meros simulate --seed 7 --for 10mins
-Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 2 --for 2mins --jobs 2";
+Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 2 --for 2mins --jobs 2
+All that happens in a run: meros simulate --seed 7 --for 1min --log simulator=trace";
 
 /// Rehearse a cluster in virtual time, under faults and with every invariant checked
 #[derive(Args, Debug)]

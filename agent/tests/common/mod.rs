@@ -128,6 +128,7 @@ impl Master {
         self.tell(KillTask {
             framework_id: framework_id(),
             task_id: task_id(task),
+            agent_id: None,
             kill_policy: None,
         });
     }

@@ -3,13 +3,15 @@
 //! It makes lost launches and lost kills come out: after a loss of the master and every 15 minutes the driver asks how these tasks are,
 //! and asks again, ever less often, while there is no answer. Pure: no clock and no mailbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use protocol::{AgentId, KillPolicy, Reason, TaskId, TaskState, TaskStatus};
+use protocol::{AgentId, KillPolicy, Reason, Source, TaskId, TaskState, TaskStatus};
 
 /// How many tasks are remembered. A framework with more has the rest reconciled by the master's own list only.
 pub const TASKS_REMEMBERED: usize = 500_000;
+/// How many tasks that have ended are remembered, so that nobody who has forgotten them says otherwise.
+pub const ENDS_REMEMBERED: usize = 10_000;
 /// How many tasks are asked about in one message.
 pub const RECONCILE_CHUNK: usize = 5_000;
 /// Every so often all tasks are asked about.
@@ -35,15 +37,46 @@ struct Entry {
     quiet: bool,
 }
 
-/// The framework's tasks that have not ended.
+/// The framework's tasks that have not ended, and the newest of those that have.
 #[derive(Debug, Default)]
 pub struct Ledger {
     tasks: BTreeMap<TaskId, Entry>,
+    ends: Ends,
+}
+
+/// The newest tasks that have ended, each with its end.
+#[derive(Debug, Default)]
+struct Ends {
+    by_task: BTreeMap<TaskId, TaskState>,
+    order: VecDeque<TaskId>,
+}
+
+impl Ends {
+    /// Notes an end, unless one is known already.
+    fn note(&mut self, task: &TaskId, state: TaskState) {
+        if self.by_task.contains_key(task) {
+            return;
+        }
+        self.by_task.insert(task.clone(), state);
+        self.order.push_back(task.clone());
+        while self.order.len() > ENDS_REMEMBERED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_task.remove(&oldest);
+            }
+        }
+    }
+
+    fn forget(&mut self, task: &TaskId) {
+        if self.by_task.remove(task).is_some() {
+            self.order.retain(|other| other != task);
+        }
+    }
 }
 
 impl Ledger {
     /// Notes that a task was sent off to be launched.
     pub fn launched(&mut self, task: &TaskId, agent: &AgentId) {
+        self.ends.forget(task);
         if self.tasks.len() < TASKS_REMEMBERED {
             let entry = self.tasks.entry(task.clone()).or_default();
             entry.agent = Some(agent.clone());
@@ -56,6 +89,11 @@ impl Ledger {
         if let Some(entry) = self.tasks.get_mut(task) {
             entry.launch_unheard = false;
         }
+    }
+
+    /// Where a task is that has not ended, as far as is known.
+    pub fn agent_of(&self, task: &TaskId) -> Option<&AgentId> {
+        self.tasks.get(task)?.agent.as_ref()
     }
 
     /// Notes that a task shall be killed.
@@ -79,8 +117,14 @@ impl Ledger {
         }
     }
 
-    /// Notes a status. Whether the scheduler should be told: an answer to the driver's own question is told only if it is news.
+    /// Notes a status. Whether the scheduler should be told: an answer to the driver's own question is told only if it is news,
+    /// and a master that does not know, or not any more, how a task has ended is not believed against what was told before.
     pub fn heard(&mut self, status: &TaskStatus) -> bool {
+        let end = self.ends.by_task.get(&status.task_id);
+        let by_master = status.source == Source::Master && status.uuid.is_none();
+        if by_master && end.is_some_and(|end| *end != status.state) {
+            return false;
+        }
         let known = self.tasks.get_mut(&status.task_id);
         let echo = known.is_some_and(|entry| {
             let answer = status.reason == Some(Reason::Reconciliation) && status.uuid.is_none();
@@ -91,6 +135,9 @@ impl Ledger {
         });
         if status.state.is_terminal() || status.state == TaskState::Unknown {
             self.tasks.remove(&status.task_id);
+            if status.state.is_terminal() && status.unreachable_since.is_none() {
+                self.ends.note(&status.task_id, status.state);
+            }
         } else if self.tasks.contains_key(&status.task_id) || self.tasks.len() < TASKS_REMEMBERED {
             let entry = self.tasks.entry(status.task_id.clone()).or_default();
             entry.state = Some(status.state);
@@ -155,7 +202,6 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::Source;
     use runtime::Timestamp;
 
     fn status(task: &TaskId, state: TaskState) -> TaskStatus {
@@ -203,6 +249,34 @@ mod tests {
             "it is told"
         );
         assert_eq!(ledger.unanswered(), []);
+    }
+
+    #[test]
+    fn a_master_that_has_forgotten_a_task_does_not_end_it_a_second_time() {
+        let (mut ledger, task) = (Ledger::default(), TaskId::new("t").unwrap());
+        let mut finished = status(&task, TaskState::Finished);
+        finished.source = Source::Executor;
+        assert!(ledger.heard(&finished));
+        for state in [TaskState::Lost, TaskState::Unknown, TaskState::Running] {
+            let answer = status(&task, state).because(Reason::Reconciliation, "");
+            assert!(!ledger.heard(&answer), "{state}");
+            assert!(ledger.ask_all().is_empty());
+        }
+        assert!(ledger.heard(&finished), "the same is told to who asks");
+        ledger.launched(&task, &AgentId::new("a").unwrap());
+        assert!(
+            ledger.heard(&status(&task, TaskState::Lost)),
+            "a new task of that id"
+        );
+        for n in 0..ENDS_REMEMBERED {
+            let other = TaskId::new(format!("t{n}")).unwrap();
+            ledger.heard(&status(&other, TaskState::Gone));
+        }
+        assert_eq!(ledger.ends.by_task.len(), ENDS_REMEMBERED);
+        assert!(
+            ledger.heard(&status(&task, TaskState::Gone)),
+            "the oldest is forgotten"
+        );
     }
 
     #[test]

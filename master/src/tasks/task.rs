@@ -91,6 +91,15 @@ impl Task {
         }
     }
 
+    /// What its framework is told when its agent is not heard any more: the end that the agent has reported if it has
+    /// ended, even if its framework was not told yet; else `otherwise`.
+    pub fn end_or(&self, otherwise: TaskState) -> TaskState {
+        match self.state.is_terminal() {
+            true => self.state,
+            false => otherwise,
+        }
+    }
+
     /// Its framework is told `status`, while its agent knows it to be in state `latest`.
     pub fn observe(&mut self, status: &TaskStatus, latest: TaskState) {
         if !self.state.is_terminal() {

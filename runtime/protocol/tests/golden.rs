@@ -298,6 +298,7 @@ fn a_released_message_keeps_its_bytes() {
         line(KillTask {
             framework_id: framework_id.clone(),
             task_id: task_id.clone(),
+            agent_id: Some(agent_id.clone()),
             kill_policy,
         }),
         line(TearDown {

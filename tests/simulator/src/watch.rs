@@ -314,8 +314,12 @@ impl State {
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }
-        let what = remember();
-        self.recent.push_back(Recent { at: event.at, what });
+        let seen = Recent {
+            at: event.at,
+            what: remember(),
+        };
+        tracing::trace!("{}", seen.line());
+        self.recent.push_back(seen);
         for checker in &mut self.checkers {
             if let Err(violation) = checker.see(&event) {
                 self.violation = Some(violation);

@@ -175,9 +175,11 @@ impl<S: Scheduler> Driver<S> {
                 error,
             })
         };
+        let agent_id = self.ledger.agent_of(&task).cloned();
         let sent = self.call_master(|framework_id| KillTask {
             framework_id,
             task_id: task.clone(),
+            agent_id,
             kill_policy: policy,
         });
         match sent {

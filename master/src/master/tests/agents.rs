@@ -116,6 +116,7 @@ fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         };
         scheduler.tell(kill);
@@ -148,6 +149,7 @@ fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_t
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         };
         scheduler.tell(kill);
@@ -322,7 +324,7 @@ fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_f
         let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
         scheduler.tell(asked(named.clone()));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_RUNNING REASON_RECONCILIATION"]);
+        assert!(scheduler.heard().is_empty(), "its agent will tell");
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
         scheduler.tell(acknowledgement(&f, &end));
@@ -420,4 +422,34 @@ fn an_agent_that_leaves_takes_its_tasks_with_it() {
         assert_eq!(world.allocator(), ["no agent S0"]);
         assert!(world.whims.state().agents.is_empty());
     });
+}
+
+/// What the agent's newest state says, its framework is told even when the updates in between are lost with the agent.
+#[test]
+fn an_end_that_the_master_alone_has_heard_of_is_told_when_the_agent_falls_silent_or_leaves() {
+    for leaves in [true, false] {
+        rehearse_network(|network| async move {
+            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+            let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
+            late.update.latest_state = TaskState::Finished;
+            agent.tell(late);
+            world.settle().await;
+            assert_eq!(scheduler.heard(), ["t TASK_RUNNING"]);
+            if leaves {
+                let agent_id = a.clone();
+                agent.tell(UnregisterAgent { agent_id });
+                world.settle().await;
+            } else {
+                agent.answers.store(false, Ordering::Relaxed);
+                world.pass(100).await;
+            }
+            assert_eq!(
+                scheduler.heard(),
+                ["t TASK_FINISHED REASON_SLAVE_REMOVED", "lost S0"]
+            );
+            let books = world.books().await;
+            let of = books.tasks.of_framework(&f).unwrap();
+            assert_eq!((of.completed().count(), of.unreachable().count()), (1, 0));
+        });
+    }
 }

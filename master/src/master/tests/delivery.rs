@@ -125,6 +125,7 @@ fn an_early_kill_of_a_task_that_no_agent_brings_is_answered_when_none_is_awaited
         scheduler.tell(KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("nobody").unwrap(),
+            agent_id: None,
             kill_policy: None,
         });
         come_back(&mut agent, &a, vec![]).await;

@@ -127,6 +127,7 @@ fn a_new_scheduler_replaces_the_old_one_which_is_told_to_stop() {
         old.tell(KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         });
         old.tell(TearDown {

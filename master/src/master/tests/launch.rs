@@ -198,6 +198,7 @@ fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
             scheduler.tell(KillTask {
                 framework_id: f.clone(),
                 task_id,
+                agent_id: None,
                 kill_policy: None,
             });
         }
@@ -450,5 +451,41 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
         assert_eq!(agent.heard(), ["message hello"]);
         assert_eq!(scheduler.heard(), ["message hello", "lost e"]);
         assert_eq!(world.allocator(), ["recovered 0000 cpus:0.5"]);
+    });
+}
+
+/// SPEC 2.2, RECONCILE: a task that ended is told as it was told before.
+#[test]
+fn a_refused_task_is_told_as_refused_whenever_its_framework_asks() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", aware).await;
+        let mut gone = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        gone.id = OfferId::new("nobody-made-it").unwrap();
+        scheduler.tell(accept(&f, &[&gone], vec![task("void", &a, "cpus:1")]));
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("big", &a, "cpus:2")]));
+        world.settle().await;
+        scheduler.heard();
+        let ask = ["void", "big"].map(|id| (TaskId::new(id).unwrap(), Some(a.clone())));
+        scheduler.tell(ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: ask.into_iter().collect(),
+        });
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            [
+                "void TASK_DROPPED REASON_RECONCILIATION",
+                "big TASK_ERROR REASON_RECONCILIATION"
+            ]
+        );
+        // It never held anything, and its id is free.
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("void", &a, "cpus:1")]));
+        world.settle().await;
+        let books = world.books().await;
+        assert_eq!(books.tasks.of_framework(&f).unwrap().active().count(), 1);
     });
 }

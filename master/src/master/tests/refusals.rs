@@ -287,6 +287,7 @@ fn of_two_schedulers_on_one_node_only_the_newer_speaks_for_the_framework() {
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
             kill_policy: None,
         };
         old.say(kill.clone());

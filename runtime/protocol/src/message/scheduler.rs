@@ -121,6 +121,8 @@ pub struct KillTask {
     pub framework_id: FrameworkId,
     /// Which.
     pub task_id: TaskId,
+    /// Where, as far as the caller knows: a master that does not know the task waits for this agent, and says nothing yet.
+    pub agent_id: Option<AgentId>,
     /// How; `None` leaves it to the task's own policy.
     pub kill_policy: Option<KillPolicy>,
 }
@@ -191,7 +193,7 @@ remote! { ReviveOffers = "scheduler/revive_offers" v1 }
 remote! { SuppressOffers = "scheduler/suppress_offers" v1 }
 remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
 remote! { ReconcileTasks = "scheduler/reconcile_tasks" v1 }
-remote! { KillTask = "scheduler/kill_task" v1 }
+remote! { KillTask = "scheduler/kill_task" v2 }
 remote! { TearDown = "scheduler/tear_down" v1 }
 remote! { FrameworkMessage = "scheduler/framework_message" v1 }
 remote! { OffersMade = "scheduler/offers_made" v1 }

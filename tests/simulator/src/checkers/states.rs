@@ -2,7 +2,9 @@
 //! later update says otherwise.
 //!
 //! Judged by what each framework's scheduler hears, in its order. The first terminal state that it hears of a task is the last: the
-//! same state may come again (an update sent again, an answer to reconciliation), another one may not. `TASK_UNREACHABLE` is not
+//! same state may come again (an update sent again, an answer to reconciliation), another one may not, but for a master's own words
+//! that it does not know the task, or not any more: it forgets ends that were acknowledged (S131), and the driver, which remembers them,
+//! does not pass such words on. `TASK_UNREACHABLE` is not
 //! terminal, nor is the `TASK_LOST` that stands for it to frameworks that are not partition-aware (it says since when).
 //!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
@@ -12,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::message::scheduler::StatusChanged;
-use protocol::{ContainerId, FrameworkId, TaskId, TaskState, TaskStatus};
+use protocol::{ContainerId, FrameworkId, Source, TaskId, TaskState, TaskStatus};
 
 use super::broken;
 use super::census::Frameworks;
@@ -56,7 +58,7 @@ impl States {
         self.judgements += 1;
         let key = (framework, status.task_id.clone());
         if let Some(end) = self.ended.get(&key) {
-            if *end == status.state {
+            if *end == status.state || is_ignorance(status) {
                 return Ok(());
             }
             return Err(format!(
@@ -91,6 +93,13 @@ impl States {
             self.process_ends.retain(|id, _| wanted.contains(id));
         }
     }
+}
+
+/// Whether a master says only that it does not know the task.
+fn is_ignorance(status: &TaskStatus) -> bool {
+    use TaskState::{Dropped, Gone, Lost, Unknown};
+    let own = status.source == Source::Master && status.uuid.is_none();
+    own && matches!(status.state, Dropped | Gone | Lost | Unknown)
 }
 
 impl Checker for States {
@@ -189,6 +198,19 @@ mod tests {
             .changed(&finished)
             .changed(&failed)
             .is_broken("TASK_FAILED");
+    }
+
+    #[test]
+    fn a_master_may_say_that_it_does_not_know_a_task_that_ended_but_not_that_it_lives() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut of_master = status("t", TaskState::Lost, None);
+        of_master.source = Source::Master;
+        stage().changed(&finished).changed(&of_master).is_clean();
+        of_master.state = TaskState::Running;
+        stage()
+            .changed(&finished)
+            .changed(&of_master)
+            .is_broken("TASK_RUNNING");
     }
 
     #[test]
