@@ -1,6 +1,7 @@
 //! Stories about a master, with agents and schedulers that only record and an allocator that grants what the story says.
 
 mod agents;
+mod comparison;
 mod delivery;
 mod frameworks;
 mod launch;
