@@ -41,6 +41,8 @@ pub struct Heard {
     pub registrations: Vec<(Duration, RegisterAgent)>,
     /// Those that tell a summary.
     pub returns: Vec<ReregisterAgent>,
+    /// Those of them that wait for the test to answer.
+    pub waiting: Vec<Promise<Result<Reregistered, RegistrationRefused>>>,
     pub updates: Vec<(Duration, StatusUpdate)>,
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
@@ -56,8 +58,8 @@ pub struct Manners {
     /// How many registrations it answers with "not now".
     pub not_now: usize,
     pub total_ping_timeout: Duration,
-    /// What it answers to summaries, one after another; then that it knows nothing.
-    pub comparisons: Vec<Reregistered>,
+    /// Whether the test answers summaries; else they are answered by that nothing is known.
+    pub compares_by_hand: bool,
 }
 
 impl Default for Manners {
@@ -66,7 +68,7 @@ impl Default for Manners {
             acknowledges: true,
             not_now: 0,
             total_ping_timeout: Duration::from_secs(75),
-            comparisons: Vec::new(),
+            compares_by_hand: false,
         }
     }
 }
@@ -172,6 +174,14 @@ impl Master {
         own.map(|(_, update)| update.clone())
     }
 
+    /// Answers the oldest summary, and gives it.
+    pub fn answer(&self, answer: Reregistered) -> ReregisterAgent {
+        let mut heard = self.heard.lock().unwrap();
+        let at = heard.returns.len() - heard.waiting.len();
+        heard.waiting.remove(0).answer(Ok(answer));
+        heard.returns[at].clone()
+    }
+
     pub fn registrations(&self) -> usize {
         self.heard.lock().unwrap().registrations.len()
     }
@@ -214,13 +224,16 @@ impl Handler<RegisterAgent> for FakeMaster {
 }
 
 impl Handler<ReregisterAgent> for FakeMaster {
-    type Result = Result<Reregistered, RegistrationRefused>;
+    type Result = Reply<Result<Reregistered, RegistrationRefused>>;
     fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
-        self.heard.lock().unwrap().returns.push(back);
-        match self.manners.comparisons.is_empty() {
-            true => Ok(Reregistered::Unknown),
-            false => Ok(self.manners.comparisons.remove(0)),
+        let mut heard = self.heard.lock().unwrap();
+        heard.returns.push(back);
+        let (promise, reply) = promise();
+        match self.manners.compares_by_hand {
+            true => heard.waiting.push(promise),
+            false => promise.answer(Ok(Reregistered::Unknown)),
         }
+        reply
     }
 }
 
