@@ -83,8 +83,7 @@ impl Books {
                 (!unchanged(&agent.info)).then_some(RegistryOperation::AdmitAgent { info })
             }
             Standing::Recovered => {
-                let known = self.agents.recovered().find(|(id, _)| **id == agent_id);
-                let known = known.is_some_and(|(_, known)| unchanged(known));
+                let known = self.agents.awaited(&agent_id).is_some_and(unchanged);
                 (!known).then_some(RegistryOperation::AdmitAgent { info })
             }
             Standing::Unreachable(_) | Standing::Unknown => {
@@ -103,11 +102,8 @@ impl Books {
             return Vec::new();
         };
         let node = agent.pid.node();
-        let others = self.agents.iter().filter(|other| other.id != *agent_id);
-        let earlier = others.filter(|other| {
-            let theirs = other.pid.node();
-            theirs.name() == node.name() && theirs != node
-        });
+        let others = self.agents.of_node(node.name());
+        let earlier = others.filter(|other| other.id != *agent_id && other.pid.node() != node);
         earlier.map(|other| other.id.clone()).collect()
     }
 

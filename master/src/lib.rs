@@ -18,6 +18,7 @@ pub mod http;
 pub mod ids;
 pub mod kill;
 mod master;
+pub mod measure;
 pub mod offering;
 pub mod offers;
 pub mod reconcile;
