@@ -154,8 +154,11 @@ proptest! {
     }
 }
 
+/// What is changed, and how.
+type Change<T> = (&'static str, fn(&mut T));
+
 /// Changes one field of each kind that a master remembers.
-const TASK_CHANGES: &[(&str, fn(&mut RunningTask))] = &[
+const TASK_CHANGES: &[Change<RunningTask>] = &[
     ("state", |task| task.state = TaskState::Killing),
     ("name", |task| task.info.name.push('x')),
     ("labels, a value", |task| {
@@ -215,7 +218,7 @@ fn disk(persistence: Option<Persistence>, source: Option<DiskSource>) -> Resourc
     Resource::annotated(Name::Disk, Scalar::new(5.0).unwrap(), annotations).unwrap()
 }
 
-const EXECUTOR_CHANGES: &[(&str, fn(&mut RunningExecutor))] = &[
+const EXECUTOR_CHANGES: &[Change<RunningExecutor>] = &[
     ("name", |executor| executor.info.name.clear()),
     ("value", |executor| executor.info.command.value.push('x')),
     ("shell", |executor| executor.info.command.shell = true),
