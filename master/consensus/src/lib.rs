@@ -1,5 +1,18 @@
 //! A typed state machine that a majority of masters holds: raft on a synced log.
 //!
-//! [`log`] names what is kept, and the [`LogStore`](log::LogStore) that keeps it.
+//! [`log`] names what is kept, and the [`LogStore`](log::LogStore) that keeps it; [`store`] keeps it on a disk, and [`dump`]
+//! carries it through the loss of a majority. [`core`] is raft itself, without I/O, clock or chance of its own; [`wire`] is what
+//! one core says to another. [`machine`] is what a group replicates, and [`replica`] puts both together: typed proposals with
+//! answers, reads, snapshots.
 
+pub mod core;
+pub mod dump;
 pub mod log;
+pub mod machine;
+mod octets;
+pub mod replica;
+pub mod store;
+pub mod wire;
+
+#[cfg(test)]
+mod group;

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
@@ -105,6 +106,25 @@ pub(crate) fn sync_names(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Bytes that the files of this directory take on the disk, holes not counted. What cannot be read counts for nothing.
+pub(crate) fn bytes_allocated(dir: &Path) -> u64 {
+    let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    // sled keeps its blobs, of which there should be none, one folder below.
+    files(dir.to_owned())
+        .chain(files(dir.join("blobs")))
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.blocks() * 512)
+        .sum()
+}
+
+/// Does a store, of this process or another one, have this directory open? It is looked at and not touched.
+pub fn in_use(dir: &Path) -> bool {
+    match File::open(dir.join("lock")) {
+        Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
+        Err(_) => false,
+    }
+}
+
 /// Moves a store that cannot be opened out of the way and gives its new name, so that an operator
 /// can look at it and this node can be filled again by its peers from an empty directory.
 pub fn set_aside(dir: &Path) -> Result<PathBuf, StoreError> {
@@ -146,7 +166,9 @@ mod tests {
                 dir: dir.path().to_owned()
             }
         );
+        assert!(in_use(dir.path()));
         drop(first);
+        assert!(!in_use(dir.path()));
         DirectoryLock::take(dir.path()).unwrap();
     }
 

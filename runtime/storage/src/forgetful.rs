@@ -37,7 +37,7 @@ struct State {
     synced: Records,
     /// What a reader sees.
     seen: Records,
-    /// Commits that were written and not synced, oldest first.
+    /// Commits, and what was prepared for one, that were written and not synced, oldest first.
     unsynced: Vec<Vec<Change>>,
     failures: VecDeque<Failure>,
     /// Says that it synced, and did not: sled's own fault, kept here for checkers to find.
@@ -101,7 +101,7 @@ impl ForgetfulDisk {
         state.seen = state.synced.clone();
     }
 
-    /// How many commits were written and not synced?
+    /// How many commits were written and not synced, each prepared record counted as one?
     pub fn unsynced(&self) -> usize {
         self.state().unsynced.len()
     }
@@ -197,6 +197,23 @@ impl Store for ForgetfulStore {
         let result = self.disk.state().write(changes);
         self.closed = matches!(result, Err(StoreError::Full | StoreError::Failed { .. }));
         result
+    }
+
+    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        drop(self.state()?);
+        let mut changes = Changes::new();
+        changes.put(key, value);
+        let changes = changes.settled()?;
+        let mut state = self.disk.state();
+        apply(&mut state.seen, &changes);
+        state.unsynced.push(changes);
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let state = self.disk.state();
+        let bytes = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.len() + value.len()) as u64;
+        state.seen.iter().map(bytes).sum()
     }
 }
 
@@ -317,6 +334,19 @@ mod tests {
         assert_eq!((store.disk().unsynced(), store.disk().syncs()), (1, 1));
         let store = store.crash().unwrap();
         assert_eq!(store.get(b"term"), Ok(Some(b"7".to_vec())));
+    }
+
+    #[test]
+    fn what_was_prepared_is_lost_in_a_crash_until_a_commit_returns() {
+        let mut store = ForgetfulStore::new();
+        store.prepare(b"part", b"1").unwrap();
+        assert_eq!(store.get(b"part"), Ok(Some(b"1".to_vec())));
+        let mut store = store.crash().unwrap();
+        assert_eq!(store.get(b"part"), Ok(None));
+        store.prepare(b"part", b"1").unwrap();
+        store.commit(put("whole", "part 1")).unwrap();
+        let store = store.crash().unwrap();
+        assert_eq!(store.get(b"part"), Ok(Some(b"1".to_vec())));
     }
 
     #[test]

@@ -16,6 +16,10 @@
 //!   [`StoreError::Refused`] leave the store as it was, and it can still be used.
 //! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
 //!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
+//!
+//! [`Store::prepare`] is for the bulk that a commit will speak of: it costs no copy in a journal, and no sync but those
+//! without which sled would use space again too early. It promises as little. Whatever was prepared before a commit is on the disk when that commit returns `Ok`,
+//! and is there wherever the commit is found; before that it may be lost, the newest first.
 
 mod changes;
 mod disk;
@@ -28,7 +32,7 @@ mod record;
 pub mod sled_store;
 
 pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use disk::{Disk, RealDisk, set_aside};
+pub use disk::{Disk, RealDisk, in_use, set_aside};
 pub use error::StoreError;
 
 /// A key and its value, as they were put.
@@ -63,4 +67,18 @@ pub trait Store: Send {
 
     /// Makes these changes, all or none, and returns when they are on the disk.
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError>;
+
+    /// Puts one record ahead of the commit that will speak of it. It is seen at once, and is on the disk when
+    /// the next commit returns `Ok`; a crash before that may forget it. So it is meant for keys that nothing
+    /// speaks of yet: what stood under the key before is lost either way.
+    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let mut changes = Changes::new();
+        changes.put(key, value);
+        self.commit(changes)
+    }
+
+    /// Bytes that the store takes on its disk; 0 if it does not know.
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
 }

@@ -6,6 +6,9 @@
 //!   handle of its file `db`; its background flusher is off, for it would only sync at random moments.
 //! * Its blob files, for pages above a quarter of a segment, are never synced at all. A leaf holds up to
 //!   17 records, so segments are 8 MiB: no page of ours can become a blob.
+//! * sled uses a segment again once what replaced its content is written, synced or not; between the two lies at least one
+//!   whole segment of writing. So it is synced before a segment's worth can have been written since the last sync, in the
+//!   middle of a long commit as well: the only synced copy of anything is never overwritten.
 //! * Commits of several changes go through the journal, never through a `Batch`.
 //! * A panic inside sled on damaged files is an error here.
 //!
@@ -16,7 +19,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::changes::{Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::disk::{self, DirectoryLock, Disk, RealDisk};
@@ -31,6 +34,11 @@ const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 const LEAF_RECORDS_MAX: usize = 17;
 /// Our header, and what sled adds for each record, rounded up.
 const RECORD_OVERHEAD: usize = 64;
+/// Pages that sled may write anew for one record: its leaf, the other half of a split or merged one, and another page that it
+/// moves out of a segment it wants to free.
+const PAGES_PER_RECORD: usize = 3;
+/// The most that may have been written since the last sync: less than a segment.
+const UNSYNCED_BYTES_MAX: usize = SEGMENT_BYTES - SEGMENT_BYTES / 16;
 // Pages from a quarter of a segment on would become blob files, which nobody syncs.
 const _: () = assert!(
     LEAF_RECORDS_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX + RECORD_OVERHEAD)
@@ -45,6 +53,10 @@ pub struct SledStore {
     db: sled::Db,
     file: File,
     disk: Box<dyn Disk>,
+    dir: PathBuf,
+    /// Bytes of the largest record with its key, and of what sled may have written at the most since the last sync.
+    largest: usize,
+    unsynced: usize,
     /// The number of the newest journalled commit. A record is stamped with it, so that carrying out
     /// an old entry again never undoes a newer write.
     epoch: u64,
@@ -77,13 +89,39 @@ impl SledStore {
             db,
             file,
             disk,
+            dir: dir.to_owned(),
+            largest: 0,
+            unsynced: 0,
             epoch: 0,
             closed,
             _lock: lock,
         };
+        // Where it cannot be told, the largest is taken for as large as it may be.
+        store.largest = guarded(|| store.largest()).unwrap_or(KEY_BYTES_MAX + VALUE_BYTES_MAX);
         guarded(|| store.recover())?;
         disk::sync_names(dir).map_err(|error| disk::unusable(dir, error))?;
         Ok(store)
+    }
+
+    /// Bytes of the largest record with its key.
+    fn largest(&self) -> Result<usize, StoreError> {
+        let mut largest = 0;
+        for item in self.records.iter().chain(self.journal.iter()) {
+            let (key, bytes) = item?;
+            largest = largest.max(key.len() + bytes.len());
+        }
+        Ok(largest)
+    }
+
+    /// Makes room for a record of so many bytes, key included, among what may be written without a sync.
+    fn about_to_write(&mut self, bytes: usize) -> Result<(), StoreError> {
+        self.largest = self.largest.max(bytes);
+        let page = LEAF_RECORDS_MAX * (self.largest + RECORD_OVERHEAD);
+        if self.unsynced > 0 && self.unsynced + PAGES_PER_RECORD * page > UNSYNCED_BYTES_MAX {
+            self.sync()?;
+        }
+        self.unsynced += PAGES_PER_RECORD * page;
+        Ok(())
     }
 
     /// Carries out again what stands in the journal, oldest first.
@@ -120,6 +158,7 @@ impl SledStore {
         let parts = journal::parts(number, changes);
         let count = parts.len();
         for (key, sealed) in parts {
+            self.about_to_write(key.len() + sealed.len())?;
             self.journal.insert(key, sealed)?;
             self.disk.wrote()?;
         }
@@ -134,10 +173,12 @@ impl SledStore {
     fn carry_out(&mut self, change: &Change) -> Result<(), StoreError> {
         match change {
             Change::Put { key, value } => {
-                self.records
-                    .insert(key, record::seal(key, self.epoch, value))?;
+                let sealed = record::seal(key, self.epoch, value);
+                self.about_to_write(key.len() + sealed.len())?;
+                self.records.insert(key, sealed)?;
             }
             Change::Remove { key } => {
+                self.about_to_write(key.len())?;
                 self.records.remove(key)?;
             }
         }
@@ -150,6 +191,7 @@ impl SledStore {
         let left = journal::part_key(slot, from)..=journal::part_key(slot, u16::MAX);
         let left: Vec<_> = self.journal.range(left).keys().collect::<Result<_, _>>()?;
         for key in left {
+            self.about_to_write(key.len())?;
             self.journal.remove(key)?;
             self.disk.wrote()?;
         }
@@ -158,7 +200,9 @@ impl SledStore {
 
     fn sync(&mut self) -> Result<(), StoreError> {
         self.db.flush()?;
-        Ok(self.disk.sync(&self.file)?)
+        self.disk.sync(&self.file)?;
+        self.unsynced = 0;
+        Ok(())
     }
 
     /// Runs `work` unless the store is closed, and closes it if sled panicked.
@@ -218,6 +262,24 @@ impl Store for SledStore {
         let result = guarded(|| self.write(&changes));
         self.closed.set(result.is_err());
         result
+    }
+
+    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        if self.closed.get() {
+            return Err(StoreError::Closed);
+        }
+        let mut changes = Changes::new();
+        changes.put(key, value);
+        // sled finds again what it wrote in the order of its writing, and stops at the first gap: a later commit is never
+        // found without this.
+        let changes = changes.settled()?;
+        let result = guarded(|| changes.iter().try_for_each(|change| self.carry_out(change)));
+        self.closed.set(result.is_err());
+        result
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        disk::bytes_allocated(&self.dir)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a store on sled promises, shown over crashes between any two of its writes.
 
+mod power;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -144,7 +146,7 @@ fn every_commit_syncs_the_file_of_the_log_before_it_returns() {
     for changes in story() {
         let before = disk.syncs.load(SeqCst);
         store.commit(changes).unwrap();
-        assert_eq!(disk.syncs.load(SeqCst), before + 1);
+        assert!(disk.syncs.load(SeqCst) > before);
     }
     let log = fs::metadata(dir.path().join("db")).unwrap();
     assert_eq!(disk.synced_inode.load(SeqCst), log.ino());
@@ -162,7 +164,8 @@ fn the_journal_is_synced_before_its_changes_are_carried_out() {
     };
     commit(put("a", "one put needs no journal"), "ws");
     commit(several(2, 10), "wswwww");
-    commit(several(2, VALUE_BYTES_MAX), "wwwwwswwww");
+    // Large records are synced one by one besides, but the last, which the next commit's sync covers.
+    commit(several(2, VALUE_BYTES_MAX), "wwswswswswswswsw");
 }
 
 #[test]

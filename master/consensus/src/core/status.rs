@@ -1,0 +1,182 @@
+//! How a member stands: for whoever operates the group.
+
+use std::collections::BTreeMap;
+
+use raft::{ProgressState, Raft, StateRole};
+
+use super::Core;
+use super::membership::{GroupView, PeerView};
+use super::memory::Memory;
+use crate::log::Members;
+
+/// What a member is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Role {
+    /// It takes the leader's word. Also one that only listens.
+    Follower,
+    /// It asks for votes, or whether it would get any.
+    Candidate,
+    /// It leads.
+    Leader,
+}
+
+/// Who leads in which term, as this member knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleNow {
+    /// What this member is.
+    pub role: Role,
+    /// Who leads, if that is known.
+    pub leader: Option<u64>,
+    /// The term.
+    pub term: u64,
+}
+
+/// How the leader sends to a follower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum PeerState {
+    /// It finds out what the follower has.
+    Probing,
+    /// Entries flow.
+    Replicating,
+    /// It needs a snapshot: bytes acknowledged, and of how many.
+    Snapshot {
+        /// Acknowledged.
+        sent: u64,
+        /// All.
+        total: u64,
+    },
+}
+
+/// What the leader knows of another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Peer {
+    /// The last entry it is known to have.
+    pub matched: u64,
+    /// Entries it lacks.
+    pub lag: u64,
+    /// What it knows to be committed.
+    pub committed: u64,
+    /// How it is sent to.
+    pub state: PeerState,
+    /// Ticks since it was heard; none if never.
+    pub silent: Option<u64>,
+}
+
+/// How a member stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Whose status it is.
+    pub id: u64,
+    /// Its role, the leader and the term.
+    pub now: RoleNow,
+    /// The members, as applied.
+    pub members: Members,
+    /// The last index known to be committed.
+    pub committed: u64,
+    /// The last index handed out to be applied.
+    pub applied: u64,
+    /// The oldest entry that is kept.
+    pub first: u64,
+    /// The newest entry.
+    pub last: u64,
+    /// The newest snapshot's index.
+    pub snapshot: u64,
+    /// Bytes of the entries in memory.
+    pub log_bytes: u64,
+    /// Packets that were refused since the start.
+    pub refused: u64,
+    /// To whom the leadership is being handed.
+    pub transferring: Option<u64>,
+    /// The others, as the leader sees them; empty elsewhere.
+    pub peers: BTreeMap<u64, Peer>,
+}
+
+pub(crate) fn role_now(raft: &Raft<Memory>) -> RoleNow {
+    RoleNow {
+        role: match raft.state {
+            StateRole::Follower => Role::Follower,
+            StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
+            StateRole::Leader => Role::Leader,
+        },
+        leader: Some(raft.leader_id).filter(|id| *id != 0),
+        term: raft.term,
+    }
+}
+
+impl Core {
+    /// How this member stands now.
+    pub fn status(&self) -> Status {
+        let raft = &self.raw.raft;
+        let now = role_now(raft);
+        let last = raft.raft_log.last_index();
+        let mut peers = BTreeMap::new();
+        if now.role == Role::Leader {
+            for (id, progress) in raft.prs().iter().filter(|(id, _)| **id != self.me) {
+                let state = match progress.state {
+                    ProgressState::Probe => PeerState::Probing,
+                    ProgressState::Replicate => PeerState::Replicating,
+                    ProgressState::Snapshot => {
+                        let (sent, total) = self
+                            .senders
+                            .get(id)
+                            .map_or((0, 0), |sender| sender.progress());
+                        PeerState::Snapshot { sent, total }
+                    }
+                };
+                let peer = Peer {
+                    matched: progress.matched,
+                    lag: last.saturating_sub(progress.matched),
+                    committed: progress.committed_index,
+                    state,
+                    silent: self.heard.get(id).map(|at| self.now - at),
+                };
+                peers.insert(*id, peer);
+            }
+        }
+        Status {
+            id: self.me,
+            now,
+            members: self.members.clone(),
+            committed: raft.raft_log.committed,
+            applied: self.stash.handed.0,
+            first: raft.raft_log.first_index(),
+            last,
+            snapshot: raft.store().latest().index,
+            log_bytes: raft.store().bytes(),
+            refused: self.refused,
+            transferring: raft.lead_transferee,
+            peers,
+        }
+    }
+
+    /// This member's role, the leader and the term.
+    pub fn status_now(&self) -> RoleNow {
+        role_now(&self.raw.raft)
+    }
+
+    /// What the checks of a change of members go by.
+    pub fn view(&self) -> GroupView {
+        let raft = &self.raw.raft;
+        let alive = |id: &u64| {
+            self.heard
+                .get(id)
+                .is_some_and(|at| self.now - at <= self.settings.alive_ticks)
+        };
+        let others = raft.prs().iter().filter(|(id, _)| **id != self.me);
+        let view = |(id, progress): (&u64, &raft::Progress)| {
+            let peer = PeerView {
+                matched: progress.matched,
+                alive: alive(id),
+            };
+            (*id, peer)
+        };
+        GroupView {
+            me: self.me,
+            members: self.members.clone(),
+            peers: others.map(view).collect(),
+            last: raft.raft_log.last_index(),
+            pending: raft.has_pending_conf(),
+            lag_max: self.settings.promote_lag_max,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A snapshot's content on its way from the leader to a follower, in pieces. Both ends are plain state machines.
+//!
+//! The sender keeps a window of pieces on their way and begins again from what was acknowledged when nothing comes back or the
+//! connection was lost. The receiver takes only the piece that comes next, and says how much it has; so a transfer goes on
+//! where it was, also from another sender. What is complete is believed only if its crc32c is right.
+
+use bytes::Bytes;
+
+use super::settings::Settings;
+use crate::log::Snapshot;
+use crate::wire::{Chunk, Received, SnapshotHead};
+
+/// How a transfer stands, seen from the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Underway,
+    Done,
+    Failed,
+}
+
+/// Sends one snapshot to one follower.
+pub(crate) struct Sender {
+    leader_term: u64,
+    head: SnapshotHead,
+    data: Bytes,
+    acknowledged: u64,
+    /// The furthest that was acknowledged since the follower began.
+    best: u64,
+    sent: u64,
+    began: bool,
+    last_sent: u64,
+    last_progress: u64,
+}
+
+impl Sender {
+    pub fn new(snapshot: &Snapshot, leader_term: u64, now: u64) -> Self {
+        Self {
+            leader_term,
+            head: head(snapshot),
+            data: snapshot.data.clone(),
+            acknowledged: 0,
+            best: 0,
+            sent: 0,
+            began: false,
+            last_sent: now,
+            last_progress: now,
+        }
+    }
+
+    /// The pieces to be sent now.
+    pub fn pump(&mut self, now: u64, settings: &Settings) -> Vec<Chunk> {
+        if self.began && now.saturating_sub(self.last_sent) >= settings.chunk_resend_ticks {
+            self.rewind();
+        }
+        let window = (settings.chunk_bytes * settings.chunk_window) as u64;
+        let mut chunks = Vec::new();
+        while (self.sent < self.head.total && self.sent - self.acknowledged < window) || !self.began
+        {
+            let end = self.head.total.min(self.sent + settings.chunk_bytes as u64);
+            chunks.push(Chunk {
+                leader_term: self.leader_term,
+                head: self.head.clone(),
+                offset: self.sent,
+                data: self.data.slice(self.sent as usize..end as usize).to_vec(),
+            });
+            self.sent = end;
+            self.began = true;
+        }
+        if !chunks.is_empty() {
+            self.last_sent = now;
+        }
+        chunks
+    }
+
+    /// What was on its way is taken as lost.
+    pub fn rewind(&mut self) {
+        self.sent = self.acknowledged;
+        self.began = false;
+    }
+
+    /// The follower said how much it has.
+    pub fn heard(&mut self, received: &Received, now: u64) -> Standing {
+        if (received.index, received.term, received.crc)
+            != (self.head.index, self.head.term, self.head.crc)
+        {
+            return Standing::Underway;
+        }
+        if received.refused || received.bytes > self.head.total {
+            return Standing::Failed;
+        }
+        if received.bytes == self.head.total {
+            return Standing::Done;
+        }
+        if received.bytes < self.acknowledged {
+            // It was started again and has lost what it had; or this is an old word, and the next one sets it right.
+            (self.sent, self.best) = (received.bytes, received.bytes);
+        }
+        self.acknowledged = received.bytes;
+        self.sent = self.sent.max(received.bytes);
+        if received.bytes > self.best {
+            self.best = received.bytes;
+            self.last_progress = now;
+        }
+        Standing::Underway
+    }
+
+    /// Whether it has stood still for too long.
+    pub fn stalled(&self, now: u64, settings: &Settings) -> bool {
+        now.saturating_sub(self.last_progress) >= settings.transfer_ticks_max
+    }
+
+    /// Bytes acknowledged, and of how many.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.acknowledged, self.head.total)
+    }
+}
+
+/// What names a snapshot.
+pub(crate) fn head(snapshot: &Snapshot) -> SnapshotHead {
+    SnapshotHead {
+        index: snapshot.index,
+        term: snapshot.term,
+        members: snapshot.members.clone(),
+        total: snapshot.data.len() as u64,
+        crc: crc32c::crc32c(&snapshot.data),
+    }
+}
+
+/// What a follower has of the one snapshot it is taking.
+#[derive(Default)]
+pub(crate) struct Receiver {
+    part: Option<Part>,
+}
+
+struct Part {
+    leader_term: u64,
+    head: SnapshotHead,
+    data: Vec<u8>,
+    last_progress: u64,
+}
+
+impl Receiver {
+    /// Takes a piece: what to say to its sender, and the whole when it is whole.
+    pub fn take(
+        &mut self,
+        chunk: Chunk,
+        now: u64,
+        settings: &Settings,
+    ) -> (Received, Option<Snapshot>) {
+        let Chunk {
+            leader_term,
+            head,
+            offset,
+            data,
+        } = chunk;
+        let older = self
+            .part
+            .as_ref()
+            .is_some_and(|part| part.leader_term > leader_term && part.head != head);
+        if head.total > settings.snapshot_bytes_max || older {
+            return (answer(&head, 0, true), None);
+        }
+        let mut part = match self.part.take() {
+            Some(part) if part.head == head => part,
+            _ => Part {
+                leader_term,
+                head,
+                data: Vec::new(),
+                last_progress: now,
+            },
+        };
+        part.leader_term = part.leader_term.max(leader_term);
+        if offset == part.data.len() as u64
+            && part.data.len() as u64 + data.len() as u64 <= part.head.total
+        {
+            part.data.extend_from_slice(&data);
+            part.last_progress = now;
+        }
+        let bytes = part.data.len() as u64;
+        if bytes < part.head.total {
+            let said = answer(&part.head, bytes, false);
+            self.part = Some(part);
+            return (said, None);
+        }
+        if crc32c::crc32c(&part.data) != part.head.crc {
+            return (answer(&part.head, 0, true), None);
+        }
+        let said = answer(&part.head, bytes, false);
+        let whole = Snapshot {
+            index: part.head.index,
+            term: part.head.term,
+            members: part.head.members,
+            data: part.data.into(),
+        };
+        (said, Some(whole))
+    }
+
+    /// Forgets a transfer that nobody has gone on with, for its memory.
+    pub fn tick(&mut self, now: u64, settings: &Settings) {
+        let patience = settings.transfer_ticks_max.saturating_mul(4);
+        if self
+            .part
+            .as_ref()
+            .is_some_and(|part| now.saturating_sub(part.last_progress) >= patience)
+        {
+            self.part = None;
+        }
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        self.part.as_ref().map_or(0, |part| part.data.len())
+    }
+}
+
+pub(crate) fn answer(head: &SnapshotHead, bytes: u64, refused: bool) -> Received {
+    Received {
+        index: head.index,
+        term: head.term,
+        crc: head.crc,
+        bytes,
+        refused,
+    }
+}

@@ -1,0 +1,215 @@
+//! An ordinary life: elections, operations, reads, handing over.
+
+use super::*;
+
+#[test]
+fn three_members_elect_one_leader_and_apply_the_same() {
+    let mut group = Group::new(1, 3);
+    group.commit(100);
+    group.settle();
+    assert_eq!(group.leaders.len(), 1, "nothing disturbed the first leader");
+}
+
+#[test]
+fn a_single_member_needs_nobody() {
+    let mut group = Group::new(2, 1);
+    group.commit(60);
+    group.restart(1);
+    group.settle();
+    assert_eq!(group.truth.len(), 63);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_elections_and_another_seed_others() {
+    let run = |seed| {
+        let mut group = Group::new(seed, 5);
+        group.weather = Weather {
+            loss: 20,
+            delay: 3,
+            ..Weather::default()
+        };
+        for _ in 0..8 {
+            let leader = group.elect();
+            group.ticks(3);
+            group.restart(leader);
+            group.ticks(40);
+        }
+        (group.leaders.clone(), group.delivered)
+    };
+    assert_eq!(run(7), run(7));
+    let runs: BTreeSet<_> = (0..8).map(|seed| format!("{:?}", run(seed).0)).collect();
+    assert!(runs.len() > 4, "eight seeds gave only {} runs", runs.len());
+}
+
+#[test]
+fn many_proposals_between_two_turns_are_one_write() {
+    let mut group = Group::new(3, 3);
+    group.commit(1);
+    group.ticks(5);
+    let leader = group.leader().unwrap();
+    let writes = group.members[&leader].twin.writes;
+    let tickets: Vec<Ticket> = (0..500).map(|_| group.propose(leader).unwrap().0).collect();
+    group.pump(leader);
+    group.until("all are applied", 50, |group| {
+        tickets
+            .iter()
+            .all(|ticket| matches!(group.ends.get(ticket), Some(Ok(_))))
+    });
+    assert!(group.members[&leader].twin.writes - writes <= 2);
+    group.settle();
+}
+
+#[test]
+fn reads_are_answered_by_leader_and_followers_and_see_all_that_was_acknowledged() {
+    let mut group = Group::new(4, 3);
+    for _ in 0..30 {
+        group.commit(1);
+        for id in [1, 2, 3] {
+            group.read(id);
+            group.read(id);
+            group.pump(id);
+        }
+    }
+    group.settle();
+    assert_eq!(group.reads.len(), 180);
+    assert!(group.reads.iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_read_before_the_first_commit_of_a_term_waits_and_is_answered() {
+    let mut group = Group::new(5, 3);
+    group.until("a leader", 100, |group| group.leader().is_some());
+    for id in [1, 2, 3] {
+        group.read(id);
+    }
+    group.ticks(20);
+    assert_eq!(group.reads.len(), 3);
+    assert!(group.reads.iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_read_without_a_majority_is_refused_in_time() {
+    let mut group = Group::new(6, 3);
+    let leader = group.elect();
+    group.isolate(&[leader]);
+    group.read(leader);
+    group.ticks(group.settings.read_ticks_max + 1);
+    assert_eq!(group.reads, [Err(Rejected::Late)]);
+    group.settle();
+}
+
+#[test]
+fn leadership_is_handed_over_and_proposals_meanwhile_are_refused() {
+    let mut group = Group::new(8, 3);
+    group.commit(5);
+    group.ticks(5);
+    let old = group.leader().unwrap();
+    let to = if old == 1 { 2 } else { 1 };
+    group.replica(old).transfer(to).unwrap();
+    let refused = group.propose(old).unwrap_err();
+    assert!(
+        matches!(refused, Rejected::Transferring { .. }),
+        "{refused}"
+    );
+    group.pump(old);
+    group.until("the new leader", 5, |group| group.leader() == Some(to));
+    let refused = group.propose(old).unwrap_err();
+    assert_eq!(refused, Rejected::NotLeader { leader: Some(to) });
+    let refused = group.replica(to).transfer(9).unwrap_err();
+    assert!(
+        matches!(refused, Rejected::CannotLead { to: 9, .. }),
+        "{refused}"
+    );
+    group.settle();
+}
+
+#[test]
+fn a_slow_disk_rejects_proposals_with_a_reason() {
+    let settings = Settings {
+        waiting_entries_max: 100,
+        ..Settings::default()
+    };
+    let mut group = Group::with(9, 3, settings, Policy::default());
+    let leader = group.elect();
+    group.ticks(5);
+    group.weather.disk = 8;
+    let mut rejected = None;
+    for _ in 0..400 {
+        if let Err(error) = group.propose(leader) {
+            rejected = Some(error);
+            break;
+        }
+    }
+    assert!(
+        matches!(rejected, Some(Rejected::DiskBehind { entries: 100, .. })),
+        "{rejected:?}"
+    );
+    group.settle();
+}
+
+#[test]
+fn without_a_majority_what_waits_is_bounded() {
+    let settings = Settings {
+        uncommitted_entries_max: 50,
+        ..Settings::default()
+    };
+    let mut group = Group::with(10, 3, settings, Policy::default());
+    let leader = group.elect();
+    group.ticks(5);
+    group.isolate(&[leader]);
+    let taken = (0..200).filter(|_| {
+        let taken = group.propose(leader).is_ok();
+        group.pump(leader);
+        taken
+    });
+    assert_eq!(taken.count(), 50);
+    let large = group.propose_large(leader, 2 << 20).unwrap_err();
+    assert!(matches!(large, Rejected::TooLarge { .. }), "{large}");
+    group.settle();
+}
+
+#[test]
+fn a_leader_without_a_majority_steps_down_and_its_proposals_find_their_end() {
+    let mut group = Group::new(11, 3);
+    let leader = group.elect();
+    group.ticks(5);
+    group.isolate(&[leader]);
+    let (ticket, value) = group.propose(leader).unwrap();
+    group.ticks(40);
+    assert_ne!(group.status(leader).now.role, Role::Leader);
+    assert_ne!(group.leader(), None);
+    group.cut.clear();
+    group.ticks(40);
+    assert_eq!(group.ends[&ticket], Err(Failed::Lost));
+    group.settle();
+    assert!(!group.truth.contains(&value));
+}
+
+#[test]
+fn a_proposal_made_twice_under_one_ticket_is_applied_once() {
+    let mut group = Group::new(12, 3);
+    let leader = group.elect();
+    group.ticks(5);
+    let (ticket, value) = group.propose(leader).unwrap();
+    group
+        .replica(leader)
+        .propose_as(ticket, &(value, Vec::new()))
+        .unwrap();
+    group.ticks(10);
+    assert!(matches!(group.ends[&ticket], Ok(Done::Applied { .. })));
+    let to = if leader == 1 { 2 } else { 1 };
+    group.replica(leader).transfer(to).unwrap();
+    group.ticks(10);
+    group.ends.clear();
+    group
+        .replica(to)
+        .propose_as(ticket, &(value, Vec::new()))
+        .unwrap();
+    group.ticks(10);
+    assert!(matches!(group.ends[&ticket], Ok(Done::Before { .. })));
+    group.settle();
+    assert_eq!(
+        group.truth.iter().filter(|known| **known == value).count(),
+        1
+    );
+}

@@ -1,0 +1,463 @@
+//! A state machine on the core: typed proposals with answers, reads, snapshots. Still pure: it is driven like the core.
+//!
+//! Remembers who waits for which answer, and which proposals were applied lately, so that one that was proposed again after a lost
+//! leadership is applied once. Every proposal and every read gets an end: an answer, a refusal, or that its fate is not known.
+//! Never writes or sends: a [`Step`] says what is to be done.
+
+mod seen;
+mod tickets;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use self::seen::Seen;
+use self::tickets::Tickets;
+use crate::core::{
+    Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
+};
+use crate::log::{Identity, Loaded, LogError, Members, Snapshot, Write};
+use crate::machine::{CannotRestore, StateMachine};
+use crate::wire::{Packet, Refused};
+
+pub use self::seen::{SEEN_MAX, Ticket};
+
+/// When snapshots are taken, and how patient proposers are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// A snapshot is taken after so many entries. Default 20,000. Fewer: more writing. More: a longer start.
+    pub snapshot_entries: u64,
+    /// Or after so many bytes of operations. Default 64 MiB.
+    pub snapshot_bytes: u64,
+    /// So many entries before the snapshot are kept for followers that are a little behind. Default 5,000; up to four times
+    /// as many for one that is alive and needs them.
+    pub keep_entries: u64,
+    /// A proposal that was neither applied nor lost after so many ticks is answered with [`Failed::Unknown`]. Default 200.
+    pub answer_ticks_max: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            snapshot_entries: 20_000,
+            snapshot_bytes: 64 << 20,
+            keep_entries: 5_000,
+            answer_ticks_max: 200,
+        }
+    }
+}
+
+/// What became of a proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done<A> {
+    /// It was applied now.
+    Applied {
+        /// Its place in the log.
+        index: u64,
+        /// What the state machine said.
+        answer: A,
+    },
+    /// It had been applied before; it was proposed more than once.
+    Before {
+        /// Where it was applied.
+        index: u64,
+    },
+    /// The members are these now.
+    Members {
+        /// Its place in the log.
+        index: u64,
+        /// All of them.
+        members: Members,
+    },
+}
+
+/// Why a proposal has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// It was not applied and never will be: it may be proposed again, here or elsewhere.
+    #[error("it was lost when the leadership changed")]
+    Lost,
+    /// It may have been applied, or may still be: ask the state, or propose it again under the same ticket.
+    #[error("it is not known whether it was applied")]
+    Unknown,
+    /// It never came into the log.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+}
+
+/// This member cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// What was kept is not as it was written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A snapshot is of a kind this version does not know.
+    #[error(transparent)]
+    Restore(#[from] CannotRestore),
+    /// An operation is of a kind this version does not know: members of a newer version lead. To go on without it would be to
+    /// differ from them.
+    #[error(
+        "operation {index} of the log is not understood, is this master older than its peers? {reason}"
+    )]
+    Operation {
+        /// Its place.
+        index: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A snapshot to be kept: give both to [`LogStore::compact`](crate::log::LogStore::compact), and then to [`Replica::compacted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// The state.
+    pub snapshot: Snapshot,
+    /// The oldest entry to be kept.
+    pub keep_from: u64,
+}
+
+/// What is to be done: send `now`, write and sync, tell [`Replica::persisted`], send `after`. The rest may be told at any time.
+#[derive(Debug)]
+pub struct Step<A> {
+    /// Known by this when it is persisted.
+    pub number: u64,
+    /// For a peer each; may leave at once.
+    pub now: Vec<(u64, Packet)>,
+    /// To be written and synced. If it fails, stop.
+    pub write: Option<Write>,
+    /// May leave only after that.
+    pub after: Vec<(u64, Packet)>,
+    /// What became of proposals.
+    pub answers: Vec<(Ticket, Result<Done<A>, Failed>)>,
+    /// Reads that may be carried out on the machine now, or are refused.
+    pub reads: Vec<(ReadId, Result<u64, Rejected>)>,
+    /// The machine has begun again from a leader's snapshot.
+    pub restored: bool,
+    /// The members have changed.
+    pub members: Option<Members>,
+    /// Who leads has changed.
+    pub role: Option<RoleNow>,
+    /// A snapshot to be kept, whenever the disk has time for it.
+    pub compaction: Option<Compaction>,
+}
+
+/// What the first members of a group write before they start, all the same; the machine is as it begins.
+pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Write {
+    let data = seen::pack(&Seen::default(), &machine.snapshot());
+    crate::core::bootstrap(members, Bytes::from(data))
+}
+
+/// One member with its copy of the state.
+pub struct Replica<M: StateMachine> {
+    core: Core,
+    machine: M,
+    policy: Policy,
+    seen: Seen,
+    tickets: Tickets,
+    reads: BTreeMap<u64, Vec<ReadId>>,
+    /// Index and term of what was applied last.
+    applied: (u64, u64),
+    bytes_since: u64,
+    compacting: bool,
+    wanted: bool,
+}
+
+impl<M: StateMachine> Replica<M> {
+    /// A member that goes on from what it had kept; the machine is as it begins.
+    pub fn new(
+        settings: Settings,
+        policy: Policy,
+        identity: Identity,
+        loaded: Loaded,
+        mut rng: SmallRng,
+        mut machine: M,
+    ) -> Result<Self, Stop> {
+        let tickets = Tickets::new(identity.id, rng.random());
+        let core = Core::new(settings, identity, loaded, rng)?;
+        let latest = core.latest_snapshot();
+        let mut seen = Seen::default();
+        if latest.index > 0 {
+            seen = restore(&mut machine, &latest.data)?;
+        }
+        let applied = (latest.index, latest.term);
+        Ok(Self {
+            core,
+            machine,
+            policy,
+            seen,
+            tickets,
+            reads: BTreeMap::new(),
+            applied,
+            bytes_since: 0,
+            compacting: false,
+            wanted: false,
+        })
+    }
+
+    /// The state as applied here. It may be old; [`read`](Self::read) says from when on it is not.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The index of what was applied last.
+    pub fn applied(&self) -> u64 {
+        self.applied.0
+    }
+
+    /// How this member stands.
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// One tick has passed.
+    pub fn tick(&mut self) {
+        self.core.tick();
+        self.tickets.tick(self.policy.answer_ticks_max);
+    }
+
+    /// A peer has said this.
+    pub fn step(&mut self, from: u64, packet: Packet) -> Result<(), Refused> {
+        self.core.step(from, packet)
+    }
+
+    /// Proposes an operation. Its answer comes in a step, under this ticket.
+    pub fn propose(&mut self, operation: &M::Operation) -> Result<Ticket, Rejected> {
+        let ticket = self.tickets.draw();
+        self.propose_as(ticket, operation)?;
+        Ok(ticket)
+    }
+
+    /// Proposes an operation that may have been proposed before under this ticket, here or at another member. It is applied once.
+    pub fn propose_as(&mut self, ticket: Ticket, operation: &M::Operation) -> Result<(), Rejected> {
+        let data = runtime::codec::encode(operation).unwrap_or_default();
+        self.core.propose(ticket.to_context(), data.clone())?;
+        self.tickets
+            .add(ticket, self.core.status_now().term, Some(data));
+        Ok(())
+    }
+
+    /// Changes the members, unless the group would not survive it.
+    pub fn change(&mut self, change: &MembershipChange) -> Result<Ticket, Rejected> {
+        let ticket = self.tickets.draw();
+        self.core.change(ticket.to_context(), change)?;
+        self.tickets.add(ticket, self.core.status_now().term, None);
+        Ok(ticket)
+    }
+
+    /// Asks when the state here is as new as the moment of asking. When a step says so, read [`machine`](Self::machine).
+    pub fn read(&mut self) -> Result<ReadId, Rejected> {
+        self.core.read()
+    }
+
+    /// Hands the leadership to this member.
+    pub fn transfer(&mut self, to: u64) -> Result<(), Rejected> {
+        self.core.transfer(to)
+    }
+
+    /// What was sent to this peer may be lost.
+    pub fn unreachable(&mut self, peer: u64) {
+        self.core.unreachable(peer);
+    }
+
+    /// The write of this step is on the disk.
+    pub fn persisted(&mut self, step: u64) {
+        self.core.persisted(step);
+    }
+
+    /// A compaction is on the disk.
+    pub fn compacted(&mut self, done: Compaction) {
+        self.compacting = false;
+        self.core.compacted(done.snapshot, done.keep_from);
+    }
+
+    /// What is to be done now; `None` if nothing is, or while a write is under way.
+    pub fn turn(&mut self) -> Result<Option<Step<M::Answer>>, Stop> {
+        let turn = match self.core.turn() {
+            Some(turn) => turn,
+            None if self.tickets.any_late() => Turn::default(),
+            None => return Ok(None),
+        };
+        let mut step = Step {
+            number: turn.number,
+            now: turn.now,
+            write: turn.write,
+            after: turn.after,
+            answers: Vec::new(),
+            reads: Vec::new(),
+            restored: turn.restore.is_some(),
+            members: None,
+            role: turn.role,
+            compaction: None,
+        };
+        self.wanted |= turn.snapshot_wanted;
+        for (context, rejected) in turn.dropped {
+            if let Some(ticket) =
+                Ticket::from_context(&context).filter(|ticket| self.tickets.forget(ticket))
+            {
+                step.answers.push((ticket, Err(rejected.into())));
+            }
+        }
+        if let Some(snapshot) = turn.restore {
+            self.restore(snapshot, &mut step)?;
+        }
+        for committed in turn.committed {
+            self.apply(committed, &mut step)?;
+        }
+        self.tickets.take_late(&mut step.answers);
+        self.answer_reads(turn.reads, &mut step);
+        step.compaction = self.compaction();
+        Ok(Some(step))
+    }
+
+    fn restore(&mut self, snapshot: Snapshot, step: &mut Step<M::Answer>) -> Result<(), Stop> {
+        self.seen = restore(&mut self.machine, &snapshot.data)?;
+        self.applied = (snapshot.index, snapshot.term);
+        self.bytes_since = 0;
+        for ticket in self.tickets.before(u64::MAX) {
+            let end = match self.seen.place(&ticket) {
+                Some(index) => Ok(Done::Before { index }),
+                None => Err(Failed::Unknown),
+            };
+            self.tickets.forget(&ticket);
+            step.answers.push((ticket, end));
+        }
+        step.members = Some(snapshot.members);
+        Ok(())
+    }
+
+    fn apply(&mut self, committed: Committed, step: &mut Step<M::Answer>) -> Result<(), Stop> {
+        let (index, term) = committed.place();
+        if term > self.applied.1 {
+            self.lose(term, step);
+        }
+        self.applied = (index, term);
+        match committed {
+            Committed::Nothing { .. } => {}
+            Committed::Members {
+                context, members, ..
+            } => {
+                step.members = Some(members.clone());
+                if let Some(ticket) =
+                    Ticket::from_context(&context).filter(|ticket| self.tickets.forget(ticket))
+                {
+                    step.answers
+                        .push((ticket, Ok(Done::Members { index, members })));
+                }
+            }
+            Committed::Operation { context, data, .. } => {
+                self.operate(index, &context, &data, step)?
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(
+        &mut self,
+        index: u64,
+        context: &[u8],
+        data: &[u8],
+        step: &mut Step<M::Answer>,
+    ) -> Result<(), Stop> {
+        self.bytes_since += data.len() as u64;
+        let ticket = Ticket::from_context(context);
+        let before = ticket.and_then(|ticket| self.seen.place(&ticket));
+        let end = match before {
+            Some(index) => Done::Before { index },
+            None => {
+                let operation = runtime::codec::decode(data).map_err(|error| Stop::Operation {
+                    index,
+                    reason: error.to_string(),
+                })?;
+                Done::Applied {
+                    index,
+                    answer: self.machine.apply(index, operation),
+                }
+            }
+        };
+        if let Some(ticket) = ticket {
+            if before.is_none() {
+                self.seen.add(ticket, index);
+            }
+            if self.tickets.forget(&ticket) {
+                step.answers.push((ticket, Ok(end)));
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry of this term was applied: what was proposed in an earlier one and not applied by now never will be.
+    fn lose(&mut self, term: u64, step: &mut Step<M::Answer>) {
+        let now = self.core.status_now();
+        for ticket in self.tickets.before(term) {
+            let again = match self.tickets.data(&ticket) {
+                Some(data) if now.role == Role::Leader => {
+                    self.core.propose(ticket.to_context(), data).is_ok()
+                }
+                _ => false,
+            };
+            if again {
+                self.tickets.again(&ticket, now.term);
+            } else {
+                self.tickets.forget(&ticket);
+                step.answers.push((ticket, Err(Failed::Lost)));
+            }
+        }
+    }
+
+    fn answer_reads(
+        &mut self,
+        reads: Vec<(ReadId, Result<u64, Rejected>)>,
+        step: &mut Step<M::Answer>,
+    ) {
+        for (id, answer) in reads {
+            match answer {
+                Ok(index) => self.reads.entry(index).or_default().push(id),
+                Err(rejected) => step.reads.push((id, Err(rejected))),
+            }
+        }
+        let later = self.reads.split_off(&(self.applied.0 + 1));
+        for (index, ids) in std::mem::replace(&mut self.reads, later) {
+            step.reads.extend(ids.into_iter().map(|id| (id, Ok(index))));
+        }
+    }
+
+    fn compaction(&mut self) -> Option<Compaction> {
+        let index = self.applied.0;
+        let since = index.saturating_sub(self.core.latest_snapshot().index);
+        let due =
+            since >= self.policy.snapshot_entries || self.bytes_since >= self.policy.snapshot_bytes;
+        if self.compacting || since == 0 || !(due || self.wanted) {
+            return None;
+        }
+        let data = seen::pack(&self.seen, &self.machine.snapshot());
+        let snapshot = self.core.snapshot(index, Bytes::from(data))?;
+        (self.compacting, self.wanted, self.bytes_since) = (true, false, 0);
+        Some(Compaction {
+            keep_from: keep_from(&self.policy, &self.core.status(), index),
+            snapshot,
+        })
+    }
+}
+
+/// The oldest entry to be kept beside a snapshot at this index.
+fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
+    let usual = (index + 1).saturating_sub(policy.keep_entries);
+    let most = (index + 1).saturating_sub(policy.keep_entries.saturating_mul(4));
+    let alive = status
+        .peers
+        .values()
+        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < 20));
+    let needed = alive
+        .map(|peer| peer.matched + 1)
+        .filter(|needed| *needed >= most)
+        .min();
+    needed.unwrap_or(usual).min(usual).max(1)
+}
+
+fn restore<M: StateMachine>(machine: &mut M, packed: &[u8]) -> Result<Seen, Stop> {
+    let (seen, bytes) = seen::unpack(packed).map_err(|reason| CannotRestore { reason })?;
+    machine.restore(bytes)?;
+    Ok(seen)
+}

@@ -1,0 +1,115 @@
+//! Which proposals were applied lately. It is part of the replicated state, so that all members agree on what is a repetition.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+/// So many proposals are remembered. It must be the same on all members, so it is no setting.
+pub const SEEN_MAX: usize = 16_384;
+
+/// What a proposal is known by, on every member and for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Who proposed it.
+    pub member: u64,
+    /// Drawn when that member started, so that two of its lives never mix.
+    pub life: u64,
+    /// Counted within that life.
+    pub sequence: u64,
+}
+
+impl Ticket {
+    /// As an entry carries it.
+    pub fn to_context(self) -> Vec<u8> {
+        [self.member, self.life, self.sequence]
+            .iter()
+            .flat_map(|part| part.to_be_bytes())
+            .collect()
+    }
+
+    /// From an entry; none if it carries something else.
+    pub fn from_context(context: &[u8]) -> Option<Self> {
+        let bytes = <[u8; 24]>::try_from(context).ok()?;
+        let part = |nth: usize| {
+            bytes[8 * nth..8 * nth + 8]
+                .iter()
+                .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+        };
+        Some(Self {
+            member: part(0),
+            life: part(1),
+            sequence: part(2),
+        })
+    }
+}
+
+/// The latest proposals that were applied, oldest first, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    order: VecDeque<Ticket>,
+    places: BTreeMap<Ticket, u64>,
+}
+
+impl Seen {
+    /// Where it was applied, if it was.
+    pub fn place(&self, ticket: &Ticket) -> Option<u64> {
+        self.places.get(ticket).copied()
+    }
+
+    /// It is applied at this index, and the oldest is forgotten.
+    pub fn add(&mut self, ticket: Ticket, index: u64) {
+        if self.places.insert(ticket, index).is_none() {
+            self.order.push_back(ticket);
+        }
+        if self.order.len() > SEEN_MAX {
+            let oldest = self.order.pop_front();
+            oldest.and_then(|oldest| self.places.remove(&oldest));
+        }
+    }
+
+    /// As it lies in a snapshot.
+    pub fn list(&self) -> Vec<(Ticket, u64)> {
+        self.order
+            .iter()
+            .filter_map(|ticket| Some((*ticket, self.place(ticket)?)))
+            .collect()
+    }
+
+    pub fn from_list(list: Vec<(Ticket, u64)>) -> Self {
+        let mut seen = Self::default();
+        for (ticket, index) in list {
+            seen.add(ticket, index);
+        }
+        seen
+    }
+}
+
+/// What opens a snapshot of this form.
+const MARK: &[u8; 8] = b"meros r1";
+
+/// A snapshot: what was seen, and then the machine's own bytes.
+pub(super) fn pack(seen: &Seen, machine: &[u8]) -> Vec<u8> {
+    let list = runtime::codec::encode(&seen.list()).unwrap_or_default();
+    let mut packed = Vec::with_capacity(16 + list.len() + machine.len());
+    packed.extend_from_slice(MARK);
+    packed.extend_from_slice(&(list.len() as u64).to_be_bytes());
+    packed.extend_from_slice(&list);
+    packed.extend_from_slice(machine);
+    packed
+}
+
+/// What [`pack`] put together.
+pub(super) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
+    let rest = packed
+        .strip_prefix(MARK)
+        .ok_or("it does not begin like one")?;
+    let (length, rest) = rest
+        .split_first_chunk::<8>()
+        .ok_or("it ends within its head")?;
+    let length = u64::from_be_bytes(*length) as usize;
+    let (list, machine) = rest
+        .split_at_checked(length)
+        .ok_or("it ends within the proposals that were seen")?;
+    let list = runtime::codec::decode(list).map_err(|error| error.to_string())?;
+    Ok((Seen::from_list(list), machine))
+}

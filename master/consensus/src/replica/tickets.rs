@@ -1,0 +1,101 @@
+//! Who waits for which answer at this member.
+
+use std::collections::BTreeMap;
+
+use super::seen::Ticket;
+use super::{Done, Failed};
+
+struct Pending {
+    /// The term in which it was proposed last.
+    term: u64,
+    /// To propose it again; none for a change of members.
+    data: Option<Vec<u8>>,
+    since: u64,
+}
+
+/// The proposals of this member's life that have no end yet.
+pub(super) struct Tickets {
+    member: u64,
+    life: u64,
+    next: u64,
+    now: u64,
+    pending: BTreeMap<Ticket, Pending>,
+    late: Vec<Ticket>,
+}
+
+impl Tickets {
+    pub fn new(member: u64, life: u64) -> Self {
+        Self {
+            member,
+            life,
+            next: 1,
+            now: 0,
+            pending: BTreeMap::new(),
+            late: Vec::new(),
+        }
+    }
+
+    pub fn draw(&mut self) -> Ticket {
+        let sequence = self.next;
+        self.next += 1;
+        Ticket {
+            member: self.member,
+            life: self.life,
+            sequence,
+        }
+    }
+
+    pub fn add(&mut self, ticket: Ticket, term: u64, data: Option<Vec<u8>>) {
+        let since = self.now;
+        self.pending.insert(ticket, Pending { term, data, since });
+    }
+
+    /// It has its end; whether it was waiting for one.
+    pub fn forget(&mut self, ticket: &Ticket) -> bool {
+        self.pending.remove(ticket).is_some()
+    }
+
+    pub fn data(&self, ticket: &Ticket) -> Option<Vec<u8>> {
+        self.pending.get(ticket)?.data.clone()
+    }
+
+    /// It was proposed again.
+    pub fn again(&mut self, ticket: &Ticket, term: u64) {
+        if let Some(pending) = self.pending.get_mut(ticket) {
+            pending.term = term;
+        }
+    }
+
+    /// Those that were proposed before this term.
+    pub fn before(&self, term: u64) -> Vec<Ticket> {
+        self.pending
+            .iter()
+            .filter(|(_, pending)| pending.term < term)
+            .map(|(ticket, _)| *ticket)
+            .collect()
+    }
+
+    pub fn tick(&mut self, max: u64) {
+        self.now += 1;
+        let late = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| self.now - pending.since >= max);
+        self.late.extend(late.map(|(ticket, _)| *ticket));
+        self.pending
+            .retain(|_, pending| self.now - pending.since < max);
+    }
+
+    pub fn any_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Those that nobody can answer for.
+    pub fn take_late<A>(&mut self, answers: &mut Vec<(Ticket, Result<Done<A>, Failed>)>) {
+        answers.extend(
+            self.late
+                .drain(..)
+                .map(|ticket| (ticket, Err(Failed::Unknown))),
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! Damage to a log: whatever is not as it was written is named, and never handed out.
+
+use std::fs;
+
+use storage::Record;
+
+use super::*;
+
+/// A log with a record of every kind, and all that was said of it so far committed but for the last entries.
+fn rich() -> (ForgetfulDisk, Loaded) {
+    let disk = ForgetfulDisk::new();
+    let mut log = opened(&disk);
+    log.claim(Identity { id: 1, group: 2 }).unwrap();
+    log.write(&append(1, 1, &[10, 10])).unwrap();
+    log.write(&both(promise(1, 1, 3), append(3, 1, &[10, 10, 10, 10])))
+        .unwrap();
+    log.compact(&snapshot(3, 1, 200_000), 3).unwrap();
+    log.write(&both(promise(2, 0, 4), append(6, 2, &[10])))
+        .unwrap();
+    log.write(&append(7, 2, &[LONG, LONG])).unwrap();
+    log.write(&append(9, 2, &[10])).unwrap();
+    log.write(&promise(2, 1, 9)).unwrap();
+    let loaded = log.load().unwrap();
+    assert_eq!(
+        told(&loaded),
+        "t2 v1 c9 snapshot 3 3/1 4/1 5/1 6/2 7/2 8/2 9/2"
+    );
+    drop(log);
+    (disk, loaded)
+}
+
+fn records(disk: &ForgetfulDisk) -> Vec<Record> {
+    disk.open().unwrap().scan(b"").unwrap()
+}
+
+/// Changes the store under the log, reads it, and changes it back.
+fn read_after(
+    disk: &ForgetfulDisk,
+    record: &Record,
+    value: Option<Vec<u8>>,
+) -> Result<Loaded, LogError> {
+    let mut store = disk.open().unwrap();
+    let mut changes = Changes::new();
+    match value {
+        Some(value) => changes.put(record.key.clone(), value),
+        None => changes.remove(record.key.clone()),
+    };
+    store.commit(changes).unwrap();
+    let mut log = StoredLog::over(store);
+    let found = log.load();
+    let mut changes = Changes::new();
+    changes.put(record.key.clone(), record.value.clone());
+    log.store.commit(changes).unwrap();
+    found
+}
+
+#[test]
+fn a_flipped_byte_in_any_record_is_damage_that_names_it_and_says_what_to_do() {
+    let (disk, loaded) = rich();
+    let records = records(&disk);
+    // Own record, snapshot of three parts, five turns and the place after them, one turn's two parts.
+    assert_eq!(records.len(), 1 + 3 + 5 + 2);
+    for record in &records {
+        let step = 1 + record.value.len() / 300;
+        for at in (0..record.value.len()).step_by(step) {
+            let mut value = record.value.clone();
+            value[at] ^= 0x40;
+            let error = read_after(&disk, record, Some(value)).unwrap_err();
+            let LogError::Damaged { place, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(*place, keys::name(&record.key));
+            assert!(error.to_string().contains("meros masters remove"));
+        }
+    }
+    assert_eq!(opened(&disk).load().unwrap(), loaded);
+}
+
+#[test]
+fn a_record_that_was_cut_is_damage_that_names_it() {
+    let (disk, _) = rich();
+    for record in records(&disk) {
+        for length in [0, 1, 5, 6, record.value.len() / 2, record.value.len() - 1] {
+            let value = record.value[..length].to_vec();
+            let error = read_after(&disk, &record, Some(value)).unwrap_err();
+            assert!(
+                error.to_string().contains(&keys::name(&record.key)),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_gone_is_noticed_by_what_stands_after_it() {
+    let (disk, _) = rich();
+    for record in records(&disk) {
+        // Of the very last record nothing stands after it. Whatever it promised is lost with it.
+        let last = record.key == keys::chunk(10);
+        match read_after(&disk, &record, None) {
+            Ok(found) => assert!(last, "{}: {}", keys::name(&record.key), told(&found)),
+            Err(error) => assert!(matches!(error, LogError::Damaged { .. }), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_record_in_anothers_place_is_damage() {
+    let (disk, _) = rich();
+    let records = records(&disk);
+    for (record, other) in records.iter().zip(&records[1..]) {
+        let error = read_after(&disk, record, Some(other.value.clone())).unwrap_err();
+        assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_end_that_was_committed_is_damage() {
+    let disk = ForgetfulDisk::new();
+    let mut log = opened(&disk);
+    log.write(&append(1, 1, &[1])).unwrap();
+    log.write(&both(promise(1, 1, 2), append(2, 1, &[1])))
+        .unwrap();
+    log.claim(Identity { id: 1, group: 1 }).unwrap();
+    drop(log);
+    let mut store = disk.open().unwrap();
+    let mut changes = Changes::new();
+    changes.remove(keys::chunk(2));
+    store.commit(changes).unwrap();
+    let error = StoredLog::over(store).load().unwrap_err().to_string();
+    let expected = "the log is damaged at the record of the entries from 2 on: it is missing, and the log was \
+                    committed up to 2";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn after_damage_nothing_is_written() {
+    let (disk, _) = rich();
+    let mut store = disk.open().unwrap();
+    let mut changes = Changes::new();
+    changes.put(keys::META, "not ours");
+    store.commit(changes).unwrap();
+    let mut log = StoredLog::over(store);
+    for _ in 0..2 {
+        let error = log.write(&append(10, 2, &[1])).unwrap_err();
+        assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_or_spoilt_gives_an_error_or_an_earlier_turn_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = StoredLog::open(dir.path()).unwrap();
+    let mut turns = vec![told(&log.load().unwrap())];
+    for index in 1..40 {
+        log.write(&both(promise(1, 1, index - 1), append(index, 1, &[3000])))
+            .unwrap();
+        turns.push(told(&log.load().unwrap()));
+    }
+    drop(log);
+    let whole = fs::read(dir.path().join("db")).unwrap();
+    let used = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    for round in 0..24 {
+        let mut bytes = whole.clone();
+        match round % 2 {
+            0 => bytes.truncate(used * (round + 1) / 25),
+            _ => bytes[used * round / 24] ^= 0x11,
+        }
+        let spoilt = tempfile::tempdir().unwrap();
+        fs::copy(dir.path().join("conf"), spoilt.path().join("conf")).unwrap();
+        fs::write(spoilt.path().join("db"), bytes).unwrap();
+        let opened = StoredLog::open(spoilt.path()).and_then(|mut log| log.load());
+        if let Ok(found) = opened {
+            assert!(
+                turns.contains(&told(&found)),
+                "round {round}: {}",
+                told(&found)
+            );
+        }
+    }
+}
