@@ -1,7 +1,7 @@
 //! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
 //!
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
-//! lends. How it joins a master is in [`joining`]. It knows no container: tasks go to the containerizer, acknowledgements to
+//! lends. How it joins a master is in `agent/joining.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
 //! the status updates.
 
 mod joining;
