@@ -2,18 +2,22 @@
 //!
 //! The order is always: the registry first, then the master's own books, then anyone is told. [`RegistryState`] is the
 //! whole content as plain data with one pure transition, `apply`; the implementations decide where it
-//! lives: [`MemoryRegistry`], [`LocalRegistry`] (synced to this machine's disk before it answers) and, for rehearsals,
-//! [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
+//! lives: [`MemoryRegistry`], [`LocalRegistry`] (synced to this machine's disk before it answers), [`ReplicatedRegistry`] (synced to the
+//! disks of a majority of masters, as a [`RegistryMachine`]) and, for rehearsals, [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
 
 mod fickle;
 mod local;
+mod machine;
 mod memory;
 mod record;
+mod replicated;
 mod state;
 
 pub use fickle::{FickleRegistry, Whims};
 pub use local::{LocalRegistry, OpenError};
+pub use machine::{RegistryMachine, SnapshotRecord};
 pub use memory::MemoryRegistry;
+pub use replicated::ReplicatedRegistry;
 pub use state::{FrameworkEntry, RegistryState};
 
 use futures_util::future::BoxFuture;

@@ -7,6 +7,9 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
+use consensus::member::founding::Acquaint;
+use consensus::member::operator::{ChangeMasters, ViewMaster};
+use consensus::member::{Arrived, PacketSent};
 use module_api::allocator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;
@@ -60,6 +63,7 @@ pub fn targets() -> Vec<Target> {
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
+        PacketSent Arrived Acquaint ViewMaster ChangeMasters
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
     all.extend([
@@ -71,6 +75,9 @@ pub fn targets() -> Vec<Target> {
         body::<master::registry::FrameworkEntry>("registry/framework"),
         body::<protocol::FrameworkId>("registry/removed"),
         body::<master::registry::RegistryOperation>("registry/operation"),
+        body::<master::registry::SnapshotRecord>("registry/snapshot"),
+        body::<consensus::member::roster::Roster>("consensus/roster"),
+        body::<consensus::member::roster::RosterChange>("consensus/roster change"),
     ]);
     all
 }

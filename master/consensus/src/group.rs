@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use self::ledger::Ledger;
+pub(crate) use self::ledger::Ledger;
 use self::twin::Twin;
 use crate::core::{MembershipChange, ReadId, Rejected, Role, Settings, Status};
 use crate::log::{Identity, LogStore, Members};

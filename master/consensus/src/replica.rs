@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use self::seen::Seen;
 use self::tickets::Tickets;
 use crate::core::{
-    Committed, Core, MembershipChange, ReadId, Rejected, Role, Settings, Status, Turn,
+    Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
 };
 use crate::log::{Identity, Loaded, Members, Snapshot, Write};
 use crate::machine::{CannotRestore, StateMachine};
@@ -106,6 +106,11 @@ impl<M: StateMachine> Replica<M> {
     /// How this member stands.
     pub fn status(&self) -> Status {
         self.core.status()
+    }
+
+    /// This member's role, the leader and the term.
+    pub fn role_now(&self) -> RoleNow {
+        self.core.status_now()
     }
 
     /// One tick has passed.

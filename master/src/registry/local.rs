@@ -244,4 +244,4 @@ fn unanswered(error: AskError) -> RegistryError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

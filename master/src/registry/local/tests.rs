@@ -24,7 +24,7 @@ fn framework(id: &str) -> FrameworkInfo {
     info
 }
 
-fn story() -> Vec<RegistryOperation> {
+pub(in super::super) fn story() -> Vec<RegistryOperation> {
     let since = Timestamp::from_nanos(7);
     let agent_id = |id: &str| AgentId::new(id).unwrap();
     let framework_id = FrameworkId::new("f2").unwrap();

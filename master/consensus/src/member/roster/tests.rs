@@ -1,0 +1,106 @@
+//! The laws of the seats.
+
+use super::*;
+
+fn of(addresses: &[&str]) -> Roster {
+    let addresses: Vec<String> = addresses.iter().map(|&one| one.to_owned()).collect();
+    Roster::founding(&addresses)
+}
+
+fn reserve(roster: &mut Roster, address: &str) -> Result<u64, RosterRefused> {
+    let address = address.to_owned();
+    roster.apply(RosterChange::Reserve { address })
+}
+
+#[test]
+fn a_seat_is_reserved_once_and_its_number_is_never_given_again() {
+    let mut roster = of(&["a", "b"]);
+    assert_eq!(reserve(&mut roster, "c"), Ok(3));
+    assert_eq!(reserve(&mut roster, "c"), Ok(3));
+    assert_eq!(roster.apply(RosterChange::Clear { id: 3 }), Ok(3));
+    assert_eq!(reserve(&mut roster, "c"), Ok(4));
+    assert_eq!(
+        reserve(&mut roster, ""),
+        Err(RosterRefused::Address(String::new()))
+    );
+}
+
+#[test]
+fn a_seat_is_taken_by_one_directory_only() {
+    let mut roster = of(&["a"]);
+    let mut take = |mark| roster.apply(RosterChange::Take { id: 1, mark });
+    assert_eq!(take(7), Ok(1));
+    assert_eq!(take(7), Ok(1));
+    let taken = take(8).unwrap_err().to_string();
+    assert!(
+        taken.ends_with("Run `meros masters remove 1`, and then `meros masters add a`"),
+        "{taken}"
+    );
+    let occupied = reserve(&mut roster, "a").unwrap_err();
+    assert_eq!(occupied.to_string(), "master 1 is at a already");
+    assert_eq!(
+        roster.apply(RosterChange::Take { id: 2, mark: 7 }),
+        Err(RosterRefused::NoSeat(2))
+    );
+}
+
+#[test]
+fn seats_have_a_bound() {
+    let mut roster = Roster::default();
+    for n in 0..SEATS_MAX {
+        reserve(&mut roster, &format!("host-{n}")).unwrap();
+    }
+    assert_eq!(reserve(&mut roster, "one more"), Err(RosterRefused::Full));
+}
+
+#[test]
+fn the_leader_notes_who_took_part_where_it_is_and_who_is_a_member_no_more() {
+    let mut roster = of(&["a", "b", "c"]);
+    for id in [1, 3] {
+        roster.apply(RosterChange::Take { id, mark: 9 }).unwrap();
+    }
+    let members = Members {
+        voters: vec![1, 2, 8],
+        ..Members::default()
+    };
+    let present = [(1, "a"), (2, "b"), (8, "new")];
+    let present = present.map(|(id, address)| (id, address.to_owned())).into();
+    let chores = roster.chores(&members, &present);
+    for change in chores {
+        roster.apply(change).unwrap();
+    }
+    let seats: Vec<(u64, &str, u64)> = (roster.seats.iter())
+        .map(|(id, seat)| (*id, seat.address.as_str(), seat.mark))
+        .collect();
+    assert_eq!(seats, [(1, "a", 9), (2, "b", FOUNDER), (8, "new", FOUNDER)]);
+    assert_eq!(roster.highest, 8);
+    assert!(roster.chores(&members, &present).is_empty());
+}
+
+#[test]
+fn machine_and_seats_come_back_from_one_snapshot_and_a_strange_one_is_refused() {
+    use crate::group::Ledger;
+
+    let mut chartered = Chartered {
+        roster: of(&["a", "b"]),
+        machine: Ledger::default(),
+    };
+    chartered.apply(2, Entered::Machine((7, Vec::new())));
+    let change = RosterChange::Take { id: 2, mark: 4 };
+    chartered.apply(3, Entered::Roster(change));
+    let snapshot = chartered.snapshot();
+    let mut again = Chartered::<Ledger>::default();
+    again.restore(&snapshot).unwrap();
+    assert_eq!(
+        (again.roster, again.machine),
+        (chartered.roster, chartered.machine)
+    );
+    for length in 0..snapshot.len() {
+        assert!(
+            Chartered::<Ledger>::default()
+                .restore(&snapshot[..length])
+                .is_err()
+        );
+    }
+    assert!(Chartered::<Ledger>::default().restore(b"meros g2").is_err());
+}

@@ -1,0 +1,136 @@
+//! How a member behaves: read and checked once, when it starts.
+
+use std::time::Duration;
+
+use crate::core;
+use crate::replica::Policy;
+use crate::wire::MEMBERS_MAX;
+
+/// The longest address, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 256;
+
+/// What a member is told when it starts. The price of each choice is beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the other members reach this one.
+    pub address: String,
+    /// `--initial_masters`: the addresses of the first members, the same list on each of them, in any order. Only an empty directory
+    /// looks at it. If this member's own address is not in it, the list says whom to ask for a seat in a group that lives.
+    pub initial: Vec<String>,
+    /// How long a tick is; all times of [`core::Settings`] count in it. Default 30 ms, so that a leader is missed after 0.3 to 0.6 s.
+    /// Less: a loaded machine causes elections. More: a longer gap.
+    pub tick: Duration,
+    /// How long finding a peer at its address may take. Default 2 s.
+    pub find_patience: Duration,
+    /// Raft's own.
+    pub raft: core::Settings,
+    /// When snapshots are taken, and how patient proposers are.
+    pub policy: Policy,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Of raft.
+    #[error(transparent)]
+    Raft(#[from] core::Harmful),
+    /// Of a member.
+    #[error("{field} is {found}, expected {expected}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it holds.
+        found: String,
+        /// What would do.
+        expected: &'static str,
+    },
+}
+
+impl Settings {
+    /// A member at this address whose group begins with these, and everything else as usual.
+    pub fn new(address: impl Into<String>, initial: &[&str]) -> Self {
+        Self {
+            address: address.into(),
+            initial: initial.iter().map(|&one| one.to_owned()).collect(),
+            tick: Duration::from_millis(30),
+            find_patience: Duration::from_secs(2),
+            raft: core::Settings::default(),
+            policy: Policy::default(),
+        }
+    }
+
+    /// Whether a member can live with them.
+    pub fn check(&self) -> Result<(), Unusable> {
+        self.raft.check()?;
+        let unusable = |field, found: String, expected| {
+            Err(Unusable::Field {
+                field,
+                found,
+                expected,
+            })
+        };
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
+        if self.tick < least || self.tick > most {
+            return unusable("tick", format!("{:?}", self.tick), "from 1 ms to 10 s");
+        }
+        if self.find_patience < self.tick {
+            let found = format!("{:?}", self.find_patience);
+            return unusable("find_patience", found, "at least a tick");
+        }
+        for address in self.initial.iter().chain([&self.address]) {
+            if !is_address(address) {
+                let expected = "an address of 1 to 256 bytes";
+                return unusable("address", format!("{address:?}"), expected);
+            }
+        }
+        let mut distinct = self.initial.clone();
+        distinct.sort();
+        distinct.dedup();
+        if distinct.len() != self.initial.len() {
+            let found = self.initial.join(",");
+            return unusable("initial_masters", found, "each address once");
+        }
+        if distinct.len() > MEMBERS_MAX {
+            let found = format!("{} addresses", distinct.len());
+            return unusable("initial_masters", found, "at most 64");
+        }
+        Ok(())
+    }
+}
+
+/// Whether this may be an address: the transport knows what it means.
+pub(crate) fn is_address(text: &str) -> bool {
+    (1..=ADDRESS_BYTES_MAX).contains(&text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_what_was_expected() {
+        let good = Settings::new("a:1", &["a:1", "b:1"]);
+        assert_eq!(good.check(), Ok(()));
+        let check = |change: fn(&mut Settings), expected: &str| {
+            let mut settings = good.clone();
+            change(&mut settings);
+            assert_eq!(settings.check().unwrap_err().to_string(), expected);
+        };
+        check(
+            |settings| settings.tick = Duration::ZERO,
+            "tick is 0ns, expected from 1 ms to 10 s",
+        );
+        check(
+            |settings| settings.initial.push("a:1".into()),
+            "initial_masters is a:1,b:1,a:1, expected each address once",
+        );
+        check(
+            |settings| settings.address.clear(),
+            "address is \"\", expected an address of 1 to 256 bytes",
+        );
+        check(
+            |settings| settings.raft.heartbeat_ticks = 0,
+            "heartbeat_ticks is 0, expected more than 0",
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! An ordinary life: three members elect, commit together, read, and hand over.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+
+use super::*;
+
+#[test]
+fn three_members_elect_one_leader_and_commit_in_the_order_of_the_proposals() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        let proposals = (1..=20).map(|value| cluster.propose(&leader, value));
+        let answers = join_all(proposals).await;
+        let expected: Vec<_> = (1..=20).map(Ok).collect();
+        assert_eq!(answers, expected);
+        for name in ["a", "b", "c"] {
+            assert_eq!(cluster.values(name).await, (1..=20).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn a_single_member_founds_its_group_alone() {
+    rehearse_network(|network| async move {
+        let mut cluster = Cluster::of(network, &["a"]);
+        cluster.start("a");
+        let leader = cluster.leader().await;
+        assert_eq!(cluster.propose(&leader, 5).await, Ok(1));
+        cluster.fall("a").await;
+        cluster.start("a");
+        let leader = cluster.leader().await;
+        assert_eq!(cluster.values(&leader).await, [5]);
+    });
+}
+
+#[test]
+fn proposals_that_come_while_the_disk_writes_share_the_next_write() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        cluster.wait(2_000).await;
+        cluster.nodes[&leader].slow_blocking(Duration::from_millis(4));
+        let (before, syncs) = (
+            cluster.status(&leader).await.counts,
+            cluster.disks[&leader].syncs(),
+        );
+        let proposals: Vec<_> = (0..1_000)
+            .map(|value| cluster.propose(&leader, value))
+            .collect();
+        let answers = join_all(proposals).await;
+        assert!(answers.iter().all(Result::is_ok));
+        let after = cluster.status(&leader).await.counts;
+        assert_eq!(after.proposals - before.proposals, 1_000);
+        let shared = after.writes - before.writes;
+        assert!(shared <= 4, "{shared} writes for 1,000 proposals");
+        assert!(cluster.disks[&leader].syncs() - syncs <= 4);
+    });
+}
+
+#[test]
+fn nothing_is_answered_before_a_majority_has_synced_it() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        for node in cluster.nodes.values() {
+            node.slow_blocking(Duration::from_millis(40));
+        }
+        let started = cluster.clock.now();
+        assert!(cluster.propose(&leader, 1).await.is_ok());
+        // The leader's write and a follower's may overlap; neither takes less than this.
+        assert!(cluster.clock.now() - started >= Duration::from_millis(40));
+        let with = |disk: &&ForgetfulLogDisk| {
+            disk.crash();
+            let mut log = disk.open().unwrap();
+            let entries = log.load().unwrap().entries;
+            entries.iter().any(|entry| !entry.data.is_empty())
+        };
+        let holding = cluster.disks.values().filter(with).count();
+        assert!(holding >= 2, "only {holding} disks have what was answered");
+    });
+}
+
+#[test]
+fn whoever_watches_is_told_who_leads_and_where() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        let watching = cluster.others(&leader)[0].clone();
+        let heard: Arc<Mutex<Vec<Leadership>>> = Arc::default();
+        let notes = heard.clone();
+        cluster.members[&watching].watch(move |leadership| {
+            notes.lock().unwrap().push(leadership.clone());
+            true
+        });
+        cluster.wait(1_000).await;
+        let last = |heard: &Mutex<Vec<Leadership>>| heard.lock().unwrap().last().unwrap().clone();
+        let known = last(&heard).leader.unwrap();
+        assert_eq!(known.address.as_deref(), Some(leader.as_str()));
+        assert_eq!(known.node.as_ref(), Some(cluster.nodes[&leader].id()));
+        let first = last(&heard).term;
+        cluster.fall(&leader).await;
+        let next = cluster.leader().await;
+        cluster.wait(1_000).await;
+        let known = last(&heard);
+        assert!(known.term > first);
+        assert_eq!(known.leader.unwrap().address, Some(next));
+        cluster.members[&watching].retire().await;
+        assert_eq!(last(&heard).ended.as_deref(), Some("it was stopped"));
+    });
+}
+
+#[test]
+fn a_leader_that_retires_hands_over_first_and_the_gap_is_short() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.wait(1_000).await;
+        let under_way = cluster.propose(&leader, 1);
+        let member = cluster.members.remove(&leader).unwrap();
+        let started = cluster.clock.now();
+        member.retire().await;
+        assert_eq!(under_way.await, Ok(1));
+        cluster.clock.settle().await;
+        let (next, took) = (cluster.leader().await, cluster.clock.now() - started);
+        assert_ne!(next, leader);
+        assert!(took < Duration::from_millis(250), "{took:?}");
+        assert!(matches!(
+            member.propose((2, Vec::new())).await,
+            Err(ProposeError::Broken { .. })
+        ));
+    });
+}
+
+#[test]
+fn a_follower_says_who_leads() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        let follower = cluster.others(&leader)[0].clone();
+        let error = cluster.propose(&follower, 1).await.unwrap_err();
+        let ProposeError::NotLeader {
+            leader: Some(known),
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!(known.address.as_deref(), Some(leader.as_str()));
+    });
+}
+
+#[test]
+fn snapshots_are_kept_while_proposals_go_on() {
+    rehearse_network(|network| async move {
+        let mut cluster = Cluster::of(network, &["a", "b", "c"]);
+        for name in ["a", "b", "c"] {
+            let mut settings = cluster.settings(name);
+            settings.policy.snapshot_entries = 20;
+            settings.policy.keep_entries = 5;
+            cluster.start_with(settings);
+        }
+        let leader = cluster.leader().await;
+        for value in 0..200 {
+            cluster.propose(&leader, value).await.unwrap();
+        }
+        let status = cluster.status(&leader).await;
+        assert!(status.counts.snapshots >= 8, "{:?}", status.counts);
+        cluster.fall(&leader).await;
+        let mut settings = cluster.settings(&leader);
+        settings.policy.snapshot_entries = 20;
+        cluster.start_with(settings);
+        cluster.wait(3_000).await;
+        assert_eq!(cluster.values(&leader).await, (0..200).collect::<Vec<_>>());
+    });
+}

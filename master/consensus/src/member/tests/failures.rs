@@ -1,0 +1,201 @@
+//! What dies: leaders, links and disks. Nothing that was answered is lost, and whoever waits is told.
+
+use storage::forgetful::Failure;
+
+use super::*;
+
+#[test]
+fn when_the_leader_dies_another_one_has_all_that_was_acknowledged() {
+    rehearse_network(|network| async move {
+        let (mut cluster, mut leader) = Cluster::three(network).await;
+        let mut acknowledged = Vec::new();
+        for value in 0..5 {
+            cluster.propose(&leader, value).await.unwrap();
+            acknowledged.push(value);
+            cluster.fall(&leader).await;
+            let died = cluster.clock.now();
+            let dead = std::mem::take(&mut leader);
+            leader = cluster.leader().await;
+            let gap = cluster.clock.now() - died;
+            assert!(gap < Duration::from_secs(1), "{gap:?} without a leader");
+            assert_eq!(cluster.values(&leader).await, acknowledged);
+            cluster.start(&dead);
+        }
+        cluster.wait(2_000).await;
+        for name in ["a", "b", "c"] {
+            assert_eq!(cluster.values(name).await, acknowledged);
+        }
+    });
+}
+
+#[test]
+fn a_proposal_whose_member_dies_is_answered_with_unknown() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.isolate(&leader);
+        let under_way = cluster.propose(&leader, 1);
+        cluster.clock.settle().await;
+        cluster.fall(&leader).await;
+        assert_eq!(under_way.await, Err(ProposeError::Unknown));
+    });
+}
+
+#[test]
+fn a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() {
+    rehearse_network(|network| async move {
+        let (mut cluster, old) = Cluster::three(network).await;
+        cluster.propose(&old, 1).await.unwrap();
+        cluster.isolate(&old);
+        let under_way = cluster.propose(&old, 2);
+        let cut_off = cluster.members.remove(&old).unwrap();
+        let next = cluster.leader().await;
+        cluster.propose(&next, 3).await.unwrap();
+        cluster.wait(1_000).await;
+        let status = cut_off.status().await.unwrap();
+        assert_ne!(status.now().unwrap().role, RaftRole::Leader);
+        let refused = cut_off.propose((4, Vec::new())).await;
+        assert!(matches!(refused, Err(ProposeError::NotLeader { .. })));
+        assert!(cut_off.read(|_| ()).await.is_err());
+        cluster.members.insert(old.clone(), cut_off);
+        cluster.reunite(&old);
+        assert_eq!(under_way.await, Err(ProposeError::Lost));
+        cluster.wait(2_000).await;
+        assert_eq!(cluster.values(&old).await, [1, 3]);
+    });
+}
+
+#[test]
+fn a_proposal_that_nobody_can_answer_for_ends_as_unknown_in_its_time() {
+    rehearse_network(|network| async move {
+        let (cluster, old) = Cluster::three(network).await;
+        cluster.isolate(&old);
+        let started = cluster.clock.now();
+        assert_eq!(cluster.propose(&old, 2).await, Err(ProposeError::Unknown));
+        let took = cluster.clock.now() - started;
+        assert!(took <= Duration::from_millis(6_100), "{took:?}");
+    });
+}
+
+#[test]
+fn a_member_that_was_away_catches_up() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        let away = cluster.others(&leader)[0].clone();
+        cluster.fall(&away).await;
+        for value in 0..50 {
+            cluster.propose(&leader, value).await.unwrap();
+        }
+        cluster.start(&away);
+        cluster.wait(3_000).await;
+        let (_, values) = cluster.members[&away]
+            .peek(|ledger| ledger.values.clone())
+            .await
+            .unwrap();
+        assert_eq!(values, (0..50).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn links_that_break_are_made_again() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        let follower = cluster.others(&leader)[0].clone();
+        for value in 0..5 {
+            cluster.network.sever(&leader, &follower);
+            cluster.wait(200).await;
+            cluster.network.heal(&leader, &follower);
+            cluster.wait(2_000).await;
+            let now = cluster.leader().await;
+            cluster.propose(&now, value).await.unwrap();
+            cluster.wait(200).await;
+            for name in ["a", "b", "c"] {
+                let peek = cluster.members[name].peek(|ledger| ledger.values.len());
+                assert_eq!(peek.await.unwrap().1 as u64, value + 1, "{name}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_fails_ends_its_member_and_the_others_go_on() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        cluster.disks[&leader].fail_next(Failure::Sync("the disk is gone".to_owned()));
+        let member = cluster.members.remove(&leader).unwrap();
+        let failed = member.propose((2, Vec::new())).await;
+        assert_eq!(failed, Err(ProposeError::Unknown));
+        let reason = member.ended().unwrap();
+        assert!(reason.contains("the disk is gone"), "{reason}");
+        let broken = member.propose((3, Vec::new())).await.unwrap_err();
+        assert_eq!(broken, ProposeError::Broken { reason });
+        let next = cluster.leader().await;
+        let length = cluster.propose(&next, 4).await.unwrap();
+        let values = cluster.values(&next).await;
+        assert_eq!((values[0], values[length - 1]), (1, 4));
+        assert!(!values.contains(&3));
+    });
+}
+
+#[test]
+fn proposals_beyond_what_may_wait_are_refused_with_a_reason() {
+    rehearse_network(|network| async move {
+        let mut cluster = Cluster::of(network, &["a"]);
+        let mut settings = cluster.settings("a");
+        settings.raft.waiting_entries_max = 10;
+        cluster.start_with(settings);
+        let leader = cluster.leader().await;
+        let proposals: Vec<_> = (0..30)
+            .map(|value| cluster.propose(&leader, value))
+            .collect();
+        let answers = futures_util::future::join_all(proposals).await;
+        let refused = answers
+            .iter()
+            .filter(|answer| matches!(answer, Err(ProposeError::Busy { .. })))
+            .count();
+        assert_eq!(refused, 20);
+        assert_eq!(cluster.values("a").await.len(), 10);
+    });
+}
+
+/// A machine that falls over its second operation.
+struct Brittle(u64);
+
+impl StateMachine for Brittle {
+    type Operation = u64;
+    type Answer = u64;
+
+    fn apply(&mut self, _: u64, operation: u64) -> u64 {
+        self.0 += operation;
+        assert!(self.0 < 2, "too much");
+        self.0
+    }
+
+    fn snapshot(&self) -> bytes::Bytes {
+        self.0.to_be_bytes().to_vec().into()
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), crate::machine::CannotRestore> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_member_that_falls_still_tells_those_who_wait_and_watch() {
+    rehearse_network(|network| async move {
+        let node = network.node("a", Role::Master, &[Role::Master]);
+        let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+        let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
+        node.clock().advance(Duration::from_secs(1)).await;
+        let (told, last) = std::sync::mpsc::channel();
+        member.watch(move |leadership| told.send(leadership.ended.clone()).is_ok());
+        assert_eq!(member.propose(1).await, Ok(1));
+        assert_eq!(member.propose(1).await, Err(ProposeError::Unknown));
+        let reason = "it has fallen".to_owned();
+        assert_eq!(last.try_iter().last(), Some(Some(reason.clone())));
+        assert_eq!(
+            member.propose(1).await,
+            Err(ProposeError::Broken { reason })
+        );
+    });
+}

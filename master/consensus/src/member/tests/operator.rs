@@ -1,0 +1,123 @@
+//! What an operator sees and changes, from a node of its own.
+
+use super::super::operator::*;
+use super::*;
+
+struct Operator {
+    node: Node,
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Operator {
+    fn of(cluster: &Cluster) -> Self {
+        let node = cluster
+            .network
+            .node("operator", Role::Operator, &[Role::Master]);
+        Self { node }
+    }
+
+    async fn view(&self, name: &str) -> MasterStatus {
+        let pid = self.node.find(name, NAME, PATIENCE).await.unwrap();
+        self.node.ask(&pid, ViewMaster, PATIENCE).await.unwrap()
+    }
+
+    async fn change(
+        &self,
+        name: &str,
+        change: ChangeMasters,
+    ) -> Result<MastersChanged, ChangeRefused> {
+        let pid = self.node.find(name, NAME, PATIENCE).await.unwrap();
+        self.node.ask(&pid, change, PATIENCE).await.unwrap()
+    }
+}
+
+#[test]
+fn an_operator_sees_every_seat_and_each_master_tells_how_it_stands() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        cluster.wait(2_000).await;
+        let operator = Operator::of(&cluster);
+        let view = operator.view(&leader).await;
+        let log = view.log.unwrap();
+        assert_eq!((log.role, log.applied), (RaftRole::Leader, log.committed));
+        assert_eq!(view.seats.len(), 3);
+        assert!(view.disk_bytes > 0);
+        let lags = view.seats.iter().filter_map(|seat| seat.peer);
+        assert_eq!(lags.map(|peer| peer.lag).collect::<Vec<_>>(), [0, 0]);
+        for seat in &view.seats {
+            assert_eq!(seat.voice, Voice::Voter);
+            let address = seat.address.as_deref().unwrap();
+            let its = operator.view(address).await;
+            assert_eq!(its.identity.unwrap().0, seat.id);
+            assert_eq!(its.log.unwrap().applied, log.applied);
+        }
+    });
+}
+
+#[test]
+fn an_operator_adds_promotes_lets_lead_and_removes() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        let operator = Operator::of(&cluster);
+        cluster.start("d");
+        cluster.wait(1_000).await;
+        let waiting = operator.view("d").await;
+        assert!(waiting.identity.is_none() && waiting.waiting.is_some());
+        let address = "d".to_owned();
+        let added = operator
+            .change(&leader, ChangeMasters::Add { address })
+            .await;
+        let id = added.unwrap().id;
+        cluster.wait(3_000).await;
+        let seat = |view: MasterStatus| view.seats.into_iter().find(|seat| seat.id == id).unwrap();
+        assert_eq!(seat(operator.view("d").await).voice, Voice::Learner);
+        let change = |change| operator.change(&leader, change);
+        change(ChangeMasters::Promote { id }).await.unwrap();
+        change(ChangeMasters::Transfer { id }).await.unwrap();
+        cluster.wait(1_000).await;
+        let old = cluster.status(&leader).await.identity.unwrap().id;
+        let told = change(ChangeMasters::Remove { id: old }).await;
+        let leader_at = Some("d".to_owned());
+        assert_eq!(told, Err(ChangeRefused::NotLeader { leader: leader_at }));
+        let removed = operator
+            .change("d", ChangeMasters::Remove { id: old })
+            .await;
+        assert_eq!(removed, Ok(MastersChanged { id: old }));
+        let seats = operator.view("d").await.seats;
+        assert!(seats.len() == 3 && seats.iter().all(|seat| seat.id != old));
+    });
+}
+
+#[test]
+fn what_the_group_would_not_survive_is_refused_with_the_reason() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.wait(2_000).await;
+        let operator = Operator::of(&cluster);
+        let own = cluster.status(&leader).await.identity.unwrap().id;
+        let refusal = operator
+            .change(&leader, ChangeMasters::Remove { id: own })
+            .await;
+        assert_eq!(
+            refusal.unwrap_err().to_string(),
+            format!("{own} leads: transfer the leadership first")
+        );
+        let others = cluster.others(&leader);
+        let id = cluster.status(&others[0]).await.identity.unwrap().id;
+        cluster.fall(&others[1]).await;
+        cluster.wait(900).await;
+        let refusal = operator.change(&leader, ChangeMasters::Remove { id }).await;
+        assert_eq!(
+            refusal.unwrap_err().to_string(),
+            "of 2 voters only 1 would be alive, and 2 are needed"
+        );
+        let address = String::new();
+        let refusal = operator
+            .change(&leader, ChangeMasters::Add { address })
+            .await;
+        assert!(matches!(refusal, Err(ChangeRefused::Refused { .. })));
+    });
+}

@@ -1,0 +1,225 @@
+//! The registry as a state machine that a group of masters replicates.
+//!
+//! Driven by `consensus`: the same operations in the same order on every member. Remembers [`RegistryState`] and nothing else. A snapshot
+//! begins with the id and version of its form, and is written in pieces that the codec takes, however large the registry has become.
+//! It never reads a clock and never fails: an operation that the registry refuses changes nothing, and that is its answer.
+
+use bytes::Bytes;
+use consensus::machine::{CannotRestore, StateMachine};
+use protocol::{AgentId, AgentInfo, FrameworkId};
+use runtime::message::id_of;
+use runtime::{Timestamp, codec};
+use serde::{Deserialize, Serialize};
+
+use super::record;
+use super::state::{FrameworkEntry, RegistryState};
+use super::{Applied, RegistryError, RegistryOperation};
+
+/// The name of a snapshot's form.
+const NAME: &str = "registry/snapshot";
+/// Its version.
+const FORM: u16 = 1;
+/// So many records are in one piece at most. Each is bounded ([`record::check`]), so a piece stays within what the codec takes.
+const PIECE_RECORDS: usize = 256;
+
+/// One record of a snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SnapshotRecord {
+    /// How many operations were applied.
+    Version(u64),
+    /// An agent that is part of the cluster.
+    Agent(AgentInfo),
+    /// An agent that has not answered for too long, and since when.
+    Unreachable(AgentId, Timestamp),
+    /// A framework that is part of the cluster.
+    Framework(FrameworkEntry),
+    /// A framework that was removed; oldest first.
+    Removed(FrameworkId),
+}
+
+/// The registry, as a group holds it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RegistryMachine {
+    state: RegistryState,
+}
+
+impl RegistryMachine {
+    /// An empty registry, as every group begins.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What it holds.
+    pub fn state(&self) -> &RegistryState {
+        &self.state
+    }
+}
+
+impl StateMachine for RegistryMachine {
+    type Operation = RegistryOperation;
+    type Answer = Result<Applied, RegistryError>;
+
+    fn apply(&mut self, _: u64, operation: RegistryOperation) -> Self::Answer {
+        record::check(&operation)?;
+        self.state.apply(&operation)?;
+        let version = self.state.version;
+        Ok(Applied { version })
+    }
+
+    fn snapshot(&self) -> Bytes {
+        let records: Vec<SnapshotRecord> = records(&self.state).collect();
+        let mut bytes = Vec::new();
+        bytes.extend(id_of(NAME).to_le_bytes());
+        bytes.extend(FORM.to_le_bytes());
+        for piece in records.chunks(PIECE_RECORDS) {
+            // What has been through the codec on its way here goes through it again.
+            let piece = codec::encode(&piece).unwrap_or_default();
+            bytes.extend((piece.len() as u64).to_le_bytes());
+            bytes.extend(piece);
+        }
+        bytes.into()
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
+        self.state = read(bytes).map_err(|reason| CannotRestore { reason })?;
+        Ok(())
+    }
+}
+
+fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
+    let agents = state.agents.values().cloned().map(SnapshotRecord::Agent);
+    let unreachable = state.unreachable.iter();
+    let frameworks = state.frameworks.values().cloned();
+    let removed = state.removed_frameworks.iter().cloned();
+    [SnapshotRecord::Version(state.version)]
+        .into_iter()
+        .chain(agents)
+        .chain(unreachable.map(|(id, since)| SnapshotRecord::Unreachable(id.clone(), *since)))
+        .chain(frameworks.map(SnapshotRecord::Framework))
+        .chain(removed.map(SnapshotRecord::Removed))
+}
+
+fn read(bytes: &[u8]) -> Result<RegistryState, String> {
+    let (form, mut rest) = bytes
+        .split_first_chunk::<6>()
+        .ok_or("it is shorter than its head")?;
+    let expected = [
+        id_of(NAME).to_le_bytes().as_slice(),
+        &FORM.to_le_bytes()[..],
+    ]
+    .concat();
+    if form.as_slice() != expected {
+        return Err(format!("its form is {form:02x?}, expected {expected:02x?}"));
+    }
+    let mut state = RegistryState::default();
+    let mut versions = 0;
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (piece, after) = after
+            .split_at_checked(length)
+            .ok_or_else(|| format!("a piece of {length} bytes is cut short"))?;
+        let piece: Vec<SnapshotRecord> = codec::decode(piece).map_err(|error| error.to_string())?;
+        for record in piece {
+            versions += usize::from(matches!(record, SnapshotRecord::Version(_)));
+            put(&mut state, record)?;
+        }
+        rest = after;
+    }
+    match (rest.len(), versions) {
+        (0, 1) => Ok(state),
+        (0, versions) => Err(format!("it names {versions} versions, expected one")),
+        (left, _) => Err(format!("{left} bytes are left over")),
+    }
+}
+
+fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> {
+    match record {
+        SnapshotRecord::Version(version) => state.version = version,
+        SnapshotRecord::Agent(info) => {
+            let id = info.id.clone().ok_or("an agent has no id")?;
+            state.agents.insert(id, info);
+        }
+        SnapshotRecord::Unreachable(id, since) => {
+            state.unreachable.insert(id, since);
+        }
+        SnapshotRecord::Framework(entry) => {
+            let id = entry.info.id.clone().ok_or("a framework has no id")?;
+            state.frameworks.insert(id, entry);
+        }
+        SnapshotRecord::Removed(id) => state.removed_frameworks.push_back(id),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::local::tests::story;
+    use super::*;
+
+    fn after(operations: &[RegistryOperation]) -> RegistryMachine {
+        let mut machine = RegistryMachine::new();
+        for (index, operation) in (1..).zip(operations) {
+            let _ = machine.apply(index, operation.clone());
+        }
+        machine
+    }
+
+    #[test]
+    fn a_snapshot_holds_all_of_it_and_nothing_less_is_believed() {
+        let machine = after(&story());
+        let snapshot = machine.snapshot();
+        let mut again = RegistryMachine::new();
+        again.restore(&snapshot).unwrap();
+        assert_eq!(again, machine);
+        for length in 0..snapshot.len() {
+            assert!(again.restore(&snapshot[..length]).is_err(), "{length}");
+        }
+        assert_eq!(again, machine, "what was refused has changed nothing");
+    }
+
+    #[test]
+    fn a_form_of_another_version_is_refused_by_what_was_expected() {
+        let mut snapshot = RegistryMachine::new().snapshot().to_vec();
+        snapshot[4] = 2;
+        let error = RegistryMachine::new().restore(&snapshot).unwrap_err();
+        let expected = "expected [";
+        assert!(error.reason.contains(expected), "{}", error.reason);
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing_and_is_the_answer() {
+        let mut machine = after(&story());
+        let before = machine.clone();
+        let RegistryOperation::AdmitFramework { info, .. } = story().remove(8) else {
+            panic!("the story has changed");
+        };
+        let deadline = None;
+        let refused = machine.apply(99, RegistryOperation::AdmitFramework { info, deadline });
+        assert!(matches!(refused, Err(RegistryError::Refused { .. })));
+        assert_eq!(machine, before);
+    }
+
+    proptest! {
+        #[test]
+        fn many_records_come_back_whatever_their_number(count in 0..1_000_usize) {
+            let mut machine = RegistryMachine::new();
+            for nth in 0..count {
+                let framework_id = FrameworkId::new(format!("f{nth}")).unwrap();
+                machine.apply(nth as u64, RegistryOperation::RemoveFramework { framework_id }).unwrap();
+            }
+            let mut again = RegistryMachine::new();
+            again.restore(&machine.snapshot()).unwrap();
+            prop_assert_eq!(again, machine);
+        }
+
+        #[test]
+        fn bytes_of_any_kind_are_refused_and_never_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut head = RegistryMachine::new().snapshot()[..6].to_vec();
+            head.extend(&bytes);
+            let _ = RegistryMachine::new().restore(&head);
+            prop_assert!(RegistryMachine::new().restore(&bytes).is_err());
+        }
+    }
+}

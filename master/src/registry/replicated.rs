@@ -1,0 +1,59 @@
+//! A registry that a majority of masters holds: the leader's way to it.
+//!
+//! Hears nobody and remembers nothing: what is asked goes to this master's member of the group, and the answer comes back in the
+//! registry's words. It answers only what is synced on a majority's disks and applied here. It never asks another master: if this one does
+//! not lead, it must not act, and is told so.
+
+use consensus::member::{MemberHandle, ProposeError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::machine::RegistryMachine;
+use super::state::RegistryState;
+use super::{Applied, Registry, RegistryError, RegistryOperation};
+
+/// The registry of a group of masters, as its leader uses it.
+#[derive(Clone)]
+pub struct ReplicatedRegistry {
+    member: MemberHandle<RegistryMachine>,
+}
+
+impl ReplicatedRegistry {
+    /// The registry whose member on this master is this one.
+    pub fn over(member: MemberHandle<RegistryMachine>) -> Self {
+        Self { member }
+    }
+}
+
+impl Registry for ReplicatedRegistry {
+    fn apply(
+        &mut self,
+        operation: RegistryOperation,
+    ) -> BoxFuture<'static, Result<Applied, RegistryError>> {
+        let proposed = self.member.propose(operation);
+        async move { proposed.await.map_err(translate)? }.boxed()
+    }
+
+    /// All that was answered before now, wherever it was: what a new leader begins with.
+    fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
+        let read = self.member.read(|machine| machine.state().clone());
+        async move { read.await.map_err(translate) }.boxed()
+    }
+}
+
+/// What the caller is to do: try again, act no more, or end.
+fn translate(error: ProposeError) -> RegistryError {
+    let reason = error.to_string();
+    match error {
+        ProposeError::Busy { .. } => RegistryError::NotNow { reason },
+        ProposeError::Refused { .. } => RegistryError::Refused { reason },
+        ProposeError::Broken { .. } => RegistryError::Broken { reason },
+        // Whether it was applied or not: this master leads no more, and the next one reads what is there.
+        ProposeError::NotLeader { .. } | ProposeError::Lost | ProposeError::Unknown => {
+            RegistryError::LostLeadership
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
