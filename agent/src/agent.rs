@@ -1,17 +1,19 @@
 //! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
 //!
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
-//! lends. It knows no container: tasks go to the containerizer, acknowledgements to the status updates.
+//! lends. How it joins a master is in `agent/joining.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
+//! the status updates.
+
+mod joining;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use protocol::AgentInfo;
+use protocol::digest::DigestKey;
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, DisownTasks, PingAgent, Pong, RegisterAgent, RegistrationRefused,
-    ShutDownAgent, UnregisterAgent,
+    AgentRegistered, DisownTasks, PingAgent, Pong, ShutDownAgent, UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{RunTasks, ShutDownFramework};
@@ -24,7 +26,7 @@ use runtime::prelude::*;
 
 use crate::config::Config;
 use crate::container::Containerizer;
-use crate::container::events::{Inventory, KillEverything, Registered, TakeInventory};
+use crate::container::events::{KillEverything, Registered};
 use crate::metrics::AgentFigures;
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
@@ -34,10 +36,6 @@ use crate::status::{Acknowledge, MasterIs, StatusUpdates};
 
 /// The version told to masters and pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long a master may take to be found and to answer.
-const FIND_PATIENCE: Duration = Duration::from_secs(10);
-const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
-const INVENTORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the agent has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +115,8 @@ pub struct Agent {
     master: Option<Master>,
     /// The node of the master that has been asked to have us and has not answered.
     courted: Option<NodeId>,
+    /// The key of its digests, drawn when it starts.
+    digest_key: Option<DigestKey>,
     oversubscribed: Resources,
     estimates_rejected: u64,
     started: Instant,
@@ -146,103 +146,13 @@ impl Agent {
             attempt: 0,
             master: None,
             courted: None,
+            digest_key: None,
             oversubscribed: Resources::new(),
             estimates_rejected: 0,
             started,
             end: None,
             waiting: Vec::new(),
         }
-    }
-
-    /// Finds the next master and registers there.
-    fn register(&mut self, ctx: &mut Context<Self>) {
-        if self.end.is_some() {
-            return;
-        }
-        self.attempt += 1;
-        let masters = &self.config.settings.masters;
-        let address = masters[self.turn % masters.len()].clone();
-        self.turn = self.turn.wrapping_add(1);
-        let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
-        let inventory = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
-        let looking = async move {
-            let found = node.find(&to, "master", FIND_PATIENCE).await;
-            let master = found.map_err(|error| error.to_string())?;
-            let inventory = inventory.await.map_err(|error| error.to_string())?;
-            Ok::<_, String>((master, inventory))
-        };
-        ctx.then(looking, move |this, found, ctx| {
-            if this.attempt != attempt || this.end.is_some() {
-                return;
-            }
-            match found {
-                Ok((master, inventory)) => this.court(address, master, inventory, ctx),
-                Err(problem) => this.try_later(&address, &problem, ctx),
-            }
-        });
-    }
-
-    /// Asks a master that was found to have us. What it says meanwhile may come before its answer, and is obeyed.
-    fn court(&mut self, address: String, pid: Pid, inventory: Inventory, ctx: &mut Context<Self>) {
-        let (attempt, told) = (self.attempt, self.oversubscribed.clone());
-        let register = RegisterAgent {
-            agent: self.info.clone(),
-            pid: ctx.pid().clone(),
-            version: VERSION.to_owned(),
-            tasks: inventory.tasks,
-            frameworks: inventory.frameworks,
-            oversubscribed: told.clone(),
-        };
-        if !told.is_empty() {
-            log_told(&told);
-        }
-        self.courted = Some(pid.node().clone());
-        let asked = ctx.node().ask(&pid, register, REGISTER_PATIENCE);
-        ctx.then(asked, move |this, answer, ctx| {
-            if this.attempt != attempt || this.end.is_some() {
-                return;
-            }
-            this.courted = None;
-            match answer {
-                Ok(Ok(registered)) => {
-                    let total = registered.total_ping_timeout.max(Duration::from_secs(1));
-                    let vigil = Vigil::begin(ctx.clock().now(), total);
-                    let master = Master {
-                        pid,
-                        address,
-                        vigil,
-                        told,
-                    };
-                    this.on_registered(master, registered, ctx);
-                }
-                Ok(Err(RegistrationRefused::Never { reason })) => {
-                    this.finish(AgentEnd::Refused { reason }, ctx)
-                }
-                Ok(Err(refused)) => this.try_later(&address, &refused.to_string(), ctx),
-                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
-            }
-        });
-    }
-
-    fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
-        let pause = self.backoff.failed(self.rng.random());
-        tracing::info!(
-            master = address,
-            problem,
-            ?pause,
-            "not registered; trying again after a pause"
-        );
-        self.register_after(pause, ctx);
-    }
-
-    fn register_after(&mut self, pause: Duration, ctx: &mut Context<Self>) {
-        self.attempt += 1;
-        let attempt = self.attempt;
-        ctx.after(pause, move |this, ctx| {
-            if this.attempt == attempt {
-                this.register(ctx);
-            }
-        });
     }
 
     fn on_registered(

@@ -69,10 +69,10 @@ fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence
             let again = &heard.registrations[1].1;
             assert_eq!(again.agent.id, Some(agent_id()));
             assert_eq!(
-                (again.tasks.len(), again.tasks[0].state),
+                (again.held.tasks.len(), again.held.tasks[0].state),
                 (1, TaskState::Staging)
             );
-            assert_eq!(again.frameworks, [framework()]);
+            assert_eq!(again.held.frameworks, [framework()]);
         }
         // Pings keep it; without them it looks for a master after 75 s.
         for _ in 0..4 {

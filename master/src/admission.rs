@@ -1,23 +1,19 @@
 //! Admission: how agents come, fall silent, come back and leave (SPEC 3.2).
 //!
 //! Pure decisions on [`Books`]. Each has two halves, because the registry stands between them: `prepare_...` says which
-//! operation must be recorded first, the other half changes the books once it has been. It never pings and never waits.
-
-use std::collections::BTreeSet;
+//! operation must be recorded first, the other half changes the books once it has been. What an agent has is compared in
+//! [`crate::comparison`]. It never pings and never waits.
 
 use module_api::allocator::{AgentActivity, AgentAdded, AgentRemoved};
-use protocol::message::registration::{
-    AgentRegistered, DisownTasks, RegisterAgent, RegistrationRefused, RunningTask,
-};
-use protocol::message::scheduler::{KillTask, Lost};
-use protocol::message::task::ShutDownFramework;
-use protocol::{AgentId, AgentInfo, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
-use resources::Role as ResourceRole;
+use protocol::message::registration::{AgentRegistered, RegistrationRefused};
+use protocol::message::scheduler::Lost;
+use protocol::{AgentId, AgentInfo, Reason, Source, TaskState, TaskStatus};
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, master_status};
-use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::comparison::Arrival;
+use crate::effects::{Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::registry::RegistryOperation;
 use crate::tasks::Task;
 use crate::validation;
@@ -44,17 +40,17 @@ impl Books {
     /// Whether this agent may be admitted or come back, and what must be recorded first.
     pub fn prepare_agent(
         &mut self,
-        message: &RegisterAgent,
+        message: &Arrival,
     ) -> Result<AgentPrepared, RegistrationRefused> {
         self.counters.count(match message.agent.id {
             None => "master/messages_register_slave",
             Some(_) => "master/messages_reregister_slave",
         });
-        validation::agent(&message.agent, &message.oversubscribed).map_err(|invalid| {
-            RegistrationRefused::Never {
+        validation::agent(&message.agent, &message.oversubscribed)
+            .and_then(|()| validation::told(message))
+            .map_err(|invalid| RegistrationRefused::Never {
                 reason: invalid.to_string(),
-            }
-        })?;
+            })?;
         // An agent that asks again because the answer was lost gets the same id.
         let same_process = || self.agents.at(&message.pid).map(|agent| agent.id.clone());
         let Some(agent_id) = message.agent.id.clone().or_else(same_process) else {
@@ -87,8 +83,7 @@ impl Books {
                 (!unchanged(&agent.info)).then_some(RegistryOperation::AdmitAgent { info })
             }
             Standing::Recovered => {
-                let known = self.agents.recovered().find(|(id, _)| **id == agent_id);
-                let known = known.is_some_and(|(_, known)| unchanged(known));
+                let known = self.agents.awaited(&agent_id).is_some_and(unchanged);
                 (!known).then_some(RegistryOperation::AdmitAgent { info })
             }
             Standing::Unreachable(_) | Standing::Unknown => {
@@ -107,18 +102,15 @@ impl Books {
             return Vec::new();
         };
         let node = agent.pid.node();
-        let others = self.agents.iter().filter(|other| other.id != *agent_id);
-        let earlier = others.filter(|other| {
-            let theirs = other.pid.node();
-            theirs.name() == node.name() && theirs != node
-        });
+        let others = self.agents.of_node(node.name());
+        let earlier = others.filter(|other| other.id != *agent_id && other.pid.node() != node);
         earlier.map(|other| other.id.clone()).collect()
     }
 
     /// The registry knows the agent: it is registered and connected from now on, and its tasks are compared with the books.
     pub fn admit_agent(
         &mut self,
-        message: RegisterAgent,
+        message: Arrival,
         agent_id: AgentId,
         total_ping_timeout: std::time::Duration,
         now: Timestamp,
@@ -154,7 +146,8 @@ impl Books {
         let session = self.agents.register(agent);
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
-        self.compare_tasks(&agent_id, message, now, out);
+        self.tasks.rekey(&agent_id, message.digest_key);
+        self.bring_together(&agent_id, message, now, out);
         self.answer_early_kills(now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
@@ -169,198 +162,27 @@ impl Books {
         }
     }
 
-    /// Brings the books and the agent's report together: what only the books have did not survive, what only the agent has
-    /// is adopted if its framework is known, else ended.
-    fn compare_tasks(
-        &mut self,
-        agent_id: &AgentId,
-        message: RegisterAgent,
-        now: Timestamp,
-        out: &mut Effects,
-    ) {
-        for info in message.frameworks {
-            let Some(id) = info.id.clone() else { continue };
-            if self.frameworks.get(&id).is_none() && !self.frameworks.is_removed(&id) {
-                self.recover_framework(id, info, None, now, out);
-            }
-        }
-        let mut reported = BTreeSet::new();
-        let mut disowned = Vec::new();
-        let mut over: BTreeSet<FrameworkId> = BTreeSet::new();
-        for running in message.tasks {
-            let key = (running.framework_id.clone(), running.info.task_id.clone());
-            if self.frameworks.get(&key.0).is_none() {
-                over.insert(key.0);
-            } else if self.adopt(agent_id, running, now, out) {
-                reported.insert(key);
-            } else {
-                disowned.push(key);
-            }
-        }
-        disowned.extend(self.miss(agent_id, &reported, now, out));
-        for framework_id in over {
-            let gone = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
-            out.agent(&message.pid, gone);
-        }
-        if !disowned.is_empty() {
-            let tasks = disowned;
-            out.agent(&message.pid, ToAgent::Disown(DisownTasks { tasks }));
-        }
-        self.kill_late(agent_id, &message.pid, out);
-    }
-
-    /// An agent has this task of a known framework: takes over its state. `false` if the books hold it for over.
-    fn adopt(
-        &mut self,
-        agent_id: &AgentId,
-        running: RunningTask,
-        now: Timestamp,
-        out: &mut Effects,
-    ) -> bool {
-        let RunningTask {
-            framework_id,
-            mut info,
-            state,
-        } = running;
-        info.agent_id = agent_id.clone();
-        if let Some(known) = self.tasks.get(&framework_id, &info.task_id) {
-            if known.agent_id != *agent_id {
-                return false;
-            }
-            let freed = self.tasks.update(&framework_id, &info.task_id, |task| {
-                if !task.state.is_terminal() {
-                    task.state = state;
-                }
-            });
-            if let Some(freed) = freed {
-                self.recovered(freed, None, out);
-            }
-            return true;
-        }
-        let whose = self.tasks.find(&framework_id, &info.task_id);
-        if whose
-            .is_some_and(|task| task.agent_id != *agent_id && task.state == TaskState::Unreachable)
-        {
-            // It was set aside with another agent, which alone can bring it back.
-            return false;
-        }
-        if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
-            if state.is_terminal() {
-                // Its agent tells of the end itself, after the updates that come before it.
-                (task.agent_id, task.state) = (agent_id.clone(), state);
-                self.tasks.insert(task, info.executor.as_ref());
-                return true;
-            }
-            let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
-                .because(Reason::AgentReregistered, "the agent is back")
-                .on(agent_id);
-            task.agent_id = agent_id.clone();
-            task.observe(&status, state);
-            self.tasks.insert(task, info.executor.as_ref());
-            self.tell_status(&framework_id, status, out);
-            return true;
-        }
-        let over = self
-            .tasks
-            .find(&framework_id, &info.task_id)
-            .is_some_and(|task| task.agent_id == *agent_id);
-        if over {
-            // It ended here already: an end that the agent still reports only waits for its acknowledgement.
-            return state.is_terminal();
-        }
-        let resources = allocated(&info.resources);
-        let early = self
-            .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()))
-            .map(|(_, policy)| policy);
-        let mut task = Task::placed(framework_id, &info, resources, state);
-        task.kill = early;
-        if state.is_terminal() {
-            // Its framework has not acknowledged the end, and may not have heard what came before it.
-            task.told = TaskState::Running;
-        }
-        self.tasks.insert(task, info.executor.as_ref());
-        true
-    }
-
-    /// The agent has not got these tasks of the books: those that ended are completed, the others are over now. Gives the
-    /// latter, so that the agent ends them should they still be on their way to it.
-    fn miss(
-        &mut self,
-        agent_id: &AgentId,
-        reported: &BTreeSet<(FrameworkId, TaskId)>,
-        now: Timestamp,
-        out: &mut Effects,
-    ) -> Vec<(FrameworkId, TaskId)> {
-        let Some(on) = self.tasks.on_agent(agent_id) else {
-            return Vec::new();
-        };
-        let missed: Vec<_> = on
-            .tasks()
-            .filter(|key| !reported.contains(key))
-            .cloned()
-            .collect();
-        let mut disowned = Vec::new();
-        for (framework, id) in missed {
-            let Some(task) = self.tasks.get(&framework, &id) else {
-                continue;
-            };
-            if !task.told.is_terminal() {
-                let state = task.end_or(match task.told {
-                    TaskState::Staging => TaskState::Dropped,
-                    _ => TaskState::Gone,
-                });
-                let message = "the agent came back without this task";
-                let reason = Reason::Reconciliation;
-                let known = self.frameworks.get(&framework);
-                let status = master_status(known, &id, state, reason, message, now).on(agent_id);
-                self.counters.task_ended(&status);
-                let observed = status.clone();
-                self.tasks.update(&framework, &id, |task| {
-                    task.observe(&observed, observed.state);
-                });
-                self.tell_status(&framework, status, out);
-                disowned.push((framework.clone(), id.clone()));
-            }
-            self.tasks.complete(&framework, &id);
-        }
-        disowned
-    }
-
-    /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
-    fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
-        let Some(on) = self.tasks.on_agent(agent_id) else {
-            return;
-        };
-        for (framework, id) in on.tasks() {
-            let task = self.tasks.get(framework, id);
-            let living = task.filter(|task| !task.state.is_terminal());
-            let Some(kill) = living.and_then(|task| task.kill) else {
-                continue;
-            };
-            let kill = KillTask {
-                framework_id: framework.clone(),
-                task_id: id.clone(),
-                agent_id: Some(agent_id.clone()),
-                kill_policy: kill,
-            };
-            out.agent(pid, ToAgent::Kill(kill));
-        }
-    }
-
     /// The link to an agent broke: it gets no work until it registers again.
     pub fn agent_disconnected(&mut self, pid: &Pid, out: &mut Effects) {
         let Some(agent) = self.agents.at(pid).filter(|agent| agent.connected) else {
             return;
         };
         let agent_id = agent.id.clone();
+        self.suspend_agent(&agent_id, out);
+    }
+
+    /// The agent gets no work, and nothing of it is offered, until it is admitted again.
+    pub(crate) fn suspend_agent(&mut self, agent_id: &AgentId, out: &mut Effects) {
+        if self.agents.connected(agent_id).is_none() {
+            return;
+        }
         self.agents
-            .update(&agent_id, |agent| agent.connected = false);
+            .update(agent_id, |agent| agent.connected = false);
         out.allocator(ToAllocator::AgentActivity(AgentActivity {
             agent_id: agent_id.clone(),
             active: false,
         }));
-        self.rescind_of_agent(&agent_id, out);
+        self.rescind_of_agent(agent_id, out);
     }
 
     /// The registry holds the agent for unreachable: its tasks are set aside until it comes back.
@@ -462,23 +284,5 @@ fn named(info: &AgentInfo, id: &AgentId) -> AgentInfo {
     AgentInfo {
         id: Some(id.clone()),
         ..info.clone()
-    }
-}
-
-/// The resources with an allocation role in any case: an agent that was told none reports none.
-fn allocated(resources: &resources::Resources) -> resources::Resources {
-    let bare = resources.iter().any(|r| r.allocation_role().is_none());
-    match (bare, ResourceRole::new("*")) {
-        (true, Ok(star)) => resources
-            .iter()
-            .map(|resource| {
-                let one = resources::Resources::from(resource.clone());
-                match resource.allocation_role() {
-                    Some(_) => one,
-                    None => one.allocate(&star),
-                }
-            })
-            .collect(),
-        _ => resources.clone(),
     }
 }

@@ -3,7 +3,7 @@
 //! Plain data with pure transitions. What tasks hold on an agent is in [`crate::tasks`], what is offered in
 //! [`crate::offers`]. It never pings: see [`crate::health`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::{AgentId, AgentInfo};
@@ -41,6 +41,8 @@ pub struct Agent {
 pub struct Agents {
     registered: BTreeMap<AgentId, Arc<Agent>>,
     by_pid: BTreeMap<Pid, AgentId>,
+    /// By the name of the node, which outlives its restarts.
+    by_node: BTreeMap<String, BTreeSet<AgentId>>,
     recovered: BTreeMap<AgentId, AgentInfo>,
     unreachable: BTreeMap<AgentId, Timestamp>,
     sessions: u64,
@@ -88,6 +90,12 @@ impl Agents {
         self.get(self.by_pid.get(pid)?)
     }
 
+    /// The registered ones whose node has that name, in whichever of its lives.
+    pub fn of_node(&self, name: &str) -> impl Iterator<Item = &Agent> {
+        let ids = self.by_node.get(name).into_iter().flatten();
+        ids.filter_map(|id| self.get(id))
+    }
+
     /// All registered ones.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Agent>> {
         self.registered.values()
@@ -96,6 +104,11 @@ impl Agents {
     /// Those that the registry knew and that have not come back yet.
     pub fn recovered(&self) -> impl Iterator<Item = (&AgentId, &AgentInfo)> {
         self.recovered.iter()
+    }
+
+    /// What the registry knew of one of those.
+    pub fn awaited(&self, id: &AgentId) -> Option<&AgentInfo> {
+        self.recovered.get(id)
     }
 
     /// Those out of reach, and since when.
@@ -122,6 +135,9 @@ impl Agents {
         agent.session = self.sessions;
         agent.connected = true;
         self.by_pid.insert(agent.pid.clone(), agent.id.clone());
+        let node = agent.pid.node().name().to_owned();
+        let of_node = self.by_node.entry(node).or_default();
+        of_node.insert(agent.id.clone());
         self.registered.insert(agent.id.clone(), Arc::new(agent));
         self.sessions
     }
@@ -159,6 +175,13 @@ impl Agents {
     fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         let agent = self.registered.remove(id)?;
         self.by_pid.remove(&agent.pid);
+        let node = agent.pid.node().name();
+        if let Some(of_node) = self.by_node.get_mut(node) {
+            of_node.remove(id);
+            if of_node.is_empty() {
+                self.by_node.remove(node);
+            }
+        }
         Some(agent)
     }
 }

@@ -20,7 +20,7 @@ use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, Withdrawn};
 use protocol::message::operator::{KillByOperator, ViewCluster};
 use protocol::message::oversubscription::OversubscribedChanged;
-use protocol::message::registration::{RegisterAgent, UnregisterAgent};
+use protocol::message::registration::{RegisterAgent, ReregisterAgent, UnregisterAgent};
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
     ReviveOffers, Subscribe, SuppressOffers, TearDown,
@@ -139,6 +139,7 @@ impl Process for Master {
 
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<RegisterAgent>(&[Role::Agent]);
+        ears.hear::<ReregisterAgent>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);

@@ -4,15 +4,18 @@
 //! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
 //! the newest are kept. It never tells anybody anything and never reads a clock.
 
+mod on_agent;
 mod recent;
 mod task;
 
+pub use on_agent::OnAgent;
 pub use recent::Recent;
 pub use task::Task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use protocol::digest::DigestKey;
 use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, Uuid};
 use resources::Resources;
 
@@ -69,52 +72,6 @@ impl OfFramework {
     /// Those whose agents cannot be reached, oldest first.
     pub fn unreachable(&self) -> impl Iterator<Item = &Arc<Task>> {
         self.unreachable.iter()
-    }
-}
-
-/// What is held on one agent, and by whom.
-#[derive(Clone, Debug, Default)]
-pub struct OnAgent {
-    tasks: BTreeSet<(FrameworkId, TaskId)>,
-    executors: BTreeMap<(FrameworkId, ExecutorId), Arc<ExecutorInfo>>,
-    held: BTreeMap<FrameworkId, Resources>,
-}
-
-impl OnAgent {
-    /// The tasks there, ended ones that are not acknowledged included.
-    pub fn tasks(&self) -> impl Iterator<Item = &(FrameworkId, TaskId)> {
-        self.tasks.iter()
-    }
-
-    /// The frameworks' own executors there.
-    pub fn executors(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<ExecutorInfo>)> {
-        self.executors
-            .iter()
-            .map(|((framework, _), info)| (framework, info))
-    }
-
-    /// What tasks and executors hold there, by framework.
-    pub fn held(&self) -> &BTreeMap<FrameworkId, Resources> {
-        &self.held
-    }
-
-    fn hold(&mut self, framework: &FrameworkId, resources: &Resources) {
-        if !resources.is_empty() {
-            *self.held.entry(framework.clone()).or_default() += resources;
-        }
-    }
-
-    fn free(&mut self, framework: &FrameworkId, resources: &Resources) {
-        if let Some(held) = self.held.get_mut(framework) {
-            held.subtract_what_is_there(resources);
-            if held.is_empty() {
-                self.held.remove(framework);
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.executors.is_empty()
     }
 }
 
@@ -187,12 +144,7 @@ impl Tasks {
         framework: &FrameworkId,
         executor: &ExecutorId,
     ) -> Option<&ExecutorInfo> {
-        let key = (framework.clone(), executor.clone());
-        self.by_agent
-            .get(agent)?
-            .executors
-            .get(&key)
-            .map(Arc::as_ref)
+        self.by_agent.get(agent)?.executor(framework, executor)
     }
 
     /// All frameworks that have, or had, tasks.
@@ -205,21 +157,45 @@ impl Tasks {
         self.remove(&task.framework_id.clone(), &task.id.clone());
         task.holds = !task.state.is_terminal();
         let on = Arc::make_mut(self.by_agent.entry(task.agent_id.clone()).or_default());
-        if let Some(info) = executor.filter(|_| task.holds) {
-            let key = (task.framework_id.clone(), info.executor_id.clone());
-            if !on.executors.contains_key(&key) {
-                on.hold(&task.framework_id, &info.resources);
-                on.executors.insert(key, Arc::new(info.clone()));
-            }
+        if let Some(info) = executor.filter(|_| task.holds)
+            && on.executor(&task.framework_id, &info.executor_id).is_none()
+        {
+            on.put_executor(&task.framework_id, info);
         }
         if task.holds {
             on.hold(&task.framework_id, &task.resources);
         }
-        on.tasks
-            .insert((task.framework_id.clone(), task.id.clone()));
+        on.put_task(&task);
         let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
         of.ended += usize::from(!task.holds);
         of.active.insert(task.id.clone(), Arc::new(task));
+    }
+
+    /// The agent has told the key of its digests: they are kept by it from now on.
+    pub fn rekey(&mut self, agent: &AgentId, key: DigestKey) {
+        let on = self.by_agent.entry(agent.clone()).or_default();
+        if on.key() == Some(key) {
+            return;
+        }
+        let by_framework = &self.by_framework;
+        let task = |framework: &FrameworkId, task: &TaskId| {
+            let of = by_framework.get(framework)?;
+            of.active.get(task).map(Arc::as_ref)
+        };
+        Arc::make_mut(on).rekey(key, task);
+    }
+
+    /// An executor runs there, as its agent says, in place of what was known of it.
+    pub fn insert_executor(
+        &mut self,
+        agent: &AgentId,
+        framework: &FrameworkId,
+        info: &ExecutorInfo,
+    ) {
+        let on = self.by_agent.entry(agent.clone()).or_default();
+        if on.executor(framework, &info.executor_id) != Some(info) {
+            Arc::make_mut(on).put_executor(framework, info);
+        }
     }
 
     /// Changes a task; if that ended it, what it held is free.
@@ -231,13 +207,20 @@ impl Tasks {
     ) -> Option<Freed> {
         let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
         let task = Arc::make_mut(of.active.get_mut(task)?);
+        let before = task.state;
         change(task);
-        if !task.holds || !task.state.is_terminal() {
+        let ended = task.holds && task.state.is_terminal();
+        if task.state == before && !ended {
             return None;
         }
-        task.holds = false;
-        of.ended += 1;
+        of.ended += usize::from(ended);
+        task.holds &= !ended;
         let on = Arc::make_mut(self.by_agent.get_mut(&task.agent_id)?);
+        // Of all that a digest sees only the state of a task changes.
+        on.put_task(task);
+        if !ended {
+            return None;
+        }
         on.free(framework, &task.resources);
         Some(Freed {
             framework_id: framework.clone(),
@@ -283,7 +266,7 @@ impl Tasks {
         let mut freed = None;
         if let Some(on) = self.by_agent.get_mut(&task.agent_id) {
             let on = Arc::make_mut(on);
-            on.tasks.remove(&(framework.clone(), task.id.clone()));
+            on.take_task(framework, &task.id);
             if task.holds {
                 on.free(framework, &task.resources);
                 freed = Some(Freed {
@@ -292,7 +275,7 @@ impl Tasks {
                     resources: task.resources.clone(),
                 });
             }
-            if on.is_empty() {
+            if on.is_idle() {
                 self.by_agent.remove(&task.agent_id);
             }
         }
@@ -310,11 +293,8 @@ impl Tasks {
         executor: &ExecutorId,
     ) -> Option<Freed> {
         let on = Arc::make_mut(self.by_agent.get_mut(agent)?);
-        let info = on
-            .executors
-            .remove(&(framework.clone(), executor.clone()))?;
-        on.free(framework, &info.resources);
-        if on.is_empty() {
+        let info = on.take_executor(framework, executor)?;
+        if on.is_idle() {
             self.by_agent.remove(agent);
         }
         Some(Freed {
@@ -412,8 +392,8 @@ impl Tasks {
             .by_agent
             .iter()
             .flat_map(|(agent, on)| {
-                let mine = on.executors.keys().filter(|(owner, _)| owner == framework);
-                mine.map(|(_, executor)| (agent.clone(), executor.clone()))
+                let mine = on.executors().filter(|(owner, _)| *owner == framework);
+                mine.map(|(_, info)| (agent.clone(), info.executor_id.clone()))
             })
             .collect();
         for (agent, executor) in executors {

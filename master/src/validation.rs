@@ -3,6 +3,10 @@
 //! Pure. Each refusal names the field, what stood there and what was expected. It never mends what it is given, except that
 //! resources without an allocation role get the one of the offers they are taken from.
 
+mod told;
+
+pub use told::told;
+
 use std::collections::BTreeSet;
 
 use protocol::{
@@ -29,9 +33,8 @@ pub fn framework(
         let expected = "exactly one role, or the capability MULTI_ROLE";
         return Err(Invalid::new("framework.roles", given, expected));
     }
+    roles("framework.roles", &info.roles)?;
     for role in &info.roles {
-        Role::new(role)
-            .map_err(|invalid| Invalid::new("framework.roles", role, invalid.expected))?;
         if let Some(allowed) = policy
             .roles
             .as_ref()
@@ -50,6 +53,14 @@ pub fn framework(
             "roles of the framework only",
         )),
     }
+}
+
+/// Whether these can be roles.
+fn roles(field: &str, roles: &BTreeSet<String>) -> Result<(), Invalid> {
+    for role in roles {
+        Role::new(role).map_err(|invalid| Invalid::new(field, role, invalid.expected))?;
+    }
+    Ok(())
 }
 
 /// Whether an agent may register as it describes itself.

@@ -3,7 +3,7 @@
 use protocol::message::executor::{
     ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor, UpdateStored,
 };
-use protocol::message::registration::{DisownTasks, RunningTask};
+use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::usage::ExecutorUsage;
@@ -51,17 +51,8 @@ pub struct KillEverything;
 
 /// What is here that a master must know?
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Inventory")]
+#[rtype(result = "Held")]
 pub struct TakeInventory;
-
-/// What a master must know when the agent registers.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Inventory {
-    /// Tasks whose end has not been acknowledged.
-    pub tasks: Vec<RunningTask>,
-    /// The frameworks they belong to.
-    pub frameworks: Vec<FrameworkInfo>,
-}
 
 /// Who runs here, given what?
 #[derive(Message, Clone, Copy, Debug)]
@@ -122,9 +113,10 @@ impl Process for Containerizer {
 
 impl Handler<Registered> for Containerizer {
     type Result = ();
-    fn handle(&mut self, Registered { agent, master }: Registered, _: &mut Context<Self>) {
+    fn handle(&mut self, Registered { agent, master }: Registered, ctx: &mut Context<Self>) {
         self.agent = agent;
         self.master = master;
+        self.tell_untold(ctx);
     }
 }
 
@@ -449,12 +441,20 @@ impl Handler<KillEverything> for Containerizer {
 impl Handler<TakeInventory> for Containerizer {
     type Result = MessageResult<TakeInventory>;
     fn handle(&mut self, _: TakeInventory, _: &mut Context<Self>) -> Self::Result {
-        let mut inventory = Inventory::default();
+        // Whoever compares this with what a master believes sees who has ended.
+        self.untold.clear();
+        let mut held = Held::default();
         for (framework_id, container) in
             self.containers.iter().filter(|(id, _)| !self.is_ending(id))
         {
+            if !container.is_command && container.phase != Phase::Terminated {
+                held.executors.push(RunningExecutor {
+                    framework_id: framework_id.clone(),
+                    info: container.executor.clone(),
+                });
+            }
             for task in container.tasks().filter(|task| !task.disowned) {
-                inventory.tasks.push(RunningTask {
+                held.tasks.push(RunningTask {
                     framework_id: framework_id.clone(),
                     info: task.info.clone(),
                     state: task.state,
@@ -465,8 +465,9 @@ impl Handler<TakeInventory> for Containerizer {
             .frameworks
             .values()
             .filter(|framework| !framework.ending);
-        inventory.frameworks = known.map(|framework| framework.info.clone()).collect();
-        MessageResult(inventory)
+        held.frameworks = known.map(|framework| framework.info.clone()).collect();
+        held.drop_unused_frameworks();
+        MessageResult(held)
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Containerizer {
     sandboxes: Arc<dyn Sandboxes>,
     status: Handle<StatusUpdates>,
     master: Option<Pid>,
+    /// Ends of executors since the agent was last asked what it has, while it had no master.
+    untold: Vec<ExecutorExited>,
     pub(crate) containers: Table,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     /// Command executors that are being started, and those that wait for their turn.
@@ -83,6 +85,7 @@ impl Containerizer {
             sandboxes,
             status,
             master: None,
+            untold: Vec::new(),
             containers: Table::default(),
             frameworks: BTreeMap::new(),
             launches: Launches::default(),
@@ -385,13 +388,21 @@ impl Containerizer {
             return;
         };
         let of_interest = !container.is_command && !self.is_ending(&framework_id);
-        if let (Some(master), Some(agent_id), true) = (&self.master, &self.agent.id, of_interest) {
-            let exited = ExecutorExited {
+        if let (Some(agent_id), true) = (&self.agent.id, of_interest) {
+            self.untold.push(ExecutorExited {
                 agent_id: agent_id.clone(),
                 framework_id,
                 executor_id: container.executor.executor_id.clone(),
                 termination,
-            };
+            });
+            self.tell_untold(ctx);
+        }
+    }
+
+    /// Tells the master, if there is one, which executors have ended since it was last told what is here.
+    fn tell_untold(&mut self, ctx: &Context<Self>) {
+        let Some(master) = &self.master else { return };
+        for exited in self.untold.drain(..) {
             if let Err(error) = ctx.node().tell(master, exited) {
                 tracing::debug!(%error, "the end of an executor was not told");
             }

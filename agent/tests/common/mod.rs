@@ -21,7 +21,8 @@ use module_api::{Fault, UsageUnavailable};
 use protocol::agent::MasterInfo;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, UnregisterAgent,
+    AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+    UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{ExecutorExited, RunTasks, TaskUpdated};
@@ -36,7 +37,12 @@ use runtime::prelude::*;
 /// Everything the master has heard, with the time since the node's start.
 #[derive(Default)]
 pub struct Heard {
+    /// Those that tell all.
     pub registrations: Vec<(Duration, RegisterAgent)>,
+    /// Those that tell a summary.
+    pub returns: Vec<ReregisterAgent>,
+    /// Those of them that wait for the test to answer.
+    pub waiting: Vec<Promise<Result<Reregistered, RegistrationRefused>>>,
     pub updates: Vec<(Duration, StatusUpdate)>,
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
@@ -52,6 +58,8 @@ pub struct Manners {
     /// How many registrations it answers with "not now".
     pub not_now: usize,
     pub total_ping_timeout: Duration,
+    /// Whether the test answers summaries; else they are answered by that nothing is known.
+    pub compares_by_hand: bool,
 }
 
 impl Default for Manners {
@@ -60,6 +68,7 @@ impl Default for Manners {
             acknowledges: true,
             not_now: 0,
             total_ping_timeout: Duration::from_secs(75),
+            compares_by_hand: false,
         }
     }
 }
@@ -165,6 +174,14 @@ impl Master {
         own.map(|(_, update)| update.clone())
     }
 
+    /// Answers the oldest summary, and gives it.
+    pub fn answer(&self, answer: Reregistered) -> ReregisterAgent {
+        let mut heard = self.heard.lock().unwrap();
+        let at = heard.returns.len() - heard.waiting.len();
+        heard.waiting.remove(0).answer(Ok(answer));
+        heard.returns[at].clone()
+    }
+
     pub fn registrations(&self) -> usize {
         self.heard.lock().unwrap().registrations.len()
     }
@@ -181,6 +198,7 @@ impl Actor for FakeMaster {
 impl Process for FakeMaster {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<RegisterAgent>(&[Role::Agent]);
+        ears.hear::<ReregisterAgent>(&[Role::Agent]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
@@ -201,16 +219,44 @@ impl Handler<RegisterAgent> for FakeMaster {
                 reason: "the registry is busy".into(),
             });
         }
-        Ok(AgentRegistered {
-            agent_id: id,
-            master: MasterInfo {
-                id: MasterId::new("m").unwrap(),
-                hostname: "master".into(),
-                port: 5050,
-                version: "0".into(),
-            },
+        Ok(self.welcome(id))
+    }
+}
+
+impl Handler<ReregisterAgent> for FakeMaster {
+    type Result = Reply<Result<Reregistered, RegistrationRefused>>;
+    fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
+        let mut heard = self.heard.lock().unwrap();
+        heard.returns.push(back);
+        let (promise, reply) = promise();
+        match self.manners.compares_by_hand {
+            true => heard.waiting.push(promise),
+            false => promise.answer(Ok(Reregistered::Unknown)),
+        }
+        reply
+    }
+}
+
+impl FakeMaster {
+    fn welcome(&self, agent_id: AgentId) -> AgentRegistered {
+        AgentRegistered {
             total_ping_timeout: self.manners.total_ping_timeout,
-        })
+            ..welcome(agent_id)
+        }
+    }
+}
+
+/// The answer to an agent that is admitted under this id.
+pub fn welcome(agent_id: AgentId) -> AgentRegistered {
+    AgentRegistered {
+        agent_id,
+        master: MasterInfo {
+            id: MasterId::new("m").unwrap(),
+            hostname: "master".into(),
+            port: 5050,
+            version: "0".into(),
+        },
+        total_ping_timeout: Duration::from_secs(75),
     }
 }
 

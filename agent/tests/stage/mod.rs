@@ -1,4 +1,5 @@
 //! The stage of the rehearsals: an agent whose launcher, master and modules are played by test actors, in virtual time.
+#![allow(dead_code, reason = "each test target uses its own part")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
+use protocol::digest::DigestKey;
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::Subscribe;
 use protocol::{AgentInfo, FrameworkInfo};
@@ -65,8 +66,8 @@ async fn master(node: &Node) -> Handle<Master> {
         },
         pid: idle.pid(),
         version: "1".into(),
-        tasks: vec![],
-        frameworks: vec![],
+        held: Default::default(),
+        digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
     };
     master.ask(agent, PATIENCE).await.unwrap().unwrap();

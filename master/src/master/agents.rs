@@ -5,7 +5,8 @@
 use protocol::AgentId;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, RegisterAgent, RegistrationRefused, UnregisterAgent,
+    AgentRegistered, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+    UnregisterAgent,
 };
 use protocol::message::task::{ExecutorExited, TaskUpdated};
 use resources::Resources;
@@ -14,37 +15,38 @@ use runtime::prelude::*;
 use super::Master;
 use crate::admission::Removal;
 use crate::agents::Agent;
+use crate::comparison::Arrival;
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::registry::RegistryError;
 
 type Registered = Result<AgentRegistered, RegistrationRefused>;
+type Answer = Result<Reregistered, RegistrationRefused>;
 
 impl Handler<RegisterAgent> for Master {
     type Result = Reply<Registered>;
 
     fn handle(&mut self, message: RegisterAgent, ctx: &mut Context<Self>) -> Reply<Registered> {
         let (promise, reply) = promise();
-        match self.prepare(&message, ctx) {
-            Err(refused) => promise.answer(Err(refused)),
-            Ok(prepared) => {
-                let id = prepared.agent_id;
-                match prepared.operation {
-                    None => promise.answer(Ok(self.admit(message, id, ctx))),
-                    Some(operation) => {
-                        let pid = message.pid.clone();
-                        self.admitting.insert(pid.clone());
-                        let applied = self.registry.apply(operation);
-                        ctx.then(applied, move |master, applied, ctx| {
-                            master.admitting.remove(&pid);
-                            promise.answer(match applied {
-                                Ok(_) => Ok(master.admit(message, id, ctx)),
-                                Err(error) => Err(master.registration_refused(error, ctx)),
-                            });
-                        });
-                    }
+        self.arrive(message.into(), ctx, |answer| {
+            promise.answer(answer.and_then(|answer| match answer {
+                Reregistered::Registered(registered) => Ok(registered),
+                // Whoever tells all is never asked for more.
+                Reregistered::Differs { .. } | Reregistered::Unknown => {
+                    let reason = "what the agent has could not be compared".to_owned();
+                    Err(RegistrationRefused::NotNow { reason })
                 }
-            }
-        }
+            }));
+        });
+        reply
+    }
+}
+
+impl Handler<ReregisterAgent> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, message: ReregisterAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let (promise, reply) = promise();
+        self.arrive(message.into(), ctx, |answer| promise.answer(answer));
         reply
     }
 }
@@ -109,9 +111,56 @@ fn log_lent(agent: &AgentId, total: &Resources) {
 }
 
 impl Master {
+    /// An agent comes: it is admitted once the books and it agree on what it has, and the registry has taken it.
+    fn arrive(
+        &mut self,
+        arrival: Arrival,
+        ctx: &mut Context<Self>,
+        answer: impl FnOnce(Answer) + 'static,
+    ) {
+        let prepared = match self.prepare(&arrival, ctx) {
+            Ok(prepared) => prepared,
+            Err(refused) => return answer(Err(refused)),
+        };
+        let id = prepared.agent_id;
+        if let Err(differs) = self.compare(&id, &arrival, ctx) {
+            return answer(Ok(differs));
+        }
+        let Some(operation) = prepared.operation else {
+            return answer(Ok(Reregistered::Registered(self.admit(arrival, id, ctx))));
+        };
+        let pid = arrival.pid.clone();
+        self.admitting.insert(pid.clone());
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| {
+            master.admitting.remove(&pid);
+            answer(match applied {
+                Err(error) => Err(master.registration_refused(error, ctx)),
+                // The books may have changed while the registry wrote.
+                Ok(_) => Ok(match master.compare(&id, &arrival, ctx) {
+                    Err(differs) => differs,
+                    Ok(()) => Reregistered::Registered(master.admit(arrival, id, ctx)),
+                }),
+            });
+        });
+    }
+
+    fn compare(
+        &mut self,
+        id: &AgentId,
+        arrival: &Arrival,
+        ctx: &mut Context<Self>,
+    ) -> Result<(), Reregistered> {
+        let compared = self.change(ctx, |books, _, out| books.compare(id, arrival, out));
+        if compared.is_err() {
+            tracing::info!(agent = %id, "what an agent has is not what is known of it: it is asked what differs");
+        }
+        compared
+    }
+
     fn prepare(
         &mut self,
-        message: &RegisterAgent,
+        message: &Arrival,
         ctx: &mut Context<Self>,
     ) -> Result<crate::admission::AgentPrepared, RegistrationRefused> {
         if let Some(reason) = self.not_leading() {
@@ -134,12 +183,7 @@ impl Master {
         self.change(ctx, |books, _, _| books.prepare_agent(message))
     }
 
-    fn admit(
-        &mut self,
-        message: RegisterAgent,
-        id: AgentId,
-        ctx: &mut Context<Self>,
-    ) -> AgentRegistered {
+    fn admit(&mut self, message: Arrival, id: AgentId, ctx: &mut Context<Self>) -> AgentRegistered {
         tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
         if !message.oversubscribed.is_empty() {
             log_lent(&id, &message.oversubscribed);

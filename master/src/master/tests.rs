@@ -1,6 +1,7 @@
 //! Stories about a master, with agents and schedulers that only record and an allocator that grants what the story says.
 
 mod agents;
+mod comparison;
 mod delivery;
 mod frameworks;
 mod launch;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use module_api::allocator::*;
+use protocol::digest::DigestKey;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
@@ -368,8 +370,11 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         pid: agent.pid.clone(),
         version: "test".to_owned(),
-        tasks,
-        frameworks: vec![],
+        held: Held {
+            tasks,
+            ..Held::default()
+        },
+        digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Plain data. What a status changes is decided in [`Task::observe`]; a task that has ended never lives again.
 
+use protocol::digest::TaskSketch;
 use protocol::task::Labels;
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
@@ -75,6 +76,18 @@ impl Task {
             last: None,
             kill: None,
             holds: false,
+        }
+    }
+
+    /// What a digest sees of it.
+    pub fn sketch(&self) -> TaskSketch<'_> {
+        TaskSketch {
+            name: &self.name,
+            executor_id: self.executor_id.as_str(),
+            resources: &self.resources,
+            labels: &self.labels,
+            user: self.user.as_deref(),
+            state: self.state,
         }
     }
 

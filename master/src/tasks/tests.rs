@@ -1,6 +1,7 @@
 //! The laws of the task books: held sums follow the tasks, and a terminal state is the last.
 
 use proptest::prelude::*;
+use protocol::digest::{Digest, DigestKey, Printer};
 use protocol::{CommandInfo, Source, TaskInfo, TaskState, TaskStatus};
 use runtime::Timestamp;
 
@@ -63,6 +64,7 @@ enum Step {
     ComeBack(u8, u8),
     EndAll(u8),
     RemoveFramework(u8),
+    Rekey(u8, u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -75,7 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (f.clone(), a.clone()).prop_map(|(f, a)| Step::EndExecutor(f, a)),
         1 => a.clone().prop_map(Step::SetAside),
         1 => (f.clone(), t).prop_map(|(f, t)| Step::ComeBack(f, t)),
-        1 => a.prop_map(Step::EndAll),
+        1 => a.clone().prop_map(Step::EndAll),
+        1 => (a, any::<u8>()).prop_map(|(a, key)| Step::Rekey(a, key)),
         1 => f.prop_map(Step::RemoveFramework),
     ]
 }
@@ -104,6 +107,7 @@ fn take(tasks: &mut Tasks, step: Step) {
                 tasks.insert(task, None);
             }
         }
+        Step::Rekey(a, key) => tasks.rekey(&agent(a), DigestKey::new([key; 16])),
         Step::EndAll(a) => {
             tasks.end_all(&agent(a), |task| task.state = TaskState::Gone);
         }
@@ -129,6 +133,21 @@ fn counted(tasks: &Tasks, a: &AgentId) -> BTreeMap<FrameworkId, Resources> {
     held
 }
 
+/// The digest of what is there, counted anew from the tasks and executors.
+fn digested(tasks: &Tasks, a: &AgentId, on: &OnAgent) -> Digest {
+    let mut printer = Printer::new(on.key().unwrap_or(DigestKey::new([0; 16])));
+    let mut prints = Vec::new();
+    for (framework, of) in tasks.frameworks() {
+        for task in of.active().filter(|task| task.agent_id == *a) {
+            prints.push(printer.task(framework, &task.id, task.sketch()));
+        }
+    }
+    for (framework, info) in on.executors() {
+        prints.push(printer.executor(framework, info));
+    }
+    Digest::of(prints, on.digest().buckets().len())
+}
+
 proptest! {
     #[test]
     fn the_indexes_and_sums_agree_whatever_happens(steps in prop::collection::vec(step(), 0..120)) {
@@ -138,6 +157,7 @@ proptest! {
             for a in (0..3).map(agent) {
                 let on = tasks.on_agent(&a).cloned().unwrap_or_default();
                 prop_assert_eq!(on.held(), &counted(&tasks, &a));
+                prop_assert_eq!(on.digest(), &digested(&tasks, &a, &on));
                 for (framework, task) in on.tasks() {
                     prop_assert_eq!(&tasks.get(framework, task).unwrap().agent_id, &a);
                 }

@@ -2,9 +2,10 @@
 //!
 //! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `task`, `status`, `usage`, `view`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
-//! message. Nothing here decides, remembers or does I/O.
+//! message. [`digest`] says in a few numbers what an agent holds. Nothing here decides, remembers or does I/O.
 
 pub mod agent;
+pub mod digest;
 pub mod duration;
 pub mod framework;
 pub mod id;

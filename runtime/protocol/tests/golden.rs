@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use meros_protocol as protocol;
+use protocol::digest::{DigestKey, Summary};
 use protocol::message::executor::*;
 use protocol::message::operator::*;
 use protocol::message::oversubscription::*;
@@ -205,6 +206,19 @@ fn a_released_message_keeps_its_bytes() {
         info: task(),
         state: TaskState::Running,
     };
+    let held = Held {
+        tasks: vec![running],
+        executors: vec![RunningExecutor {
+            framework_id: framework_id.clone(),
+            info: executor(),
+        }],
+        frameworks: vec![framework()],
+    };
+    let digest_key = DigestKey::new([5; 16]);
+    let oversubscribed = Resources::parse("cpus:14").unwrap();
+    let oversubscribed = oversubscribed
+        .to_revocable(Revocable::Throttleable)
+        .unwrap();
     let kill_policy = Some(KillPolicy {
         grace_period: Duration::from_secs(1),
     });
@@ -216,12 +230,26 @@ fn a_released_message_keeps_its_bytes() {
             agent: agent(),
             pid: pid.clone(),
             version: "0.1.0".to_owned(),
-            tasks: vec![running],
-            frameworks: vec![framework()],
-            oversubscribed: Resources::parse("cpus:14")
-                .unwrap()
-                .to_revocable(Revocable::Throttleable)
-                .unwrap(),
+            held: held.clone(),
+            digest_key,
+            oversubscribed: oversubscribed.clone(),
+        }),
+        line(ReregisterAgent {
+            agent: agent(),
+            pid: pid.clone(),
+            version: "0.1.0".to_owned(),
+            summary: Summary {
+                form: 1,
+                key: digest_key,
+                items: 2,
+                sum: 1 << 60,
+            },
+            report: Some(Report {
+                buckets: 4,
+                differing: vec![1, 3],
+                held,
+            }),
+            oversubscribed,
         }),
         line(PingAgent { connected: true }),
         line(UnregisterAgent {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::message::registration::{AgentRegistered, RegistrationRefused};
+use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
 use protocol::message::scheduler::{OffersMade, StatusChanged};
 use protocol::message::task::RunTasks;
 use runtime::Role;
@@ -86,6 +86,12 @@ impl Tally {
             ("registration/register_agent", true) => {
                 let answer = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
                 self.registrations += u64::from(answer.is_some_and(Result::is_ok));
+            }
+            ("registration/reregister_agent", true) => {
+                let answer = spoken.is::<Result<Reregistered, RegistrationRefused>>();
+                let registered =
+                    answer.is_some_and(|answer| matches!(answer, Ok(Reregistered::Registered(_))));
+                self.registrations += u64::from(registered);
             }
             ("scheduler/offers_made", false) => {
                 let made = spoken.is::<OffersMade>();

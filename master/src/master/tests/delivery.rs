@@ -47,7 +47,7 @@ impl World {
     }
 
     /// This master's machine dies, and another process takes its place.
-    async fn next(&self) -> World {
+    pub(super) async fn next(&self) -> World {
         self.network.leave("master");
         self.pass(1).await;
         let node = runtime::rehearsal::node("master").seed(8);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use protocol::AgentInfo;
+use protocol::digest::DigestKey;
 use protocol::message::registration::{PingAgent, Pong, RegisterAgent};
 use runtime::prelude::*;
 use transport::{Endpoint, Options};
@@ -114,8 +115,8 @@ async fn one(args: &IdleAgentsArgs, number: u32) -> Outcome<Endpoint> {
         },
         pid: idle.pid(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        tasks: Vec::new(),
-        frameworks: Vec::new(),
+        held: Default::default(),
+        digest_key: DigestKey::new([0; 16]),
         oversubscribed: Default::default(),
     };
     let answer = node

@@ -1,5 +1,6 @@
 //! How an agent joins a master and stays with it (SPEC 3.2, 5.2).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use resources::Resources;
@@ -7,13 +8,14 @@ use runtime::{Pid, remote};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{AgentInfo, MasterInfo};
+use crate::digest::{DigestKey, Summary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
 use crate::status::TaskState;
-use crate::task::TaskInfo;
+use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
 
-/// This agent would like to be admitted, or to come back.
+/// This agent would like to be admitted; or it comes back, and tells all that it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegisterAgent {
     /// Who it is; with an id when it was admitted before.
@@ -22,12 +24,72 @@ pub struct RegisterAgent {
     pub pid: Pid,
     /// Its version, for people and tools.
     pub version: String,
-    /// What it runs; empty the first time.
-    pub tasks: Vec<RunningTask>,
-    /// The frameworks those tasks belong to.
-    pub frameworks: Vec<FrameworkInfo>,
+    /// What it has; nothing the first time.
+    pub held: Held,
+    /// The key of its digests.
+    pub digest_key: DigestKey,
     /// The revocable resources it estimates, allocated and available together.
     pub oversubscribed: Resources,
+}
+
+/// This agent was admitted before and comes back. What it has is told in short, and in full only where the master has said that
+/// the two differ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReregisterAgent {
+    /// Who it is; its id is set.
+    pub agent: AgentInfo,
+    /// Where it hears.
+    pub pid: Pid,
+    /// Its version, for people and tools.
+    pub version: String,
+    /// What it has, in short.
+    pub summary: Summary,
+    /// The part that differs, once the master has said what it believes.
+    pub report: Option<Report>,
+    /// The revocable resources it estimates, allocated and available together.
+    pub oversubscribed: Resources,
+}
+
+/// All that an agent has in some of its buckets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How many buckets there are: as many as the master has named sums.
+    pub buckets: u32,
+    /// Those that differ, in rising order.
+    pub differing: Vec<u32>,
+    /// What the agent has in these.
+    pub held: Held,
+}
+
+/// What an agent has, or a part of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// Tasks that have not been acknowledged to their end.
+    pub tasks: Vec<RunningTask>,
+    /// Frameworks' own executors that run.
+    pub executors: Vec<RunningExecutor>,
+    /// The frameworks that those belong to, each once.
+    pub frameworks: Vec<FrameworkInfo>,
+}
+
+impl Held {
+    /// Leaves out the frameworks that nothing here belongs to.
+    pub fn drop_unused_frameworks(&mut self) {
+        let tasks = self.tasks.iter().map(|task| &task.framework_id);
+        let executors = self.executors.iter().map(|executor| &executor.framework_id);
+        let used: BTreeSet<&FrameworkId> = tasks.chain(executors).collect();
+        let is_used = |info: &FrameworkInfo| info.id.as_ref().is_some_and(|id| used.contains(id));
+        self.frameworks.retain(is_used);
+    }
+}
+
+/// A framework's own executor that an agent runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunningExecutor {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// What.
+    pub info: ExecutorInfo,
 }
 
 /// A task that an agent has and that has not been acknowledged to its end.
@@ -50,6 +112,21 @@ pub struct AgentRegistered {
     pub master: MasterInfo,
     /// Without a ping for so long the agent looks for a master again (75 s by default).
     pub total_ping_timeout: Duration,
+}
+
+/// How an agent that comes back goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reregistered {
+    /// The master has what the agent has: it is registered.
+    Registered(AgentRegistered),
+    /// The master believes that the agent has something else: here are its sums. The agent comes again with what it has in the
+    /// buckets where its own are others.
+    Differs {
+        /// One sum a bucket; the agent counts in as many.
+        buckets: Vec<u64>,
+    },
+    /// The master knows nothing of what the agent has, or counts differently: the agent comes again with [`RegisterAgent`].
+    Unknown,
 }
 
 /// The agent has not been admitted.
@@ -101,7 +178,8 @@ pub struct DisownTasks {
     pub tasks: Vec<(FrameworkId, TaskId)>,
 }
 
-remote! { RegisterAgent = "registration/register_agent" v1 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { RegisterAgent = "registration/register_agent" v2 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { ReregisterAgent = "registration/reregister_agent" v1 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
 remote! { ShutDownAgent = "registration/shut_down_agent" v1 }

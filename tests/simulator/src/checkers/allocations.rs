@@ -16,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::digest::{self, Printer};
 use protocol::message::oversubscription::OversubscribedChanged;
-use protocol::message::registration::{DisownTasks, RegisterAgent};
+use protocol::message::registration::{DisownTasks, RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged, TearDown,
 };
@@ -26,7 +27,7 @@ use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId};
 use resources::Resources;
 
 use super::broken;
-use super::census::{Frameworks, Registration, Registrations, is_for_scheduler};
+use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 
@@ -48,6 +49,16 @@ impl Holder {
             Self::Task(framework, _) | Self::Executor(framework, _) => framework,
         }
     }
+
+    /// Whether it is in one of the buckets that an agent has told in full.
+    fn is_in(&self, part: &Part) -> bool {
+        let mut printer = Printer::new(part.key);
+        let place = match self {
+            Self::Task(framework, task) => printer.task_place(framework, task),
+            Self::Executor(framework, executor) => printer.executor_place(framework, executor),
+        };
+        part.which.contains(&digest::bucket(place, part.of))
+    }
 }
 
 #[derive(Clone)]
@@ -55,6 +66,15 @@ struct Held {
     resources: Resources,
     /// When it was sent to the agent; `None` if the agent reported it.
     sent: Option<Duration>,
+}
+
+impl Held {
+    fn reported(resources: Resources) -> Self {
+        Self {
+            resources,
+            sent: None,
+        }
+    }
 }
 
 struct Offered {
@@ -104,6 +124,18 @@ pub struct Allocations {
 struct Unwanted {
     tasks: BTreeSet<(FrameworkId, TaskId)>,
     frameworks: BTreeSet<FrameworkId>,
+}
+
+impl Unwanted {
+    fn has(&self, holder: &Holder) -> bool {
+        let task = match holder {
+            Holder::Task(framework, task) => {
+                self.tasks.contains(&(framework.clone(), task.clone()))
+            }
+            Holder::Executor(..) => false,
+        };
+        task || self.frameworks.contains(holder.framework())
+    }
 }
 
 impl Agent {
@@ -160,46 +192,41 @@ impl Allocations {
         let Registration {
             node,
             agent_id,
-            message,
+            arrival,
         } = registration;
         let unwanted = self.unwanted.remove(&node).unwrap_or_default();
         let mut agent = Agent {
             node: node.clone(),
-            rest: message.agent.resources.clone(),
-            total: message.agent.resources,
-            lent: message.oversubscribed,
+            rest: arrival.agent.resources.clone(),
+            total: arrival.agent.resources,
+            lent: arrival.oversubscribed,
             ..Agent::default()
         };
-        // Of executors only those count that counted before, or that nobody could have counted.
         let before = self.agents.remove(&agent_id);
-        let counts = |executor: &Holder| {
-            let before = before.as_ref();
-            before.is_none_or(|before| before.holders.contains_key(executor))
-        };
         let mut short = None;
-        for running in message.tasks {
-            let key = (running.framework_id.clone(), running.info.task_id.clone());
-            if running.state.is_terminal()
-                || unwanted.tasks.contains(&key)
-                || unwanted.frameworks.contains(&key.0)
-            {
-                continue;
+        let mut hold = |agent: &mut Agent, holder: Holder, held: &Held| {
+            if !unwanted.has(&holder) && !agent.hold(holder.clone(), &held.resources, held.sent) {
+                short.get_or_insert(holder);
             }
-            let executor = running.info.executor.as_ref();
-            let executor = executor.map(|executor| {
-                let holder = Holder::Executor(key.0.clone(), executor.executor_id.clone());
-                (holder, &executor.resources)
-            });
-            let task = Holder::Task(key.0, key.1);
-            let executor = executor
-                .filter(|(holder, _)| !agent.holders.contains_key(holder) && counts(holder));
-            for (holder, resources) in executor
-                .into_iter()
-                .chain([(task, &running.info.resources)])
-            {
-                if !agent.hold(holder.clone(), resources, None) {
-                    short = Some(holder);
-                }
+        };
+        // What the agent did not tell is what its master had.
+        let part = arrival.part;
+        let untold = |holder: &Holder| part.as_ref().is_some_and(|part| !holder.is_in(part));
+        for (holder, held) in before.iter().flat_map(|before| &before.holders) {
+            if untold(holder) {
+                hold(&mut agent, holder.clone(), held);
+            }
+        }
+        for running in arrival.held.executors {
+            let held = Held::reported(running.info.resources);
+            let holder = Holder::Executor(running.framework_id, running.info.executor_id);
+            hold(&mut agent, holder, &held);
+        }
+        for running in arrival.held.tasks {
+            if !running.state.is_terminal() {
+                let held = Held::reported(running.info.resources);
+                let holder = Holder::Task(running.framework_id, running.info.task_id);
+                hold(&mut agent, holder, &held);
             }
         }
         // What was said of it at this very moment followed: its welcome left a little later. All else was taken back.
@@ -416,7 +443,8 @@ impl Allocations {
             }
         } else if let Some(over) = spoken.is::<TearDown>() {
             self.framework_gone(&over.framework_id);
-        } else if spoken.is::<RegisterAgent>().is_some() {
+        } else if spoken.is::<RegisterAgent>().is_some() || spoken.is::<ReregisterAgent>().is_some()
+        {
             self.unwanted.remove(spoken.from);
         }
     }
@@ -474,124 +502,4 @@ impl Checker for Allocations {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::stage::{Stage, framework, offer, resources, seconds, task};
-    use super::*;
-    use protocol::message::registration::RunningTask;
-    use protocol::{FrameworkInfo, TaskState};
-    use resources::Revocable;
-
-    fn stage() -> Stage<Allocations> {
-        Stage::new(Allocations::default(), "cpus:4;ports:[1-10]")
-    }
-
-    #[test]
-    fn what_was_given_back_may_be_offered_again() {
-        let mut stage = stage();
-        stage.offers_text("o1", "cpus:4").declines(&["o1"]);
-        stage.offers_text("o2", "cpus:4").rescinds("o2");
-        let tasks = [task("t", "cpus:3")];
-        stage
-            .offers_text("o3", "cpus:4")
-            .accepts("framework-1", &["o3"], &tasks);
-        stage.runs(&tasks).offers_text("o4", "cpus:1");
-        stage.task_ended("t").offers_text("o5", "cpus:3").is_clean();
-    }
-
-    #[test]
-    fn one_framework_is_not_offered_more_than_there_is() {
-        stage()
-            .offers_text("o1", "cpus:3")
-            .offers_text("o2", "cpus:1.001")
-            .is_broken("beyond");
-    }
-
-    #[test]
-    fn a_port_is_offered_once() {
-        let mut stage = stage();
-        stage.offers_text("o1", "ports:[1-5]");
-        stage.offers_text("o2", "ports:[5-6]").is_broken("ports");
-    }
-
-    #[test]
-    fn what_a_task_holds_is_not_offered() {
-        let tasks = [task("t", "cpus:3")];
-        let mut stage = stage();
-        stage
-            .offers_text("o1", "cpus:4")
-            .accepts("framework-1", &["o1"], &tasks);
-        stage
-            .runs(&tasks)
-            .offers_text("o2", "cpus:2")
-            .is_broken("cpus");
-    }
-
-    #[test]
-    fn an_agent_that_comes_back_holds_what_it_reports() {
-        let running = RunningTask {
-            framework_id: framework(),
-            info: task("t", "cpus:3"),
-            state: TaskState::Running,
-        };
-        let mut stage = stage();
-        stage.register("cpus:4", "", vec![running.clone()]);
-        stage.offers_text("o1", "cpus:2").is_broken("cpus");
-        let mut stage = self::stage();
-        stage
-            .register("cpus:4", "", vec![running])
-            .register("cpus:4", "", Vec::new());
-        stage.offers_text("o1", "cpus:4").is_clean();
-    }
-
-    #[test]
-    fn two_frameworks_with_the_same_are_an_excess_once_the_first_is_spoken_to_again() {
-        let four = resources("cpus:4");
-        let mut stage = stage();
-        stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
-        stage.offers_text("o1", "cpus:4");
-        stage.offers("framework-2", &[offer("o2", "g", &four)]);
-        stage.rescinds("o1").is_broken("while others had the same");
-    }
-
-    #[test]
-    fn a_framework_whose_link_broke_in_between_has_lost_its_offers() {
-        let four = resources("cpus:4");
-        let mut stage = stage();
-        stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
-        stage.offers_text("o1", "cpus:4");
-        stage.offers("framework-2", &[offer("o2", "g", &four)]);
-        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
-        stage.rescinds("o1").is_clean();
-    }
-
-    #[test]
-    fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
-        let mut stage = stage();
-        stage.offers_text("o1", "cpus:4").wait(seconds(1));
-        stage.asks_to_subscribe("framework-1");
-        stage.offers_text("o2", "cpus:4").is_clean();
-    }
-
-    #[test]
-    fn no_more_is_lent_than_the_agent_says_or_said_just_before() {
-        let lent = |cpus: &str| {
-            resources(cpus)
-                .to_revocable(Revocable::Throttleable)
-                .unwrap()
-        };
-        let less = OversubscribedChanged {
-            agent_id: super::super::stage::agent(),
-            total: lent("cpus:1"),
-        };
-        for (wait, clean) in [(0, true), (2, false)] {
-            let mut stage = stage();
-            stage.register("cpus:4", "cpus:2", Vec::new());
-            stage.told("agent-1", "master", &less).wait(seconds(wait));
-            stage.offers("framework-1", &[offer("o1", "f", &lent("cpus:2"))]);
-            match clean {
-                true => stage.is_clean(),
-                false => stage.is_broken("it lends"),
-            }
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Census: who is registered and who is subscribed, by what the master itself answers.
 //!
-//! Hears the questions `RegisterAgent` and `Subscribe` as the master handles them, and its answers as it gives them. Remembers the
+//! Hears the questions `RegisterAgent`, `ReregisterAgent` and `Subscribe` as the master handles them, and its answers as it gives them. Remembers the
 //! questions that are open and the newest answer of each. An answer leaves the master a little after it has changed its books, at the
 //! same moment of virtual time: what it says to the asker, or about it, before that may belong to the old state or to the new. It knows nothing of broken links. What a master said ends with it, but not
 //! which framework a scheduler's node belongs to.
@@ -8,12 +8,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use protocol::message::registration::{AgentRegistered, RegisterAgent, RegistrationRefused};
+use protocol::AgentInfo;
+use protocol::digest::DigestKey;
+use protocol::message::registration::{
+    AgentRegistered, Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+};
 use protocol::message::scheduler::{
     FrameworkMessage, Lost, OfferRescinded, OffersMade, StatusChanged, Subscribe, Subscribed,
     SubscriptionRefused,
 };
 use protocol::{AgentId, FrameworkId, FrameworkInfo};
+use resources::Resources;
 use runtime::{Pid, Role};
 
 use crate::event::{Event, Spoken, What};
@@ -87,14 +92,64 @@ pub(super) struct Registration {
     /// Its id.
     pub agent_id: AgentId,
     /// What it said.
-    pub message: RegisterAgent,
+    pub arrival: Arrival,
+}
+
+/// What an agent says when it comes.
+pub(super) struct Arrival {
+    /// Who it is.
+    pub agent: AgentInfo,
+    /// What it lends.
+    pub oversubscribed: Resources,
+    /// What it told of what it has.
+    pub held: Held,
+    /// Which part that is; `None` is all.
+    pub part: Option<Part>,
+}
+
+/// All that an agent has in some of its buckets.
+pub(super) struct Part {
+    /// Places are found by it.
+    pub key: DigestKey,
+    /// How many buckets there are.
+    pub of: usize,
+    /// Which of them.
+    pub which: Vec<u32>,
+}
+
+impl From<&RegisterAgent> for Arrival {
+    fn from(message: &RegisterAgent) -> Self {
+        Self {
+            agent: message.agent.clone(),
+            oversubscribed: message.oversubscribed.clone(),
+            held: message.held.clone(),
+            part: None,
+        }
+    }
+}
+
+impl From<&ReregisterAgent> for Arrival {
+    fn from(message: &ReregisterAgent) -> Self {
+        let report = message.report.clone();
+        let (of, which, held) = report.map_or_else(
+            || (1, Vec::new(), Held::default()),
+            |report| (report.buckets as usize, report.differing, report.held),
+        );
+        let key = message.summary.key;
+        Self {
+            agent: message.agent.clone(),
+            oversubscribed: message.oversubscribed.clone(),
+            held,
+            part: Some(Part { key, of, which }),
+        }
+    }
 }
 
 /// The agents.
 #[derive(Default)]
 pub(super) struct Registrations {
     nodes: Nodes,
-    open: Open<RegisterAgent>,
+    open: Open<Arrival>,
 }
 
 impl Registrations {
@@ -113,25 +168,44 @@ impl Registrations {
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<RegisterAgent>() {
-                    self.open.asked(spoken.from, question.clone());
+                    self.open.asked(spoken.from, question.into());
+                } else if let Some(question) = spoken.is::<ReregisterAgent>() {
+                    self.open.asked(spoken.from, question.into());
                 }
             }
             What::Said(spoken) if spoken.reply => {
-                match spoken.is::<Result<AgentRegistered, RegistrationRefused>>()? {
-                    Ok(registered) => {
-                        return self.open.welcomed(spoken.to).map(|message| Registration {
-                            node: spoken.to.to_owned(),
-                            agent_id: registered.agent_id.clone(),
-                            message,
-                        });
+                let registered = match registered(&spoken)? {
+                    Ok(registered) => registered,
+                    Err(_) => {
+                        self.open.refused(spoken.to);
+                        return None;
                     }
-                    Err(_) => self.open.refused(spoken.to),
-                }
+                };
+                let arrival = self.open.welcomed(spoken.to)?;
+                return registered.map(|registered| Registration {
+                    node: spoken.to.to_owned(),
+                    agent_id: registered.agent_id.clone(),
+                    arrival,
+                });
             }
             _ => {}
         }
         None
     }
+}
+
+/// The answer to an agent that comes, in either form: nobody, if it is to come again with more.
+fn registered<'a>(
+    spoken: &Spoken<'a>,
+) -> Option<Result<Option<&'a AgentRegistered>, &'a RegistrationRefused>> {
+    if let Some(answer) = spoken.is::<Result<AgentRegistered, RegistrationRefused>>() {
+        return Some(answer.as_ref().map(Some));
+    }
+    let answer = spoken.is::<Result<Reregistered, RegistrationRefused>>()?;
+    Some(answer.as_ref().map(|answer| match answer {
+        Reregistered::Registered(registered) => Some(registered),
+        Reregistered::Differs { .. } | Reregistered::Unknown => None,
+    }))
 }
 
 /// A framework's newest subscription.

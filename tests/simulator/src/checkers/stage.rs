@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use protocol::digest::{self, DigestKey};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{
-    AgentRegistered, RegisterAgent, RegistrationRefused, RunningTask,
+    AgentRegistered, Held, RegisterAgent, RegistrationRefused, Report, ReregisterAgent,
+    Reregistered, RunningTask,
 };
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
@@ -164,8 +166,11 @@ impl<C: Checker> Stage<C> {
             },
             pid: pid("agent-1"),
             version: String::new(),
-            tasks,
-            frameworks: Vec::new(),
+            held: Held {
+                tasks,
+                ..Held::default()
+            },
+            digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
         };
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
@@ -175,6 +180,46 @@ impl<C: Checker> Stage<C> {
         });
         self.told("agent-1", "master", &ask)
             .replied::<RegisterAgent>("master", "agent-1", &welcome)
+    }
+
+    /// Comes back, and has nothing in the buckets of these tasks of `f`; the rest it has told in short.
+    pub fn reregister(&mut self, has: &str, gone: &[&str]) -> &mut Self {
+        let key = DigestKey::new([0; 16]);
+        let mut printer = digest::Printer::new(key);
+        let place = |task: &&str| printer.task_place(&framework(), &TaskId::new(task).unwrap());
+        let of = digest::BUCKETS_MAX;
+        let mut differing: Vec<u32> = gone
+            .iter()
+            .map(place)
+            .map(|place| digest::bucket(place, of))
+            .collect();
+        differing.sort_unstable();
+        let ask = ReregisterAgent {
+            agent: AgentInfo {
+                hostname: "host".to_owned(),
+                port: 1,
+                resources: resources(has),
+                attributes: Default::default(),
+                id: Some(agent()),
+            },
+            pid: pid("agent-1"),
+            version: String::new(),
+            summary: digest::Digest::default().summary(key),
+            report: Some(Report {
+                buckets: of as u32,
+                differing,
+                held: Held::default(),
+            }),
+            oversubscribed: Default::default(),
+        };
+        let welcome: Result<_, RegistrationRefused> =
+            Ok(Reregistered::Registered(AgentRegistered {
+                agent_id: agent(),
+                master: master(),
+                total_ping_timeout: seconds(75),
+            }));
+        self.told("agent-1", "master", &ask)
+            .replied::<ReregisterAgent>("master", "agent-1", &welcome)
     }
 
     /// Subscribes the framework named as in `info` from that node.

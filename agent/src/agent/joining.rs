@@ -1,0 +1,216 @@
+//! Joining: how the agent finds a master and comes to terms with it on what the agent has (SPEC 3.2, 5.2; DESIGN 5).
+//!
+//! An agent without an id tells all that it has. One with an id tells a summary, and where the master's sums differ from its
+//! own, what it has there. What it has is counted anew for each message, so that nothing that happens in between is lost: what
+//! happens after the last count goes to the master as an update of its own. It never waits for a master for ever, and tells all
+//! after a few rounds in which the two did not come to terms.
+
+use std::time::Duration;
+
+use protocol::digest::{self, DigestKey, Printer};
+use protocol::message::registration::{
+    Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+};
+use rand::Rng;
+use runtime::prelude::*;
+
+use super::{Agent, AgentEnd, Master, VERSION, log_told};
+use crate::container::events::TakeInventory;
+use crate::registration::Vigil;
+
+/// How long a master may take to be found and to answer.
+const FIND_PATIENCE: Duration = Duration::from_secs(10);
+const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
+const INVENTORY_PATIENCE: Duration = Duration::from_secs(10);
+/// How often an agent compares sums with one master before it tells all.
+const COMPARISONS_MAX: u32 = 3;
+
+/// How much the agent tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Telling {
+    /// All that it has.
+    All,
+    /// A summary, after so many comparisons.
+    Summary { compared: u32 },
+    /// A summary, and what it has where its sums are others than these, after so many comparisons.
+    Part { compared: u32, theirs: Vec<u64> },
+}
+
+impl Telling {
+    /// What to tell a master that has answered like this; `None` if it has all it wants.
+    fn after(&self, answer: &Reregistered) -> Option<Self> {
+        let compared = match self {
+            Self::All => COMPARISONS_MAX,
+            Self::Summary { compared } | Self::Part { compared, .. } => compared + 1,
+        };
+        match answer {
+            Reregistered::Registered(_) => None,
+            Reregistered::Differs { buckets }
+                if compared < COMPARISONS_MAX && digest::is_bucket_count(buckets.len()) =>
+            {
+                let theirs = buckets.clone();
+                Some(Self::Part { compared, theirs })
+            }
+            Reregistered::Differs { .. } | Reregistered::Unknown => Some(Self::All),
+        }
+    }
+}
+
+/// The question to the master, in one of its two forms.
+enum Question {
+    All(RegisterAgent),
+    Summary(ReregisterAgent),
+}
+
+impl Agent {
+    /// Finds the next master and registers there.
+    pub(super) fn register(&mut self, ctx: &mut Context<Self>) {
+        if self.end.is_some() {
+            return;
+        }
+        self.attempt += 1;
+        let masters = &self.config.settings.masters;
+        let address = masters[self.turn % masters.len()].clone();
+        self.turn = self.turn.wrapping_add(1);
+        let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
+        let finding = async move { node.find(&to, "master", FIND_PATIENCE).await };
+        ctx.then(finding, move |this, found, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            match found {
+                Ok(master) => {
+                    let telling = match this.info.id {
+                        Some(_) => Telling::Summary { compared: 0 },
+                        None => Telling::All,
+                    };
+                    this.court(address, master, telling, ctx);
+                }
+                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
+            }
+        });
+    }
+
+    /// Counts what there is, then asks a master that was found to have us.
+    fn court(&mut self, address: String, pid: Pid, telling: Telling, ctx: &mut Context<Self>) {
+        let attempt = self.attempt;
+        let counting = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
+        ctx.then(counting, move |this, held, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            match held {
+                Ok(held) => this.ask(address, pid, telling, held, ctx),
+                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
+            }
+        });
+    }
+
+    fn ask(
+        &mut self,
+        address: String,
+        pid: Pid,
+        telling: Telling,
+        held: Held,
+        ctx: &mut Context<Self>,
+    ) {
+        let (attempt, told) = (self.attempt, self.oversubscribed.clone());
+        if !told.is_empty() {
+            log_told(&told);
+        }
+        // What a master says that has been told something may come before its answer, and is obeyed.
+        self.courted = Some(pid.node().clone());
+        let (node, to) = (ctx.node().clone(), pid.clone());
+        let question = self.question(&telling, held, ctx);
+        let asked = async move {
+            match question {
+                Question::All(question) => {
+                    let answer = node.ask(&to, question, REGISTER_PATIENCE).await;
+                    answer.map(|answer| answer.map(Reregistered::Registered))
+                }
+                Question::Summary(question) => node.ask(&to, question, REGISTER_PATIENCE).await,
+            }
+        };
+        ctx.then(asked, move |this, answer, ctx| {
+            if this.attempt != attempt || this.end.is_some() {
+                return;
+            }
+            let answer = match answer {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(RegistrationRefused::Never { reason })) => {
+                    this.courted = None;
+                    return this.finish(AgentEnd::Refused { reason }, ctx);
+                }
+                Ok(Err(refused)) => return this.try_later(&address, &refused.to_string(), ctx),
+                Err(problem) => return this.try_later(&address, &problem.to_string(), ctx),
+            };
+            if let Some(telling) = telling.after(&answer) {
+                return this.court(address, pid, telling, ctx);
+            }
+            let Reregistered::Registered(registered) = answer else {
+                return;
+            };
+            this.courted = None;
+            let total = registered.total_ping_timeout.max(Duration::from_secs(1));
+            let vigil = Vigil::begin(ctx.clock().now(), total);
+            let master = Master {
+                pid,
+                address,
+                vigil,
+                told,
+            };
+            this.on_registered(master, registered, ctx);
+        });
+    }
+
+    fn question(&mut self, telling: &Telling, held: Held, ctx: &Context<Self>) -> Question {
+        let new_key = || DigestKey::new(ctx.node().fresh_uuid());
+        let key = *self.digest_key.get_or_insert_with(new_key);
+        let (agent, pid) = (self.info.clone(), ctx.pid().clone());
+        let (version, oversubscribed) = (VERSION.to_owned(), self.oversubscribed.clone());
+        let theirs = match telling {
+            Telling::All => {
+                return Question::All(RegisterAgent {
+                    agent,
+                    pid,
+                    version,
+                    held,
+                    digest_key: key,
+                    oversubscribed,
+                });
+            }
+            Telling::Summary { .. } => None,
+            Telling::Part { theirs, .. } => Some(theirs),
+        };
+        Question::Summary(ReregisterAgent {
+            agent,
+            pid,
+            version,
+            summary: Printer::new(key).summary(&held),
+            report: theirs.map(|theirs| Printer::new(key).report(held, theirs)),
+            oversubscribed,
+        })
+    }
+
+    fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
+        self.courted = None;
+        let pause = self.backoff.failed(self.rng.random());
+        tracing::info!(
+            master = address,
+            problem,
+            ?pause,
+            "not registered; trying again after a pause"
+        );
+        self.register_after(pause, ctx);
+    }
+
+    pub(super) fn register_after(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        self.attempt += 1;
+        let attempt = self.attempt;
+        ctx.after(pause, move |this, ctx| {
+            if this.attempt == attempt {
+                this.register(ctx);
+            }
+        });
+    }
+}

@@ -1,0 +1,430 @@
+//! Comparison: what an agent that comes has against what the books say of it (SPEC 3.2, Re-register; DESIGN 5).
+//!
+//! Pure decisions on [`Books`]. An agent that comes back tells what it has in short. If the books sum it up to the same, the two
+//! agree; else it is told the books' sums and comes again with all that it has where its own differ. Nothing is remembered between the
+//! two: whatever has changed meanwhile on either side, a report is taken only if the books, with that part replaced, sum up to
+//! what the agent says that it has as a whole. An agent that tells all is not summed up. Meanwhile nothing of it is offered.
+//!
+//! Then both are brought together: what only the books have did not survive, what only the agent has is adopted if its
+//! framework is known, else ended.
+
+use std::collections::BTreeSet;
+
+use protocol::digest::{self, Digest, DigestKey, FORM, Printer, Summary};
+use protocol::message::registration::{
+    DisownTasks, Held, RegisterAgent, ReregisterAgent, Reregistered, RunningExecutor, RunningTask,
+};
+use protocol::message::scheduler::{KillTask, Lost};
+use protocol::message::task::ShutDownFramework;
+use protocol::{
+    AgentId, AgentInfo, ExecutorId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus,
+};
+use resources::{Resources, Role as ResourceRole};
+use runtime::{Pid, Timestamp};
+
+use crate::books::{Books, master_status};
+use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+use crate::tasks::Task;
+
+/// An agent that comes, whichever way it says so.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// Who it is.
+    pub agent: AgentInfo,
+    /// Where it hears.
+    pub pid: Pid,
+    /// Its version.
+    pub version: String,
+    /// What it lends.
+    pub oversubscribed: Resources,
+    /// The key of its digests.
+    pub digest_key: DigestKey,
+    /// What it has as a whole, in short; `None` if it tells all of it.
+    pub summary: Option<Summary>,
+    /// What of it is told in full.
+    pub scope: Scope,
+    /// That part.
+    pub held: Held,
+}
+
+/// What part of an agent is told in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it.
+    All,
+    /// What is in these of so many buckets.
+    Buckets {
+        /// How many there are.
+        of: u32,
+        /// Which, in rising order.
+        which: Vec<u32>,
+    },
+}
+
+impl Scope {
+    /// Whether what has that place is in it.
+    pub fn covers(&self, place: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Buckets { of, which } => {
+                let bucket = digest::bucket(place, *of as usize);
+                which.binary_search(&bucket).is_ok()
+            }
+        }
+    }
+}
+
+impl From<RegisterAgent> for Arrival {
+    fn from(message: RegisterAgent) -> Self {
+        Self {
+            agent: message.agent,
+            pid: message.pid,
+            version: message.version,
+            oversubscribed: message.oversubscribed,
+            digest_key: message.digest_key,
+            summary: None,
+            scope: Scope::All,
+            held: message.held,
+        }
+    }
+}
+
+impl From<ReregisterAgent> for Arrival {
+    fn from(message: ReregisterAgent) -> Self {
+        let (of, which, held) = match message.report {
+            Some(report) => (report.buckets, report.differing, report.held),
+            None => (1, Vec::new(), Held::default()),
+        };
+        Self {
+            agent: message.agent,
+            pid: message.pid,
+            version: message.version,
+            oversubscribed: message.oversubscribed,
+            digest_key: message.summary.key,
+            summary: Some(message.summary),
+            scope: Scope::Buckets { of, which },
+            held,
+        }
+    }
+}
+
+impl Books {
+    /// Whether the books agree with what the agent says that it has. If not, what it is to be answered, and nothing of it is
+    /// offered until it comes again.
+    pub fn compare(
+        &mut self,
+        agent_id: &AgentId,
+        arrival: &Arrival,
+        out: &mut Effects,
+    ) -> Result<(), Reregistered> {
+        let Some(summary) = &arrival.summary else {
+            return Ok(());
+        };
+        let differs = match self.sums(agent_id, arrival, summary) {
+            Ok(()) => return Ok(()),
+            Err(differs) => differs,
+        };
+        self.suspend_agent(agent_id, out);
+        self.counters.count(match differs {
+            Reregistered::Unknown => "master/slave_digests_unknown",
+            _ => "master/slave_digests_differing",
+        });
+        Err(differs)
+    }
+
+    fn sums(
+        &mut self,
+        agent_id: &AgentId,
+        arrival: &Arrival,
+        summary: &Summary,
+    ) -> Result<(), Reregistered> {
+        if summary.form != FORM {
+            return Err(Reregistered::Unknown);
+        }
+        if self.tasks.on_agent(agent_id).is_none() {
+            // An agent that has as little as the books is no other one.
+            let nothing = Digest::default().summary(summary.key);
+            return match *summary == nothing {
+                true => Ok(()),
+                false => Err(Reregistered::Unknown),
+            };
+        }
+        self.tasks.rekey(agent_id, summary.key);
+        let Some(on) = self.tasks.on_agent(agent_id) else {
+            return Err(Reregistered::Unknown);
+        };
+        let Scope::Buckets { which, .. } = &arrival.scope else {
+            return Ok(());
+        };
+        let agrees = match which.is_empty() {
+            true => on.digest().summary(summary.key) == *summary,
+            false => {
+                let told = Printer::new(summary.key).held(&arrival.held);
+                let astray = told.iter().any(|print| !arrival.scope.covers(print.place));
+                let rest = on
+                    .prints()
+                    .filter(|print| !arrival.scope.covers(print.place));
+                !astray && Digest::of(rest.chain(told), 1).summary(summary.key) == *summary
+            }
+        };
+        if agrees {
+            return Ok(());
+        }
+        if on.digest().items() == 0 {
+            return Err(Reregistered::Unknown);
+        }
+        let items = on.digest().items().max(summary.items);
+        let buckets = digest::buckets_for(items as usize);
+        let buckets = match buckets == on.digest().buckets().len() {
+            true => on.digest().buckets().to_vec(),
+            false => Digest::of(on.prints(), buckets).buckets().to_vec(),
+        };
+        Err(Reregistered::Differs { buckets })
+    }
+
+    /// Brings the books and what the agent has told together.
+    pub(crate) fn bring_together(
+        &mut self,
+        agent_id: &AgentId,
+        arrival: Arrival,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let Arrival {
+            pid, scope, held, ..
+        } = arrival;
+        for info in held.frameworks {
+            let Some(id) = info.id.clone() else { continue };
+            if self.frameworks.get(&id).is_none() && !self.frameworks.is_removed(&id) {
+                self.recover_framework(id, info, None, now, out);
+            }
+        }
+        let mut over = self.bring_executors_together(agent_id, &scope, held.executors, out);
+        let mut reported = BTreeSet::new();
+        let mut disowned = Vec::new();
+        for running in held.tasks {
+            let key = (running.framework_id.clone(), running.info.task_id.clone());
+            if self.frameworks.get(&key.0).is_none() {
+                over.insert(key.0);
+            } else if self.adopt(agent_id, running, now, out) {
+                reported.insert(key);
+            } else {
+                disowned.push(key);
+            }
+        }
+        disowned.extend(self.miss(agent_id, &scope, &reported, now, out));
+        for framework_id in over {
+            let gone = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
+            out.agent(&pid, gone);
+        }
+        if !disowned.is_empty() {
+            let tasks = disowned;
+            out.agent(&pid, ToAgent::Disown(DisownTasks { tasks }));
+        }
+        self.kill_late(agent_id, &pid, out);
+    }
+
+    /// What the agent's executors use is held, and what those have that it does not name is free: their ends were lost on the
+    /// way. Gives the frameworks that are no more.
+    fn bring_executors_together(
+        &mut self,
+        agent_id: &AgentId,
+        scope: &Scope,
+        executors: Vec<RunningExecutor>,
+        out: &mut Effects,
+    ) -> BTreeSet<FrameworkId> {
+        let (mut over, mut reported) = (BTreeSet::new(), BTreeSet::new());
+        for RunningExecutor {
+            framework_id,
+            mut info,
+        } in executors
+        {
+            if self.frameworks.get(&framework_id).is_none() {
+                over.insert(framework_id);
+                continue;
+            }
+            info.resources = allocated(&info.resources);
+            self.tasks.insert_executor(agent_id, &framework_id, &info);
+            reported.insert((framework_id, info.executor_id));
+        }
+        let Some(on) = self.tasks.on_agent(agent_id) else {
+            return over;
+        };
+        let missed: Vec<(FrameworkId, ExecutorId)> = on
+            .placed_executors()
+            .filter(|(key, place)| scope.covers(*place) && !reported.contains(key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for (framework_id, executor_id) in missed {
+            // The allocator is told all that is held when the agent is admitted.
+            self.tasks
+                .remove_executor(agent_id, &framework_id, &executor_id);
+            let lost = Lost {
+                agent_id: agent_id.clone(),
+                executor_id: Some(executor_id),
+                termination: None,
+            };
+            let scheduler = self.frameworks.scheduler(&framework_id);
+            out.scheduler(scheduler, ToScheduler::Lost(lost));
+        }
+        over
+    }
+
+    /// An agent has this task of a known framework: takes over its state. `false` if the books hold it for over.
+    fn adopt(
+        &mut self,
+        agent_id: &AgentId,
+        running: RunningTask,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> bool {
+        let RunningTask {
+            framework_id,
+            mut info,
+            state,
+        } = running;
+        info.agent_id = agent_id.clone();
+        if let Some(known) = self.tasks.get(&framework_id, &info.task_id) {
+            if known.agent_id != *agent_id {
+                return false;
+            }
+            let freed = self.tasks.update(&framework_id, &info.task_id, |task| {
+                if !task.state.is_terminal() {
+                    task.state = state;
+                }
+            });
+            if let Some(freed) = freed {
+                self.recovered(freed, None, out);
+            }
+            return true;
+        }
+        let whose = self.tasks.find(&framework_id, &info.task_id);
+        if whose
+            .is_some_and(|task| task.agent_id != *agent_id && task.state == TaskState::Unreachable)
+        {
+            // It was set aside with another agent, which alone can bring it back.
+            return false;
+        }
+        if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
+            if state.is_terminal() {
+                // Its agent tells of the end itself, after the updates that come before it.
+                (task.agent_id, task.state) = (agent_id.clone(), state);
+                self.tasks.insert(task, info.executor.as_ref());
+                return true;
+            }
+            let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
+                .because(Reason::AgentReregistered, "the agent is back")
+                .on(agent_id);
+            task.agent_id = agent_id.clone();
+            task.observe(&status, state);
+            self.tasks.insert(task, info.executor.as_ref());
+            self.tell_status(&framework_id, status, out);
+            return true;
+        }
+        let over = self
+            .tasks
+            .find(&framework_id, &info.task_id)
+            .is_some_and(|task| task.agent_id == *agent_id);
+        if over {
+            // It ended here already: an end that the agent still reports only waits for its acknowledgement.
+            return state.is_terminal();
+        }
+        let resources = allocated(&info.resources);
+        let early = self
+            .early_kills
+            .remove(&(framework_id.clone(), info.task_id.clone()))
+            .map(|(_, policy)| policy);
+        let mut task = Task::placed(framework_id, &info, resources, state);
+        task.kill = early;
+        if state.is_terminal() {
+            // Its framework has not acknowledged the end, and may not have heard what came before it.
+            task.told = TaskState::Running;
+        }
+        self.tasks.insert(task, info.executor.as_ref());
+        true
+    }
+
+    /// The agent has not got these tasks of the books, where it has told what it has: those that ended are completed, the
+    /// others are over now. Gives the latter, so that the agent ends them should they still be on their way to it.
+    fn miss(
+        &mut self,
+        agent_id: &AgentId,
+        scope: &Scope,
+        reported: &BTreeSet<(FrameworkId, TaskId)>,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> Vec<(FrameworkId, TaskId)> {
+        let Some(on) = self.tasks.on_agent(agent_id) else {
+            return Vec::new();
+        };
+        let missed: Vec<_> = on
+            .placed_tasks()
+            .filter(|(key, place)| scope.covers(*place) && !reported.contains(key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let mut disowned = Vec::new();
+        for (framework, id) in missed {
+            let Some(task) = self.tasks.get(&framework, &id) else {
+                continue;
+            };
+            if !task.told.is_terminal() {
+                let state = task.end_or(match task.told {
+                    TaskState::Staging => TaskState::Dropped,
+                    _ => TaskState::Gone,
+                });
+                let message = "the agent came back without this task";
+                let reason = Reason::Reconciliation;
+                let known = self.frameworks.get(&framework);
+                let status = master_status(known, &id, state, reason, message, now).on(agent_id);
+                self.counters.task_ended(&status);
+                let observed = status.clone();
+                self.tasks.update(&framework, &id, |task| {
+                    task.observe(&observed, observed.state);
+                });
+                self.tell_status(&framework, status, out);
+                disowned.push((framework.clone(), id.clone()));
+            }
+            self.tasks.complete(&framework, &id);
+        }
+        disowned
+    }
+
+    /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
+    fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
+        let Some(on) = self.tasks.on_agent(agent_id) else {
+            return;
+        };
+        for (framework, id) in on.tasks() {
+            let task = self.tasks.get(framework, id);
+            let living = task.filter(|task| !task.state.is_terminal());
+            let Some(kill) = living.and_then(|task| task.kill) else {
+                continue;
+            };
+            let kill = KillTask {
+                framework_id: framework.clone(),
+                task_id: id.clone(),
+                agent_id: Some(agent_id.clone()),
+                kill_policy: kill,
+            };
+            out.agent(pid, ToAgent::Kill(kill));
+        }
+    }
+}
+
+/// The resources with an allocation role in any case: an agent that was told none reports none.
+fn allocated(resources: &Resources) -> Resources {
+    let bare = resources.iter().any(|r| r.allocation_role().is_none());
+    match (bare, ResourceRole::new("*")) {
+        (true, Ok(star)) => resources
+            .iter()
+            .map(|resource| {
+                let one = Resources::from(resource.clone());
+                match resource.allocation_role() {
+                    Some(_) => one,
+                    None => one.allocate(&star),
+                }
+            })
+            .collect(),
+        _ => resources.clone(),
+    }
+}

@@ -1,0 +1,189 @@
+//! A crowd of agents that come back all at once, for benchmarks: what they say, and what the books decide of it.
+//!
+//! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Nothing of a real master uses it.
+
+use protocol::digest::{DigestKey, Printer};
+use protocol::message::registration::{
+    Held, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
+};
+use protocol::{
+    AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, InvalidId, MasterId, MasterInfo, TaskId,
+    TaskInfo, TaskState,
+};
+use resources::{Invalid, Resources, Role};
+use runtime::{NodeId, Pid, Timestamp};
+
+use crate::books::Books;
+use crate::comparison::Arrival;
+use crate::config::Config;
+use crate::effects::Effects;
+
+/// How many frameworks the tasks belong to.
+const FRAMEWORKS: u32 = 10;
+
+/// A crowd cannot be made of these.
+#[derive(Debug, thiserror::Error)]
+pub enum NoCrowd {
+    /// Some id is none.
+    #[error(transparent)]
+    Id(#[from] InvalidId),
+    /// Some resources or roles are none.
+    #[error(transparent)]
+    Resources(#[from] Invalid),
+    /// Some resources cannot be read.
+    #[error(transparent)]
+    Text(#[from] resources::ParseError),
+}
+
+/// Agents with running tasks, each with what it says when it comes back.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// All that it has.
+    pub reports: Vec<RegisterAgent>,
+    /// The same in short.
+    pub summaries: Vec<ReregisterAgent>,
+}
+
+impl Crowd {
+    /// So many agents with so many tasks each.
+    pub fn new(agents: u32, tasks_each: u32) -> Result<Self, NoCrowd> {
+        let master = MasterId::new("m")?;
+        let resources: Resources = "cpus:32;mem:65536;disk:500000;ports:[31000-32000]".parse()?;
+        let task_resources: Resources = "cpus:0.5;mem:64".parse()?;
+        let task_resources = task_resources.allocate(&Role::new("*")?);
+        let key = DigestKey::new(*b"a crowd of tasks");
+        let mut printer = Printer::new(key);
+        let mut crowd = Self {
+            reports: Vec::new(),
+            summaries: Vec::new(),
+        };
+        for number in 0..agents {
+            let agent = AgentInfo {
+                hostname: format!("agent-{number}"),
+                port: 5051,
+                resources: resources.clone(),
+                attributes: Default::default(),
+                id: Some(master.agent(number.into())),
+            };
+            let info = |task: u32| -> Result<RunningTask, NoCrowd> {
+                let name = format!("{number}-{task}");
+                Ok(RunningTask {
+                    framework_id: whose(&master, number + task),
+                    info: TaskInfo {
+                        task_id: TaskId::new(&name)?,
+                        name,
+                        agent_id: master.agent(number.into()),
+                        resources: task_resources.clone(),
+                        command: Some(CommandInfo::shell("sleep 1000")),
+                        executor: None,
+                        data: Vec::new(),
+                        kill_policy: None,
+                        labels: Default::default(),
+                    },
+                    state: TaskState::Running,
+                })
+            };
+            let mut held = Held {
+                tasks: (0..tasks_each).map(info).collect::<Result<_, _>>()?,
+                executors: Vec::new(),
+                frameworks: (0..FRAMEWORKS).map(|f| framework(&master, f)).collect(),
+            };
+            held.drop_unused_frameworks();
+            let pid = Pid::new("agent", NodeId::new(agent.hostname.as_str(), 1), 1);
+            crowd.summaries.push(ReregisterAgent {
+                agent: agent.clone(),
+                pid: pid.clone(),
+                version: "1".to_owned(),
+                summary: printer.summary(&held),
+                report: None,
+                oversubscribed: Resources::default(),
+            });
+            crowd.reports.push(RegisterAgent {
+                agent,
+                pid,
+                version: "1".to_owned(),
+                held,
+                digest_key: key,
+                oversubscribed: Resources::default(),
+            });
+        }
+        Ok(crowd)
+    }
+
+    /// Books of a master that knows nothing of them.
+    pub fn empty_books() -> Result<Books, NoCrowd> {
+        let info = MasterInfo {
+            id: MasterId::new("m")?,
+            hostname: "master".to_owned(),
+            port: 5050,
+            version: "1".to_owned(),
+        };
+        Ok(Books::new(info, &Config::default(), Timestamp::default()))
+    }
+}
+
+fn whose(master: &MasterId, number: u32) -> FrameworkId {
+    master.framework((number % FRAMEWORKS).into())
+}
+
+fn framework(master: &MasterId, number: u32) -> FrameworkInfo {
+    FrameworkInfo {
+        id: Some(whose(master, number)),
+        ..FrameworkInfo::new("nobody", "framework")
+    }
+}
+
+/// What the books made of a crowd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Agents registered.
+    pub registered: usize,
+    /// Agents asked for more.
+    pub asked: usize,
+    /// Agents refused.
+    pub refused: usize,
+    /// Things that would have been done: messages, links and timers.
+    pub effects: usize,
+}
+
+/// Lets the books decide on each agent that comes, as the master does between its mailbox and its registry.
+pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) -> Decided {
+    let (mut decided, mut out) = (Decided::default(), Effects::new());
+    let (patience, now) = (std::time::Duration::from_secs(75), Timestamp::default());
+    for arrival in arrivals {
+        match books.prepare_agent(&arrival) {
+            Err(_) => decided.refused += 1,
+            Ok(prepared) => match books.compare(&prepared.agent_id, &arrival, &mut out) {
+                Err(Reregistered::Registered(_)) => {}
+                Err(Reregistered::Differs { .. } | Reregistered::Unknown) => decided.asked += 1,
+                Ok(()) => {
+                    let id = prepared.agent_id;
+                    books.admit_agent(arrival, id.clone(), patience, now, &mut out);
+                    decided.registered += usize::from(books.earlier_lives(&id).is_empty());
+                }
+            },
+        }
+        decided.effects += out.len();
+        out.clear();
+    }
+    decided
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_registered_by_its_reports_and_then_by_its_summaries() {
+        let crowd = Crowd::new(20, 5).unwrap();
+        let mut books = Crowd::empty_books().unwrap();
+        let summaries = || crowd.summaries.iter().cloned().map(Arrival::from);
+        let reports = crowd.reports.iter().cloned().map(Arrival::from);
+        assert_eq!(decide(&mut books, summaries()).asked, 20);
+        assert_eq!(decide(&mut books, reports).registered, 20);
+        assert_eq!(decide(&mut books, summaries()).registered, 20);
+        let of = |number| books.tasks.of_framework(&whose(&books.master.id, number));
+        let tasks = (0..FRAMEWORKS).filter_map(of).map(|of| of.active().count());
+        assert_eq!(tasks.sum::<usize>(), 100);
+    }
+}

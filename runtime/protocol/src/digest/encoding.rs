@@ -1,0 +1,265 @@
+//! The encoding that digests are taken over: every field in a fixed order, each text and list with its length before it.
+//!
+//! Pure. It is no wire's form and is never read back, so that a message may change without changing a digest. A field that is
+//! added to a word does not compile here until somebody has decided whether it counts. Whoever changes what is written raises
+//! [`super::FORM`].
+
+use std::time::Duration;
+
+use resources::{
+    Annotations, DiskInfo, DiskSource, Labels as ResourceLabels, Persistence, Reservation,
+    ReservationKind, Resource, Resources, Revocable, SourceKind, Value, Volume, VolumeMode,
+};
+
+use super::TaskSketch;
+use crate::task::{CommandInfo, ExecutorInfo, Labels};
+
+/// What an item is.
+pub(super) const TASK: u8 = 1;
+/// What an item is.
+pub(super) const EXECUTOR: u8 = 2;
+
+/// Writes one item after the other into the same room.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// What has been written since the beginning of the item.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// A new item: its kind and what it is called.
+    pub(super) fn begin(&mut self, kind: u8, framework: &str, id: &str) {
+        self.bytes.clear();
+        self.byte(kind);
+        self.text(framework);
+        self.text(id);
+    }
+
+    pub(super) fn task(&mut self, sketch: TaskSketch<'_>) {
+        let TaskSketch {
+            name,
+            executor_id,
+            resources,
+            labels,
+            user,
+            state,
+        } = sketch;
+        // Its name, since the order of states may grow in the middle.
+        self.text(state.name());
+        self.text(name);
+        self.text(executor_id);
+        self.resources(resources);
+        self.labels(labels);
+        self.optional(user, Self::text);
+    }
+
+    pub(super) fn executor(&mut self, info: &ExecutorInfo) {
+        let ExecutorInfo {
+            executor_id: _, // It is what the item is called.
+            name,
+            command,
+            resources,
+            data,
+            shutdown_grace_period,
+            labels,
+        } = info;
+        self.text(name);
+        self.command(command);
+        self.resources(resources);
+        self.data(data);
+        self.optional(*shutdown_grace_period, Self::duration);
+        self.labels(labels);
+    }
+
+    fn command(&mut self, command: &CommandInfo) {
+        let CommandInfo {
+            value,
+            shell,
+            arguments,
+            environment,
+            user,
+        } = command;
+        self.text(value);
+        self.byte(u8::from(*shell));
+        self.length(arguments.len());
+        arguments.iter().for_each(|argument| self.text(argument));
+        self.labels(environment);
+        self.optional(user.as_deref(), Self::text);
+    }
+
+    fn resources(&mut self, resources: &Resources) {
+        self.length(resources.len());
+        resources
+            .iter()
+            .for_each(|resource| self.resource(resource));
+    }
+
+    fn resource(&mut self, resource: &Resource) {
+        self.text(resource.name_str());
+        self.number(resource.copies().into());
+        match resource.value() {
+            Value::Scalar(amount) => {
+                self.byte(0);
+                self.bytes.extend(amount.thousandths().to_le_bytes());
+            }
+            Value::Ranges(ranges) => {
+                self.byte(1);
+                self.length(ranges.as_slice().len());
+                for range in ranges.iter() {
+                    self.number(range.begin());
+                    self.number(range.end());
+                }
+            }
+            Value::Set(set) => {
+                self.byte(2);
+                self.length(set.len());
+                set.iter().for_each(|item| self.text(item));
+            }
+        }
+        self.annotations(resource.annotations());
+    }
+
+    fn annotations(&mut self, annotations: &Annotations) {
+        let Annotations {
+            revocable,
+            lender,
+            allocation,
+            reservations,
+            disk,
+            shared,
+            provider,
+        } = annotations;
+        self.byte(match revocable {
+            None => 0,
+            Some(Revocable::NonThrottleable) => 1,
+            Some(Revocable::Throttleable) => 2,
+        });
+        self.optional(lender.as_ref().map(|role| role.as_str()), Self::text);
+        self.optional(allocation.as_ref().map(|role| role.as_str()), Self::text);
+        self.length(reservations.len());
+        for reservation in reservations {
+            self.reservation(reservation);
+        }
+        self.optional(disk.as_deref(), Self::disk);
+        self.byte(u8::from(*shared));
+        self.optional(provider.as_deref(), Self::text);
+    }
+
+    fn reservation(&mut self, reservation: &Reservation) {
+        let Reservation {
+            kind,
+            role,
+            principal,
+            labels,
+        } = reservation;
+        self.byte(match kind {
+            ReservationKind::Static => 0,
+            ReservationKind::Dynamic => 1,
+        });
+        self.text(role.as_str());
+        self.optional(principal.as_deref(), Self::text);
+        self.resource_labels(labels);
+    }
+
+    fn disk(&mut self, disk: &DiskInfo) {
+        let DiskInfo {
+            persistence,
+            volume,
+            source,
+        } = disk;
+        self.optional(persistence.as_ref(), |this, persistence: &Persistence| {
+            let Persistence { id, principal } = persistence;
+            this.text(id);
+            this.optional(principal.as_deref(), Self::text);
+        });
+        self.optional(volume.as_ref(), |this, volume: &Volume| {
+            let Volume {
+                container_path,
+                host_path,
+                mode,
+            } = volume;
+            this.text(container_path);
+            this.optional(host_path.as_deref(), Self::text);
+            this.byte(match mode {
+                VolumeMode::ReadWrite => 0,
+                VolumeMode::ReadOnly => 1,
+            });
+        });
+        self.optional(source.as_ref(), Self::disk_source);
+    }
+
+    fn disk_source(&mut self, source: &DiskSource) {
+        let DiskSource {
+            kind,
+            root,
+            vendor,
+            id,
+            metadata,
+            profile,
+        } = source;
+        self.byte(match kind {
+            SourceKind::Path => 0,
+            SourceKind::Mount => 1,
+            SourceKind::Block => 2,
+            SourceKind::Raw => 3,
+        });
+        for text in [root, vendor, id] {
+            self.optional(text.as_deref(), Self::text);
+        }
+        self.resource_labels(metadata);
+        self.optional(profile.as_deref(), Self::text);
+    }
+
+    fn labels(&mut self, labels: &Labels) {
+        self.length(labels.len());
+        for (key, value) in labels {
+            self.text(key);
+            self.text(value);
+        }
+    }
+
+    fn resource_labels(&mut self, labels: &ResourceLabels) {
+        self.length(labels.iter().len());
+        for label in labels.iter() {
+            self.text(&label.key);
+            self.optional(label.value.as_deref(), Self::text);
+        }
+    }
+
+    fn duration(&mut self, duration: Duration) {
+        self.number(duration.as_secs());
+        self.number(duration.subsec_nanos().into());
+    }
+
+    fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.byte(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.data(text.as_bytes());
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        self.length(data.len());
+        self.bytes.extend_from_slice(data);
+    }
+
+    fn length(&mut self, length: usize) {
+        self.bytes.extend((length as u32).to_le_bytes());
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes.extend(number.to_le_bytes());
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+}

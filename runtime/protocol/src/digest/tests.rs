@@ -1,0 +1,389 @@
+//! The laws of digests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use resources::{
+    Annotations, DiskInfo, DiskSource, Name, Persistence, Resource, Revocable, Scalar, SourceKind,
+};
+use runtime::codec;
+
+use super::*;
+use crate::framework::FrameworkInfo;
+use crate::id::AgentId;
+use crate::message::registration::Reregistered;
+use crate::task::CommandInfo;
+
+fn key() -> DigestKey {
+    DigestKey::new(*b"0123456789abcdef")
+}
+
+fn framework(number: u32) -> FrameworkId {
+    FrameworkId::new(format!("m-{number:04}")).unwrap()
+}
+
+fn task(number: u32) -> RunningTask {
+    RunningTask {
+        framework_id: framework(number % 3),
+        info: TaskInfo {
+            name: "a task".to_owned(),
+            task_id: TaskId::new(format!("task-{number}")).unwrap(),
+            agent_id: AgentId::new("m-S1").unwrap(),
+            resources: "cpus:0.5;mem:64;ports:[31000-31001]".parse().unwrap(),
+            command: Some(CommandInfo::shell("sleep 1000")),
+            executor: None,
+            data: vec![],
+            kill_policy: None,
+            labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        },
+        state: TaskState::Running,
+    }
+}
+
+fn executor(number: u32) -> RunningExecutor {
+    RunningExecutor {
+        framework_id: framework(number % 3),
+        info: ExecutorInfo {
+            executor_id: ExecutorId::new(format!("executor-{number}")).unwrap(),
+            name: "an executor".to_owned(),
+            command: CommandInfo::program("/bin/executor", ["--fast".to_owned()]),
+            resources: "cpus:0.1;mem:32".parse().unwrap(),
+            data: vec![1, 2],
+            shutdown_grace_period: Some(Duration::from_secs(5)),
+            labels: Labels::new(),
+        },
+    }
+}
+
+fn held(tasks: u32, executors: u32) -> Held {
+    let info = |number| FrameworkInfo {
+        id: Some(framework(number)),
+        ..FrameworkInfo::new("nobody", "framework")
+    };
+    Held {
+        tasks: (0..tasks).map(task).collect(),
+        executors: (0..executors).map(executor).collect(),
+        frameworks: (0..3).map(info).collect(),
+    }
+}
+
+fn digest(held: &Held, buckets: usize) -> Digest {
+    Digest::of(Printer::new(key()).held(held), buckets)
+}
+
+/// What may happen to a set of items, and what it should be afterwards.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u64),
+    Take(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (any::<u8>(), any::<u64>()).prop_map(|(item, value)| Step::Put(item, value)),
+        1 => any::<u8>().prop_map(Step::Take),
+    ]
+}
+
+fn print(item: u8, value: u64) -> Print {
+    let place = u64::from(item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Print { place, value }
+}
+
+proptest! {
+    #[test]
+    fn what_was_counted_along_is_what_is_counted_anew(
+        steps in prop::collection::vec(step(), 0..200),
+        power in 0..11_u32,
+    ) {
+        let mut items = BTreeMap::new();
+        let mut along = Digest::of([], 1 << power);
+        for step in steps {
+            match step {
+                Step::Put(item, value) => match items.insert(item, value) {
+                    Some(before) => along.change(print(item, before), print(item, value)),
+                    None => along.add(print(item, value)),
+                },
+                Step::Take(item) => {
+                    if let Some(value) = items.remove(&item) {
+                        along.remove(print(item, value));
+                    }
+                }
+            }
+        }
+        let prints = items.iter().map(|(item, value)| print(*item, *value));
+        prop_assert_eq!(&along, &Digest::of(prints.clone(), 1 << power));
+        prop_assert_eq!(&along, &Digest::of(prints.rev(), 1 << power), "in another order");
+        let sum = along.buckets().iter().fold(0_u64, |sum, bucket| sum.wrapping_add(*bucket));
+        prop_assert_eq!(sum, along.summary(key()).sum);
+    }
+
+    #[test]
+    fn taking_out_what_was_put_in_leaves_what_was_there(
+        there in prop::collection::vec(any::<(u8, u64)>(), 0..50),
+        more in prop::collection::vec(any::<(u8, u64)>(), 0..50),
+    ) {
+        let before = Digest::of(there.iter().map(|(item, value)| print(*item, *value)), 16);
+        let mut after = before.clone();
+        more.iter().for_each(|(item, value)| after.add(print(*item, *value)));
+        more.iter().for_each(|(item, value)| after.remove(print(*item, *value)));
+        prop_assert_eq!(after, before);
+    }
+
+    #[test]
+    fn one_differing_task_of_any_number_is_found_and_little_else_is_told(
+        tasks in 1..400_u32, chosen: prop::sample::Index, state in prop::sample::select(TaskState::ALL),
+    ) {
+        let ours = held(tasks, 3);
+        let mut theirs = ours.clone();
+        let chosen = chosen.index(tasks as usize);
+        theirs.tasks[chosen].state = state;
+        let theirs = digest(&theirs, buckets_for(tasks as usize));
+        let report = Printer::new(key()).report(ours.clone(), theirs.buckets());
+        let expected = usize::from(state != TaskState::Running);
+        prop_assert_eq!(report.differing.len(), expected);
+        prop_assert_eq!(report.held.tasks.contains(&ours.tasks[chosen]), expected == 1);
+        prop_assert!(report.held.tasks.len() <= 30);
+        for info in &report.held.frameworks {
+            let owns = |task: &RunningTask| Some(&task.framework_id) == info.id.as_ref();
+            let executors = &report.held.executors;
+            prop_assert!(report.held.tasks.iter().any(owns)
+                || executors.iter().any(|e| Some(&e.framework_id) == info.id.as_ref()));
+        }
+    }
+}
+
+/// What is changed, and how.
+type Change<T> = (&'static str, fn(&mut T));
+
+/// Changes one field of each kind that a master remembers.
+const TASK_CHANGES: &[Change<RunningTask>] = &[
+    ("state", |task| task.state = TaskState::Killing),
+    ("name", |task| task.info.name.push('x')),
+    ("labels, a value", |task| {
+        task.info.labels.insert("team".to_owned(), "red".to_owned());
+    }),
+    ("labels, one more", |task| {
+        task.info.labels.insert(String::new(), String::new());
+    }),
+    ("user", |task| {
+        task.info.command.as_mut().unwrap().user = Some(String::new());
+    }),
+    ("executor", |task| {
+        task.info.command = None;
+        task.info.executor = Some(executor(1).info);
+    }),
+    ("resources, an amount", |task| {
+        task.info.resources = "cpus:0.501;mem:64;ports:[31000-31001]".parse().unwrap();
+    }),
+    ("resources, a range", |task| {
+        task.info.resources = "cpus:0.5;mem:64;ports:[31000-31002]".parse().unwrap();
+    }),
+    ("resources, a set", |task| {
+        task.info.resources += &"bugs:{a,b}".parse::<Resources>().unwrap();
+    }),
+    ("resources, allocated", |task| {
+        task.info.resources = task.info.resources.allocate(&"ads".parse().unwrap());
+    }),
+    ("resources, reserved", |task| {
+        task.info.resources = "cpus(ads):0.5;mem:64;ports:[31000-31001]".parse().unwrap();
+    }),
+    ("resources, revocable", |task| {
+        let revocable = Revocable::NonThrottleable;
+        task.info.resources = task.info.resources.to_revocable(revocable).unwrap();
+    }),
+    ("resources, a volume", |task| {
+        let persistence = Persistence {
+            id: "data".to_owned(),
+            principal: None,
+        };
+        task.info.resources.push(disk(Some(persistence), None));
+    }),
+    ("resources, a disk", |task| {
+        let source = DiskSource::new(SourceKind::Mount);
+        task.info.resources.push(disk(None, Some(source)));
+    }),
+];
+
+fn disk(persistence: Option<Persistence>, source: Option<DiskSource>) -> Resource {
+    let annotations = Annotations {
+        disk: Some(Box::new(DiskInfo {
+            persistence,
+            source,
+            ..DiskInfo::default()
+        })),
+        ..Annotations::default()
+    };
+    Resource::annotated(Name::Disk, Scalar::new(5.0).unwrap(), annotations).unwrap()
+}
+
+const EXECUTOR_CHANGES: &[Change<RunningExecutor>] = &[
+    ("name", |executor| executor.info.name.clear()),
+    ("value", |executor| executor.info.command.value.push('x')),
+    ("shell", |executor| executor.info.command.shell = true),
+    ("arguments", |executor| {
+        executor.info.command.arguments.push(String::new());
+    }),
+    ("environment", |executor| {
+        let environment = &mut executor.info.command.environment;
+        environment.insert("A".to_owned(), "1".to_owned());
+    }),
+    ("user", |executor| {
+        executor.info.command.user = Some("nobody".to_owned());
+    }),
+    ("resources", |executor| {
+        executor.info.resources = Resources::new();
+    }),
+    ("data", |executor| executor.info.data[0] ^= 1),
+    ("grace period", |executor| {
+        executor.info.shutdown_grace_period = None;
+    }),
+    ("labels", |executor| {
+        executor.info.labels.insert("a".to_owned(), "b".to_owned());
+    }),
+];
+
+#[test]
+fn a_change_of_any_field_is_seen_and_names_its_bucket() {
+    let before = held(100, 20);
+    let (of, seen) = (64, digest(&before, 64));
+    let mut printer = Printer::new(key());
+    for (what, change) in TASK_CHANGES {
+        let mut after = before.clone();
+        change(&mut after.tasks[17]);
+        let place = printer.running_task(&before.tasks[17]).place;
+        let differing = digest(&after, of).differing(seen.buckets());
+        assert_eq!(differing, [bucket(place, of)], "{what} of a task");
+    }
+    for (what, change) in EXECUTOR_CHANGES {
+        let mut after = before.clone();
+        change(&mut after.executors[7]);
+        let place = printer.running_executor(&before.executors[7]).place;
+        let differing = digest(&after, of).differing(seen.buckets());
+        assert_eq!(differing, [bucket(place, of)], "{what} of an executor");
+    }
+    let mut fewer = before.clone();
+    fewer.executors.pop();
+    assert_eq!(digest(&fewer, of).differing(seen.buckets()).len(), 1);
+}
+
+#[test]
+fn texts_that_run_into_each_other_and_kinds_of_things_are_told_apart() {
+    let mut printer = Printer::new(key());
+    let mut place = |framework: &str, task: &str| {
+        let framework = FrameworkId::new(framework).unwrap();
+        let info = task_info(task);
+        let sketch = TaskSketch::of(&info, TaskState::Running);
+        printer.task(&framework, &info.task_id, sketch).place
+    };
+    assert_ne!(place("ab", "c"), place("a", "bc"));
+    let task = place("f", "same");
+    let executor = ExecutorInfo {
+        executor_id: ExecutorId::new("same").unwrap(),
+        ..executor(0).info
+    };
+    let framework = FrameworkId::new("f").unwrap();
+    assert_ne!(printer.executor(&framework, &executor).place, task);
+}
+
+fn task_info(id: &str) -> TaskInfo {
+    TaskInfo {
+        task_id: TaskId::new(id).unwrap(),
+        ..task(0).info
+    }
+}
+
+/// On every machine and in every version these: whoever changes the encoding raises `FORM`.
+#[test]
+fn a_print_is_the_same_everywhere() {
+    let mut printer = Printer::new(key());
+    let task = printer.running_task(&task(1));
+    let executor = printer.running_executor(&executor(1));
+    let seen = [task.place, task.value, executor.place, executor.value];
+    assert_eq!(seen.map(|number| format!("{number:016x}")), GOLDEN);
+    assert_eq!(FORM, 1);
+}
+
+const GOLDEN: [&str; 4] = [
+    "09da5f8aeb3aca1b",
+    "8db79a3677fd1367",
+    "4ef7c663beece539",
+    "99a929bf7b5a3812",
+];
+
+#[test]
+fn another_key_gives_other_numbers() {
+    let other = Digest::of(Printer::new(DigestKey::new([1; 16])).held(&held(5, 0)), 1);
+    assert_ne!(other.buckets(), digest(&held(5, 0), 1).buckets());
+}
+
+#[test]
+fn there_are_a_quarter_as_many_buckets_as_items_but_not_too_many() {
+    let table = [
+        (0, 1),
+        (4, 1),
+        (5, 2),
+        (1000, 256),
+        (4096, 1024),
+        (1 << 20, 1024),
+    ];
+    for (items, buckets) in table {
+        assert_eq!(buckets_for(items), buckets, "{items} items");
+        assert!(is_bucket_count(buckets));
+    }
+    assert!(![0, 3, 2048].into_iter().any(is_bucket_count));
+    let mut digest = Digest::default();
+    let outgrown_at: Vec<u8> = (1..=200)
+        .filter(|item| {
+            digest.add(print(*item, 1));
+            let outgrown = digest.is_outgrown();
+            if outgrown {
+                digest = Digest::of(
+                    (1..=*item).map(|item| print(item, 1)),
+                    buckets_for((*item).into()),
+                );
+            }
+            outgrown
+        })
+        .collect();
+    assert_eq!(
+        outgrown_at,
+        [9, 33, 129],
+        "seldom, so that growing costs little an item"
+    );
+}
+
+/// Issue: the bytes sent grow with the difference.
+#[test]
+fn equal_digests_cost_tens_of_bytes_and_a_difference_what_it_is_worth() {
+    for tasks in [5, 1000, 20_000] {
+        let summary = Printer::new(key()).summary(&held(tasks, 0));
+        assert!(bytes(&summary) < 40, "{tasks} tasks");
+    }
+    let ours = held(1000, 0);
+    let all = bytes(&ours);
+    let cost = |changed: usize| {
+        let mut theirs = ours.clone();
+        let step = 1000 / changed.max(1);
+        for task in theirs.tasks.iter_mut().step_by(step).take(changed) {
+            task.state = TaskState::Staging;
+        }
+        let buckets = digest(&theirs, buckets_for(1000)).buckets().to_vec();
+        let report = Printer::new(key()).report(ours.clone(), &buckets);
+        bytes(&Reregistered::Differs { buckets }) + bytes(&report)
+    };
+    let costs = [1, 10, 100].map(cost);
+    let share = costs.map(|cost| 1000 * cost / all);
+    println!("1, 10 and 100 changed tasks of 1000 cost {costs:?} bytes, all of them {all}");
+    assert!(costs.is_sorted(), "{costs:?} of {all}");
+    assert!(
+        share[0] < 40 && share[1] < 100 && share[2] < 500,
+        "{costs:?} of {all}"
+    );
+    assert!(costs[1] - costs[0] < all / 10, "{costs:?} of {all}");
+}
+
+fn bytes(value: &impl Serialize) -> usize {
+    codec::encode(value).unwrap().len()
+}

@@ -1,0 +1,139 @@
+//! What the checker of allocations takes and what it does not.
+
+use super::*;
+use crate::checkers::stage::{Stage, framework, offer, resources, seconds, task};
+use protocol::message::registration::RunningTask;
+use protocol::{FrameworkInfo, TaskState};
+use resources::Revocable;
+
+fn stage() -> Stage<Allocations> {
+    Stage::new(Allocations::default(), "cpus:4;ports:[1-10]")
+}
+
+#[test]
+fn what_was_given_back_may_be_offered_again() {
+    let mut stage = stage();
+    stage.offers_text("o1", "cpus:4").declines(&["o1"]);
+    stage.offers_text("o2", "cpus:4").rescinds("o2");
+    let tasks = [task("t", "cpus:3")];
+    stage
+        .offers_text("o3", "cpus:4")
+        .accepts("framework-1", &["o3"], &tasks);
+    stage.runs(&tasks).offers_text("o4", "cpus:1");
+    stage.task_ended("t").offers_text("o5", "cpus:3").is_clean();
+}
+
+#[test]
+fn one_framework_is_not_offered_more_than_there_is() {
+    stage()
+        .offers_text("o1", "cpus:3")
+        .offers_text("o2", "cpus:1.001")
+        .is_broken("beyond");
+}
+
+#[test]
+fn a_port_is_offered_once() {
+    let mut stage = stage();
+    stage.offers_text("o1", "ports:[1-5]");
+    stage.offers_text("o2", "ports:[5-6]").is_broken("ports");
+}
+
+#[test]
+fn what_a_task_holds_is_not_offered() {
+    let tasks = [task("t", "cpus:3")];
+    let mut stage = stage();
+    stage
+        .offers_text("o1", "cpus:4")
+        .accepts("framework-1", &["o1"], &tasks);
+    stage
+        .runs(&tasks)
+        .offers_text("o2", "cpus:2")
+        .is_broken("cpus");
+}
+
+#[test]
+fn an_agent_that_comes_back_holds_what_it_reports() {
+    let running = RunningTask {
+        framework_id: framework(),
+        info: task("t", "cpus:3"),
+        state: TaskState::Running,
+    };
+    let mut stage = stage();
+    stage.register("cpus:4", "", vec![running.clone()]);
+    stage.offers_text("o1", "cpus:2").is_broken("cpus");
+    let mut stage = self::stage();
+    stage
+        .register("cpus:4", "", vec![running])
+        .register("cpus:4", "", Vec::new());
+    stage.offers_text("o1", "cpus:4").is_clean();
+}
+
+/// What is not told differs in nothing from what its master had.
+#[test]
+fn an_agent_that_comes_back_with_a_part_holds_that_and_what_it_had() {
+    let tasks = [task("t", "cpus:2"), task("u", "cpus:1")];
+    for (held, clean) in [("cpus:1", true), ("cpus:1.001", false)] {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4");
+        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        // `u` is told anew, and is gone.
+        stage.wait(seconds(1)).reregister("cpus:4", &["u"]);
+        stage.offers_text("o2", "cpus:1").offers_text("o3", held);
+        match clean {
+            true => stage.is_clean(),
+            false => stage.is_broken("cpus"),
+        }
+    }
+}
+
+#[test]
+fn two_frameworks_with_the_same_are_an_excess_once_the_first_is_spoken_to_again() {
+    let four = resources("cpus:4");
+    let mut stage = stage();
+    stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+    stage.offers_text("o1", "cpus:4");
+    stage.offers("framework-2", &[offer("o2", "g", &four)]);
+    stage.rescinds("o1").is_broken("while others had the same");
+}
+
+#[test]
+fn a_framework_whose_link_broke_in_between_has_lost_its_offers() {
+    let four = resources("cpus:4");
+    let mut stage = stage();
+    stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+    stage.offers_text("o1", "cpus:4");
+    stage.offers("framework-2", &[offer("o2", "g", &four)]);
+    stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+    stage.rescinds("o1").is_clean();
+}
+
+#[test]
+fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
+    let mut stage = stage();
+    stage.offers_text("o1", "cpus:4").wait(seconds(1));
+    stage.asks_to_subscribe("framework-1");
+    stage.offers_text("o2", "cpus:4").is_clean();
+}
+
+#[test]
+fn no_more_is_lent_than_the_agent_says_or_said_just_before() {
+    let lent = |cpus: &str| {
+        resources(cpus)
+            .to_revocable(Revocable::Throttleable)
+            .unwrap()
+    };
+    let less = OversubscribedChanged {
+        agent_id: crate::checkers::stage::agent(),
+        total: lent("cpus:1"),
+    };
+    for (wait, clean) in [(0, true), (2, false)] {
+        let mut stage = stage();
+        stage.register("cpus:4", "cpus:2", Vec::new());
+        stage.told("agent-1", "master", &less).wait(seconds(wait));
+        stage.offers("framework-1", &[offer("o1", "f", &lent("cpus:2"))]);
+        match clean {
+            true => stage.is_clean(),
+            false => stage.is_broken("it lends"),
+        }
+    }
+}
