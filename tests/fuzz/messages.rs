@@ -9,7 +9,7 @@ use std::path::Path;
 
 use consensus::member::founding::Acquaint;
 use consensus::member::operator::{ChangeMasters, ViewMaster};
-use consensus::member::{Arrived, PacketSent};
+use consensus::member::{Arrived, Dismissed, PacketSent};
 use module_api::allocator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;
@@ -63,7 +63,7 @@ pub fn targets() -> Vec<Target> {
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
-        PacketSent Arrived Acquaint ViewMaster ChangeMasters
+        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
     all.extend([

@@ -1,6 +1,6 @@
 //! A member of a group: the actor around a [`Replica`], on a node, with a clock, a disk and a network.
 //!
-//! Hears its own node through a [`MemberHandle`], and other masters: [`PacketSent`], which is raft's talk, and [`Acquaint`], by
+//! Hears its own node through a [`MemberHandle`], and other masters: [`PacketSent`], which is raft's talk, [`Arrived`], [`Dismissed`], and [`Acquaint`], by
 //! which an empty directory finds its seat (see [`founding`]); and operators (see [`operator`]). Remembers who waits for which answer, and how its peers are reached.
 //!
 //! * One write is under way at a time, on the node's blocking seam. What is proposed and heard meanwhile gathers, and is the next write
@@ -74,9 +74,19 @@ pub struct Arrived {
     pub address: String,
 }
 
+/// This number belongs to the group no more, and never will again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dismissed {
+    /// Which group.
+    pub group: u64,
+    /// Which number.
+    pub id: u64,
+}
+
 remote! {
     PacketSent = "consensus/packet" v1;
-    Arrived = "consensus/arrived" v1
+    Arrived = "consensus/arrived" v1;
+    Dismissed = "consensus/dismissed" v1
 }
 
 /// A machine that an actor can hold.
@@ -193,6 +203,7 @@ impl<M: Replicated> Process for Member<M> {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PacketSent>(&[Role::Master]);
         ears.hear::<Arrived>(&[Role::Master]);
+        ears.hear::<Dismissed>(&[Role::Master]);
         ears.hear::<Acquaint>(&[Role::Master]);
         ears.hear::<ViewMaster>(&[Role::Operator]);
         ears.hear::<ChangeMasters>(&[Role::Operator]);

@@ -108,6 +108,11 @@ impl<M: StateMachine> Replica<M> {
         self.core.status()
     }
 
+    /// The members, as applied.
+    pub fn members(&self) -> &Members {
+        self.core.members()
+    }
+
     /// This member's role, the leader and the term.
     pub fn role_now(&self) -> RoleNow {
         self.core.status_now()

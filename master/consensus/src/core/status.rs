@@ -149,6 +149,11 @@ impl Core {
         }
     }
 
+    /// The members, as applied.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
     /// This member's role, the leader and the term.
     pub fn status_now(&self) -> RoleNow {
         role_now(&self.raw.raft)

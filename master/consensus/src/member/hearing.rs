@@ -6,9 +6,9 @@ use super::founding::{Acquaint, Acquainted};
 use super::handle::{
     Change, Peek, Propose, ProposeError, Read, Reseat, Retire, Standing, Transfer, Watch,
 };
-use super::roster::{Entered, RosterChange, RosterRefused};
+use super::roster::{Entered, RosterChange, RosterRefused, is_member};
 use super::turning::{Retiring, Waiter};
-use super::{Arrived, Member, MemberStatus, PacketSent, Phase, Replicated};
+use super::{Arrived, Dismissed, Member, MemberStatus, PacketSent, Phase, Replicated};
 use crate::core::{Rejected, Role as RaftRole, Status};
 use crate::log::Members;
 use crate::replica::Ticket;
@@ -34,6 +34,10 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
             tracing::debug!(from, address, "another group's packet");
             return;
         }
+        let roster = &running.replica.machine().roster;
+        if roster.is_dismissed(from, running.replica.members()) {
+            return self.dismiss(group, from, &address, ctx);
+        }
         match running.replica.step(from, packet) {
             Ok(()) => self.peers.heard(from, &address),
             Err(refused) => {
@@ -42,6 +46,19 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
             }
         }
         self.wake(ctx);
+    }
+}
+
+impl<M: Replicated> Handler<Dismissed> for Member<M> {
+    type Result = ();
+
+    fn handle(&mut self, Dismissed { group, id }: Dismissed, ctx: &mut Context<Self>) {
+        if let Phase::Running(running) = &self.phase
+            && running.identity.group == group
+            && running.identity.id == id
+        {
+            self.leave(ctx);
+        }
     }
 }
 
@@ -94,6 +111,26 @@ impl<M: Replicated> Handler<Acquaint> for Member<M> {
 }
 
 impl<M: Replicated> Member<M> {
+    /// It belongs to the group no more.
+    pub(super) fn leave(&mut self, ctx: &mut Context<Self>) {
+        let address = &self.settings.address;
+        let reason = format!(
+            "this master was removed from its group: to come back under another number, move its directory away and run `meros masters \
+             add {address}`"
+        );
+        self.fail(&reason, ctx);
+    }
+
+    /// Whoever was removed seldom hears of it through the log, since nobody sends it the end of that.
+    fn dismiss(&mut self, group: u64, id: u64, address: &str, ctx: &mut Context<Self>) {
+        self.peers.heard(id, address);
+        if let Some(pid) = self.peers.way_to(id) {
+            // It speaks again if this is lost.
+            let _ = ctx.node().tell(&pid, Dismissed { group, id });
+        }
+        self.look_for_peers(ctx);
+    }
+
     /// What is said to an empty directory at once, or the seat that it must take first.
     fn acquainted(&self, asked: &Acquaint) -> Result<Acquainted, u64> {
         let nobody = Ok(Acquainted::Lives { leader: None });
@@ -178,18 +215,6 @@ fn untouched(status: &Status) -> bool {
 fn has_spoken(status: &Status, id: u64) -> bool {
     let peer = status.peers.get(&id);
     peer.is_some_and(|peer| peer.matched > 0 || peer.silent.is_some())
-}
-
-fn is_member(members: &Members, id: u64) -> bool {
-    let Members {
-        voters,
-        learners,
-        voters_outgoing,
-        ..
-    } = members;
-    [voters, learners, voters_outgoing]
-        .iter()
-        .any(|ids| ids.contains(&id))
 }
 
 impl<M: Replicated> Handler<Propose<M>> for Member<M> {

@@ -126,6 +126,13 @@ impl Roster {
         self.seats.get(&id).map(|seat| seat.address.as_str())
     }
 
+    /// Whether this number was a member's and belongs to nobody any more. Once so, it is so for ever; and before it was a member it had
+    /// no seat that was taken, so it is not so for whoever reads the log from its beginning.
+    pub fn is_dismissed(&self, id: u64, members: &Members) -> bool {
+        let left = self.seats.get(&id).is_none_or(|seat| seat.mark != 0);
+        left && id <= self.highest && !is_member(members, id)
+    }
+
     /// Changes the roster, and says whose seat it was about.
     pub fn apply(&mut self, change: RosterChange) -> Result<u64, RosterRefused> {
         match change {
@@ -180,20 +187,13 @@ impl Roster {
     /// What the leader sets right by itself: whoever has taken part has a seat, at the address from which it speaks, that is taken;
     /// and whoever is a member no more has none. `present` names those who have taken part, and where they are.
     pub fn chores(&self, members: &Members, present: &BTreeMap<u64, String>) -> Vec<RosterChange> {
-        let all = [
-            &members.voters,
-            &members.learners,
-            &members.voters_outgoing,
-            &members.learners_next,
-        ];
-        let is_member = |id: &u64| all.iter().any(|ids| ids.contains(id));
         let mut chores: Vec<RosterChange> = self
             .seats
             .iter()
-            .filter(|(id, seat)| seat.mark != 0 && !is_member(id))
+            .filter(|(id, seat)| seat.mark != 0 && !is_member(members, **id))
             .map(|(id, _)| RosterChange::Clear { id: *id })
             .collect();
-        for (id, address) in present.iter().filter(|(id, _)| is_member(id)) {
+        for (id, address) in present.iter().filter(|(id, _)| is_member(members, **id)) {
             let seat = self.seats.get(id);
             // Two at one address are for an operator to sort out.
             if self.at(address).is_some_and(|other| other != *id) {
@@ -214,6 +214,20 @@ impl Roster {
         }
         chores
     }
+}
+
+/// Whether it votes or listens, or did until a change that is under way.
+pub(super) fn is_member(members: &Members, id: u64) -> bool {
+    let Members {
+        voters,
+        learners,
+        voters_outgoing,
+        learners_next,
+        ..
+    } = members;
+    [voters, learners, voters_outgoing, learners_next]
+        .iter()
+        .any(|ids| ids.contains(&id))
 }
 
 /// A state machine and the roster of the group that replicates it.

@@ -149,6 +149,13 @@ impl<M: Replicated> Member<M> {
                 Err(stop) => return self.fail(&stop.to_string(), ctx),
             }
         }
+        if let Phase::Running(running) = &self.phase {
+            let (replica, me) = (&running.replica, running.identity.id);
+            let roster = &replica.machine().roster;
+            if roster.is_dismissed(me, replica.members()) {
+                return self.leave(ctx);
+            }
+        }
         self.use_disk(ctx);
         self.tell_leadership(ctx);
         self.leave_if_done(ctx);

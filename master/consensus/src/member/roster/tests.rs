@@ -106,3 +106,26 @@ fn machine_and_seats_come_back_from_one_snapshot_and_a_strange_one_is_refused() 
     }
     assert!(Chartered::<Ledger>::default().restore(b"meros g2").is_err());
 }
+
+#[test]
+fn a_number_is_dismissed_from_its_removal_on_and_never_before_it_was_a_members() {
+    let mut roster = of(&["a"]);
+    let without = Members {
+        voters: vec![1],
+        ..Members::default()
+    };
+    let with = Members {
+        learners: vec![2],
+        ..without.clone()
+    };
+    assert!(!roster.is_dismissed(2, &without), "not reserved yet");
+    reserve(&mut roster, "b").unwrap();
+    assert!(!roster.is_dismissed(2, &without), "reserved");
+    assert!(!roster.is_dismissed(2, &with));
+    roster.apply(RosterChange::Take { id: 2, mark: 5 }).unwrap();
+    assert!(!roster.is_dismissed(2, &with));
+    assert!(roster.is_dismissed(2, &without), "removed");
+    roster.apply(RosterChange::Clear { id: 2 }).unwrap();
+    assert!(roster.is_dismissed(2, &without), "and cleared");
+    assert!(!roster.is_dismissed(1, &without) && !roster.is_dismissed(3, &without));
+}

@@ -80,6 +80,21 @@ fn nothing_is_answered_before_a_majority_has_synced_it() {
 }
 
 #[test]
+fn a_leader_counts_itself_only_when_its_own_disk_has_it() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.wait(1_000).await;
+        let away = cluster.others(&leader)[0].clone();
+        cluster.fall(&away).await;
+        // The one follower that is left has it at once.
+        cluster.nodes[&leader].slow_blocking(Duration::from_millis(200));
+        let started = cluster.clock.now();
+        assert_eq!(cluster.propose(&leader, 1).await, Ok(1));
+        assert!(cluster.clock.now() - started >= Duration::from_millis(200));
+    });
+}
+
+#[test]
 fn whoever_watches_is_told_who_leads_and_where() {
     rehearse_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;

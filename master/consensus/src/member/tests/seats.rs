@@ -167,25 +167,49 @@ fn a_new_master_waits_for_its_seat_gets_it_and_leads_in_the_end() {
 }
 
 #[test]
-fn a_directory_that_was_begun_and_not_claimed_still_counts_as_empty() {
+fn a_directory_whose_founding_was_cut_short_still_counts_as_empty() {
     rehearse_network(|network| async move {
-        let mut cluster = Cluster::of(network, &["a"]);
-        let disk = ForgetfulLogDisk::new();
-        let machine = Chartered {
-            roster: Roster::founding(&["a".to_owned()]),
-            machine: Ledger::default(),
-        };
-        let members = crate::log::Members {
-            voters: vec![1],
-            ..crate::log::Members::default()
-        };
-        let write = crate::replica::bootstrap(members, &machine);
-        disk.open().unwrap().write(&write).unwrap();
-        cluster.disks.insert("a".to_owned(), disk);
-        cluster.start("a");
-        let leader = cluster.leader().await;
-        assert_eq!(cluster.propose(&leader, 1).await, Ok(1));
+        for kept in 0..=2 {
+            let mut cluster = Cluster::of(network.clone(), &["a"]);
+            let disk = ForgetfulLogDisk::new();
+            disk.pretend_to_sync(true);
+            cluster.disks.insert("a".to_owned(), disk.clone());
+            cluster.start("a");
+            cluster.clock.settle().await;
+            cluster.nodes["a"].stop_now(&cluster.members["a"].pid());
+            disk.pretend_to_sync(false);
+            disk.crash_keeping(kept);
+            cluster.start("a");
+            let leader = cluster.leader().await;
+            assert_eq!(cluster.propose(&leader, 1).await, Ok(1), "{kept} writes");
+            cluster.fall("a").await;
+        }
     });
+}
+
+#[test]
+fn a_master_that_was_removed_ends_whether_it_was_there_or_is_told_when_it_comes_back() {
+    for there in [true, false] {
+        rehearse_network(|network| async move {
+            let (cluster, leader) = Cluster::three(network).await;
+            cluster.wait(2_000).await;
+            let removed = cluster.others(&leader)[0].clone();
+            let id = cluster.status(&removed).await.identity.unwrap().id;
+            if !there {
+                cluster.isolate(&removed);
+            }
+            cluster.members[&leader].remove(id).await.unwrap();
+            cluster.wait(2_000).await;
+            assert_eq!(cluster.members[&removed].ended().is_some(), there);
+            cluster.reunite(&removed);
+            cluster.wait(3_000).await;
+            let reason = cluster.members[&removed].ended().unwrap();
+            assert!(reason.starts_with("this master was removed"), "{reason}");
+            for name in cluster.others(&removed) {
+                assert_eq!(cluster.members[&name].ended(), None);
+            }
+        });
+    }
 }
 
 #[test]
