@@ -1,7 +1,8 @@
 //! Pages: `/state` and its pieces, as Mesos' tools read them (SPEC 3.9, 3.12), and the master's metrics (SPEC 3.10).
 //!
 //! Each page asks the master for a snapshot, which costs its mailbox one count, and is made from it on the blocking pool. A
-//! master that does not answer in time costs the page its patience and a 503. Nothing here changes anything.
+//! master that does not answer in time costs the page its patience and a 503. Where no master acts, pages send to the one that
+//! leads (307), or say that none does (503). Nothing here changes anything.
 
 mod metrics;
 mod pieces;
@@ -14,19 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{OriginalUri, Query, Request, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use futures_util::FutureExt;
-use runtime::{Handle, Node};
+use runtime::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::books::Books;
 use crate::config::Config;
-use crate::master::{Master, TakeSnapshot};
+use crate::master::TakeSnapshot;
+use crate::office::Front;
 
 /// How long a page waits for the snapshot.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +39,7 @@ const TASKS_LIMIT: usize = 100;
 /// What the pages are made from.
 #[derive(Clone)]
 struct Pages {
-    master: Handle<Master>,
+    front: Front,
     node: Node,
     chosen: Arc<Chosen>,
 }
@@ -49,9 +52,9 @@ pub(crate) struct Chosen {
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/flags`, each also under
 /// `/master`. They are to be merged with those that every service has.
-pub fn routes(master: &Handle<Master>, node: &Node, config: &Config) -> Router {
+pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     let pages = Pages {
-        master: master.clone(),
+        front: front.clone(),
         node: node.clone(),
         chosen: Arc::new(Chosen {
             flags: config.flags.clone(),
@@ -71,16 +74,34 @@ pub fn routes(master: &Handle<Master>, node: &Node, config: &Config) -> Router {
     Router::new()
         .merge(routes.clone())
         .nest("/master", routes)
+        .layer(from_fn_with_state(front.clone(), to_the_leader))
         .with_state(pages)
 }
 
+/// Lets a request pass where a master acts; sends it to the leader from elsewhere (SPEC 3.12: 307).
+async fn to_the_leader(State(front): State<Front>, request: Request, next: Next) -> Response {
+    if front.master().is_some() {
+        return next.run(request).await;
+    }
+    let Some(leader) = front.leader() else {
+        let problem = "no master leads just now; try again\n";
+        let later = [(RETRY_AFTER, "1")];
+        return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
+    };
+    // The whole path: within a nest the request's own is cut.
+    let uri = request.extensions().get::<OriginalUri>();
+    let uri = uri.map_or_else(|| request.uri().clone(), |OriginalUri(uri)| uri.clone());
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Redirect::temporary(&format!("http://{leader}{path}")).into_response()
+}
+
 /// The master's own counters, for the metrics pages.
-pub fn counters(master: &Handle<Master>, node: &Node) -> ::http::CountersSource {
-    let (master, node) = (master.clone(), node.clone());
+pub fn counters(front: &Front, node: &Node) -> ::http::CountersSource {
+    let (front, node) = (front.clone(), node.clone());
     Arc::new(move || {
-        let (snapshot, node) = (master.ask(TakeSnapshot, PATIENCE), node.clone());
+        let (master, node) = (front.master(), node.clone());
         async move {
-            let books = snapshot.await.ok()?;
+            let books = master?.ask(TakeSnapshot, PATIENCE).await.ok()?;
             let now = node.clock().wall();
             node.blocking(move || metrics(&books, now)).await.ok()
         }
@@ -91,7 +112,11 @@ pub fn counters(master: &Handle<Master>, node: &Node) -> ::http::CountersSource 
 impl Pages {
     /// A page made from a snapshot, off this thread.
     async fn page(self, make: impl FnOnce(&Books, &Chosen) -> Value + Send + 'static) -> Response {
-        let Ok(books) = self.master.ask(TakeSnapshot, PATIENCE).await else {
+        let books = match self.front.master() {
+            Some(master) => master.ask(TakeSnapshot, PATIENCE).await.ok(),
+            None => None,
+        };
+        let Some(books) = books else {
             let problem = "the master gave no answer in time; try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, problem).into_response();
         };

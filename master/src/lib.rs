@@ -21,6 +21,7 @@ mod master;
 pub mod measure;
 pub mod offering;
 pub mod offers;
+pub mod office;
 pub mod reconcile;
 pub mod registry;
 mod size;

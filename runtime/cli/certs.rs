@@ -64,10 +64,10 @@ impl CertsFlag {
         Identity::load(&directory, role).map_err(|error| unusable(&directory, &error))
     }
 
-    /// The master's address as the local cluster left it, else the usual one.
+    /// The masters' addresses as the local cluster left them, else the usual one.
     pub fn master(&self) -> String {
         let kept = std::fs::read_to_string(self.directory().join(MASTER_FILE)).ok();
-        let kept = kept.and_then(|text| crate::flags::master_address(text.trim()).ok());
+        let kept = kept.and_then(|text| crate::flags::master_addresses(text.trim()).ok());
         kept.unwrap_or_else(|| "127.0.0.1:5050".to_owned())
     }
 }

@@ -112,6 +112,12 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// Reads `HOST:PORT`; a bare host means port 5050.
+pub fn master_addresses(text: &str) -> Result<String, String> {
+    let all: Result<Vec<String>, String> = text.split(',').map(master_address).collect();
+    all.map(|all| all.join(","))
+}
+
+/// One `HOST:PORT`, also as a URL.
 pub fn master_address(text: &str) -> Result<String, String> {
     let bare = text
         .strip_prefix("http://")

@@ -15,8 +15,8 @@ use crate::agent::{self, AgentFlags};
 use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag};
-use crate::master::{self, MasterFlags};
-use crate::member::Member;
+use crate::master::{self, ElectionFlags, GroupPlan, MasterFlags};
+use crate::member::{Member, free_port};
 use crate::operator::Operator;
 use crate::signals::Signals;
 use crate::{on_this_thread, out};
@@ -30,13 +30,13 @@ const READY_LOOK: Duration = Duration::from_millis(10);
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct LocalArgs {
-    /// Masters; several come later
-    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    /// Masters: one, or a group of up to seven that survives the loss of fewer than half
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=7))]
     masters: u16,
     /// Agents
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
     agents: u16,
-    /// The master's port; agent i has this port and i
+    /// The first master's port; agent i has this port and i, further masters have those after the agents'
     #[arg(long, default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Where state, certificates and sandboxes are kept [default: $XDG_STATE_HOME/meros/local or ~/.local/state/meros/local]
@@ -60,9 +60,11 @@ pub struct Options {
     pub program: PathBuf,
     /// Where everything is kept; made if missing.
     pub work_dir: PathBuf,
+    /// How many masters.
+    pub masters: u16,
     /// How many agents.
     pub agents: u16,
-    /// The master's port, agent *i* has this and *i*; 0 takes any free ones.
+    /// The first master's port, agent *i* has this and *i*, further masters those after the agents'; 0 takes any free ones.
     pub port: u16,
     /// The master's flags.
     pub master: MasterFlags,
@@ -91,12 +93,27 @@ impl Options {
         Self {
             program: program.into(),
             work_dir: work_dir.into(),
+            masters: 1,
             agents: 1,
             port: 0,
             master,
             agent,
             modules: None,
             threads: Threads::default(),
+        }
+    }
+
+    /// The masters' ports: known before they start, since each of a group is told where all are.
+    fn master_ports(&self) -> Outcome<Vec<u16>> {
+        match (self.masters, self.port) {
+            (1, port) => Ok(vec![port]),
+            (masters, 0) => (0..masters).map(|_| free_port()).collect(),
+            (masters, port) => (0..masters)
+                .map(|index| match index {
+                    0 => Ok(port),
+                    _ => agent_port(port, self.agents + index),
+                })
+                .collect(),
         }
     }
 
@@ -111,7 +128,7 @@ impl Options {
 pub struct LocalCluster {
     /// Agents before their master, so that they are stopped while they can still say farewell.
     members: Vec<Member>,
-    master: SocketAddr,
+    masters: Vec<SocketAddr>,
     agents: Vec<SocketAddr>,
     certs: PathBuf,
     authority: Authority,
@@ -127,28 +144,44 @@ impl LocalCluster {
         let unusable = |error| Failure::because("cannot make the cluster's certificates", &error);
         let authority = Authority::load_or_create(&certs).map_err(unusable)?;
         keep_operators(&authority, &certs)?;
-        let issue = |role, name: &str| authority.issue(role, name).map_err(unusable);
-
-        let plan = master::Plan {
-            config: options.master.config()?,
-            allocator: options.master.allocator.clone(),
-            modules: master::modules(options.modules.as_ref())?,
-            work_dir: work_dir.join("master"),
-            threads: options.threads,
-            identity: issue(Role::Master, "master")?,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)),
-            hostname: None,
-        };
-        let (member, address) = Member::begin("master", move || master::start(plan))?
-            .wait()
-            .await?;
+        let ports = options.master_ports()?;
+        let initial: Vec<String> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
         let mut cluster = Self {
-            members: vec![member],
-            master: address,
+            members: Vec::new(),
+            masters: Vec::new(),
             agents: Vec::new(),
             certs,
             authority,
         };
+        for (index, port) in (1..).zip(ports) {
+            let name = match options.masters {
+                1 => "master".to_owned(),
+                _ => format!("master-{index}"),
+            };
+            let plan = master::Plan {
+                config: options.master.config()?,
+                allocator: options.master.allocator.clone(),
+                modules: master::modules(options.modules.as_ref())?,
+                work_dir: work_dir.join(&name),
+                threads: options.threads,
+                identity: cluster.issue(Role::Master, &name)?,
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+                hostname: None,
+                group: (options.masters > 1).then(|| GroupPlan {
+                    address: None,
+                    initial: initial.clone(),
+                    election: ElectionFlags::default(),
+                }),
+            };
+            let (member, address) = Member::begin(&name, move || master::start(plan))?
+                .wait()
+                .await?;
+            cluster.members.push(member);
+            cluster.masters.push(address);
+        }
         let mut starting = Vec::new();
         for index in 1..=options.agents {
             let name = format!("agent-{index}");
@@ -160,7 +193,7 @@ impl LocalCluster {
             let plan = agent::Plan {
                 settings: options
                     .agent
-                    .settings(vec![address.to_string()], &work_dir.join(&name)),
+                    .settings(cluster.addresses(), &work_dir.join(&name)),
                 modules: master::modules(options.modules.as_ref())?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
@@ -176,18 +209,15 @@ impl LocalCluster {
             cluster.members.insert(0, member);
             cluster.agents.push(address);
         }
-        leave_master(&cluster.certs, &address.to_string())?;
+        leave_master(&cluster.certs, &cluster.master())?;
         cluster.ready().await?;
         Ok(cluster)
     }
 
     /// Waits until every agent has registered.
     async fn ready(&mut self) -> Outcome {
-        let operator = Operator::with(
-            &self.issue(Role::Operator, "starter")?,
-            &self.master.to_string(),
-        )
-        .await?;
+        let operator =
+            Operator::with(&self.issue(Role::Operator, "starter")?, &self.master()).await?;
         let clock = operator.node().clock().clone();
         let begun = clock.now();
         let outcome = loop {
@@ -219,9 +249,13 @@ impl LocalCluster {
         outcome
     }
 
-    /// Where the master answers, as `host:port`.
+    /// Where the masters answer, as `host:port` with commas between.
     pub fn master(&self) -> String {
-        self.master.to_string()
+        self.addresses().join(",")
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.masters.iter().map(SocketAddr::to_string).collect()
     }
 
     /// The port of each agent's pages, in order.
@@ -274,17 +308,11 @@ fn agent_port(port: u16, index: u16) -> Outcome<u16> {
 
 /// `meros local`: runs until a signal stops it.
 pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
-    if args.masters != 1 {
-        let problem = format!(
-            "--masters={}: a local cluster has 1 master for now; several come with replication",
-            args.masters
-        );
-        return Err(Failure::usage(problem));
-    }
     agent_port(args.port, args.agents)?;
     let options = Options {
         program: agent::own_program()?,
         work_dir: args.work_dir.unwrap_or_else(default_work_dir),
+        masters: args.masters,
         agents: args.agents,
         port: args.port,
         master: args.master,
@@ -297,7 +325,7 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
             return Ok(());
         };
         let cluster = started?;
-        out!("ready http://127.0.0.1:{}", cluster.master.port());
+        out!("ready http://127.0.0.1:{}", cluster.masters[0].port());
         let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
         cluster.stop()
     })?

@@ -7,10 +7,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::master::office::Front;
+use ::master::registry::RegistryMachine;
 use ::master::{Config, LocalRegistry};
 use clap::Args;
-use module_api::{Manifest, Registry};
-use runtime::{Node, Role};
+use consensus::log::LogStore;
+use consensus::member::{MemberHandle, Settings};
+use consensus::store::StoredLog;
+use futures_util::future::LocalBoxFuture;
+use module_api::{AllocatorRef, Manifest, Registry};
+use runtime::{Node, Pid, Role};
 use storage::sled_store::SledStore;
 use transport::Identity;
 
@@ -23,7 +29,7 @@ use crate::renewal;
 use crate::signals::Signals;
 
 /// Whom a master speaks with.
-const ACCEPTS: [Role; 3] = [Role::Agent, Role::Framework, Role::Operator];
+const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
@@ -46,10 +52,86 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
+    /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. Said again it changes nothing.
+    /// Without it this master is alone
+    #[arg(
+        long,
+        env = "MESOS_INITIAL_MASTERS",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ','
+    )]
+    initial_masters: Vec<String>,
+    #[command(flatten)]
+    election: ElectionFlags,
+    /// Not used any more: the group knows its members
+    #[arg(long, env = "MESOS_QUORUM", hide = true, value_parser = no_quorum)]
+    quorum: Option<u32>,
+    /// Not used any more: masters need no ZooKeeper
+    #[arg(long, env = "MESOS_ZK", hide = true, value_parser = no_zookeeper)]
+    zk: Option<String>,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
+}
+
+fn no_quorum(value: &str) -> Result<u32, String> {
+    Err(format!(
+        "`{value}` has no meaning here: a majority of the group's members decides; use --initial_masters"
+    ))
+}
+
+fn no_zookeeper(value: &str) -> Result<String, String> {
+    Err(format!(
+        "`{value}` is not needed: masters agree among themselves; use --initial_masters, and --master HOST:PORT,... elsewhere"
+    ))
+}
+
+/// How soon a group elects another leader.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct ElectionFlags {
+    /// The tick of elections; a leader says that it lives every second tick
+    #[arg(long, env = "MESOS_ELECTION_TICK", default_value = "30ms", value_parser = duration, value_name = "DURATION")]
+    pub election_tick: Duration,
+    /// A leader that has been silent for so many ticks, up to twice as many, is replaced
+    #[arg(
+        long,
+        env = "MESOS_ELECTION_TICKS",
+        default_value_t = 10,
+        value_name = "COUNT"
+    )]
+    pub election_ticks: usize,
+}
+
+impl Default for ElectionFlags {
+    fn default() -> Self {
+        Self {
+            election_tick: Duration::from_millis(30),
+            election_ticks: 10,
+        }
+    }
+}
+
+/// The group of masters that this one belongs to.
+#[derive(Clone, Debug)]
+pub struct GroupPlan {
+    /// Where the others reach this one; `None` is the host that others are told, and the port.
+    pub address: Option<String>,
+    /// The masters that begin it.
+    pub initial: Vec<String>,
+    /// How soon it elects.
+    pub election: ElectionFlags,
+}
+
+impl GroupPlan {
+    fn settings(&self, address: String) -> Settings {
+        let initial: Vec<&str> = self.initial.iter().map(String::as_str).collect();
+        let mut settings = Settings::new(address, &initial);
+        settings.tick = self.election.election_tick;
+        settings.raft.election_ticks = self.election.election_ticks;
+        settings
+    }
 }
 
 /// The flags that `meros master` and `meros local` share.
@@ -175,6 +257,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// The host that others are told.
     pub hostname: Option<String>,
+    /// The group it belongs to; none if it is alone.
+    pub group: Option<GroupPlan>,
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -188,6 +272,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         identity,
         listen,
         hostname,
+        group,
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -205,30 +290,30 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     config.flags = flags(&config, &work_dir, &allocator);
-    let registry = open_registry(&node, &work_dir)?;
     let parameters = modules.parameters(&manifest, &allocator);
     let allocator = modules
         .allocator(&node, &allocator, &parameters)
         .map_err(|error| Failure::because("--allocator", &error))?;
-    let started = ::master::start(&node, config.clone(), allocator, Box::new(registry))
-        .map_err(|error| Failure::because("cannot start the master", &error))?;
+    let acting = match group {
+        None => alone(&node, &config, allocator, &work_dir)?,
+        Some(group) => grouped(&node, &config, allocator, &work_dir, &group)?,
+    };
     let about = http::About {
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
-        counters: ::master::http::counters(&started.master, &node),
+        counters: ::master::http::counters(&acting.front, &node),
     };
     let routes =
-        ::master::http::routes(&started.master, &node, &config).merge(http::common_routes(about));
+        ::master::http::routes(&acting.front, &node, &config).merge(http::common_routes(about));
     let pages = member::serve(&node, listener, routes)?;
-    tracing::info!(%address, id = %started.info.id, "the master listens");
-    let master = started.master.pid();
+    tracing::info!(%address, "the master listens");
     let ended = {
-        let (node, master) = (node.clone(), master.clone());
+        let (node, ends) = (node.clone(), acting.ends.clone());
         async move {
             format!(
                 "the master has ended: {}; its log says why, start it again",
-                node.ended(&master).await
+                node.ended(&ends).await
             )
         }
     };
@@ -236,8 +321,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let stop = async move {
         pages.stop(node.clock()).await;
         // Before its allocator, whose end would alarm it.
-        node.stop(&master);
-        node.ended(&master).await;
+        acting.leave.await;
         node.shutdown().await;
         endpoint.close().await;
     };
@@ -251,11 +335,96 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     ))
 }
 
+/// Whoever acts as master on this node.
+struct Acting {
+    front: Front,
+    /// The actor whose end is the process'.
+    ends: Pid,
+    /// Ends it in good order.
+    leave: LocalBoxFuture<'static, ()>,
+}
+
+/// A master that keeps its registry alone.
+fn alone(
+    node: &Node,
+    config: &Config,
+    allocator: AllocatorRef,
+    work_dir: &Path,
+) -> Outcome<Acting> {
+    let registry = open_registry(node, work_dir)?;
+    let started = ::master::start(node, config.clone(), allocator, Box::new(registry))
+        .map_err(|error| Failure::because("cannot start the master", &error))?;
+    let (node, ends) = (node.clone(), started.master.pid());
+    let master = ends.clone();
+    Ok(Acting {
+        front: Front::of(&started.master),
+        ends,
+        leave: Box::pin(async move {
+            node.stop(&master);
+            node.ended(&master).await;
+        }),
+    })
+}
+
+/// A member of a group, which acts as master while it leads.
+fn grouped(
+    node: &Node,
+    config: &Config,
+    allocator: AllocatorRef,
+    work_dir: &Path,
+    group: &GroupPlan,
+) -> Outcome<Acting> {
+    let directory = made(work_dir.join("log"))?;
+    let unusable = |error: &dyn std::error::Error| {
+        Failure::because(
+            format!("the log in {} cannot be used", directory.display()),
+            error,
+        )
+    };
+    let address = match &group.address {
+        Some(address) => address.clone(),
+        None => format!("{}:{}", config.hostname, config.port),
+    };
+    let store = StoredLog::open(&directory).map_err(|error| unusable(&error))?;
+    let settings = group.settings(address);
+    let member = member_of_group(node, settings, Box::new(store))
+        .map_err(|error| Failure::because("cannot start a member of the masters' group", &error))?;
+    let (office, front) = ::master::office::open(node, config.clone(), allocator, member.clone())
+        .map_err(|error| Failure::because("cannot start the master", &error))?;
+    let (node, ends) = (node.clone(), office.pid());
+    Ok(Acting {
+        front,
+        ends: ends.clone(),
+        leave: Box::pin(async move {
+            // Whoever leads hands over first, so that nobody waits for an election.
+            member.retire().await;
+            node.stop(&ends);
+            node.ended(&ends).await;
+        }),
+    })
+}
+
+fn member_of_group(
+    node: &Node,
+    settings: Settings,
+    store: Box<dyn LogStore>,
+) -> Result<MemberHandle<RegistryMachine>, consensus::member::StartError> {
+    consensus::member::start(node, settings, store, RegistryMachine::new())
+}
+
+/// The directory, made if missing.
+fn made(directory: PathBuf) -> Outcome<PathBuf> {
+    match std::fs::create_dir_all(&directory) {
+        Ok(()) => Ok(directory),
+        Err(error) => Err(Failure::because(
+            format!("cannot make {}", directory.display()),
+            &error,
+        )),
+    }
+}
+
 fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
-    let directory = work_dir.join("registry");
-    std::fs::create_dir_all(&directory).map_err(|error| {
-        Failure::because(format!("cannot make {}", directory.display()), &error)
-    })?;
+    let directory = made(work_dir.join("registry"))?;
     let unusable = |error: &dyn std::error::Error| {
         Failure::because(
             format!("the registry in {} cannot be used", directory.display()),
@@ -311,6 +480,11 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         identity: args.certs.identity(Role::Master, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
+        group: (!args.initial_masters.is_empty()).then_some(GroupPlan {
+            address: None,
+            initial: args.initial_masters,
+            election: args.election,
+        }),
     };
     let certs = args.certs;
     on_this_thread(async move {

@@ -170,6 +170,15 @@ pub async fn open(node: &Node, identity: &Identity, ip: IpAddr, port: u16) -> Ou
     }
 }
 
+/// A port that was free a moment ago, for TCP and UDP.
+pub fn free_port() -> Outcome<u16> {
+    let taken = |error: std::io::Error| Failure::because("no free port", &error);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(taken)?;
+    let port = socket.local_addr().map_err(taken)?.port();
+    std::net::TcpListener::bind(("127.0.0.1", port)).map_err(taken)?;
+    Ok(port)
+}
+
 /// A service's pages, while they are served.
 pub struct Pages {
     stop: oneshot::Sender<()>,

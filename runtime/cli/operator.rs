@@ -26,12 +26,15 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a master or agent may take to answer the first packet: a person waits.
 const DIAL_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often it is looked for a master that leads.
+const LEADER_LOOK: Duration = Duration::from_millis(100);
+
 /// Which cluster a verb speaks to.
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct ClusterFlags {
-    /// The master [default: the one of `meros local`]
-    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = flags::master_address)]
+    /// The masters [default: those of `meros local`]
+    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT,...", value_parser = flags::master_addresses)]
     pub master: Option<String>,
     /// Its certificates.
     #[command(flatten)]
@@ -65,8 +68,9 @@ impl Operator {
         Self::with(&flags.certs.identity(Role::Operator, &name)?, &address).await
     }
 
-    /// Connects to the master at `address` with this identity.
-    pub async fn with(identity: &Identity, address: &str) -> Outcome<Self> {
+    /// Connects with this identity to the master that leads, at one of `addresses` (`host:port`, with commas between). Of several it
+    /// waits a while until one leads.
+    pub async fn with(identity: &Identity, addresses: &str) -> Outcome<Self> {
         let roles = [Role::Master, Role::Agent];
         let node = Node::builder(identity.subject().name.as_str())
             .role(Role::Operator)
@@ -79,19 +83,29 @@ impl Operator {
         };
         let endpoint = Endpoint::bind(node.clone(), identity, any, options)
             .map_err(|error| Failure::because("cannot open a socket", &error))?;
-        node.connect(address).await.map_err(|error| {
-            Failure::because("no master", &error)
-                .next("is it running? start one with `meros local`, or name it with --master")
-        })?;
-        let master = node
-            .find(address, "master", PATIENCE)
-            .await
-            .map_err(|error| no_answer(address, &error))?;
-        Ok(Self {
-            node,
-            endpoint,
-            master,
-        })
+        let begun = node.clock().now();
+        loop {
+            let mut nobody = None;
+            for address in addresses.split(',') {
+                match leading(&node, address).await {
+                    Ok(master) => {
+                        return Ok(Self {
+                            node,
+                            endpoint,
+                            master,
+                        });
+                    }
+                    Err(failure) => nobody = Some(failure),
+                }
+            }
+            let waited = node.clock().now() - begun;
+            if let Some(failure) = nobody
+                && (!addresses.contains(',') || waited >= PATIENCE)
+            {
+                return Err(failure);
+            }
+            node.clock().sleep(LEADER_LOOK).await;
+        }
     }
 
     /// The node the operator speaks from.
@@ -126,6 +140,16 @@ impl Operator {
         self.node.shutdown().await;
         self.endpoint.close().await;
     }
+}
+
+/// The master that acts at `address`. Only a master that leads acts.
+async fn leading(node: &Node, address: &str) -> Outcome<Pid> {
+    node.connect(address).await.map_err(|error| {
+        Failure::because("no master", &error)
+            .next("is it running? start one with `meros local`, or name it with --master")
+    })?;
+    let found = node.find(address, "master", PATIENCE).await;
+    found.map_err(|error| no_answer(address, &error))
 }
 
 fn no_answer(whom: &str, error: &AskError) -> Failure {

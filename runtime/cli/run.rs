@@ -27,7 +27,7 @@ use self::progress::Progress;
 use self::scheduler::{Event, Runner};
 use crate::certs::CertsFlag;
 use crate::failure::{FAILED, Failure, Outcome};
-use crate::flags::{Text, master_address, pair};
+use crate::flags::{Text, master_addresses, pair};
 use crate::local::{LocalCluster, Options};
 use crate::operator::Operator;
 use crate::signals::Signals;
@@ -44,8 +44,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct RunArgs {
-    /// The master; without it a cluster is started for this command alone
-    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT", value_parser = master_address)]
+    /// The masters; without it a cluster is started for this command alone
+    #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT,...", value_parser = master_addresses)]
     master: Option<String>,
     /// How many times, side by side where there is room
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -192,7 +192,7 @@ async fn on(
         .identity(Role::Framework, &format!("run-{process}"))?;
     let (tell, events) = unbounded_channel();
     let needs = job.needs.clone();
-    let driver = SchedulerDriver::new([&cluster.master], framework)
+    let driver = SchedulerDriver::new(cluster.master.split(','), framework)
         .connect(&identity, Runner::new(Demand::new(job), tell))
         .map_err(|error| Failure::because("cannot start the framework", &error))?;
     let mut watch = Watch {

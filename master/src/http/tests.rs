@@ -162,7 +162,7 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
     rehearse(|node| async move {
         let master = master(&node).await;
         node.clock().advance(Duration::from_secs(30)).await;
-        let metrics = counters(&master, &node)().await.unwrap();
+        let metrics = counters(&Front::of(&master), &node)().await.unwrap();
         for (name, value) in [
             ("master/uptime_secs", 30.0),
             ("master/elected", 1.0),
@@ -200,7 +200,7 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         };
         let response = pages.page(|_, _| json!({})).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(counters(&master, &node)().await, None);
-        let _ = routes(&master, &node, &config());
+        assert_eq!(counters(&Front::of(&master), &node)().await, None);
+        let _ = routes(&Front::of(&master), &node, &config());
     });
 }

@@ -19,6 +19,7 @@ use super::{Figure, OutputFlags, report};
 use crate::agent::own_program;
 use crate::certs::keep_operators;
 use crate::failure::{Failure, Outcome};
+use crate::member::free_port;
 use crate::operator::Operator;
 use crate::print;
 use crate::signals::Signals;
@@ -226,13 +227,4 @@ async fn registered(
     }
     operator.close().await;
     outcome
-}
-
-/// A port that was free a moment ago, for TCP and UDP.
-pub(super) fn free_port() -> Outcome<u16> {
-    let taken = |error: std::io::Error| Failure::because("no free port", &error);
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(taken)?;
-    let port = socket.local_addr().map_err(taken)?.port();
-    std::net::TcpListener::bind(("127.0.0.1", port)).map_err(taken)?;
-    Ok(port)
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use runtime::Clock;
 
-use super::super::idle::free_port;
 use super::grpc::{Connection, field, put_bytes};
 use super::load::{Commits, Load, drive};
 use crate::failure::{Failure, Outcome};
+use crate::member::free_port;
 
 /// The program's name.
 const PROGRAM: &str = "etcd";

@@ -1,0 +1,189 @@
+//! Office: a master acts on this node exactly while this node's member leads the group.
+//!
+//! Hears from its member who leads, and from the runtime that a master has ended. Remembers the master it has appointed, if one acts.
+//! There are never two at a time: the next one is appointed when the last has ended. Other masters' nodes have no actor `master`, so
+//! agents and drivers, which try their list of masters in turn, find the one that acts. It decides nothing of what a master does, and
+//! never asks another node.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use consensus::member::{Leadership, MemberHandle};
+use module_api::AllocatorRef;
+use runtime::SpawnError;
+use runtime::prelude::*;
+
+use crate::config::Config;
+use crate::error::StartError;
+use crate::master::{self, Master};
+use crate::registry::{RegistryMachine, ReplicatedRegistry};
+
+/// The pause before a master that ended while its member leads is followed by the next.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What pages need to know: who acts here, and who leads.
+#[derive(Clone, Default)]
+pub struct Front(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    master: Option<Handle<Master>>,
+    leader: Option<String>,
+}
+
+impl Front {
+    /// Of a master that is alone.
+    pub fn of(master: &Handle<Master>) -> Self {
+        let front = Self::default();
+        front.change(|seen| seen.master = Some(master.clone()));
+        front
+    }
+
+    /// The master that acts here.
+    pub fn master(&self) -> Option<Handle<Master>> {
+        self.look(|seen| seen.master.clone())
+    }
+
+    /// Where the master is that leads, as `host:port`, if it is known.
+    pub fn leader(&self) -> Option<String> {
+        self.look(|seen| seen.leader.clone())
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The member says who leads now.
+struct Elected(Leadership);
+
+impl Message for Elected {
+    type Result = ();
+}
+
+/// Who acts here.
+enum Chair {
+    Empty,
+    Taken(Handle<Master>),
+    /// Told to stop; its end is awaited.
+    Leaving,
+}
+
+/// The actor.
+pub struct Office {
+    member: MemberHandle<RegistryMachine>,
+    config: Config,
+    allocator: AllocatorRef,
+    front: Front,
+    chair: Chair,
+    leads: bool,
+    term: u64,
+}
+
+/// Starts the actor `office` on `node`. It ends when its member has: then whoever started it starts the process anew.
+pub fn open(
+    node: &Node,
+    config: Config,
+    allocator: AllocatorRef,
+    member: MemberHandle<RegistryMachine>,
+) -> Result<(Handle<Office>, Front), StartError> {
+    config.check()?;
+    let front = Front::default();
+    let office = Office {
+        member,
+        config,
+        allocator,
+        front: front.clone(),
+        chair: Chair::Empty,
+        leads: false,
+        term: 0,
+    };
+    let office = node.spawn("office", office)?;
+    Ok((office, front))
+}
+
+impl Actor for Office {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let office = ctx.handle();
+        self.member
+            .watch(move |leadership| office.tell(Elected(leadership.clone())).is_ok());
+    }
+}
+
+impl Process for Office {}
+
+impl Handler<Elected> for Office {
+    type Result = ();
+
+    fn handle(&mut self, Elected(now): Elected, ctx: &mut Context<Self>) {
+        let anew = now.leads() && now.term != self.term;
+        (self.leads, self.term) = (now.leads(), now.term);
+        let leader = now.leader.and_then(|leader| leader.address);
+        tracing::info!(term = now.term, role = ?now.role, leader = leader.as_deref().unwrap_or("nobody"), "who leads");
+        self.front.change(|seen| seen.leader = leader);
+        // A leader of a later term is another one, even here: what the last did not hear may have happened in between.
+        if (anew || !self.leads) && matches!(self.chair, Chair::Taken(_)) {
+            self.dismiss(ctx);
+        }
+        if let Some(reason) = now.ended {
+            tracing::error!(%reason, "this master's log is closed");
+            ctx.stop();
+            return;
+        }
+        self.appoint(ctx);
+    }
+}
+
+impl Handler<Exited> for Office {
+    type Result = ();
+
+    fn handle(&mut self, _: Exited, ctx: &mut Context<Self>) {
+        self.front.change(|seen| seen.master = None);
+        let left = matches!(self.chair, Chair::Leaving);
+        self.chair = Chair::Empty;
+        match left {
+            true => self.appoint(ctx),
+            false => drop(ctx.after(AGAIN, Self::appoint)),
+        }
+    }
+}
+
+impl Office {
+    /// A master begins, if this node's member leads and nobody acts here.
+    fn appoint(&mut self, ctx: &mut Context<Self>) {
+        if !self.leads || !matches!(self.chair, Chair::Empty) {
+            return;
+        }
+        let registry = ReplicatedRegistry::over(self.member.clone());
+        let (config, allocator) = (self.config.clone(), self.allocator.clone());
+        match master::start(ctx.node(), config, allocator, Box::new(registry)) {
+            Ok(started) => {
+                ctx.link(&started.master.pid());
+                self.front
+                    .change(|seen| seen.master = Some(started.master.clone()));
+                self.chair = Chair::Taken(started.master);
+            }
+            Err(StartError::Spawn(SpawnError::NameTaken { .. })) => {
+                ctx.after(AGAIN, Self::appoint);
+            }
+            Err(error) => {
+                tracing::error!(%error, "no master can be started");
+                ctx.stop();
+            }
+        }
+    }
+
+    /// The master that acts here must not act any more: whoever is linked to it looks for the next one.
+    fn dismiss(&mut self, ctx: &mut Context<Self>) {
+        self.front.change(|seen| seen.master = None);
+        if let Chair::Taken(master) = std::mem::replace(&mut self.chair, Chair::Leaving) {
+            ctx.node().stop_now(&master.pid());
+        }
+    }
+}
