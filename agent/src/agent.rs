@@ -13,7 +13,7 @@ use protocol::digest::DigestKey;
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, DisownTasks, PingAgent, Pong, ShutDownAgent, UnregisterAgent,
+    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{RunTasks, ShutDownFramework};
@@ -110,6 +110,8 @@ pub struct Agent {
     backoff: Backoff,
     /// Which of the masters is tried next.
     turn: usize,
+    /// Where a new leader has said it is: tried before any other.
+    announced: Option<String>,
     /// Counts attempts, so that an answer to an old one is known.
     attempt: u64,
     master: Option<Master>,
@@ -143,6 +145,7 @@ impl Agent {
             sandboxes,
             rng,
             turn: 0,
+            announced: None,
             attempt: 0,
             master: None,
             courted: None,
@@ -232,6 +235,23 @@ impl Agent {
         self.register_after(pause, ctx);
     }
 
+    /// Another master leads now: it is where to register, whatever becomes of ours.
+    fn follow(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+        let by = ctx.sender().map(|sender| sender.peer.node.clone());
+        let ours = self.master.as_ref().map(|master| master.pid.node());
+        if self.end.is_some() || by.is_none() || ours.or(self.courted.as_ref()) == by.as_ref() {
+            return;
+        }
+        tracing::info!(master = leader.address, "another master leads");
+        if let Some(master) = self.master.take() {
+            ctx.unlink(&master.pid);
+            self.tell_helpers();
+        }
+        self.courted = None;
+        self.announced = Some(leader.address);
+        self.register(ctx);
+    }
+
     /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
     fn obeys(&self, ctx: &Context<Self>) -> bool {
         let Some(sender) = ctx.sender() else {
@@ -281,6 +301,7 @@ impl Actor for Agent {
 impl Process for Agent {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PingAgent>(&[Role::Master]);
+        ears.hear::<LeaderAnnounced>(&[Role::Master]);
         ears.hear::<RunTasks>(&[Role::Master]);
         ears.hear::<KillTask>(&[Role::Master]);
         ears.hear::<AcknowledgeStatus>(&[Role::Master]);
@@ -345,6 +366,13 @@ impl Handler<AcknowledgeStatus> for Agent {
                 uuid: acknowledged.uuid,
             });
         }
+    }
+}
+
+impl Handler<LeaderAnnounced> for Agent {
+    type Result = ();
+    fn handle(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+        self.follow(leader, ctx);
     }
 }
 

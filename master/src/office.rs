@@ -9,9 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::member::{Leadership, MemberHandle};
+use futures_util::StreamExt;
+use futures_util::stream;
 use module_api::AllocatorRef;
-use runtime::SpawnError;
+use protocol::message::registration::LeaderAnnounced;
 use runtime::prelude::*;
+use runtime::{Role, SpawnError};
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -20,6 +23,11 @@ use crate::registry::{RegistryMachine, ReplicatedRegistry};
 
 /// The pause before a master that ended while its member leads is followed by the next.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// How many agents are told at once where their new master is.
+const ANNOUNCED_AT_ONCE: usize = 64;
+/// How long one of them may take to be found.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What pages need to know: who acts here, and who leads.
 #[derive(Clone, Default)]
@@ -132,7 +140,7 @@ impl Handler<Elected> for Office {
             self.dismiss(ctx);
         }
         if let Some(reason) = now.ended {
-            tracing::error!(%reason, "this master's log is closed");
+            tracing::info!(%reason, "this master's log is closed");
             ctx.stop();
             return;
         }
@@ -168,6 +176,7 @@ impl Office {
                 self.front
                     .change(|seen| seen.master = Some(started.master.clone()));
                 self.chair = Chair::Taken(started.master);
+                self.announce(ctx);
             }
             Err(StartError::Spawn(SpawnError::NameTaken { .. })) => {
                 ctx.after(AGAIN, Self::appoint);
@@ -177,6 +186,37 @@ impl Office {
                 ctx.stop();
             }
         }
+    }
+
+    /// Tells every agent of the registry where the master is now, as soon as that has read the registry too.
+    fn announce(&mut self, ctx: &mut Context<Self>) {
+        let agents = self.member.read(|registry| {
+            let agents = registry.state().agents.values();
+            agents
+                .map(|agent| format!("{}@{}:{}", Role::Agent, agent.hostname, agent.port))
+                .collect::<Vec<_>>()
+        });
+        let node = ctx.node().clone();
+        let address = format!("{}:{}", self.config.hostname, self.config.port);
+        let telling = async move {
+            let Ok(agents) = agents.await else {
+                return; // The next leader tells them.
+            };
+            let each = stream::iter(agents).for_each_concurrent(ANNOUNCED_AT_ONCE, |agent| {
+                let (node, address) = (&node, address.clone());
+                async move {
+                    let told = match node.find(&agent, "agent", ANNOUNCE_PATIENCE).await {
+                        Ok(pid) => node.tell(&pid, LeaderAnnounced { address }).is_ok(),
+                        Err(_) => false,
+                    };
+                    if !told {
+                        tracing::debug!(%agent, "not told who leads; it looks for its master itself");
+                    }
+                }
+            });
+            each.await;
+        };
+        ctx.then(telling, |_, (), _| ());
     }
 
     /// The master that acts here must not act any more: whoever is linked to it looks for the next one.

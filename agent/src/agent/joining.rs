@@ -70,8 +70,11 @@ impl Agent {
         }
         self.attempt += 1;
         let masters = &self.config.settings.masters;
-        let address = masters[self.turn % masters.len()].clone();
-        self.turn = self.turn.wrapping_add(1);
+        let address = self.announced.take().unwrap_or_else(|| {
+            let next = masters[self.turn % masters.len()].clone();
+            self.turn = self.turn.wrapping_add(1);
+            next
+        });
         let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
         let finding = async move { node.find(&to, "master", FIND_PATIENCE).await };
         ctx.then(finding, move |this, found, ctx| {
@@ -85,6 +88,11 @@ impl Agent {
                         None => Telling::All,
                     };
                     this.court(address, master, telling, ctx);
+                }
+                // Only the one that leads has a master; where the others are, there is nothing to wait for.
+                Err(problem) if this.turn % this.config.settings.masters.len() != 0 => {
+                    tracing::debug!(master = address, %problem, "no master acts there; trying the next");
+                    this.register(ctx);
                 }
                 Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
             }

@@ -13,6 +13,7 @@ use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
 use super::*;
+use crate::master::Master;
 use crate::registry::MemoryRegistry;
 
 /// An allocator that grants nothing.
@@ -82,7 +83,7 @@ async fn master(node: &Node) -> Handle<Master> {
 
 async fn body(node: &Node, master: &Handle<Master>, make: fn(&Books, &Chosen) -> Value) -> Value {
     let pages = Pages {
-        master: master.clone(),
+        front: Front::of(master),
         node: node.clone(),
         chosen: Arc::new(Chosen {
             flags: config().flags,
@@ -191,7 +192,7 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         master.stop();
         node.clock().settle().await;
         let pages = Pages {
-            master: master.clone(),
+            front: Front::of(&master),
             node: node.clone(),
             chosen: Arc::new(Chosen {
                 flags: BTreeMap::new(),

@@ -178,6 +178,15 @@ pub struct DisownTasks {
     pub tasks: Vec<(FrameworkId, TaskId)>,
 }
 
+/// Another master leads from now on. Whoever hears it leaves the one that it is registered with, and registers there: the silence of a
+/// master that was killed would be noticed much later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderAnnounced {
+    /// Where, as `host:port`.
+    pub address: String,
+}
+
+remote! { LeaderAnnounced = "registration/leader_announced" v1 }
 remote! { RegisterAgent = "registration/register_agent" v2 -> Result<AgentRegistered, RegistrationRefused> }
 remote! { ReregisterAgent = "registration/reregister_agent" v1 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
