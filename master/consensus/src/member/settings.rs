@@ -59,6 +59,14 @@ impl Settings {
         }
     }
 
+    /// With ticks of this length, and elections after so many without a word of the leader.
+    #[must_use]
+    pub fn electing(mut self, tick: Duration, election_ticks: usize) -> Self {
+        self.tick = tick;
+        self.raft.election_ticks = election_ticks;
+        self
+    }
+
     /// Whether a member can live with them.
     pub fn check(&self) -> Result<(), Unusable> {
         self.raft.check()?;
@@ -127,6 +135,10 @@ mod tests {
         check(
             |settings| settings.address.clear(),
             "address is \"\", expected an address of 1 to 256 bytes",
+        );
+        check(
+            |settings| *settings = settings.clone().electing(settings.tick, 2),
+            "election_ticks is 2, expected more than heartbeat_ticks, at most 10,000",
         );
         check(
             |settings| settings.raft.heartbeat_ticks = 0,
