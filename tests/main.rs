@@ -10,6 +10,7 @@ mod commands;
 mod examples;
 mod failover;
 mod faults;
+mod masters;
 mod offers;
 mod oversubscription;
 mod pages;

@@ -87,7 +87,8 @@ impl Puppet {
         let (give, driver) = channel();
         std::thread::spawn(move || {
             meros::on_this_thread(async move {
-                let driver = SchedulerDriver::new([master], info).connect(&identity, Ears(tell));
+                let driver =
+                    SchedulerDriver::new(master.split(','), info).connect(&identity, Ears(tell));
                 let driver = driver.expect("a driver on the network");
                 let _ = give.send(driver.clone());
                 driver.ended().await

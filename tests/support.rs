@@ -200,6 +200,48 @@ impl Cluster {
         cluster
     }
 
+    /// A group of three masters in processes of their own, without agents; the cluster's process is the first, here are the others.
+    pub fn of_three_masters() -> (Self, Vec<Running>) {
+        let work_dir = tempfile::tempdir().expect("a temporary directory");
+        let certs = work_dir.path().join("certs");
+        let made = meros(["certs", "--dir"])
+            .arg(&certs)
+            .stdout(Stdio::null())
+            .status();
+        assert!(made.expect("meros runs").success());
+        let ports: Vec<u16> = (0..3).map(|_| free_ports(0)).collect();
+        let addresses: Vec<String> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        let mut masters = (0..3).map(|index| {
+            let mut command = Self::master_of_three(work_dir.path(), &addresses, index);
+            Running::start(&mut command)
+        });
+        let first = masters.next().expect("three");
+        let others = masters.collect();
+        let cluster = Self {
+            process: first,
+            master: addresses.join(","),
+            port: ports[0],
+            work_dir,
+        };
+        cluster.wait_for_master();
+        (cluster, others)
+    }
+
+    /// The command of one of three masters, ready to run, also again.
+    pub fn master_of_three(work_dir: &Path, addresses: &[String], index: usize) -> Command {
+        let (_, port) = addresses[index].rsplit_once(':').expect("a port");
+        let mut command = meros(["master", "--ip", "127.0.0.1", "--port", port]);
+        command
+            .args(["--initial_masters", &addresses.join(",")])
+            .arg("--work_dir")
+            .arg(work_dir.join(format!("master-{index}")))
+            .env("MEROS_CERTS", work_dir.join("certs"));
+        command
+    }
+
     /// Kills the master's process and starts it again in its directory and on its port.
     pub fn kill_and_restart_master(&mut self) {
         self.process.signal("KILL");

@@ -1,10 +1,12 @@
 //! Office: a master acts on this node exactly while this node's member leads the group.
 //!
-//! Hears from its member who leads, and from the runtime that a master has ended. Remembers the master it has appointed, if one acts.
+//! Hears from its member who leads, from the runtime that a master has ended, and from drivers that want to know who leads next.
+//! Remembers the master it has appointed, if one acts, and who waits for an answer.
 //! There are never two at a time: the next one is appointed when the last has ended. Other masters' nodes have no actor `master`, so
 //! agents and drivers, which try their list of masters in turn, find the one that acts. It decides nothing of what a master does, and
 //! never asks another node.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +14,9 @@ use consensus::member::{Leadership, MemberHandle};
 use futures_util::StreamExt;
 use futures_util::stream;
 use module_api::AllocatorRef;
-use protocol::message::registration::LeaderAnnounced;
+use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
 use runtime::prelude::*;
-use runtime::{Role, SpawnError};
+use runtime::{Promise, Reply, Role, SpawnError, promise};
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -28,6 +30,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 const ANNOUNCED_AT_ONCE: usize = 64;
 /// How long one of them may take to be found.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many drivers may wait to be told who leads; one more makes the oldest ask again.
+const WAITING_MAX: usize = 10_000;
 
 /// What pages need to know: who acts here, and who leads.
 #[derive(Clone, Default)]
@@ -90,6 +95,8 @@ pub struct Office {
     chair: Chair,
     leads: bool,
     term: u64,
+    /// Who wants to know when another master leads than the one they know.
+    waiting: VecDeque<(String, Promise<LeaderAnnounced>)>,
 }
 
 /// Starts the actor `office` on `node`. It ends when its member has: then whoever started it starts the process anew.
@@ -109,6 +116,7 @@ pub fn open(
         chair: Chair::Empty,
         leads: false,
         term: 0,
+        waiting: VecDeque::new(),
     };
     let office = node.spawn("office", office)?;
     Ok((office, front))
@@ -124,7 +132,29 @@ impl Actor for Office {
     }
 }
 
-impl Process for Office {}
+impl Process for Office {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<AwaitLeader>(&[Role::Framework]);
+    }
+}
+
+impl Handler<AwaitLeader> for Office {
+    type Result = Reply<LeaderAnnounced>;
+
+    fn handle(
+        &mut self,
+        AwaitLeader { known }: AwaitLeader,
+        _: &mut Context<Self>,
+    ) -> Self::Result {
+        let (promise, reply) = promise();
+        self.waiting.push_back((known, promise));
+        if self.waiting.len() > WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.answer_who_waits();
+        reply
+    }
+}
 
 impl Handler<Elected> for Office {
     type Result = ();
@@ -135,6 +165,7 @@ impl Handler<Elected> for Office {
         let leader = now.leader.and_then(|leader| leader.address);
         tracing::info!(term = now.term, role = ?now.role, leader = leader.as_deref().unwrap_or("nobody"), "who leads");
         self.front.change(|seen| seen.leader = leader);
+        self.answer_who_waits();
         // A leader of a later term is another one, even here: what the last did not hear may have happened in between.
         if (anew || !self.leads) && matches!(self.chair, Chair::Taken(_)) {
             self.dismiss(ctx);
@@ -163,6 +194,21 @@ impl Handler<Exited> for Office {
 }
 
 impl Office {
+    /// Tells who leads to those who know another one.
+    fn answer_who_waits(&mut self) {
+        let Some(address) = self.front.leader() else {
+            return;
+        };
+        for (known, promise) in std::mem::take(&mut self.waiting) {
+            if known == address {
+                self.waiting.push_back((known, promise));
+            } else {
+                let address = address.clone();
+                promise.answer(LeaderAnnounced { address });
+            }
+        }
+    }
+
     /// A master begins, if this node's member leads and nobody acts here.
     fn appoint(&mut self, ctx: &mut Context<Self>) {
         if !self.leads || !matches!(self.chair, Chair::Empty) {

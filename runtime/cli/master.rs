@@ -127,10 +127,8 @@ pub struct GroupPlan {
 impl GroupPlan {
     fn settings(&self, address: String) -> Settings {
         let initial: Vec<&str> = self.initial.iter().map(String::as_str).collect();
-        let mut settings = Settings::new(address, &initial);
-        settings.tick = self.election.election_tick;
-        settings.raft.election_ticks = self.election.election_ticks;
-        settings
+        Settings::new(address, &initial)
+            .electing(self.election.election_tick, self.election.election_ticks)
     }
 }
 

@@ -33,6 +33,7 @@ use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
 
 mod calls;
 mod reconcile;
+mod vigil;
 
 /// How long one master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,6 +86,8 @@ pub(crate) struct Driver<S> {
     attempt: u64,
     /// Rounds through all masters since the last subscription.
     rounds: u32,
+    /// How often the one that was announced is tried before any other: it may still be reading its registry.
+    tries: u32,
     ledger: Ledger,
     updates: SeenUpdates,
     reconciliation: Vec<Errand>,
@@ -109,6 +112,7 @@ pub(crate) fn start<S: Scheduler>(
         phase: Phase::Seeking,
         attempt: 0,
         rounds: 0,
+        tries: 0,
         ledger: Ledger::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
         reconciliation: Vec::new(),
@@ -187,7 +191,7 @@ impl<S: Scheduler> Driver<S> {
                 Ok(master) => driver.subscribe(master, index, address, ctx),
                 Err(error) => {
                     warn!(master = %address, %error, "master not reached");
-                    driver.seek(index + 1, ctx);
+                    driver.seek_after(index, ctx);
                 }
             }
         });
@@ -210,15 +214,18 @@ impl<S: Scheduler> Driver<S> {
                 return;
             }
             match answer {
-                Ok(Ok(subscribed)) => driver.subscribed(master, subscribed, ctx),
+                Ok(Ok(subscribed)) => {
+                    driver.subscribed(master, subscribed, ctx);
+                    driver.keep_vigil(index + 1, address, ctx);
+                }
                 Ok(Err(SubscriptionRefused::Never { reason })) => driver.fail(reason, ctx),
                 Ok(Err(SubscriptionRefused::NotNow { reason })) => {
                     warn!(master = %address, %reason, "not subscribed yet");
-                    driver.seek(index + 1, ctx);
+                    driver.seek_after(index, ctx);
                 }
                 Err(error) => {
                     warn!(master = %address, %error, "no answer to the subscription");
-                    driver.seek(index + 1, ctx);
+                    driver.seek_after(index, ctx);
                 }
             }
         });
@@ -232,7 +239,7 @@ impl<S: Scheduler> Driver<S> {
             .id
             .replace(subscribed.framework_id.clone())
             .is_some();
-        self.rounds = 0;
+        (self.rounds, self.tries) = (0, 0);
         ctx.link(&master);
         if let Some(courier) = &self.courier {
             courier.retarget(&master);

@@ -261,6 +261,9 @@ fn a_released_message_keeps_its_bytes() {
         line(DisownTasks {
             tasks: vec![(framework_id.clone(), task_id.clone())],
         }),
+        line(AwaitLeader {
+            known: "10.0.0.1:5050".to_owned(),
+        }),
         line(LeaderAnnounced {
             address: "10.0.0.2:5050".to_owned(),
         }),

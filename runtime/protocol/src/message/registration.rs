@@ -186,6 +186,14 @@ pub struct LeaderAnnounced {
     pub address: String,
 }
 
+/// Who leads? Answered as soon as it is another master than the known one. Every master of a group hears it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitLeader {
+    /// The one that leads as far as the asker knows, as `host:port`.
+    pub known: String,
+}
+
+remote! { AwaitLeader = "registration/await_leader" v1 -> LeaderAnnounced }
 remote! { LeaderAnnounced = "registration/leader_announced" v1 }
 remote! { RegisterAgent = "registration/register_agent" v2 -> Result<AgentRegistered, RegistrationRefused> }
 remote! { ReregisterAgent = "registration/reregister_agent" v1 -> Result<Reregistered, RegistrationRefused> }

@@ -1,0 +1,111 @@
+//! Vigil: while one master of several has the framework, another is asked to say when the leader changes.
+//!
+//! The silence of a master that was killed is noticed only after the transport's idle timeout; its group knows within a second. Remembers
+//! nothing of its own: a question belongs to the try that subscribed, and is given up with it. Never asks the master that has us.
+
+use std::time::Duration;
+
+use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
+use runtime::prelude::*;
+use tracing::{debug, info};
+
+use super::{Driver, FIND_PATIENCE, Phase};
+use crate::scheduler::Scheduler;
+
+/// The pause before another master is asked when one gives no answer.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often a master that was announced is tried before the others, and the pause between.
+const TRIES: u32 = 30;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How many masters are remembered, those included that were announced and not named by the user.
+const MASTERS_MAX: usize = 64;
+
+impl<S: Scheduler> Driver<S> {
+    /// Asks the `asked`th master, or the one after it, who leads once it is not the one at `address`, which has us.
+    pub(super) fn keep_vigil(&mut self, asked: usize, address: String, ctx: &mut Context<Self>) {
+        let Some((asked, other)) = other_than(&self.plan.masters, asked, &address) else {
+            return;
+        };
+        let (attempt, node) = (self.attempt, ctx.node().clone());
+        let known = address.clone();
+        let asking = async move {
+            let office = node.find(&other, "office", FIND_PATIENCE).await?;
+            node.ask(&office, AwaitLeader { known }, Patience::WhileLinked)
+                .await
+        };
+        ctx.then(asking, move |driver: &mut Self, answer, ctx| {
+            match (driver.is_kept(attempt), answer) {
+                (false, _) => {}
+                (true, Ok(leader)) => driver.follow(leader, ctx),
+                (true, Err(error)) => {
+                    debug!(%error, "a master does not say who leads; asking another");
+                    ctx.after(PAUSE, move |driver, ctx| {
+                        if driver.is_kept(attempt) {
+                            driver.keep_vigil(asked + 1, address, ctx);
+                        }
+                    });
+                }
+            }
+        });
+    }
+
+    /// Whether the subscription of that try still holds.
+    fn is_kept(&self, attempt: u64) -> bool {
+        self.attempt == attempt && matches!(self.phase, Phase::Subscribed { .. })
+    }
+
+    /// Another master leads: it is where to subscribe, whatever becomes of ours.
+    fn follow(&mut self, LeaderAnnounced { address }: LeaderAnnounced, ctx: &mut Context<Self>) {
+        info!(master = %address, "another master leads");
+        if let Phase::Subscribed { master } = &self.phase {
+            ctx.unlink(&master.clone());
+        }
+        let masters = &mut self.plan.masters;
+        let known = masters.iter().position(|master| *master == address);
+        let index = known.unwrap_or(masters.len());
+        if known.is_none() && masters.len() < MASTERS_MAX {
+            masters.push(address);
+        }
+        self.lose("another master leads", ctx);
+        self.tries = TRIES;
+        self.seek(index, ctx);
+    }
+
+    /// The `index`th master has not taken us: it is tried again soon if it has just been announced, else it is the next one's turn.
+    pub(super) fn seek_after(&mut self, index: usize, ctx: &mut Context<Self>) {
+        if self.tries == 0 {
+            return self.seek(index + 1, ctx);
+        }
+        self.tries -= 1;
+        let attempt = self.attempt;
+        ctx.after(TRY_AGAIN, move |driver, ctx| {
+            if driver.attempt == attempt {
+                driver.seek(index, ctx);
+            }
+        });
+    }
+}
+
+/// The first of these from place `from` on, around, that is not `address`; `None` if there is no other.
+fn other_than(masters: &[String], from: usize, address: &str) -> Option<(usize, String)> {
+    let around = (0..masters.len()).map(|step| (from + step) % masters.len());
+    around
+        .map(|index| (index, masters[index].clone()))
+        .find(|(_, master)| master != address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_master_than_ours_is_asked_each_in_turn() {
+        let masters = ["a", "b", "c"].map(str::to_owned);
+        let place = |from, ours| other_than(&masters, from, ours).map(|(index, _)| index);
+        assert_eq!(place(1, "a"), Some(1));
+        assert_eq!(place(1, "b"), Some(2));
+        assert_eq!(place(3, "a"), Some(1), "around");
+        assert_eq!(other_than(&masters[..1], 0, "a"), None);
+        assert_eq!(other_than(&[], 5, "a"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! A group of masters, in processes of their own: whoever leads is killed without a word, and the cluster goes on.
+
+use std::net::TcpStream;
+
+use protocol::TaskState;
+
+use crate::puppet::{Heard, Puppet, framework, task};
+use crate::support::{Cluster, Running, eventually, get, meros, sleepers, stderr, stdout};
+
+/// Three masters; those that were killed are missing.
+struct Group {
+    cluster: Cluster,
+    addresses: Vec<String>,
+    /// The second and the third; the first is the cluster's process.
+    others: Vec<Running>,
+}
+
+impl Group {
+    fn start() -> Self {
+        let (cluster, others) = Cluster::of_three_masters();
+        let addresses = cluster.master.split(',').map(str::to_owned).collect();
+        Self {
+            cluster,
+            addresses,
+            others,
+        }
+    }
+
+    fn process(&mut self, index: usize) -> &mut Running {
+        match index {
+            0 => &mut self.cluster.process,
+            _ => &mut self.others[index - 1],
+        }
+    }
+
+    fn port(&self, index: usize) -> u16 {
+        let port = self.addresses[index].rsplit_once(':');
+        port.and_then(|(_, port)| port.parse().ok())
+            .expect("a port")
+    }
+
+    /// The status of a page of this master; `None` while it does not listen.
+    fn page(&self, index: usize, path: &str) -> Option<String> {
+        TcpStream::connect(("127.0.0.1", self.port(index))).ok()?;
+        Some(get(self.port(index), path).0)
+    }
+
+    /// The place of the one that leads: its pages answer, the others' send there.
+    fn leader(&self) -> usize {
+        let leads = |index: &usize| {
+            let status = self.page(*index, "/flags");
+            status.is_some_and(|status| status.contains("200"))
+        };
+        eventually("a leader", || (0..3).find(leads))
+    }
+
+    /// Starts one again that was killed, in its directory.
+    fn start_again(&mut self, index: usize) {
+        let directory = self.cluster.directory();
+        let mut command = Cluster::master_of_three(directory, &self.addresses, index);
+        *self.process(index) = Running::start(&mut command);
+    }
+}
+
+/// S131, W3: agent and scheduler are told of the next leader, the agent keeps its id and its task, and what comes next is launched.
+#[test]
+fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
+    let mut group = Group::start();
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
+    let ids = |group: &Group| {
+        let agents = group.cluster.list("agents");
+        let active = agents.iter().filter(|agent| agent["active"] == true);
+        active
+            .map(|agent| agent["id"].to_string())
+            .collect::<Vec<_>>()
+    };
+    let agents = ids(&group);
+    let mut info = framework("owner", "*");
+    info.failover_timeout = std::time::Duration::from_secs(300);
+    let mut puppet = Puppet::subscribe(&group.cluster, info);
+    let offer = puppet.offer();
+    let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98751");
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![steady]);
+    launched.expect("the driver hears");
+    puppet.state("steady", TaskState::Running);
+    let process = eventually("the task's process", || sleepers(98751).first().copied());
+
+    for round in 0..3 {
+        let leader = group.leader();
+        group.process(leader).signal("KILL");
+        group.process(leader).wait();
+        puppet.hear("its new subscription", |heard| match heard {
+            Heard::Subscribed(_) => Some(()),
+            _ => None,
+        });
+        eventually("the agent to be back under its id", || {
+            (ids(&group) == agents).then_some(())
+        });
+        assert_eq!(sleepers(98751), [process], "the task has not noticed");
+        let name = format!("after-{round}");
+        let offer = puppet.offer();
+        let next = task(&name, &offer, "cpus:0.5;mem:32", "true");
+        let launched = puppet.driver.launch(vec![offer.id.clone()], vec![next]);
+        launched.expect("the driver hears");
+        puppet.state(&name, TaskState::Finished);
+        group.start_again(leader);
+    }
+
+    let leader = group.leader();
+    eventually("another to send to the one that leads", || {
+        let status = group.page((leader + 1) % 3, "/state");
+        status.filter(|status| status.contains("307"))
+    });
+    let kill = puppet
+        .driver
+        .kill(protocol::TaskId::new("steady").expect("an id"), None);
+    kill.expect("the driver hears");
+    puppet.state("steady", TaskState::Killed);
+}
+
+/// A majority decides: one master of three alone takes nothing in.
+#[test]
+fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
+    let mut group = Group::start();
+    for index in [0, 1] {
+        group.process(index).signal("KILL");
+        group.process(index).wait();
+    }
+    let alone = group.addresses[2].clone();
+    eventually("the third to say that nobody leads", || {
+        let status = group.page(2, "/state");
+        status.filter(|status| status.contains("503"))
+    });
+    let mut asked = meros(["agents", "--master", &alone]);
+    let asked = asked.env("MEROS_CERTS", group.cluster.certs()).output();
+    let asked = asked.expect("meros runs");
+    assert!(!asked.status.success(), "{}", stdout(&asked));
+    group.start_again(0);
+    eventually("two to be enough", || {
+        let agents = group.cluster.output(["agents"]);
+        agents.status.success().then_some(()).or_else(|| {
+            eprintln!("{}", stderr(&agents));
+            None
+        })
+    });
+}
+
+/// An operator of Mesos is told what takes the place of a flag.
+#[test]
+fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
+    for (flag, value) in [("--quorum", "2"), ("--zk", "zk://localhost:2181/mesos")] {
+        let output = meros(["master", "--work_dir", "unused", flag, value]).output();
+        let output = output.expect("meros runs");
+        assert!(!output.status.success());
+        assert!(
+            stderr(&output).contains("--initial_masters"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
