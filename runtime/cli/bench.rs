@@ -34,7 +34,6 @@ pub enum BenchArgs {
     /// What many connections cost
     Connections(connections::ConnectionsArgs),
     /// How fast replicated operations commit
-    #[command(hide = true)] // Until our own masters are measured by it.
     Registry(registry::RegistryArgs),
     /// One part of a measurement of connections
     #[command(hide = true, name = "connections-part")]

@@ -7,6 +7,7 @@ pub mod disk;
 pub mod etcd;
 pub mod grpc;
 pub mod load;
+pub mod ours;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use serde_json::json;
 use self::disk::Disk;
 use self::etcd::Etcd;
 use self::load::{Commits, Load};
+use self::ours::Ours;
 use super::{Figure, OutputFlags, report, rounded};
 use crate::failure::{Failure, Outcome};
 use crate::print;
@@ -128,9 +130,15 @@ async fn figures(args: &RegistryArgs) -> Outcome<Vec<Figure>> {
     say("the disk alone");
     let before = Disk::measure(directory.path(), VALUE_BYTES).await?;
     let peer = peer(args, directory.path(), say).await;
+    say("three members of our own");
+    let ours = ours(directory.path(), args.seconds).await?;
     let after = Disk::measure(directory.path(), VALUE_BYTES).await?;
     let disk = before.better(after);
     let mut figures = vec![fsync(&disk, in_memory)];
+    let names = ["commits_1", "commits_64"];
+    for ((bench, commits), limit) in names.into_iter().zip(&ours).zip(&peer.commits) {
+        figures.push(our_figure(bench, commits, limit, &peer));
+    }
     let names = ["etcd_commits_1", "etcd_commits_64"];
     for (bench, commits) in names.into_iter().zip(&peer.commits) {
         figures.push(etcd_figure(bench, commits, &peer, &disk));
@@ -153,6 +161,39 @@ async fn peer(args: &RegistryArgs, directory: &Path, say: impl Fn(&str)) -> Peer
             say(&format!("{failure}: the figures of etcd are recorded ones"));
             Peer::recorded()
         }
+    }
+}
+
+async fn ours(directory: &Path, seconds: u64) -> Outcome<Vec<Commits>> {
+    let clock = Clock::real();
+    let ours = Ours::start(directory).await?;
+    let mut commits = Vec::new();
+    for proposers in PROPOSERS {
+        commits.push(
+            ours.measure(&clock, load(proposers, seconds), VALUE_BYTES)
+                .await?,
+        );
+    }
+    Ok(commits)
+}
+
+fn our_figure(bench: &'static str, commits: &Commits, limit: &Commits, peer: &Peer) -> Figure {
+    Figure {
+        bench,
+        figure: commits.per_second,
+        unit: "commits/s",
+        limit: limit.per_second,
+        limit_is: if peer.recorded {
+            "etcd, recorded on another day: three members, the same values"
+        } else {
+            "etcd: three members, the same values"
+        },
+        parameters: json!({
+            "peer": peer.name, "source": if peer.recorded { "recorded" } else { "measured" }, "members": ours::MEMBERS,
+            "proposers": commits.proposers, "value_bytes": VALUE_BYTES,
+            "p50_ms": rounded(commits.p50_ms), "p99_ms": rounded(commits.p99_ms),
+            "p50_ms_limit": rounded(limit.p50_ms), "p99_ms_limit": rounded(limit.p99_ms),
+        }),
     }
 }
 

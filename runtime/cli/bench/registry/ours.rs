@@ -1,0 +1,150 @@
+//! Our own group under the load: three members as masters run them, each with its own thread, socket and synced log.
+//!
+//! The state machine keeps the newest value of each proposer, so that nothing but the group is measured. Proposals are made where the
+//! leader is, as a master makes them; packets cross loopback over QUIC.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use bytes::Bytes;
+use consensus::machine::{CannotRestore, StateMachine};
+use consensus::member::{self, MemberHandle, Settings};
+use consensus::store::StoredLog;
+use runtime::{Clock, Node, Role, codec};
+use transport::{Authority, Identity};
+
+use super::load::{self, Commits, Load};
+use crate::failure::{Failure, Outcome};
+use crate::member::{Member, Running, Sockets, free_port, open};
+
+/// How many members.
+pub const MEMBERS: usize = 3;
+/// How long an election may take.
+const ELECTION: std::time::Duration = std::time::Duration::from_secs(10);
+/// How often it is looked for a leader.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// The newest value of each proposer.
+#[derive(Default)]
+pub struct Values(BTreeMap<u32, Vec<u8>>);
+
+impl StateMachine for Values {
+    type Operation = (u32, Vec<u8>);
+    type Answer = u64;
+
+    fn apply(&mut self, index: u64, (proposer, value): Self::Operation) -> u64 {
+        self.0.insert(proposer, value);
+        index
+    }
+
+    fn snapshot(&self) -> Bytes {
+        // A few values of a few hundred bytes are always within what the codec takes.
+        codec::encode(&self.0).map(Bytes::from).unwrap_or_default()
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
+        self.0 = codec::decode(bytes).map_err(|garbled| CannotRestore {
+            reason: garbled.reason,
+        })?;
+        Ok(())
+    }
+}
+
+/// The group, while it runs.
+pub struct Ours {
+    members: Vec<MemberHandle<Values>>,
+    _threads: Vec<Member>,
+}
+
+impl Ours {
+    /// Founds a group that writes below this directory.
+    pub async fn start(directory: &Path) -> Outcome<Self> {
+        let authority = Authority::load_or_create(&directory.join("certs"))
+            .map_err(|error| Failure::because("cannot make certificates", &error))?;
+        let ports: Vec<u16> = (0..MEMBERS).map(|_| free_port()).collect::<Outcome<_>>()?;
+        let addresses: Vec<String> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        let (mut members, mut threads) = (Vec::new(), Vec::new());
+        for (index, port) in ports.into_iter().enumerate() {
+            let name = format!("master-{index}");
+            let identity = authority
+                .issue(Role::Master, &name)
+                .map_err(|error| Failure::because("cannot issue a certificate", &error))?;
+            let (all, log) = (addresses.clone(), directory.join(&name));
+            let start = move || one(identity, port, all, index, log);
+            let (thread, member) = Member::begin(&name, start)?.wait().await?;
+            members.push(member);
+            threads.push(thread);
+        }
+        Ok(Self {
+            members,
+            _threads: threads,
+        })
+    }
+
+    /// What the group does under this load.
+    pub async fn measure(&self, clock: &Clock, load: Load, bytes: usize) -> Outcome<Commits> {
+        let leader = self.leader(clock).await?;
+        load::drive(clock, load, |turn| {
+            let value = vec![turn.number as u8; bytes];
+            let proposed = leader.propose((turn.proposer, value));
+            async move {
+                let answer = proposed.await;
+                answer
+                    .map(drop)
+                    .map_err(|error| Failure::because("a proposal", &error))
+            }
+        })
+        .await
+    }
+
+    async fn leader(&self, clock: &Clock) -> Outcome<&MemberHandle<Values>> {
+        let begun = clock.now();
+        loop {
+            for member in &self.members {
+                let status = member.status().await.ok();
+                let now = status.and_then(|status| status.now());
+                if now.is_some_and(|now| now.role == consensus::core::Role::Leader) {
+                    return Ok(member);
+                }
+            }
+            if clock.now() - begun > ELECTION {
+                return Err(Failure::new("our group elects no leader"));
+            }
+            clock.sleep(LOOK).await;
+        }
+    }
+}
+
+/// One member on this thread.
+async fn one(
+    identity: Identity,
+    port: u16,
+    addresses: Vec<String>,
+    index: usize,
+    log: std::path::PathBuf,
+) -> Outcome<(MemberHandle<Values>, Running)> {
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Master)
+        .accepts(&[Role::Master])
+        .build();
+    let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let Sockets { endpoint, .. } = open(&node, &identity, localhost, port).await?;
+    let store = StoredLog::open(&log).map_err(|error| Failure::because("a log", &error))?;
+    let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let settings = Settings::new(addresses[index].clone(), &all);
+    let member = member::start(&node, settings, Box::new(store), Values::default())
+        .map_err(|error| Failure::because("a member of our group", &error))?;
+    let running = Running {
+        ended: Box::pin(std::future::pending()),
+        stop: Box::pin(async move {
+            node.shutdown().await;
+            endpoint.close().await;
+        }),
+        renewal: None,
+    };
+    Ok((member, running))
+}
