@@ -136,8 +136,8 @@ async fn figures(args: &RegistryArgs) -> Outcome<Vec<Figure>> {
     let disk = before.better(after);
     let mut figures = vec![fsync(&disk, in_memory)];
     let names = ["commits_1", "commits_64"];
-    for ((bench, commits), limit) in names.into_iter().zip(&ours).zip(&peer.commits) {
-        figures.push(our_figure(bench, commits, limit, &peer));
+    for ((bench, (commits, elections)), limit) in names.into_iter().zip(&ours).zip(&peer.commits) {
+        figures.push(our_figure(bench, (commits, *elections), limit, &peer));
     }
     let names = ["etcd_commits_1", "etcd_commits_64"];
     for (bench, commits) in names.into_iter().zip(&peer.commits) {
@@ -164,20 +164,27 @@ async fn peer(args: &RegistryArgs, directory: &Path, say: impl Fn(&str)) -> Peer
     }
 }
 
-async fn ours(directory: &Path, seconds: u64) -> Outcome<Vec<Commits>> {
+/// What our group does with each number of proposers, and how many elections there were meanwhile.
+async fn ours(directory: &Path, seconds: u64) -> Outcome<Vec<(Commits, u64)>> {
     let clock = Clock::real();
     let ours = Ours::start(directory).await?;
-    let mut commits = Vec::new();
+    let mut found = Vec::new();
     for proposers in PROPOSERS {
-        commits.push(
-            ours.measure(&clock, load(proposers, seconds), VALUE_BYTES)
-                .await?,
-        );
+        ours.leader(&clock).await?;
+        let before = ours.term().await;
+        let load = load(proposers, seconds);
+        let commits = ours.measure(&clock, load, VALUE_BYTES).await?;
+        found.push((commits, ours.term().await - before));
     }
-    Ok(commits)
+    Ok(found)
 }
 
-fn our_figure(bench: &'static str, commits: &Commits, limit: &Commits, peer: &Peer) -> Figure {
+fn our_figure(
+    bench: &'static str,
+    (commits, elections): (&Commits, u64),
+    limit: &Commits,
+    peer: &Peer,
+) -> Figure {
     Figure {
         bench,
         figure: commits.per_second,
@@ -190,7 +197,7 @@ fn our_figure(bench: &'static str, commits: &Commits, limit: &Commits, peer: &Pe
         },
         parameters: json!({
             "peer": peer.name, "source": if peer.recorded { "recorded" } else { "measured" }, "members": ours::MEMBERS,
-            "proposers": commits.proposers, "value_bytes": VALUE_BYTES,
+            "elections": elections, "proposers": commits.proposers, "value_bytes": VALUE_BYTES,
             "p50_ms": rounded(commits.p50_ms), "p99_ms": rounded(commits.p99_ms),
             "p50_ms_limit": rounded(limit.p50_ms), "p99_ms_limit": rounded(limit.p99_ms),
         }),

@@ -3,6 +3,7 @@
 //! The state machine keeps the newest value of each proposer, so that nothing but the group is measured. Proposals are made where the
 //! leader is, as a master makes them; packets cross loopback over QUIC.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -87,21 +88,41 @@ impl Ours {
 
     /// What the group does under this load.
     pub async fn measure(&self, clock: &Clock, load: Load, bytes: usize) -> Outcome<Commits> {
-        let leader = self.leader(clock).await?;
+        let leader = Cell::new(self.leader(clock).await?);
+        let begun = clock.now();
         load::drive(clock, load, |turn| {
-            let value = vec![turn.number as u8; bytes];
-            let proposed = leader.propose((turn.proposer, value));
+            let (leader, value) = (&leader, vec![turn.number as u8; bytes]);
             async move {
-                let answer = proposed.await;
-                answer
-                    .map(drop)
-                    .map_err(|error| Failure::because("a proposal", &error))
+                loop {
+                    let proposed = leader.get().propose((turn.proposer, value.clone()));
+                    match proposed.await {
+                        Ok(_) => return Ok(()),
+                        // Its time counts: whoever proposes waits for the next leader.
+                        Err(error) if clock.now() - begun < load.warm_up + load.lasts => {
+                            tracing::info!(%error, "proposed again");
+                            leader.set(self.leader(clock).await?);
+                        }
+                        Err(error) => return Err(Failure::because("a proposal", &error)),
+                    }
+                }
             }
         })
         .await
     }
 
-    async fn leader(&self, clock: &Clock) -> Outcome<&MemberHandle<Values>> {
+    /// The term of the group: it grows with each election.
+    pub async fn term(&self) -> u64 {
+        let mut term = 0;
+        for member in &self.members {
+            let status = member.status().await.ok();
+            let now = status.and_then(|status| status.now());
+            term = term.max(now.map_or(0, |now| now.term));
+        }
+        term
+    }
+
+    /// The member that leads.
+    pub async fn leader(&self, clock: &Clock) -> Outcome<&MemberHandle<Values>> {
         let begun = clock.now();
         loop {
             for member in &self.members {
