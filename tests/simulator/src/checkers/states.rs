@@ -95,11 +95,11 @@ impl States {
     }
 }
 
-/// Whether a master says only that it does not know the task.
+/// Whether a master says only that it does not know the task, or knows of its agent alone that it cannot be reached.
 fn is_ignorance(status: &TaskStatus) -> bool {
-    use TaskState::{Dropped, Gone, Lost, Unknown};
+    use TaskState::{Dropped, Gone, Lost, Unknown, Unreachable};
     let own = status.source == Source::Master && status.uuid.is_none();
-    own && matches!(status.state, Dropped | Gone | Lost | Unknown)
+    own && matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable)
 }
 
 impl Checker for States {
@@ -205,6 +205,8 @@ mod tests {
         let finished = status("t", TaskState::Finished, Some(2));
         let mut of_master = status("t", TaskState::Lost, None);
         of_master.source = Source::Master;
+        stage().changed(&finished).changed(&of_master).is_clean();
+        of_master.state = TaskState::Unreachable;
         stage().changed(&finished).changed(&of_master).is_clean();
         of_master.state = TaskState::Running;
         stage()
