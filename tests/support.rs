@@ -180,15 +180,9 @@ impl Cluster {
     /// A master in a process of its own, without agents; `configure` may add to its command, knowing the
     /// cluster's directory.
     pub fn master_alone(configure: impl FnOnce(&mut Command, &Path)) -> Self {
-        let work_dir = tempfile::tempdir().expect("a temporary directory");
-        let certs = work_dir.path().join("certs");
-        let made = meros(["certs", "--dir"])
-            .arg(&certs)
-            .stdout(Stdio::null())
-            .status();
-        assert!(made.expect("meros runs").success());
+        let work_dir = certified_directory();
         let port = free_ports(0);
-        let mut command = master_command(work_dir.path(), port);
+        let mut command = master_command(work_dir.path(), "master", &port.to_string());
         configure(&mut command, work_dir.path());
         let cluster = Self {
             process: Running::start(&mut command),
@@ -202,13 +196,7 @@ impl Cluster {
 
     /// A group of three masters in processes of their own, without agents; the cluster's process is the first, here are the others.
     pub fn of_three_masters() -> (Self, Vec<Running>) {
-        let work_dir = tempfile::tempdir().expect("a temporary directory");
-        let certs = work_dir.path().join("certs");
-        let made = meros(["certs", "--dir"])
-            .arg(&certs)
-            .stdout(Stdio::null())
-            .status();
-        assert!(made.expect("meros runs").success());
+        let work_dir = certified_directory();
         let ports: Vec<u16> = (0..3).map(|_| free_ports(0)).collect();
         let addresses: Vec<String> = ports
             .iter()
@@ -233,12 +221,8 @@ impl Cluster {
     /// The command of one of three masters, ready to run, also again.
     pub fn master_of_three(work_dir: &Path, addresses: &[String], index: usize) -> Command {
         let (_, port) = addresses[index].rsplit_once(':').expect("a port");
-        let mut command = meros(["master", "--ip", "127.0.0.1", "--port", port]);
-        command
-            .args(["--initial_masters", &addresses.join(",")])
-            .arg("--work_dir")
-            .arg(work_dir.join(format!("master-{index}")))
-            .env("MEROS_CERTS", work_dir.join("certs"));
+        let mut command = master_command(work_dir, &format!("master-{index}"), port);
+        command.args(["--initial_masters", &addresses.join(",")]);
         command
     }
 
@@ -246,7 +230,11 @@ impl Cluster {
     pub fn kill_and_restart_master(&mut self) {
         self.process.signal("KILL");
         self.process.wait();
-        self.process = Running::start(&mut master_command(self.directory(), self.port));
+        self.process = Running::start(&mut master_command(
+            self.directory(),
+            "master",
+            &self.port.to_string(),
+        ));
         self.wait_for_master();
     }
 
@@ -343,12 +331,23 @@ impl Cluster {
     }
 }
 
-fn master_command(work_dir: &Path, port: u16) -> Command {
-    let port = port.to_string();
-    let mut command = meros(["master", "--ip", "127.0.0.1", "--port", &port]);
+/// A directory with an authority's certificates in `certs`.
+fn certified_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let made = meros(["certs", "--dir"])
+        .arg(directory.path().join("certs"))
+        .stdout(Stdio::null())
+        .status();
+    assert!(made.expect("meros runs").success());
+    directory
+}
+
+/// A master that keeps its state in `name` of the cluster's directory.
+fn master_command(work_dir: &Path, name: &str, port: &str) -> Command {
+    let mut command = meros(["master", "--ip", "127.0.0.1", "--port", port]);
     command
         .arg("--work_dir")
-        .arg(work_dir.join("master"))
+        .arg(work_dir.join(name))
         .env("MEROS_CERTS", work_dir.join("certs"));
     command
 }

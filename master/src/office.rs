@@ -147,11 +147,15 @@ impl Handler<AwaitLeader> for Office {
         _: &mut Context<Self>,
     ) -> Self::Result {
         let (promise, reply) = promise();
-        self.waiting.push_back((known, promise));
-        if self.waiting.len() > WAITING_MAX {
-            self.waiting.pop_front();
+        match self.front.leader().filter(|leader| *leader != known) {
+            Some(address) => promise.answer(LeaderAnnounced { address }),
+            None => {
+                self.waiting.push_back((known, promise));
+                if self.waiting.len() > WAITING_MAX {
+                    self.waiting.pop_front();
+                }
+            }
         }
-        self.answer_who_waits();
         reply
     }
 }

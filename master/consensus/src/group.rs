@@ -8,7 +8,6 @@ mod hostile;
 mod laws;
 mod ledger;
 mod life;
-mod measure;
 mod membership;
 mod snapshots;
 mod twin;
