@@ -108,7 +108,7 @@ const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em;color:#2
     table{border-collapse:collapse;margin:0 0 2em}\
     th,td{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap;font-variant-numeric:tabular-nums}\
     th{border-bottom:2px solid #999}\
-    th:first-child,td:first-child,.text{text-align:left}\
+    td:first-child,.text{text-align:left}\
     .bad{color:#b00020;font-weight:600}\
     p{color:#666;max-width:60em}";
 
@@ -162,6 +162,17 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
     page + "</body>\n</html>\n"
 }
 
+/// Columns of words, which stand to the left; all others are numbers.
+const WORDS: [&str; 7] = [
+    "actor",
+    "thread",
+    "message",
+    "peer",
+    "role",
+    "address",
+    "dialled by",
+];
+
 /// A table under a heading; `none` stands in place of an empty one.
 fn table(heading: &str, columns: &[&str], rows: impl Iterator<Item = String>) -> String {
     let rows: String = rows.collect();
@@ -170,7 +181,10 @@ fn table(heading: &str, columns: &[&str], rows: impl Iterator<Item = String>) ->
     }
     let columns: String = columns
         .iter()
-        .map(|column| format!("<th>{column}</th>"))
+        .map(|column| match WORDS.contains(column) {
+            true => format!("<th class=\"text\">{column}</th>"),
+            false => format!("<th>{column}</th>"),
+        })
         .collect();
     format!(
         "<h2>{heading}</h2>\n<table>\n<thead><tr>{columns}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
