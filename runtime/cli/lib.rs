@@ -64,6 +64,10 @@ enum Verb {
     State(operator::ListArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
+    #[command(subcommand)]
+    Masters(operator::masters::MastersArgs),
+    #[command(subcommand)]
+    Registry(operator::registry::RegistryArgs),
     Certs(certs::CertsArgs),
     Simulate(Box<simulate::SimulateArgs>),
     #[command(subcommand)]
@@ -139,6 +143,8 @@ fn perform(cli: Cli) -> Outcome {
         Verb::State(args) => on_this_thread(operator::list::state(args))?,
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
+        Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,
+        Verb::Registry(args) => on_this_thread(operator::registry::run(args))?,
         Verb::Certs(args) => certs::run(&args),
         Verb::Bench(args) => bench::run(args, signals),
         Verb::Simulate(_) | Verb::ExecutorZygote => Ok(()), // Handled before any thread began.

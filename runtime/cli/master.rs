@@ -31,6 +31,11 @@ use crate::signals::Signals;
 /// Whom a master speaks with.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
 
+/// Where a member of a group keeps its log, in its work directory.
+pub const LOG: &str = "log";
+/// Where a master that is alone keeps its registry.
+pub const ALONE: &str = "registry";
+
 /// Run a master
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case", after_help = renewal::HELP)]
@@ -52,8 +57,8 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
-    /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. Said again it changes nothing.
-    /// Without it this master is alone
+    /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. For a master that was added to a group:
+    /// the others. Said again it changes nothing. Without it a master that never belonged to a group is alone
     #[arg(
         long,
         env = "MESOS_INITIAL_MASTERS",
@@ -114,7 +119,7 @@ impl Default for ElectionFlags {
 }
 
 /// The group of masters that this one belongs to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GroupPlan {
     /// Where the others reach this one; `None` is the host that others are told, and the port.
     pub address: Option<String>,
@@ -292,7 +297,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let allocator = modules
         .allocator(&node, &allocator, &parameters)
         .map_err(|error| Failure::because("--allocator", &error))?;
-    let acting = match group {
+    let acting = match membership(group, &work_dir)? {
         None => alone(&node, &config, allocator, &work_dir)?,
         Some(group) => grouped(&node, &config, allocator, &work_dir, &group)?,
     };
@@ -342,6 +347,31 @@ struct Acting {
     leave: LocalBoxFuture<'static, ()>,
 }
 
+/// The group that this master belongs to. One that has a log is a member, whatever was said: alone, it would begin with nothing. One
+/// that was alone does not become a member just like that: its registry would be forgotten.
+fn membership(group: Option<GroupPlan>, work_dir: &Path) -> Outcome<Option<GroupPlan>> {
+    match (holds_anything(&work_dir.join(LOG)), group) {
+        (true, group) => Ok(Some(group.unwrap_or_default())),
+        (false, None) => Ok(None),
+        (false, Some(group)) => match holds_anything(&work_dir.join(ALONE)) {
+            false => Ok(Some(group)),
+            true => Err(Failure::new(format!(
+                "the master in {} was alone, and its registry would be forgotten in a group",
+                work_dir.display()
+            ))
+            .next(
+                "take it along: `meros registry dump` with this --work_dir, `meros registry restore --force`, start it without \
+                 --initial_masters, then `meros masters add` the others; or choose another --work_dir",
+            )),
+        },
+    }
+}
+
+/// Whether there is such a directory, and it is not empty.
+pub fn holds_anything(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 /// A master that keeps its registry alone.
 fn alone(
     node: &Node,
@@ -372,7 +402,7 @@ fn grouped(
     work_dir: &Path,
     group: &GroupPlan,
 ) -> Outcome<Acting> {
-    let directory = made(work_dir.join("log"))?;
+    let directory = made(work_dir.join(LOG))?;
     let unusable = |error: &dyn std::error::Error| {
         Failure::because(
             format!("the log in {} cannot be used", directory.display()),
@@ -422,7 +452,7 @@ fn made(directory: PathBuf) -> Outcome<PathBuf> {
 }
 
 fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
-    let directory = made(work_dir.join("registry"))?;
+    let directory = made(work_dir.join(ALONE))?;
     let unusable = |error: &dyn std::error::Error| {
         Failure::because(
             format!("the registry in {} cannot be used", directory.display()),
@@ -469,6 +499,7 @@ fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, 
 pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let machine = member::machine_name();
     let name = member::node_name(&["master", &machine, &args.port.to_string()]);
+    let is_member = holds_anything(&args.work_dir.join(LOG));
     let plan = Plan {
         config: args.flags.config()?,
         allocator: args.flags.allocator.clone(),
@@ -478,7 +509,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         identity: args.certs.identity(Role::Master, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
-        group: (!args.initial_masters.is_empty()).then_some(GroupPlan {
+        group: (!args.initial_masters.is_empty() || is_member).then_some(GroupPlan {
             address: None,
             initial: args.initial_masters,
             election: args.election,

@@ -6,12 +6,18 @@ pub mod json;
 pub mod kill;
 pub mod list;
 pub mod logs;
+pub mod masters;
+pub mod members;
+pub mod registry;
 pub mod tail;
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::select_ok;
 use protocol::message::operator::ViewCluster;
 use protocol::view::{AgentView, ClusterView};
 use runtime::{AskError, Node, Pid, Remote, Role};
@@ -41,6 +47,20 @@ pub struct ClusterFlags {
     pub certs: CertsFlag,
 }
 
+impl ClusterFlags {
+    /// The masters meant, with commas between.
+    fn addresses(&self) -> String {
+        let given = self.master.clone();
+        given.unwrap_or_else(|| self.certs.master())
+    }
+
+    /// Who the verb is.
+    fn identity(&self) -> Outcome<Identity> {
+        let name = format!("operator-{}", std::process::id());
+        self.certs.identity(Role::Operator, &name)
+    }
+}
+
 /// Show what the cluster has
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
@@ -63,49 +83,22 @@ pub struct Operator {
 impl Operator {
     /// Connects as the flags say.
     pub async fn connect(flags: &ClusterFlags) -> Outcome<Self> {
-        let address = flags.master.clone().unwrap_or_else(|| flags.certs.master());
-        let name = format!("operator-{}", std::process::id());
-        Self::with(&flags.certs.identity(Role::Operator, &name)?, &address).await
+        Self::with(&flags.identity()?, &flags.addresses()).await
     }
 
-    /// Connects with this identity to the master that leads, at one of `addresses` (`host:port`, with commas between). Of several it
-    /// waits a while until one leads.
+    /// Connects with this identity to the master that leads, at one of `addresses` (`host:port`, with commas between). All are asked at
+    /// once, so that one that is down holds nobody up. Of several it waits a while until one leads.
     pub async fn with(identity: &Identity, addresses: &str) -> Outcome<Self> {
-        let roles = [Role::Master, Role::Agent];
-        let node = Node::builder(identity.subject().name.as_str())
-            .role(Role::Operator)
-            .accepts(&roles)
-            .build();
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let options = Options {
-            handshake_timeout: DIAL_PATIENCE,
-            ..Options::default()
+        let (node, endpoint) = open(identity)?;
+        let master = match addresses.contains(',') {
+            false => leading(&node, addresses).await?,
+            true => leader_of(&node, addresses).await?,
         };
-        let endpoint = Endpoint::bind(node.clone(), identity, any, options)
-            .map_err(|error| Failure::because("cannot open a socket", &error))?;
-        let begun = node.clock().now();
-        loop {
-            let mut nobody = None;
-            for address in addresses.split(',') {
-                match leading(&node, address).await {
-                    Ok(master) => {
-                        return Ok(Self {
-                            node,
-                            endpoint,
-                            master,
-                        });
-                    }
-                    Err(failure) => nobody = Some(failure),
-                }
-            }
-            let waited = node.clock().now() - begun;
-            if let Some(failure) = nobody
-                && (!addresses.contains(',') || waited >= PATIENCE)
-            {
-                return Err(failure);
-            }
-            node.clock().sleep(LEADER_LOOK).await;
-        }
+        Ok(Self {
+            node,
+            endpoint,
+            master,
+        })
     }
 
     /// The node the operator speaks from.
@@ -140,6 +133,51 @@ impl Operator {
         self.node.shutdown().await;
         self.endpoint.close().await;
     }
+}
+
+/// An operator's node and its socket.
+fn open(identity: &Identity) -> Outcome<(Node, Endpoint)> {
+    let roles = [Role::Master, Role::Agent];
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Operator)
+        .accepts(&roles)
+        .build();
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let options = Options {
+        handshake_timeout: DIAL_PATIENCE,
+        ..Options::default()
+    };
+    let endpoint = Endpoint::bind(node.clone(), identity, any, options)
+        .map_err(|error| Failure::because("cannot open a socket", &error))?;
+    Ok((node, endpoint))
+}
+
+/// The one of these masters that leads, as soon as one does.
+async fn leader_of(node: &Node, addresses: &str) -> Outcome<Pid> {
+    let failure = RefCell::new(None);
+    let asked = addresses.split(',').map(|address| {
+        let failure = &failure;
+        Box::pin(async move {
+            loop {
+                match leading(node, address).await {
+                    Ok(master) => return Ok::<_, Infallible>(master),
+                    Err(reason) => *failure.borrow_mut() = Some(reason),
+                }
+                node.clock().sleep(LEADER_LOOK).await;
+            }
+        })
+    });
+    let first = async {
+        match select_ok(asked).await {
+            Ok((master, _)) => master,
+            Err(never) => match never {},
+        }
+    };
+    let found = node.clock().timeout(PATIENCE, first).await;
+    found.map_err(|_| {
+        let reason = failure.into_inner();
+        reason.unwrap_or_else(|| Failure::new(format!("none of {addresses} answers")))
+    })
 }
 
 /// The master that acts at `address`. Only a master that leads acts.

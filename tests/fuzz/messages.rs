@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
+use consensus::member::dumping::{ReadDump, TakeDump};
 use consensus::member::founding::Acquaint;
 use consensus::member::operator::{ChangeMasters, ViewMaster};
 use consensus::member::{Arrived, Dismissed, PacketSent};
@@ -63,7 +64,7 @@ pub fn targets() -> Vec<Target> {
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
-        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters
+        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
     all.extend([

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::log::{Entry, HardState, Identity, LogError, LogStore, Members, Snapshot, Write};
 use crate::store::StoredLog;
 
-pub use file::{CONTENT_BYTES_MAX, NAMES_BYTES_MAX, read_file, write_file};
+pub use file::{CONTENT_BYTES_MAX, NAMES_BYTES_MAX, read_file, replace_file, write_file};
 
 /// What a group held at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]

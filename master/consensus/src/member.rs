@@ -1,7 +1,7 @@
 //! A member of a group: the actor around a [`Replica`], on a node, with a clock, a disk and a network.
 //!
 //! Hears its own node through a [`MemberHandle`], and other masters: [`PacketSent`], which is raft's talk, [`Arrived`], [`Dismissed`], and [`Acquaint`], by
-//! which an empty directory finds its seat (see [`founding`]); and operators (see [`operator`]). Remembers who waits for which answer, and how its peers are reached.
+//! which an empty directory finds its seat (see [`founding`]); and operators (see [`operator`] and [`dumping`]). Remembers who waits for which answer, and how its peers are reached.
 //!
 //! * One write is under way at a time, on the node's blocking seam. What is proposed and heard meanwhile gathers, and is the next write
 //!   (group commit). Nothing is answered, and nothing sent that says so, before the disk has it.
@@ -13,6 +13,7 @@
 //! It never blocks its thread, never decides anything about raft itself, and never goes on after an error of its log.
 
 mod disk;
+pub mod dumping;
 pub mod founding;
 mod handle;
 mod hearing;
@@ -32,6 +33,7 @@ use runtime::prelude::*;
 use runtime::{SpawnError, remote};
 use serde::{Deserialize, Serialize};
 
+use self::dumping::{Kept, ReadDump, TakeDump};
 use self::founding::Acquaint;
 use self::handle::Watcher;
 use self::joining::Joining;
@@ -139,6 +141,7 @@ pub fn start<M: Replicated>(
         watchers: Vec::new(),
         told: None,
         counts: Counts::default(),
+        dump: None,
     };
     let member = node.spawn(NAME, member)?;
     Ok(MemberHandle { member, ended })
@@ -158,6 +161,8 @@ pub struct Member<M: Replicated> {
     watchers: Vec<Watcher>,
     told: Option<Leadership>,
     counts: Counts,
+    /// What an operator reads.
+    dump: Option<Kept>,
 }
 
 /// How far it has come.
@@ -207,12 +212,15 @@ impl<M: Replicated> Process for Member<M> {
         ears.hear::<Acquaint>(&[Role::Master]);
         ears.hear::<ViewMaster>(&[Role::Operator]);
         ears.hear::<ChangeMasters>(&[Role::Operator]);
+        ears.hear::<TakeDump>(&[Role::Operator]);
+        ears.hear::<ReadDump>(&[Role::Operator]);
     }
 }
 
 impl<M: Replicated> Member<M> {
     fn tick(&mut self, ctx: &mut Context<Self>) {
         self.ticks += 1;
+        self.dump.take_if(|dump| dump.is_stale(self.ticks));
         match &mut self.phase {
             Phase::Opening(_) | Phase::Over => {}
             Phase::Joining(_) => self.ask_around(ctx),

@@ -4,6 +4,7 @@
 //! leadership is applied once. Every proposal and every read gets an end: an answer, a refusal, or that its fate is not known.
 //! Never writes or sends: a [`Step`] says what is to be done.
 
+mod replay;
 mod seen;
 mod step;
 mod tickets;
@@ -23,13 +24,13 @@ use crate::log::{Identity, Loaded, Members, Snapshot, Write};
 use crate::machine::{CannotRestore, StateMachine};
 use crate::wire::{Packet, Refused};
 
+pub use self::replay::{content, replay};
 pub use self::seen::{SEEN_MAX, Ticket};
 pub use self::step::{Compaction, Done, Failed, Policy, Step, Stop};
 
 /// What the first members of a group write before they start, all the same; the machine is as it begins.
 pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Write {
-    let data = seen::pack(&Seen::default(), &machine.snapshot());
-    crate::core::bootstrap(members, Bytes::from(data))
+    crate::core::bootstrap(members, content(machine))
 }
 
 /// One member with its copy of the state.

@@ -220,6 +220,11 @@ impl LocalRegistry {
         let registrar = node.spawn("registrar", registrar)?;
         Ok(Self { registrar })
     }
+
+    /// What such a store holds, while no registry has it open.
+    pub fn content(store: &dyn Store) -> Result<RegistryState, OpenError> {
+        record::load(store)
+    }
 }
 
 impl Registry for LocalRegistry {

@@ -49,6 +49,11 @@ impl RegistryMachine {
         Self::default()
     }
 
+    /// A registry that holds this already: of a master that was alone.
+    pub fn holding(state: RegistryState) -> Self {
+        Self { state }
+    }
+
     /// What it holds.
     pub fn state(&self) -> &RegistryState {
         &self.state

@@ -16,7 +16,7 @@ async fn view(args: &ListArgs) -> Outcome<ClusterView> {
     view
 }
 
-fn print_json(value: &Value) -> Outcome {
+pub(super) fn print_json(value: &Value) -> Outcome {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::because("cannot print JSON", &error))?;
     out!("{text}");

@@ -125,9 +125,9 @@ pub fn in_use(dir: &Path) -> bool {
     }
 }
 
-/// Moves a store that cannot be opened out of the way and gives its new name, so that an operator
-/// can look at it and this node can be filled again by its peers from an empty directory.
-pub fn set_aside(dir: &Path) -> Result<PathBuf, StoreError> {
+/// Moves a store that nobody has open out of the way, to `NAME.WORD.1` or the next free number, and gives its new name: so that an
+/// operator can look at it, and this node can be filled again from an empty directory.
+pub fn set_aside(dir: &Path, word: &str) -> Result<PathBuf, StoreError> {
     let lock = DirectoryLock::take(dir)?;
     let name = dir
         .file_name()
@@ -136,7 +136,7 @@ pub fn set_aside(dir: &Path) -> Result<PathBuf, StoreError> {
         .into_owned();
     // Ends at the first free number: the directory holds finitely many.
     let aside = (1u32..)
-        .map(|number| dir.with_file_name(format!("{name}.damaged.{number}")))
+        .map(|number| dir.with_file_name(format!("{name}.{word}.{number}")))
         .find(|path| !path.exists())
         .ok_or_else(|| unusable(dir, io::Error::other("there is no free name beside it")))?;
     fs::rename(dir, &aside).map_err(|error| unusable(dir, error))?;
@@ -210,7 +210,7 @@ mod tests {
         for number in 1..=2 {
             fs::create_dir(&store).unwrap();
             fs::write(store.join("db"), number.to_string()).unwrap();
-            let aside = set_aside(&store).unwrap();
+            let aside = set_aside(&store, "damaged").unwrap();
             assert_eq!(aside, dir.path().join(format!("store.damaged.{number}")));
             assert_eq!(
                 fs::read_to_string(aside.join("db")).unwrap(),

@@ -1,7 +1,7 @@
 //! The file of a dump: a header that says what it is and how long, then names, content, and a checksum over everything.
 //!
 //! Written under another name, synced, and renamed, so that a dump's name never stands for half of one. Reading checks the
-//! header before it believes a length, and the file's length before it reads the rest. It never overwrites a file.
+//! header before it believes a length, and the file's length before it reads the rest. It never overwrites a file unless told to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -34,6 +34,12 @@ pub fn write_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
             expected: "no file of this name",
         });
     }
+    replace_file(path, dump)
+}
+
+/// The same, in place of a file that may be there: until the new one is whole, the old one stands.
+pub fn replace_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
+    check_sizes(dump)?;
     let partial = partial(path)?;
     let written = write_synced(&partial, dump)
         .and_then(|()| fs::rename(&partial, path))
@@ -276,12 +282,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_that_name_is_never_overwritten() {
+    fn a_file_of_that_name_is_only_overwritten_when_that_is_meant() {
         let (_dir, path, bytes) = written(&dump());
         let error = write_file(&path, &dump()).unwrap_err().to_string();
         let expected = "holds something already (a file): expected no file of this name";
         assert!(error.ends_with(expected), "{error}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
+        let other = Dump {
+            index: 301,
+            ..dump()
+        };
+        replace_file(&path, &other).unwrap();
+        assert_eq!(read_file(&path).unwrap(), other);
     }
 
     #[test]

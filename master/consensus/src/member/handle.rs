@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use runtime::NodeId;
 use runtime::prelude::*;
 
-use super::roster::{Roster, RosterChange};
+use super::roster::{Roster, RosterChange, is_member};
 use super::{Member, Replicated};
 use crate::core::{self, MembershipChange, RoleNow};
 use crate::log::{Identity, Members};
@@ -270,18 +270,26 @@ impl<M: Replicated> MemberHandle<M> {
         }
     }
 
-    /// A member belongs to the group no more, and neither does its seat. Its number is never given again.
+    /// A member belongs to the group no more, and neither does its seat. Its number is never given again. A seat that was only reserved
+    /// is given up.
     pub fn remove(
         &self,
         id: u64,
     ) -> impl Future<Output = Result<(), ProposeError>> + Send + use<M> {
         let handle = self.clone();
-        let removed = self.change(MembershipChange::Remove(id));
         async move {
-            removed.await?;
-            // The leader clears what is left over in any case; this is only sooner.
-            let _ = handle.ask(Reseat(RosterChange::Clear { id })).await;
-            Ok(())
+            let status = handle.status().await?;
+            let members = status.raft.map(|raft| raft.members).unwrap_or_default();
+            let reserved = status.roster.seats.contains_key(&id) && !is_member(&members, id);
+            if !reserved {
+                handle.change(MembershipChange::Remove(id)).await?;
+            }
+            // The leader clears what a member leaves behind in any case; this is only sooner.
+            let cleared = handle.ask(Reseat(RosterChange::Clear { id })).await;
+            match reserved {
+                true => cleared.map(drop),
+                false => Ok(()),
+            }
         }
     }
 
@@ -342,7 +350,7 @@ impl<M: Replicated> MemberHandle<M> {
         }
     }
 
-    fn ask<Q, T>(
+    pub(super) fn ask<Q, T>(
         &self,
         question: Q,
     ) -> impl Future<Output = Result<T, ProposeError>> + Send + use<M, Q, T>

@@ -1,7 +1,12 @@
 //! What an operator sees and changes, from a node of its own.
 
+use super::super::dumping::*;
+use super::super::handle::Reseat;
 use super::super::operator::*;
+use super::super::roster::RosterChange;
 use super::*;
+use crate::dump::{Dump, Reach, fill, take};
+use crate::log::{Entry, Identity, Snapshot};
 
 struct Operator {
     node: Node,
@@ -119,5 +124,101 @@ fn what_the_group_would_not_survive_is_refused_with_the_reason() {
             .change(&leader, ChangeMasters::Add { address })
             .await;
         assert!(matches!(refusal, Err(ChangeRefused::Refused { .. })));
+    });
+}
+
+#[test]
+fn a_seat_that_was_only_reserved_is_given_up() {
+    rehearse_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        let member = &cluster.members[&leader];
+        let address = "d".to_owned();
+        let seat = member.ask(Reseat(RosterChange::Reserve { address }));
+        let id = seat.await.unwrap();
+        let operator = Operator::of(&cluster);
+        let removed = operator.change(&leader, ChangeMasters::Remove { id }).await;
+        assert_eq!(removed, Ok(MastersChanged { id }));
+        assert_eq!(operator.view(&leader).await.seats.len(), 3);
+        let again = operator.change(&leader, ChangeMasters::Remove { id }).await;
+        assert_eq!(again.unwrap_err().to_string(), format!("{id} is no member"));
+    });
+}
+
+#[test]
+fn a_dump_is_read_in_pieces_and_a_new_group_of_one_begins_with_it() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        for value in 1..=3 {
+            cluster.propose(&leader, value).await.unwrap();
+        }
+        let follower = cluster.others(&leader)[0].clone();
+        let operator = Operator::of(&cluster);
+        let pid = operator.node.find(&follower, NAME, PATIENCE).await.unwrap();
+        let stale = false;
+        let taken = operator.node.ask(&pid, TakeDump { stale }, PATIENCE).await;
+        let taken = taken.unwrap().unwrap();
+        assert_eq!(taken.names, "1=a 2=b 3=c");
+        let piece = async |number, offset| {
+            let asked = operator
+                .node
+                .ask(&pid, ReadDump { number, offset }, PATIENCE);
+            asked.await.unwrap().map(|piece| piece.data)
+        };
+        let content = piece(taken.number, 0).await.unwrap();
+        assert_eq!(content.len() as u64, taken.bytes);
+        assert_eq!(piece(taken.number, 1).await.unwrap(), content[1..]);
+        assert_eq!(piece(taken.number, u64::MAX).await, Ok(Vec::new()));
+        assert!(piece(taken.number ^ 1, 0).await.is_err());
+        cluster.wait(40_000).await;
+        assert!(piece(taken.number, 0).await.is_err(), "it was let go");
+
+        for name in ["a", "b", "c"] {
+            cluster.fall(name).await;
+        }
+        let dump = Dump {
+            group: taken.group,
+            index: taken.index,
+            term: taken.term,
+            names: taken.names.into(),
+            content: beginning(Ledger::default(), &content, 1).unwrap(),
+        };
+        let disk = cluster.disks.entry("x".to_owned()).or_default();
+        let identity = Identity { id: 1, group: 77 };
+        fill(&mut disk.open().unwrap(), &dump, identity).unwrap();
+        cluster.start_with(Settings::new("x", &[]));
+        assert_eq!(cluster.leader().await, "x");
+        assert_eq!(cluster.values("x").await, [1, 2, 3]);
+        let address = "a".to_owned();
+        cluster.wipe("a");
+        let added = operator.change("x", ChangeMasters::Add { address }).await;
+        cluster.start_with(Settings::new("a", &["x"]));
+        cluster.wait(3_000).await;
+        let id = added.unwrap().id;
+        assert_eq!(id, 2);
+        let promoted = operator.change("x", ChangeMasters::Promote { id }).await;
+        assert!(promoted.is_ok());
+        assert_eq!(cluster.values("a").await, [1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_dump_of_a_stopped_master_holds_what_it_had_applied() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        for value in 1..=3 {
+            cluster.propose(&leader, value).await.unwrap();
+        }
+        cluster.wait(1_000).await;
+        let follower = cluster.others(&leader)[0].clone();
+        cluster.fall(&follower).await;
+        let mut log = cluster.disks[&follower].open().unwrap();
+        let replay =
+            |snapshot: &Snapshot, entries: &[Entry]| replayed(Ledger::default(), snapshot, entries);
+        let dump = take(&mut log, Reach::Whole, replay).unwrap().dump;
+        assert_eq!(dump.names, "1=a 2=b 3=c");
+        let mut ledger = Ledger::default();
+        ledger.restore(&dump.content).unwrap();
+        assert_eq!(ledger.values, [1, 2, 3]);
     });
 }

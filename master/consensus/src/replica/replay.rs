@@ -1,0 +1,112 @@
+//! A log read without a member: the machine as it is after it, and a snapshot's content with which a new group begins.
+//!
+//! Pure. It applies what a [`Replica`](super::Replica) would apply, in the same way; what the entries say of members is not looked at.
+
+use bytes::Bytes;
+
+use super::seen::{self, Seen};
+use super::{Stop, Ticket, restore};
+use crate::log::{Entry, EntryKind, Snapshot};
+use crate::machine::StateMachine;
+
+/// The machine after a snapshot (index 0 if there is none) and the entries behind it; it is handed in as it begins.
+pub fn replay<M: StateMachine>(
+    mut machine: M,
+    snapshot: &Snapshot,
+    entries: &[Entry],
+) -> Result<M, Stop> {
+    let mut seen = Seen::default();
+    if snapshot.index > 0 {
+        seen = restore(&mut machine, &snapshot.data)?;
+    }
+    for entry in entries {
+        let nothing = entry.data.is_empty() && entry.context.is_empty();
+        let ticket = Ticket::from_context(&entry.context);
+        let again = ticket.is_some_and(|ticket| seen.place(&ticket).is_some());
+        if entry.kind != EntryKind::Operation || nothing || again {
+            continue;
+        }
+        let operation = runtime::codec::decode(&entry.data).map_err(|error| Stop::Operation {
+            index: entry.index,
+            reason: error.to_string(),
+        })?;
+        machine.apply(entry.index, operation);
+        if let Some(ticket) = ticket {
+            seen.add(ticket, entry.index);
+        }
+    }
+    Ok(machine)
+}
+
+/// A snapshot's content that holds this machine, of which no proposal was seen yet.
+pub fn content<M: StateMachine>(machine: &M) -> Bytes {
+    seen::pack(&Seen::default(), &machine.snapshot()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::CannotRestore;
+
+    /// Remembers what was applied.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Applied(Vec<u64>);
+
+    impl StateMachine for Applied {
+        type Operation = u64;
+        type Answer = ();
+
+        fn apply(&mut self, _: u64, operation: u64) {
+            self.0.push(operation);
+        }
+
+        fn snapshot(&self) -> Bytes {
+            runtime::codec::encode(&self.0).unwrap().into()
+        }
+
+        fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
+            let decoded = runtime::codec::decode(bytes);
+            self.0 = decoded.map_err(|error| CannotRestore {
+                reason: error.to_string(),
+            })?;
+            Ok(())
+        }
+    }
+
+    fn entry(index: u64, kind: EntryKind, data: Vec<u8>, sequence: Option<u64>) -> Entry {
+        let ticket = |sequence| Ticket {
+            member: 1,
+            life: 7,
+            sequence,
+        };
+        Entry {
+            term: 2,
+            index,
+            kind,
+            data,
+            context: sequence.map_or(Vec::new(), |sequence| ticket(sequence).to_context()),
+        }
+    }
+
+    #[test]
+    fn what_was_proposed_again_is_applied_once_and_only_operations_are() {
+        let snapshot = Snapshot {
+            index: 3,
+            data: content(&Applied(vec![10])),
+            ..Snapshot::default()
+        };
+        let operation = |value: u64| runtime::codec::encode(&value).unwrap();
+        let entries = [
+            entry(4, EntryKind::Operation, Vec::new(), None),
+            entry(5, EntryKind::Operation, operation(11), Some(1)),
+            entry(6, EntryKind::Membership, vec![9], Some(2)),
+            entry(7, EntryKind::Operation, operation(11), Some(1)),
+            entry(8, EntryKind::Operation, operation(12), Some(3)),
+        ];
+        let after = replay(Applied::default(), &snapshot, &entries).unwrap();
+        assert_eq!(after, Applied(vec![10, 11, 12]));
+        let garbled = entry(9, EntryKind::Operation, vec![0xff], Some(4));
+        let stop = replay(Applied::default(), &snapshot, &[garbled]).unwrap_err();
+        assert!(stop.to_string().starts_with("operation 9 of the log"));
+    }
+}

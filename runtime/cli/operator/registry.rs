@@ -1,0 +1,439 @@
+//! The verbs `meros registry dump | restore`: what the masters must not forget, in one file.
+//!
+//! A dump is read from a running group, or from the directory of a master that is stopped: of a group's member, also when no majority is
+//! left, or of one that was alone. A restore makes a new group of one in the directory of a master that is stopped. Neither deletes
+//! anything: what is in the way is refused, or moved aside when that was asked for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::master::LocalRegistry;
+use ::master::registry::RegistryMachine;
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use consensus::dump::{self, Dump, Reach};
+use consensus::log::{Entry, Identity, Snapshot};
+use consensus::machine::StateMachine;
+use consensus::member::dumping::{self, DumpTaken, ReadDump, TakeDump};
+use consensus::store::StoredLog;
+use runtime::Node;
+use storage::sled_store::SledStore;
+
+use super::ClusterFlags;
+use super::masters::in_order;
+use super::members::Members;
+use crate::failure::{Failure, Outcome};
+use crate::master::{ALONE, LOG, holds_anything};
+use crate::out;
+
+/// The number of a restored master.
+const FIRST: u64 = 1;
+
+/// Keep the masters' registry in a file, and begin anew with it
+#[derive(Subcommand, Debug)]
+pub enum RegistryArgs {
+    /// Write the registry into a file
+    Dump(DumpArgs),
+    /// Make a file the registry of a stopped master, which becomes a new group of one
+    Restore(RestoreArgs),
+}
+
+/// `meros registry dump`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct DumpArgs {
+    /// The file to be written
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Read the work directory of a master that is stopped, instead of asking a running group: also when no majority is left
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+    /// Leave out what this master did not know to be committed: operations that may never have been acknowledged to anybody
+    #[arg(long, requires = "work_dir")]
+    committed_only: bool,
+    /// Take what any member has, without asking a majority: newer operations may be missing
+    #[arg(long, conflicts_with = "work_dir")]
+    stale: bool,
+    /// Replace the file if there is one
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// `meros registry restore`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct RestoreArgs {
+    /// A file that `meros registry dump` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The work directory of a master that is stopped; made if missing
+    #[arg(long, value_name = "DIR")]
+    work_dir: PathBuf,
+    /// Move a registry that is there already aside; it is not deleted
+    #[arg(long)]
+    force: bool,
+}
+
+/// `meros registry`.
+pub async fn run(args: RegistryArgs) -> Outcome {
+    match args {
+        RegistryArgs::Dump(args) => keep(&args).await,
+        RegistryArgs::Restore(args) => restore(&args),
+    }
+}
+
+/// A dump, and what an operator should know of it.
+struct Found {
+    dump: Dump,
+    note: String,
+}
+
+async fn keep(args: &DumpArgs) -> Outcome {
+    // Said before all the work; `write_file` makes sure of it.
+    if !args.force && args.file.symlink_metadata().is_ok() {
+        return Err(
+            Failure::new(format!("{} is there already", args.file.display()))
+                .next("choose another name, or replace it with --force"),
+        );
+    }
+    let found = match &args.work_dir {
+        Some(work_dir) => offline(work_dir, args.committed_only)?,
+        None => online(args).await?,
+    };
+    let held = content(&found.dump.content)?;
+    let written = match args.force {
+        true => dump::replace_file(&args.file, &found.dump),
+        false => dump::write_file(&args.file, &found.dump),
+    };
+    written.map_err(|error| Failure::because("not dumped", &error))?;
+    let (path, held) = (args.file.display(), counted(&held));
+    out!("{path}: {held}; {}{}", place(&found.dump), found.note);
+    Ok(())
+}
+
+/// Asks the leader first, and then whoever else answers.
+async fn online(args: &DumpArgs) -> Outcome<Found> {
+    let mut members = Members::open(&args.cluster)?;
+    let outcome = ask(&mut members, args.stale).await;
+    members.close().await;
+    outcome
+}
+
+async fn ask(members: &mut Members, stale: bool) -> Outcome<Found> {
+    let mut failure = Failure::new("no master answers");
+    for address in in_order(members).await? {
+        match read(members, &address, stale).await {
+            Ok(found) => return Ok(found),
+            Err(reason) => failure = reason,
+        }
+    }
+    Err(failure.next(
+        "--stale takes what one member has; with --work_dir a stopped master's directory is read",
+    ))
+}
+
+async fn read(members: &Members, address: &str, stale: bool) -> Outcome<Found> {
+    let refused = |error| Failure::because(format_args!("no dump from {address}"), &error);
+    let taken: DumpTaken = members
+        .ask(address, TakeDump { stale })
+        .await?
+        .map_err(refused)?;
+    let mut content: Vec<u8> = Vec::new();
+    while (content.len() as u64) < taken.bytes {
+        let (number, offset) = (taken.number, content.len() as u64);
+        let asked = members.ask(address, ReadDump { number, offset }).await?;
+        let piece = asked.map_err(refused)?;
+        if piece.data.is_empty() {
+            return Err(Failure::new(format!(
+                "{address} sent {offset} of {} bytes",
+                taken.bytes
+            )));
+        }
+        content.extend(piece.data);
+    }
+    let dump = Dump {
+        group: taken.group,
+        index: taken.index,
+        term: taken.term,
+        names: taken.names.into(),
+        content: content.into(),
+    };
+    let note = match stale {
+        true => format!("; as {address} has it, newer operations may be missing"),
+        false => String::new(),
+    };
+    Ok(Found { dump, note })
+}
+
+/// Reads the directory of a master that is stopped.
+fn offline(work_dir: &Path, committed_only: bool) -> Outcome<Found> {
+    let (log, alone) = (work_dir.join(LOG), work_dir.join(ALONE));
+    if holds_anything(&log) {
+        return of_member(&log, committed_only);
+    }
+    if holds_anything(&alone) {
+        return of_one_alone(&alone);
+    }
+    Err(Failure::new(format!(
+        "{} holds no registry: expected a master's --work_dir, with a directory {LOG} or {ALONE} in it",
+        work_dir.display()
+    )))
+}
+
+fn of_member(log: &Path, committed_only: bool) -> Outcome<Found> {
+    free(log)?;
+    let failed = |error: &dyn std::error::Error| {
+        Failure::because(format_args!("no dump of {}", log.display()), error)
+    };
+    let mut store = StoredLog::open(log).map_err(|error| failed(&error))?;
+    let reach = match committed_only {
+        true => Reach::Committed,
+        false => Reach::Whole,
+    };
+    let replay = |snapshot: &Snapshot, entries: &[Entry]| {
+        dumping::replayed(RegistryMachine::new(), snapshot, entries)
+    };
+    let mut taken = dump::take(&mut store, reach, replay).map_err(|error| failed(&error))?;
+    if taken.dump.content.is_empty() {
+        taken.dump.content = RegistryMachine::new().snapshot();
+    }
+    let note = match (taken.uncertain, committed_only) {
+        (0, _) => String::new(),
+        (count, true) => {
+            format!(
+                "; {count} entries behind that, of which it is not known that they were committed, are left out"
+            )
+        }
+        (count, false) => {
+            format!("; of the last {count} entries it is not known here that they were committed")
+        }
+    };
+    Ok(Found {
+        dump: taken.dump,
+        note,
+    })
+}
+
+fn of_one_alone(directory: &Path) -> Outcome<Found> {
+    free(directory)?;
+    let failed = |error: &dyn std::error::Error| {
+        Failure::because(format_args!("no dump of {}", directory.display()), error)
+    };
+    let store = SledStore::open(directory).map_err(|error| failed(&error))?;
+    let state = LocalRegistry::content(&store).map_err(|error| failed(&error))?;
+    let dump = Dump {
+        group: 0,
+        index: state.version,
+        term: 1,
+        names: Bytes::new(),
+        content: RegistryMachine::holding(state).snapshot(),
+    };
+    let note = "; of a master that was alone".to_owned();
+    Ok(Found { dump, note })
+}
+
+fn restore(args: &RestoreArgs) -> Outcome {
+    let unusable = |error: &dyn std::error::Error| Failure::because("not restored", error);
+    let dump = dump::read_file(&args.file).map_err(|error| unusable(&error))?;
+    let held = content(&dump.content)?;
+    let directories = [args.work_dir.join(LOG), args.work_dir.join(ALONE)];
+    let taken: Vec<&PathBuf> = directories
+        .iter()
+        .filter(|one| holds_anything(one))
+        .collect();
+    for directory in &taken {
+        free(directory)?;
+        if !args.force {
+            return Err(
+                Failure::new(format!("{} holds a registry already", directory.display()))
+                    .next("choose another --work_dir, or have it moved aside with --force"),
+            );
+        }
+    }
+    let identity = Identity {
+        id: FIRST,
+        group: new_group(),
+    };
+    let content = dumping::beginning(RegistryMachine::new(), &dump.content, FIRST)
+        .map_err(|error| unusable(&error))?;
+    for directory in taken {
+        let aside = storage::set_aside(directory, "aside").map_err(|error| unusable(&error))?;
+        out!("{} is now {}", directory.display(), aside.display());
+    }
+    fs::create_dir_all(&args.work_dir).map_err(|error| {
+        Failure::because(
+            format_args!("cannot make {}", args.work_dir.display()),
+            &error,
+        )
+    })?;
+    let dump = Dump { content, ..dump };
+    dump::restore(&directories[0], &dump, identity).map_err(|error| unusable(&error))?;
+    out!(
+        "{}: {}; {}",
+        directories[0].display(),
+        counted(&held),
+        place(&dump)
+    );
+    out!(
+        "it is master {FIRST}, alone in the new group {:016x}: start it with this --work_dir, then `meros masters add` each of the others, \
+         which begin with empty directories",
+        identity.group
+    );
+    Ok(())
+}
+
+/// Refuses a directory that a running master has.
+fn free(directory: &Path) -> Outcome {
+    match storage::in_use(directory) {
+        true => Err(Failure::new(format!(
+            "{} is in use: a master runs there",
+            directory.display()
+        ))
+        .next("stop it first; a running group is asked without --work_dir")),
+        false => Ok(()),
+    }
+}
+
+/// A number that no other group has.
+fn new_group() -> u64 {
+    let uuid = Node::builder("restore").build().fresh_uuid();
+    let half: [u8; 8] = std::array::from_fn(|nth| uuid[nth + 8]);
+    u64::from_be_bytes(half)
+}
+
+/// The registry in a dump.
+fn content(bytes: &[u8]) -> Outcome<RegistryMachine> {
+    let mut machine = RegistryMachine::new();
+    machine
+        .restore(bytes)
+        .map_err(|error| Failure::because("the dump holds no registry of this version", &error))?;
+    Ok(machine)
+}
+
+fn counted(registry: &RegistryMachine) -> String {
+    let state = registry.state();
+    format!(
+        "{} agents, {} unreachable ones, {} frameworks",
+        state.agents.len(),
+        state.unreachable.len(),
+        state.frameworks.len()
+    )
+}
+
+/// Where a dump stands in its group's history.
+fn place(dump: &Dump) -> String {
+    let masters = String::from_utf8_lossy(&dump.names);
+    let of = match (dump.group, masters.is_empty()) {
+        (0, _) => String::new(),
+        (group, true) => format!(" of group {group:016x}"),
+        (group, false) => format!(" of group {group:016x} ({masters})"),
+    };
+    format!("up to index {} of term {}{of}", dump.index, dump.term)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::master::registry::RegistryOperation;
+    use protocol::FrameworkId;
+    use storage::{Changes, Store};
+
+    use super::*;
+
+    /// A dump of a registry that has removed one framework.
+    fn dumped(directory: &Path) -> PathBuf {
+        let mut registry = RegistryMachine::new();
+        let framework_id = FrameworkId::new("f").unwrap();
+        let removed = RegistryOperation::RemoveFramework { framework_id };
+        registry.apply(1, removed).unwrap();
+        let file = directory.join("dump");
+        let dump = Dump {
+            group: 7,
+            index: 90,
+            term: 3,
+            names: Bytes::from_static(b"1=m1:5050"),
+            content: registry.snapshot(),
+        };
+        dump::write_file(&file, &dump).unwrap();
+        file
+    }
+
+    fn again(file: &Path, work_dir: &Path, force: bool) -> Outcome {
+        restore(&RestoreArgs {
+            file: file.to_owned(),
+            work_dir: work_dir.to_owned(),
+            force,
+        })
+    }
+
+    #[test]
+    fn what_was_restored_can_be_dumped_again_and_is_another_group() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
+        again(&file, &work_dir, false).unwrap();
+        let found = offline(&work_dir, false).unwrap().dump;
+        assert_eq!((found.index, found.term), (90, 3));
+        let registry = content(&found.content).unwrap();
+        assert_eq!(registry.state().removed_frameworks.len(), 1);
+        let first = found.group;
+        assert!(first != 7 && first != 0);
+        let refused = again(&file, &work_dir, false).unwrap_err().to_string();
+        assert!(refused.contains("holds a registry already") && refused.contains("--force"));
+        again(&file, &work_dir, true).unwrap();
+        assert_ne!(offline(&work_dir, false).unwrap().dump.group, first);
+        let aside = work_dir.join("log.aside.1");
+        assert!(holds_anything(&aside), "nothing was deleted");
+    }
+
+    #[test]
+    fn a_directory_in_use_is_neither_read_nor_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
+        again(&file, &work_dir, false).unwrap();
+        let running = StoredLog::open(work_dir.join(LOG)).unwrap();
+        for failure in [
+            again(&file, &work_dir, true).unwrap_err(),
+            offline(&work_dir, false).err().unwrap(),
+        ] {
+            assert!(
+                failure.to_string().contains("a master runs there"),
+                "{failure}"
+            );
+        }
+        drop(running);
+        assert!(offline(&work_dir, false).is_ok());
+    }
+
+    #[test]
+    fn the_registry_of_a_master_that_was_alone_is_dumped_and_moved_aside() {
+        let home = tempfile::tempdir().unwrap();
+        let work_dir = home.path().join("master");
+        let mut store = SledStore::open(work_dir.join(ALONE)).unwrap();
+        store.commit(Changes::new()).unwrap();
+        drop(store);
+        let dump = offline(&work_dir, false).unwrap().dump;
+        assert_eq!((dump.group, dump.term), (0, 1));
+        let file = home.path().join("alone");
+        dump::write_file(&file, &dump).unwrap();
+        assert!(again(&file, &work_dir, false).is_err());
+        again(&file, &work_dir, true).unwrap();
+        assert!(work_dir.join("registry.aside.1").exists() && !work_dir.join(ALONE).exists());
+    }
+
+    #[test]
+    fn a_directory_without_a_registry_and_a_damaged_file_are_refused_by_name() {
+        let home = tempfile::tempdir().unwrap();
+        let failure = offline(home.path(), false).err().unwrap().to_string();
+        assert!(failure.contains("holds no registry"), "{failure}");
+        let file = dumped(home.path());
+        let mut bytes = fs::read(&file).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        let work_dir = home.path().join("master");
+        let failure = again(&file, &work_dir, false).unwrap_err().to_string();
+        assert!(failure.contains("its checksum is"), "{failure}");
+        assert!(!work_dir.exists());
+    }
+}
