@@ -21,6 +21,8 @@ fn the_version_and_the_help_tell_what_there_is() {
         "state",
         "kill",
         "logs",
+        "masters",
+        "registry",
         "certs",
         "simulate",
         "bench",

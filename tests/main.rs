@@ -12,6 +12,7 @@ mod failover;
 mod faults;
 mod masters;
 mod offers;
+mod operators;
 mod oversubscription;
 mod pages;
 mod puppet;

@@ -226,6 +226,11 @@ impl Cluster {
         command
     }
 
+    /// The command of one more master, which keeps its state in `name` of this cluster's directory; ready to run, also again.
+    pub fn master_in(work_dir: &Path, name: &str, port: &str) -> Command {
+        master_command(work_dir, name, port)
+    }
+
     /// Kills the master's process and starts it again in its directory and on its port.
     pub fn kill_and_restart_master(&mut self) {
         self.process.signal("KILL");

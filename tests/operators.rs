@@ -1,0 +1,319 @@
+//! What an operator does with a group of masters in processes of their own: looks, adds, removes, hands over, dumps, restores.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::{Cluster, Running, eventually, free_ports, stderr, stdout};
+
+/// Three masters; the first is the cluster's process.
+struct Masters {
+    cluster: Cluster,
+    addresses: Vec<String>,
+    others: Vec<Running>,
+}
+
+impl Masters {
+    fn start() -> Self {
+        let (cluster, others) = Cluster::of_three_masters();
+        let addresses = cluster.master.split(',').map(str::to_owned).collect();
+        Self {
+            cluster,
+            addresses,
+            others,
+        }
+    }
+
+    /// A verb that must do what it is asked; what it printed.
+    fn done(&self, arguments: &[&str]) -> String {
+        let output = self.cluster.output(arguments.iter().copied());
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        stdout(&output)
+    }
+
+    /// A verb that must fail in one line; that line.
+    fn refused(&self, arguments: &[&str]) -> String {
+        refusal(&self.cluster.output(arguments.iter().copied()))
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let list = self.done(&["masters", "list", "--json"]);
+        serde_json::from_str(&list).expect("JSON")
+    }
+
+    fn leader(&self) -> Value {
+        eventually("one leader", || {
+            let mut leaders = self.list();
+            leaders.retain(|master| master["role"] == "leader");
+            (leaders.len() == 1).then(|| leaders.remove(0))
+        })
+    }
+
+    fn kill(&mut self, address: &str) {
+        let index = self.addresses.iter().position(|one| one == address);
+        let index = index.expect("one of the three");
+        let process = match index {
+            0 => &mut self.cluster.process,
+            _ => &mut self.others[index - 1],
+        };
+        process.signal("KILL");
+        process.wait();
+    }
+
+    /// A master in the directory `name` that knows these others, in a process of its own.
+    fn master(&self, name: &str, address: &str, initial: &str) -> Running {
+        let (_, port) = address.rsplit_once(':').expect("a port");
+        let mut command = Cluster::master_in(self.cluster.directory(), name, port);
+        if !initial.is_empty() {
+            command.args(["--initial_masters", initial]);
+        }
+        Running::start(&mut command)
+    }
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
+    let text = stderr(output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn address(master: &Value) -> String {
+    master["address"].as_str().expect("an address").to_owned()
+}
+
+fn local_address() -> String {
+    format!("127.0.0.1:{}", free_ports(0))
+}
+
+#[test]
+fn masters_are_listed_handed_over_added_promoted_and_removed() {
+    let mut group = Masters::start();
+    let old = group.leader();
+    assert_eq!(group.list().len(), 3);
+    assert!(old["disk_bytes"].as_u64() > Some(0) && old["lag"] == 0);
+    let applied = |master: &Value| master["applied_index"].as_u64();
+    eventually("all to have applied the same", || {
+        let list = group.list();
+        let all = list.iter().map(applied).collect::<Vec<_>>();
+        (all[0].is_some() && all.iter().all(|one| *one == all[0])).then_some(())
+    });
+
+    let said = group.done(&["masters", "transfer"]);
+    let new = group.leader();
+    assert!(
+        new["id"] != old["id"] && said.contains(&address(&new)),
+        "{said}"
+    );
+    let again = group.done(&["masters", "transfer", &address(&new)]);
+    assert!(again.contains("leads already"), "{again}");
+
+    let fourth = local_address();
+    let waiting = group.refused(&["masters", "add", &fourth, "--wait", "1secs"]);
+    assert!(
+        waiting.contains("start it with an empty directory"),
+        "{waiting}"
+    );
+    let _fourth = group.master("master-4", &fourth, &group.cluster.master);
+    let added = group.done(&["masters", "add", &fourth]);
+    assert!(added.contains("has caught up"), "{added}");
+    assert_eq!(
+        role_of(&group, &fourth),
+        Some(("learner".into(), false.into()))
+    );
+    for _ in 0..2 {
+        group.done(&["masters", "promote", &fourth]);
+        assert_eq!(
+            role_of(&group, &fourth),
+            Some(("follower".into(), true.into()))
+        );
+    }
+
+    let leads = group.refused(&["masters", "remove", &address(&new)]);
+    assert!(leads.contains("masters transfer"), "{leads}");
+    for _ in 0..2 {
+        group.done(&["masters", "remove", &address(&old)]);
+        let votes = role_of(&group, &address(&old)).is_some_and(|(_, votes)| votes == true);
+        assert!(!votes);
+    }
+    let voters = |group: &Masters| {
+        let list = group.list();
+        list.iter().filter(|row| row["votes"] == true).count()
+    };
+    assert_eq!(voters(&group), 3);
+
+    // Of the three that vote now, one falls: the group would not survive the loss of the other.
+    let third = group
+        .addresses
+        .iter()
+        .find(|one| **one != address(&old) && **one != address(&new));
+    let third = third.expect("three").clone();
+    group.kill(&third);
+    eventually("the fallen one to be shown", || {
+        let (role, _) = role_of(&group, &third)?;
+        (role == "unreachable").then_some(())
+    });
+    let lost = eventually("the leader to notice", || {
+        let output = group.cluster.output(["masters", "remove", &fourth]);
+        let noticed = !output.status.success() && stderr(&output).contains("of 2 voters only 1");
+        noticed.then(|| stderr(&output))
+    });
+    assert!(lost.contains("2 are needed"), "{lost}");
+    group.done(&["masters", "remove", &third]);
+    assert_eq!(voters(&group), 2);
+}
+
+fn role_of(group: &Masters, address: &str) -> Option<(Value, Value)> {
+    let list = group.list();
+    let row = list.iter().find(|row| row["address"] == address)?;
+    Some((row["role"].clone(), row["votes"].clone()))
+}
+
+/// Agents of a list, by id.
+fn ids(cluster: &Cluster) -> Vec<String> {
+    let agents = cluster.list("agents");
+    agents.iter().map(|agent| agent["id"].to_string()).collect()
+}
+
+#[test]
+fn with_the_majority_lost_a_survivor_is_dumped_and_a_new_group_goes_on_with_its_registry() {
+    let mut group = Masters::start();
+    let agent = group
+        .cluster
+        .agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let agents = ids(&group.cluster);
+    let directory = group.cluster.directory().to_owned();
+    let file = |name: &str| directory.join(name).to_str().expect("a path").to_owned();
+    let online = file("online.dump");
+    let said = group.done(&["registry", "dump", &online]);
+    assert!(said.contains("1 agents"), "{said}");
+    let kept = group.refused(&["registry", "dump", &online]);
+    assert!(kept.contains("--force"), "{kept}");
+    group.done(&["registry", "dump", &online, "--force"]);
+
+    // A leader and its follower fall for good; the survivor is stopped.
+    let leader = address(&group.leader());
+    let survivor = group.addresses.iter().position(|one| *one != leader);
+    let survivor = survivor.expect("three");
+    for address in group.addresses.clone() {
+        if address != group.addresses[survivor] {
+            group.kill(&address);
+        }
+    }
+    let work_dir = file(&format!("master-{survivor}"));
+    let dump = file("survivor.dump");
+    let running = group.refused(&["registry", "dump", &dump, "--work_dir", &work_dir]);
+    assert!(running.contains("a master runs there"), "{running}");
+    group.kill(&group.addresses[survivor].clone());
+    let said = group.done(&["registry", "dump", &dump, "--work_dir", &work_dir]);
+    assert!(said.contains("1 agents"), "{said}");
+
+    let restored = file("restored");
+    let damaged = file("damaged.dump");
+    flip(&dump, &damaged);
+    let refused = group.refused(&["registry", "restore", &damaged, "--work_dir", &restored]);
+    assert!(refused.contains("checksum"), "{refused}");
+    assert!(!Path::new(&restored).exists());
+    group.done(&["registry", "restore", &dump, "--work_dir", &restored]);
+
+    // At the survivor's address: its agent finds it there.
+    let address = group.addresses[survivor].clone();
+    let alone = group.master("restored", &address, "");
+    eventually("the agent to be back under its id", || {
+        let list = group.cluster.output(["agents", "--json"]);
+        let list: Vec<Value> = serde_json::from_slice(&list.stdout).ok()?;
+        let mut active = list.iter().filter(|agent| agent["active"] == true);
+        active
+            .next()
+            .filter(|agent| agents == [agent["id"].to_string()])
+            .map(drop)
+    });
+    let list = group.list();
+    let row = list.iter().find(|row| row["role"] == "leader");
+    assert_eq!(row.map(|row| row["id"].clone()), Some(1.into()));
+    drop((agent, alone));
+}
+
+/// A copy with one bit changed in its middle.
+fn flip(from: &str, to: &str) {
+    let mut bytes = std::fs::read(from).expect("a dump");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(to, bytes).expect("a copy");
+}
+
+#[test]
+fn the_registry_of_a_master_that_was_alone_is_taken_into_a_group() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let agents = ids(&cluster);
+    let alone = refusal(&cluster.output(["masters", "list"]));
+    assert!(alone.contains("belongs to no group"), "{alone}");
+    let directory = cluster.directory().to_owned();
+    let work_dir = directory
+        .join("master")
+        .to_str()
+        .expect("a path")
+        .to_owned();
+    let dump = directory.join("dump").to_str().expect("a path").to_owned();
+    let mut cluster = cluster;
+    cluster.process.signal("TERM");
+    cluster.process.wait();
+
+    let mut forgetful = Cluster::master_in(&directory, "master", &cluster.port.to_string());
+    forgetful.args(["--log", "off", "--initial_masters", &cluster.master]);
+    let refused = refusal(&forgetful.output().expect("meros runs"));
+    assert!(refused.contains("meros registry dump"), "{refused}");
+
+    for arguments in [
+        ["registry", "dump", &dump, "--work_dir", &work_dir].as_slice(),
+        &[
+            "registry",
+            "restore",
+            &dump,
+            "--work_dir",
+            &work_dir,
+            "--force",
+        ],
+    ] {
+        let output = cluster.output(arguments.iter().copied());
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    cluster.process = Running::start(&mut Cluster::master_in(
+        &directory,
+        "master",
+        &cluster.port.to_string(),
+    ));
+    eventually("the agent to be back under its id", || {
+        let list = cluster.output(["agents", "--json"]);
+        let list: Vec<Value> = serde_json::from_slice(&list.stdout).ok()?;
+        let back = list.iter().any(|agent| agent["active"] == true);
+        (back
+            && agents
+                == list
+                    .iter()
+                    .map(|agent| agent["id"].to_string())
+                    .collect::<Vec<_>>())
+        .then_some(())
+    });
+    let second = local_address();
+    let mut command = Cluster::master_in(
+        &directory,
+        "second",
+        second.rsplit_once(':').expect("a port").1,
+    );
+    let _second = Running::start(command.args(["--initial_masters", &cluster.master]));
+    for verb in ["add", "promote"] {
+        let output = cluster.output(["masters", verb, &second]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let list: Vec<Value> =
+        serde_json::from_str(&stdout(&cluster.output(["masters", "list", "--json"])))
+            .expect("JSON");
+    assert_eq!(list.iter().filter(|row| row["votes"] == true).count(), 2);
+}
