@@ -32,6 +32,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a master or agent may take to answer the first packet: a person waits.
 const DIAL_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long a verb that is done waits for its farewells to be heard: one that was dialled in vain hears none.
+const FAREWELL: Duration = Duration::from_millis(300);
+
 /// How often it is looked for a master that leads.
 const LEADER_LOOK: Duration = Duration::from_millis(100);
 
@@ -145,6 +148,7 @@ fn open(identity: &Identity) -> Outcome<(Node, Endpoint)> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let options = Options {
         handshake_timeout: DIAL_PATIENCE,
+        farewell_timeout: FAREWELL,
         ..Options::default()
     };
     let endpoint = Endpoint::bind(node.clone(), identity, any, options)

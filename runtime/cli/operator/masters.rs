@@ -175,7 +175,7 @@ async fn change(cluster: &ClusterFlags, wanted: Wanted, patience: Duration) -> O
 async fn pursue(members: &mut Members, mut change: Change, patience: Duration) -> Outcome<String> {
     let clock = members.clock().clone();
     let begun = clock.now();
-    let mut said = String::new();
+    let (mut said, mut late) = (String::new(), false);
     loop {
         let group = Group::of(&members.look(GLANCE_PATIENCE).await);
         let waits_for = match change.next(&group) {
@@ -196,9 +196,13 @@ async fn pursue(members: &mut Members, mut change: Change, patience: Duration) -
             },
         };
         if clock.now() - begun >= patience {
-            let reason = waits_for.unwrap_or(said);
-            return Err(Failure::new(format!("not within {patience:?}: {reason}"))
-                .next("run it again to go on; `meros masters list` shows how it stands"));
+            // What the leader has just begun is looked at once more.
+            if waits_for.is_some() || late {
+                let reason = waits_for.unwrap_or(said);
+                return Err(Failure::new(format!("not within {patience:?}: {reason}"))
+                    .next("run it again to go on; `meros masters list` shows how it stands"));
+            }
+            late = true;
         }
         if let Some(reason) = waits_for.filter(|reason| *reason != said) {
             out!("{reason}");

@@ -137,7 +137,7 @@ impl Group {
         let row = |row: &Row| {
             let log = |field: fn(&LogStatus) -> u64| row.log.as_ref().map(field);
             json!({
-                "group": group,
+                "group": group.as_ref().filter(|_| row.role != "stranger"),
                 "id": row.id,
                 "address": row.address,
                 "role": row.role,
@@ -209,7 +209,10 @@ impl Group {
             },
             None => "its address is not known yet".to_owned(),
         };
-        row.note = format!("{}; {why}", voice(seat.voice));
+        row.note = match row.role {
+            "waiting" => why,
+            _ => format!("{}; {why}", voice(seat.voice)),
+        };
         row
     }
 
