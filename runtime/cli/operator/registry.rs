@@ -80,7 +80,7 @@ pub struct RestoreArgs {
 pub async fn run(args: RegistryArgs) -> Outcome {
     match args {
         RegistryArgs::Dump(args) => keep(&args).await,
-        RegistryArgs::Restore(args) => restore(&args),
+        RegistryArgs::Restore(args) => restore(&args, new_group()),
     }
 }
 
@@ -234,7 +234,7 @@ fn of_one_alone(directory: &Path) -> Outcome<Found> {
     Ok(Found { dump, note })
 }
 
-fn restore(args: &RestoreArgs) -> Outcome {
+fn restore(args: &RestoreArgs, group: u64) -> Outcome {
     let unusable = |error: &dyn std::error::Error| Failure::because("not restored", error);
     let dump = dump::read_file(&args.file).map_err(|error| unusable(&error))?;
     let held = content(&dump.content)?;
@@ -252,10 +252,7 @@ fn restore(args: &RestoreArgs) -> Outcome {
             );
         }
     }
-    let identity = Identity {
-        id: FIRST,
-        group: new_group(),
-    };
+    let identity = Identity { id: FIRST, group };
     let content = dumping::beginning(RegistryMachine::new(), &dump.content, FIRST)
         .map_err(|error| unusable(&error))?;
     for directory in taken {
@@ -359,29 +356,31 @@ mod tests {
         file
     }
 
-    fn again(file: &Path, work_dir: &Path, force: bool) -> Outcome {
-        restore(&RestoreArgs {
+    fn again(file: &Path, work_dir: &Path, group: u64, force: bool) -> Outcome {
+        let args = RestoreArgs {
             file: file.to_owned(),
             work_dir: work_dir.to_owned(),
             force,
-        })
+        };
+        restore(&args, group)
     }
 
     #[test]
     fn what_was_restored_can_be_dumped_again_and_is_another_group() {
         let home = tempfile::tempdir().unwrap();
         let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
-        again(&file, &work_dir, false).unwrap();
+        let old = again(&file, &work_dir, 7, false).unwrap_err().to_string();
+        assert!(old.contains("it is the old group's"), "{old}");
+        again(&file, &work_dir, 8, false).unwrap();
         let found = offline(&work_dir, false).unwrap().dump;
         assert_eq!((found.index, found.term), (90, 3));
         let registry = content(&found.content).unwrap();
         assert_eq!(registry.state().removed_frameworks.len(), 1);
-        let first = found.group;
-        assert!(first != 7 && first != 0);
-        let refused = again(&file, &work_dir, false).unwrap_err().to_string();
+        assert_eq!(found.group, 8);
+        let refused = again(&file, &work_dir, 9, false).unwrap_err().to_string();
         assert!(refused.contains("holds a registry already") && refused.contains("--force"));
-        again(&file, &work_dir, true).unwrap();
-        assert_ne!(offline(&work_dir, false).unwrap().dump.group, first);
+        again(&file, &work_dir, 9, true).unwrap();
+        assert_eq!(offline(&work_dir, false).unwrap().dump.group, 9);
         let aside = work_dir.join("log.aside.1");
         assert!(holds_anything(&aside), "nothing was deleted");
     }
@@ -390,10 +389,10 @@ mod tests {
     fn a_directory_in_use_is_neither_read_nor_replaced() {
         let home = tempfile::tempdir().unwrap();
         let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
-        again(&file, &work_dir, false).unwrap();
+        again(&file, &work_dir, 8, false).unwrap();
         let running = StoredLog::open(work_dir.join(LOG)).unwrap();
         for failure in [
-            again(&file, &work_dir, true).unwrap_err(),
+            again(&file, &work_dir, 9, true).unwrap_err(),
             offline(&work_dir, false).err().unwrap(),
         ] {
             assert!(
@@ -416,8 +415,8 @@ mod tests {
         assert_eq!((dump.group, dump.term), (0, 1));
         let file = home.path().join("alone");
         dump::write_file(&file, &dump).unwrap();
-        assert!(again(&file, &work_dir, false).is_err());
-        again(&file, &work_dir, true).unwrap();
+        assert!(again(&file, &work_dir, 8, false).is_err());
+        again(&file, &work_dir, 9, true).unwrap();
         assert!(work_dir.join("registry.aside.1").exists() && !work_dir.join(ALONE).exists());
     }
 
@@ -432,7 +431,7 @@ mod tests {
         bytes[last] ^= 1;
         fs::write(&file, bytes).unwrap();
         let work_dir = home.path().join("master");
-        let failure = again(&file, &work_dir, false).unwrap_err().to_string();
+        let failure = again(&file, &work_dir, 8, false).unwrap_err().to_string();
         assert!(failure.contains("its checksum is"), "{failure}");
         assert!(!work_dir.exists());
     }
