@@ -166,7 +166,9 @@ impl Group {
         let own = answered
             .iter()
             .find(|status| status.identity == self.id.map(|group| (seat.id, group)));
-        let peer: Option<Peer> = seat.peer;
+        // A new leader takes whom it has not heard for one that has nothing.
+        let heard = |peer: &Peer| peer.matched > 0 || peer.silent.is_some();
+        let peer = seat.peer.filter(heard);
         let leads = self.leader.as_ref().is_some_and(|(id, _)| *id == seat.id);
         let mut row = Row {
             id: Some(seat.id),
