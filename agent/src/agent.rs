@@ -8,20 +8,20 @@ mod joining;
 
 use std::sync::Arc;
 
-use protocol::AgentInfo;
 use protocol::digest::DigestKey;
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, UnregisterAgent,
+    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
+    UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::Resources;
 use runtime::Instant;
-use runtime::NodeId;
 use runtime::prelude::*;
 
 use crate::config::Config;
@@ -115,8 +115,10 @@ pub struct Agent {
     /// Counts attempts, so that an answer to an old one is known.
     attempt: u64,
     master: Option<Master>,
-    /// The node of the master that has been asked to have us and has not answered.
-    courted: Option<NodeId>,
+    /// The master that has been asked to have us and has not answered.
+    courted: Option<Pid>,
+    /// The terms of masters that were seen.
+    fence: Fence,
     /// The key of its digests, drawn when it starts.
     digest_key: Option<DigestKey>,
     oversubscribed: Resources,
@@ -149,6 +151,7 @@ impl Agent {
             attempt: 0,
             master: None,
             courted: None,
+            fence: Fence::default(),
             digest_key: None,
             oversubscribed: Resources::new(),
             estimates_rejected: 0,
@@ -166,6 +169,7 @@ impl Agent {
     ) {
         tracing::info!(agent = %registered.agent_id, master = master.address, "registered");
         self.backoff.registered();
+        self.announced = None;
         // The next attempt, should this link break, begins here too.
         self.turn = self.turn.wrapping_sub(1);
         self.info.id = Some(registered.agent_id);
@@ -238,11 +242,26 @@ impl Agent {
     /// Another master leads now: it is where to register, whatever becomes of ours.
     fn follow(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
         let by = ctx.sender().map(|sender| sender.peer.node.clone());
-        let ours = self.master.as_ref().map(|master| master.pid.node());
-        if self.end.is_some() || by.is_none() || ours.or(self.courted.as_ref()) == by.as_ref() {
+        let Some(by) = by.filter(|_| self.end.is_none()) else {
+            return;
+        };
+        if !self.fence.follows(leader.term, self.master.is_some()) {
+            let ours = self.master.as_ref();
+            if ours.is_none_or(|master| *master.pid.node() != by) {
+                self.refuse(ctx);
+            }
             return;
         }
-        tracing::info!(master = leader.address, "another master leads");
+        if self.courted.as_ref().is_some_and(|pid| *pid.node() == by) {
+            // It is being asked; should that have been an earlier one there, it is asked again.
+            self.announced = Some(leader.address);
+            return;
+        }
+        tracing::info!(
+            master = leader.address,
+            term = leader.term,
+            "another master leads"
+        );
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);
             self.tell_helpers();
@@ -253,16 +272,35 @@ impl Agent {
     }
 
     /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
-    fn obeys(&self, ctx: &Context<Self>) -> bool {
+    fn obeys(&mut self, ctx: &Context<Self>) -> bool {
         let Some(sender) = ctx.sender() else {
             return true; // Said by somebody on this node.
         };
-        let ours = self.master.as_ref().map(|master| master.pid.node());
-        let obeyed = ours.or(self.courted.as_ref()) == Some(&sender.peer.node);
+        let ours = self.master.as_ref().map(|master| &master.pid);
+        // Two masters of one node, one after the other, are told apart by what the node says of them.
+        let obeyed = ours.or(self.courted.as_ref()).is_some_and(|ours| {
+            let own = |pid: &Pid| pid == ours;
+            *ours.node() == sender.peer.node && sender.pid.as_ref().is_none_or(own)
+        });
         if !obeyed {
-            tracing::warn!(peer = %sender.peer.node, "a message from a master that does not have us is ignored");
+            self.refuse(ctx);
         }
         obeyed
+    }
+
+    /// The message being handled is of a master that does not have us. One that was deposed is told so.
+    fn refuse(&mut self, ctx: &Context<Self>) {
+        let Some(sender) = ctx.sender() else { return };
+        let node = &sender.peer.node;
+        let Some(term) = self.fence.refuse(node) else {
+            return;
+        };
+        tracing::warn!(peer = %node, term, "messages of a master that does not have us are refused");
+        let named = || Pid::new("master", node.clone(), 0);
+        let master = sender.pid.clone().unwrap_or_else(named);
+        if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
+            tracing::debug!(%error, "it is not told");
+        }
     }
 
     fn finish(&mut self, end: AgentEnd, ctx: &mut Context<Self>) {
@@ -495,6 +533,8 @@ impl Handler<DescribeAgent> for Agent {
                 total: self.info.resources.clone(),
                 oversubscribed: self.oversubscribed.clone(),
                 estimates_rejected: self.estimates_rejected,
+                messages_refused: self.fence.refused(),
+                term: self.fence.seen(),
                 updates_waiting: 0,
             },
         })

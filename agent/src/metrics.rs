@@ -52,6 +52,10 @@ pub struct AgentFigures {
     pub oversubscribed: Resources,
     /// Estimates that could not be used.
     pub estimates_rejected: u64,
+    /// Messages of masters that do not have it, deposed ones above all.
+    pub messages_refused: u64,
+    /// The newest term of a master that it has seen.
+    pub term: u64,
     /// Status updates that wait for an acknowledgement.
     pub updates_waiting: usize,
 }
@@ -70,6 +74,8 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
         "oversubscription_estimates_rejected",
         figures.estimates_rejected as f64,
     );
+    put("master_messages_refused", figures.messages_refused as f64);
+    put("master_term", figures.term as f64);
     put("status_updates_waiting", figures.updates_waiting as f64);
     let counts = &survey.counts;
     let states = [

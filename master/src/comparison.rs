@@ -45,6 +45,8 @@ pub struct Arrival {
     pub scope: Scope,
     /// That part.
     pub held: Held,
+    /// The newest term of a master that it has seen.
+    pub term_seen: u64,
 }
 
 /// What part of an agent is told in full.
@@ -85,6 +87,7 @@ impl From<RegisterAgent> for Arrival {
             summary: None,
             scope: Scope::All,
             held: message.held,
+            term_seen: message.term_seen,
         }
     }
 }
@@ -104,6 +107,7 @@ impl From<ReregisterAgent> for Arrival {
             summary: Some(message.summary),
             scope: Scope::Buckets { of, which },
             held,
+            term_seen: message.term_seen,
         }
     }
 }

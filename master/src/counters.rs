@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use protocol::{TaskState, TaskStatus};
 
 /// Names that are there from the start, so that a reader sees a zero and not a gap.
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 31] = [
     "master/dropped_messages",
     "master/invalid_executor_to_framework_messages",
     "master/invalid_framework_to_executor_messages",
@@ -29,6 +29,7 @@ const NAMES: [&str; 30] = [
     "master/messages_status_update",
     "master/messages_status_update_acknowledgement",
     "master/messages_suppress_offers",
+    "master/messages_term_seen",
     "master/messages_unregister_framework",
     "master/messages_unregister_slave",
     "master/messages_update_slave",

@@ -99,11 +99,21 @@ async fn to_the_leader(State(front): State<Front>, request: Request, next: Next)
 pub fn counters(front: &Front, node: &Node) -> ::http::CountersSource {
     let (front, node) = (front.clone(), node.clone());
     Arc::new(move || {
-        let (master, node) = (front.master(), node.clone());
+        let (front, node) = (front.clone(), node.clone());
         async move {
-            let books = master?.ask(TakeSnapshot, PATIENCE).await.ok()?;
-            let now = node.clock().wall();
-            node.blocking(move || metrics(&books, now)).await.ok()
+            let mut all = match front.master() {
+                Some(master) => {
+                    let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
+                    let now = node.clock().wall();
+                    node.blocking(move || metrics(&books, now)).await.ok()?
+                }
+                None => BTreeMap::from([
+                    ("master/elected".to_owned(), 0.0),
+                    ("master/term".to_owned(), front.term() as f64),
+                ]),
+            };
+            all.insert("master/deposed".to_owned(), front.deposed() as f64);
+            Some(all)
         }
         .boxed()
     })

@@ -8,6 +8,7 @@
 
 mod agents;
 mod duties;
+mod fencing;
 mod operators;
 mod perform;
 mod schedulers;
@@ -20,7 +21,7 @@ use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, Withdrawn};
 use protocol::message::operator::{KillByOperator, ViewCluster};
 use protocol::message::oversubscription::OversubscribedChanged;
-use protocol::message::registration::{RegisterAgent, ReregisterAgent, UnregisterAgent};
+use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
     ReviveOffers, Subscribe, SuppressOffers, TearDown,
@@ -80,6 +81,8 @@ pub struct Master {
     incoming: Incoming,
     /// The timers of frameworks without a scheduler, at most one each.
     failovers: BTreeMap<FrameworkId, Errand>,
+    /// A majority is being asked whether this master still leads, since somebody knows of a later leader.
+    in_doubt: bool,
 }
 
 /// A master that runs.
@@ -93,9 +96,13 @@ pub struct Started {
 
 /// Starts the actor `master` on `node`. It answers at once, and leads as soon as it has read the registry. It ends when the
 /// registry says that another master leads, or can no longer be relied upon: then whoever started it starts the process anew.
+///
+/// `term` is the one under which it leads its group. A master that is alone has term 0: nobody can depose it, and a registry of its own
+/// knows no other.
 pub fn start(
     node: &Node,
     config: Config,
+    term: u64,
     allocator: AllocatorRef,
     registry: Box<dyn Registry>,
 ) -> Result<Started, StartError> {
@@ -105,6 +112,7 @@ pub fn start(
         hostname: config.hostname.clone(),
         port: config.port,
         version: config.version.clone(),
+        term,
     };
     let books = Books::new(info.clone(), &config, node.clock().wall());
     let master = Master {
@@ -119,6 +127,7 @@ pub fn start(
         removing: BTreeSet::new(),
         incoming: Incoming::default(),
         failovers: BTreeMap::new(),
+        in_doubt: false,
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -141,6 +150,7 @@ impl Process for Master {
         ears.hear::<RegisterAgent>(&[Role::Agent]);
         ears.hear::<ReregisterAgent>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
+        ears.hear::<TermSeen>(&[Role::Agent, Role::Framework]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
@@ -265,9 +275,10 @@ impl Master {
     /// The master may act no more: whoever is linked to it hears that it has ended and looks for the next one.
     fn step_down(&mut self, error: &RegistryError, ctx: &mut Context<Self>) {
         if self.phase != Phase::Deposed {
-            tracing::error!(%error, "this master ends");
+            tracing::error!(%error, term = self.books.master.term, "this master ends");
             self.phase = Phase::Deposed;
-            ctx.stop();
+            // What waits in its mailbox was said to a leader.
+            ctx.node().stop_now(ctx.pid());
         }
     }
 

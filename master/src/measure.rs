@@ -97,6 +97,7 @@ impl Crowd {
                 summary: printer.summary(&held),
                 report: None,
                 oversubscribed: Resources::default(),
+                term_seen: 0,
             });
             crowd.reports.push(RegisterAgent {
                 agent,
@@ -105,6 +106,7 @@ impl Crowd {
                 held,
                 digest_key: key,
                 oversubscribed: Resources::default(),
+                term_seen: 0,
             });
         }
         Ok(crowd)
@@ -117,6 +119,7 @@ impl Crowd {
             hostname: "master".to_owned(),
             port: 5050,
             version: "1".to_owned(),
+            term: 0,
         };
         Ok(Books::new(info, &Config::default(), Timestamp::default()))
     }

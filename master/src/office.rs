@@ -42,6 +42,8 @@ pub struct Front(Arc<Mutex<Seen>>);
 struct Seen {
     master: Option<Handle<Master>>,
     leader: Option<String>,
+    term: u64,
+    deposed: u64,
 }
 
 impl Front {
@@ -60,6 +62,25 @@ impl Front {
     /// Where the master is that leads, as `host:port`, if it is known.
     pub fn leader(&self) -> Option<String> {
         self.look(|seen| seen.leader.clone())
+    }
+
+    /// The newest term that this master's member knows; 0 before the first, and of a master that is alone.
+    pub fn term(&self) -> u64 {
+        self.look(|seen| seen.term)
+    }
+
+    /// How often a master that acted here had to end, since another one leads or may.
+    pub fn deposed(&self) -> u64 {
+        self.look(|seen| seen.deposed)
+    }
+
+    /// Who leads under which term, if somebody does.
+    fn announcement(&self) -> Option<LeaderAnnounced> {
+        self.look(|seen| {
+            let address = seen.leader.clone()?;
+            let term = seen.term;
+            Some(LeaderAnnounced { address, term })
+        })
     }
 
     fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
@@ -95,8 +116,8 @@ pub struct Office {
     chair: Chair,
     leads: bool,
     term: u64,
-    /// Who wants to know when another master leads than the one they know.
-    waiting: VecDeque<(String, Promise<LeaderAnnounced>)>,
+    /// Who wants to know who leads after the term that they know.
+    waiting: VecDeque<(u64, Promise<LeaderAnnounced>)>,
 }
 
 /// Starts the actor `office` on `node`. It ends when its member has: then whoever started it starts the process anew.
@@ -141,16 +162,12 @@ impl Process for Office {
 impl Handler<AwaitLeader> for Office {
     type Result = Reply<LeaderAnnounced>;
 
-    fn handle(
-        &mut self,
-        AwaitLeader { known }: AwaitLeader,
-        _: &mut Context<Self>,
-    ) -> Self::Result {
+    fn handle(&mut self, AwaitLeader { term }: AwaitLeader, _: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        match self.front.leader().filter(|leader| *leader != known) {
-            Some(address) => promise.answer(LeaderAnnounced { address }),
+        match self.front.announcement().filter(|now| now.term > term) {
+            Some(now) => promise.answer(now),
             None => {
-                self.waiting.push_back((known, promise));
+                self.waiting.push_back((term, promise));
                 if self.waiting.len() > WAITING_MAX {
                     self.waiting.pop_front();
                 }
@@ -168,10 +185,14 @@ impl Handler<Elected> for Office {
         (self.leads, self.term) = (now.leads(), now.term);
         let leader = now.leader.and_then(|leader| leader.address);
         tracing::info!(term = now.term, role = ?now.role, leader = leader.as_deref().unwrap_or("nobody"), "who leads");
-        self.front.change(|seen| seen.leader = leader);
+        self.front.change(|seen| {
+            seen.leader = leader;
+            seen.term = seen.term.max(now.term);
+        });
         self.answer_who_waits();
         // A leader of a later term is another one, even here: what the last did not hear may have happened in between.
         if (anew || !self.leads) && matches!(self.chair, Chair::Taken(_)) {
+            tracing::warn!(term = now.term, "the master that acted here is deposed");
             self.dismiss(ctx);
         }
         if let Some(reason) = now.ended {
@@ -186,9 +207,13 @@ impl Handler<Elected> for Office {
 impl Handler<Exited> for Office {
     type Result = ();
 
-    fn handle(&mut self, _: Exited, ctx: &mut Context<Self>) {
-        self.front.change(|seen| seen.master = None);
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
         let left = matches!(self.chair, Chair::Leaving);
+        let resigned = !left && exited.reason == Exit::Stopped;
+        self.front.change(|seen| {
+            seen.master = None;
+            seen.deposed += u64::from(resigned);
+        });
         self.chair = Chair::Empty;
         match left {
             true => self.appoint(ctx),
@@ -198,17 +223,15 @@ impl Handler<Exited> for Office {
 }
 
 impl Office {
-    /// Tells who leads to those who know another one.
+    /// Tells who leads to those who know an earlier one.
     fn answer_who_waits(&mut self) {
-        let Some(address) = self.front.leader() else {
+        let Some(now) = self.front.announcement() else {
             return;
         };
         for (known, promise) in std::mem::take(&mut self.waiting) {
-            if known == address {
-                self.waiting.push_back((known, promise));
-            } else {
-                let address = address.clone();
-                promise.answer(LeaderAnnounced { address });
+            match now.term > known {
+                true => promise.answer(now.clone()),
+                false => self.waiting.push_back((known, promise)),
             }
         }
     }
@@ -220,7 +243,7 @@ impl Office {
         }
         let registry = ReplicatedRegistry::over(self.member.clone());
         let (config, allocator) = (self.config.clone(), self.allocator.clone());
-        match master::start(ctx.node(), config, allocator, Box::new(registry)) {
+        match master::start(ctx.node(), config, self.term, allocator, Box::new(registry)) {
             Ok(started) => {
                 ctx.link(&started.master.pid());
                 self.front
@@ -247,16 +270,19 @@ impl Office {
                 .collect::<Vec<_>>()
         });
         let node = ctx.node().clone();
-        let address = format!("{}:{}", self.config.hostname, self.config.port);
+        let leader = LeaderAnnounced {
+            address: format!("{}:{}", self.config.hostname, self.config.port),
+            term: self.term,
+        };
         let telling = async move {
             let Ok(agents) = agents.await else {
                 return; // The next leader tells them.
             };
             let each = stream::iter(agents).for_each_concurrent(ANNOUNCED_AT_ONCE, |agent| {
-                let (node, address) = (&node, address.clone());
+                let (node, leader) = (&node, leader.clone());
                 async move {
                     let told = match node.find(&agent, "agent", ANNOUNCE_PATIENCE).await {
-                        Ok(pid) => node.tell(&pid, LeaderAnnounced { address }).is_ok(),
+                        Ok(pid) => node.tell(&pid, leader).is_ok(),
                         Err(_) => false,
                     };
                     if !told {
@@ -271,9 +297,15 @@ impl Office {
 
     /// The master that acts here must not act any more: whoever is linked to it looks for the next one.
     fn dismiss(&mut self, ctx: &mut Context<Self>) {
-        self.front.change(|seen| seen.master = None);
+        self.front.change(|seen| {
+            seen.master = None;
+            seen.deposed += 1;
+        });
         if let Chair::Taken(master) = std::mem::replace(&mut self.chair, Chair::Leaving) {
             ctx.node().stop_now(&master.pid());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

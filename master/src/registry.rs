@@ -20,7 +20,8 @@ pub use memory::MemoryRegistry;
 pub use replicated::ReplicatedRegistry;
 pub use state::{FrameworkEntry, RegistryState};
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -108,4 +109,9 @@ pub trait Registry: Send + 'static {
 
     /// All that was applied so far.
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>>;
+
+    /// Whether this master may still act, as of a time after this call. One that is alone always may.
+    fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
+        future::ready(Ok(())).boxed()
+    }
 }

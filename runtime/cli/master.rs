@@ -380,7 +380,7 @@ fn alone(
     work_dir: &Path,
 ) -> Outcome<Acting> {
     let registry = open_registry(node, work_dir)?;
-    let started = ::master::start(node, config.clone(), allocator, Box::new(registry))
+    let started = ::master::start(node, config.clone(), 0, allocator, Box::new(registry))
         .map_err(|error| Failure::because("cannot start the master", &error))?;
     let (node, ends) = (node.clone(), started.master.pid());
     let master = ends.clone();

@@ -56,7 +56,7 @@ macro_rules! messages {
 /// All of them.
 pub fn targets() -> Vec<Target> {
     let mut all: Vec<Target> = messages! {
-        RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced
+        RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
         RunTasks TaskUpdated ExecutorExited ShutDownFramework

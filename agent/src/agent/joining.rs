@@ -127,7 +127,8 @@ impl Agent {
             log_told(&told);
         }
         // What a master says that has been told something may come before its answer, and is obeyed.
-        self.courted = Some(pid.node().clone());
+        self.courted = Some(pid.clone());
+        let asked_with = self.fence.seen();
         let (node, to) = (ctx.node().clone(), pid.clone());
         let question = self.question(&telling, held, ctx);
         let asked = async move {
@@ -159,6 +160,10 @@ impl Agent {
                 return;
             };
             this.courted = None;
+            if !this.fence.binds(registered.master.term, asked_with) {
+                // It was deposed while it thought about it.
+                return this.try_later(&address, "another master leads", ctx);
+            }
             let total = registered.total_ping_timeout.max(Duration::from_secs(1));
             let vigil = Vigil::begin(ctx.clock().now(), total);
             let master = Master {
@@ -176,6 +181,7 @@ impl Agent {
         let key = *self.digest_key.get_or_insert_with(new_key);
         let (agent, pid) = (self.info.clone(), ctx.pid().clone());
         let (version, oversubscribed) = (VERSION.to_owned(), self.oversubscribed.clone());
+        let term_seen = self.fence.seen();
         let theirs = match telling {
             Telling::All => {
                 return Question::All(RegisterAgent {
@@ -185,6 +191,7 @@ impl Agent {
                     held,
                     digest_key: key,
                     oversubscribed,
+                    term_seen,
                 });
             }
             Telling::Summary { .. } => None,
@@ -197,6 +204,7 @@ impl Agent {
             summary: Printer::new(key).summary(&held),
             report: theirs.map(|theirs| Printer::new(key).report(held, theirs)),
             oversubscribed,
+            term_seen,
         })
     }
 

@@ -22,7 +22,7 @@ use protocol::agent::MasterInfo;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
-    UnregisterAgent,
+    TermSeen, UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{ExecutorExited, RunTasks, TaskUpdated};
@@ -47,6 +47,7 @@ pub struct Heard {
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
     pub messages: Vec<FrameworkMessage>,
+    pub terms_seen: Vec<u64>,
     pub left: bool,
 }
 
@@ -58,6 +59,8 @@ pub struct Manners {
     /// How many registrations it answers with "not now".
     pub not_now: usize,
     pub total_ping_timeout: Duration,
+    /// Under which term it leads.
+    pub term: u64,
     /// Whether the test answers summaries; else they are answered by that nothing is known.
     pub compares_by_hand: bool,
 }
@@ -68,6 +71,7 @@ impl Default for Manners {
             acknowledges: true,
             not_now: 0,
             total_ping_timeout: Duration::from_secs(75),
+            term: 0,
             compares_by_hand: false,
         }
     }
@@ -204,6 +208,7 @@ impl Process for FakeMaster {
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
+        ears.hear::<TermSeen>(&[Role::Agent]);
     }
 }
 
@@ -239,10 +244,10 @@ impl Handler<ReregisterAgent> for FakeMaster {
 
 impl FakeMaster {
     fn welcome(&self, agent_id: AgentId) -> AgentRegistered {
-        AgentRegistered {
-            total_ping_timeout: self.manners.total_ping_timeout,
-            ..welcome(agent_id)
-        }
+        let mut welcome = welcome(agent_id);
+        welcome.total_ping_timeout = self.manners.total_ping_timeout;
+        welcome.master.term = self.manners.term;
+        welcome
     }
 }
 
@@ -255,6 +260,7 @@ pub fn welcome(agent_id: AgentId) -> AgentRegistered {
             hostname: "master".into(),
             port: 5050,
             version: "0".into(),
+            term: 0,
         },
         total_ping_timeout: Duration::from_secs(75),
     }
@@ -308,6 +314,13 @@ impl Handler<FrameworkMessage> for FakeMaster {
     type Result = ();
     fn handle(&mut self, message: FrameworkMessage, _: &mut Context<Self>) {
         self.heard.lock().unwrap().messages.push(message);
+    }
+}
+
+impl Handler<TermSeen> for FakeMaster {
+    type Result = ();
+    fn handle(&mut self, TermSeen { term }: TermSeen, _: &mut Context<Self>) {
+        self.heard.lock().unwrap().terms_seen.push(term);
     }
 }
 

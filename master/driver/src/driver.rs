@@ -9,14 +9,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
     Lost, OfferRescinded, OffersMade, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe,
     Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
 use protocol::{
-    AgentId, Capability, ExecutorId, FrameworkId, FrameworkInfo, KillPolicy, Operation, Reason,
-    Source, TaskId, TaskState, TaskStatus,
+    AgentId, Capability, ExecutorId, Fence, FrameworkId, FrameworkInfo, KillPolicy, Operation,
+    Reason, Source, TaskId, TaskState, TaskStatus,
 };
 use rand::Rng;
 use runtime::delivery::{Bounds, Courier};
@@ -88,6 +89,8 @@ pub(crate) struct Driver<S> {
     rounds: u32,
     /// How often the one that was announced is tried before any other: it may still be reading its registry.
     tries: u32,
+    /// The terms of masters that were seen.
+    fence: Fence,
     ledger: Ledger,
     updates: SeenUpdates,
     reconciliation: Vec<Errand>,
@@ -113,6 +116,7 @@ pub(crate) fn start<S: Scheduler>(
         attempt: 0,
         rounds: 0,
         tries: 0,
+        fence: Fence::default(),
         ledger: Ledger::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
         reconciliation: Vec::new(),
@@ -205,6 +209,8 @@ impl<S: Scheduler> Driver<S> {
             suppressed_roles: self.plan.suppressed.clone(),
         };
         let asking = ctx.node().ask(&master, question, SUBSCRIBE_PATIENCE);
+        // A subscription is taken by a majority of the masters, and so after this was asked.
+        let asked_with = self.fence.seen();
         self.phase = Phase::Subscribing {
             master: master.clone(),
             held: VecDeque::new(),
@@ -214,9 +220,13 @@ impl<S: Scheduler> Driver<S> {
                 return;
             }
             match answer {
+                Ok(Ok(subscribed)) if !driver.fence.binds(subscribed.master.term, asked_with) => {
+                    warn!(master = %address, term = subscribed.master.term, "a master of an earlier term is not believed");
+                    driver.seek_after(index, ctx);
+                }
                 Ok(Ok(subscribed)) => {
                     driver.subscribed(master, subscribed, ctx);
-                    driver.keep_vigil(index + 1, address, ctx);
+                    driver.begin_vigil(index, &address, ctx);
                 }
                 Ok(Err(SubscriptionRefused::Never { reason })) => driver.fail(reason, ctx),
                 Ok(Err(SubscriptionRefused::NotNow { reason })) => {
@@ -334,14 +344,35 @@ impl<S: Scheduler> Driver<S> {
 
     /// An event from a master: now, later, or never, as the phase has it.
     fn hear(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let node = ctx.sender().map(|sender| sender.peer.node.clone());
-        let current = |master: &Pid| node.as_ref().is_none_or(|node| node == master.node());
+        let sender = ctx.sender().cloned();
+        let current = |master: &Pid| {
+            sender.as_ref().is_none_or(|sender| {
+                let own = |pid: &Pid| pid == master;
+                sender.peer.node == *master.node() && sender.pid.as_ref().is_none_or(own)
+            })
+        };
         match &mut self.phase {
             Phase::Subscribed { master } if current(master) => self.deliver(event, ctx),
             Phase::Subscribing { master, held } if current(master) && held.len() < HELD_MAX => {
                 held.push_back(event)
             }
-            _ => debug!("an event of a master that does not have us is dropped"),
+            _ => self.refuse(ctx),
+        }
+    }
+
+    /// An event of a master that does not have us is dropped. One that was deposed is told so.
+    fn refuse(&mut self, ctx: &Context<Self>) {
+        let Some(sender) = ctx.sender() else { return };
+        let node = &sender.peer.node;
+        let Some(term) = self.fence.refuse(node) else {
+            return;
+        };
+        let refused = self.fence.refused();
+        warn!(peer = %node, term, refused, "events of a master that does not have us are dropped");
+        let named = || Pid::new("master", node.clone(), 0);
+        let master = sender.pid.clone().unwrap_or_else(named);
+        if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
+            debug!(%error, "it is not told");
         }
     }
 

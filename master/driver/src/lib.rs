@@ -102,7 +102,7 @@
 //! }
 //! # fn master_info() -> MasterInfo {
 //! #     let id = MasterId::new("m").unwrap();
-//! #     MasterInfo { id, hostname: "host".into(), port: 5050, version: "test".into() }
+//! #     MasterInfo { id, hostname: "host".into(), port: 5050, version: "test".into(), term: 0 }
 //! # }
 //! impl Handler<Subscribe> for StandIn {
 //!     type Result = MessageResult<Subscribe>;

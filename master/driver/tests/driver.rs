@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::*;
 use protocol::*;
 use resources::Resources;
@@ -23,6 +24,8 @@ use scheduler_driver::{
 
 #[path = "driver/delivery.rs"]
 mod delivery;
+#[path = "driver/fencing.rs"]
+mod fencing;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -35,6 +38,8 @@ struct Master {
     heard: Log,
     incoming: Incoming,
     refuse: Option<SubscriptionRefused>,
+    /// The term that it names.
+    term: u64,
     /// The network it loses its framework on when it is told to kill `cut`, before it can say that it heard.
     network: Network,
     /// The driver's pid, for the test to speak to it through the master's node.
@@ -63,6 +68,7 @@ impl Process for Master {
         ears.hear::<AcknowledgeStatus>(from);
         ears.hear::<SuppressOffers>(from);
         ears.hear::<TearDown>(from);
+        ears.hear::<TermSeen>(from);
     }
 }
 
@@ -98,6 +104,7 @@ impl Handler<Subscribe> for Master {
             hostname: "host".to_owned(),
             port: 5050,
             version: "test".to_owned(),
+            term: self.term,
         };
         MessageResult(Ok(Subscribed {
             framework_id: master.id.framework(0),
@@ -141,6 +148,7 @@ notes! {
     AcknowledgeStatus, AcknowledgeStatus { task_id, uuid, .. } => format!("acknowledge {task_id} {}", uuid.0[0]);
     SuppressOffers, SuppressOffers { roles, .. } => format!("suppress {roles:?}");
     TearDown, TearDown { .. } => "tear down".to_owned();
+    TermSeen, TermSeen { term } => format!("term seen {term}");
 }
 
 impl Handler<KillTask> for Master {
@@ -242,6 +250,7 @@ impl Stage {
             heard: self.asked.clone(),
             incoming: Incoming::default(),
             refuse,
+            term: 0,
             network: self.network.clone(),
             scheduler: self.scheduler.clone(),
         };

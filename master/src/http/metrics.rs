@@ -24,6 +24,7 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
         now.saturating_since(books.started).as_secs_f64(),
     );
     put("elected", 1.0);
+    put("term", books.master.term as f64);
     put("outstanding_offers", books.offers.len() as f64);
 
     let agents = books.agents.iter().count();

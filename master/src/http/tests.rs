@@ -54,7 +54,7 @@ async fn master(node: &Node) -> Handle<Master> {
     let idle = node.spawn("allocator", Idle).unwrap();
     let registry = Box::new(MemoryRegistry::new());
     let allocator = AllocatorRef::new(idle.refer());
-    let started = crate::start(node, config(), allocator, registry).unwrap();
+    let started = crate::start(node, config(), 0, allocator, registry).unwrap();
     let master = started.master;
     node.clock().settle().await;
     let agent = RegisterAgent {
@@ -70,6 +70,7 @@ async fn master(node: &Node) -> Handle<Master> {
         held: Default::default(),
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
+        term_seen: 0,
     };
     master.ask(agent, PATIENCE).await.unwrap().unwrap();
     let subscribe = Subscribe {

@@ -118,6 +118,21 @@ impl Master {
         ctx: &mut Context<Self>,
         answer: impl FnOnce(Answer) + 'static,
     ) {
+        if let Err(refused) = self.speaks_for_itself(&arrival, ctx) {
+            return answer(Err(refused));
+        }
+        self.unless_deposed(arrival.term_seen, ctx, |master, led, ctx| match led {
+            Ok(()) => master.take_in(arrival, ctx, answer),
+            Err(error) => answer(Err(master.registration_refused(error, ctx))),
+        });
+    }
+
+    fn take_in(
+        &mut self,
+        arrival: Arrival,
+        ctx: &mut Context<Self>,
+        answer: impl FnOnce(Answer) + 'static,
+    ) {
         let prepared = match self.prepare(&arrival, ctx) {
             Ok(prepared) => prepared,
             Err(refused) => return answer(Err(refused)),
@@ -158,14 +173,11 @@ impl Master {
         compared
     }
 
-    fn prepare(
-        &mut self,
+    fn speaks_for_itself(
+        &self,
         message: &Arrival,
-        ctx: &mut Context<Self>,
-    ) -> Result<crate::admission::AgentPrepared, RegistrationRefused> {
-        if let Some(reason) = self.not_leading() {
-            return Err(RegistrationRefused::NotNow { reason });
-        }
+        ctx: &Context<Self>,
+    ) -> Result<(), RegistrationRefused> {
         if let Some(sender) = ctx.sender()
             && sender.peer.node != *message.pid.node()
         {
@@ -174,6 +186,17 @@ impl Master {
                 message.pid, sender.peer.node
             );
             return Err(RegistrationRefused::Never { reason });
+        }
+        Ok(())
+    }
+
+    fn prepare(
+        &mut self,
+        message: &Arrival,
+        ctx: &mut Context<Self>,
+    ) -> Result<crate::admission::AgentPrepared, RegistrationRefused> {
+        if let Some(reason) = self.not_leading() {
+            return Err(RegistrationRefused::NotNow { reason });
         }
         let leaving = |id: &AgentId| self.leaving.contains(id);
         if self.admitting.contains(&message.pid) || message.agent.id.as_ref().is_some_and(leaving) {

@@ -10,13 +10,16 @@ use protocol::message::registration::PingAgent;
 use protocol::{FrameworkId, OfferId};
 use runtime::prelude::*;
 
-use super::Master;
+use super::{Master, Phase};
 use crate::accept::Unsent;
 use crate::effects::{Due, Effect, Effects, ToAgent, ToAllocator, ToScheduler};
 
 impl Master {
     /// Carries these out, and what follows from their failures.
     pub(super) fn perform(&mut self, effects: Effects, ctx: &mut Context<Self>) {
+        if self.phase == Phase::Deposed {
+            return; // Nothing is said in its name any more.
+        }
         let mut queue = VecDeque::from(effects);
         while let Some(effect) = queue.pop_front() {
             match effect {

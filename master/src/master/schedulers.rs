@@ -129,6 +129,10 @@ impl Handler<Numbered> for Master {
     type Result = MessageResult<Numbered>;
 
     fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+        // A deposed master takes nothing: the next one is told.
+        if let Some(reason) = self.not_leading() {
+            return MessageResult(Err(NotTaken::NotNow { reason }));
+        }
         // Its calls would be ignored, and then it could not say them again once it is subscribed.
         if self.books.frameworks.at(numbered.from()).is_none() {
             let reason = format!("{} speaks for no framework", numbered.from());

@@ -3,6 +3,7 @@
 mod agents;
 mod comparison;
 mod delivery;
+mod fencing;
 mod frameworks;
 mod launch;
 mod refusals;
@@ -245,13 +246,24 @@ impl World {
         Self::on(network, node, config, whims).await
     }
 
+    /// A master that leads a group under that term.
+    async fn of_term(network: Network, term: u64) -> World {
+        let heard = [Role::Agent, Role::Framework, Role::Operator];
+        let node = network.node("master", Role::Master, &heard);
+        Self::under(network, node, Config::default(), term, Whims::none()).await
+    }
+
     async fn on(network: Network, node: Node, config: Config, whims: Whims) -> World {
+        Self::under(network, node, config, 0, whims).await
+    }
+
+    async fn under(network: Network, node: Node, config: Config, term: u64, whims: Whims) -> World {
         let (pid, allocator, _) = recorder(&node, "allocator");
         // Whichever incarnation has the name, as the registry of modules gives it.
         let pid = Pid::new(pid.name(), pid.node().clone(), 0);
         let registry = FickleRegistry::new(whims.clone(), node.clock().clone());
         let allocator_ref = AllocatorRef::new(node.refer(pid));
-        let started = start(&node, config, allocator_ref, Box::new(registry)).unwrap();
+        let started = start(&node, config, term, allocator_ref, Box::new(registry)).unwrap();
         node.clock().settle().await;
         World {
             network,
@@ -376,6 +388,7 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
+        term_seen: 0,
     }
 }
 

@@ -39,7 +39,7 @@ impl Whims {
         self.with(|inner| inner.delay = delay);
     }
 
-    /// The next operation that is not refused yet meets this error instead.
+    /// The next operation, or question who leads, that is not refused yet meets this error instead.
     pub fn refuse(&self, error: RegistryError) {
         self.with(|inner| inner.refusals.push_back(error));
     }
@@ -95,6 +95,18 @@ impl Registry for FickleRegistry {
         async move {
             clock.sleep(delay).await;
             Ok(whims.state())
+        }
+        .boxed()
+    }
+
+    fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
+        let (delay, refusal) = self
+            .whims
+            .with(|inner| (inner.delay, inner.refusals.pop_front()));
+        let clock = self.clock.clone();
+        async move {
+            clock.sleep(delay).await;
+            refusal.map_or(Ok(()), Err)
         }
         .boxed()
     }

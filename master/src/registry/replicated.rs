@@ -39,6 +39,12 @@ impl Registry for ReplicatedRegistry {
         let read = self.member.read(|machine| machine.state().clone());
         async move { read.await.map_err(translate) }.boxed()
     }
+
+    /// A majority says so: a deposed leader finds none.
+    fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
+        let read = self.member.read(|_| ());
+        async move { read.await.map_err(translate) }.boxed()
+    }
 }
 
 /// What the caller is to do: try again, act no more, or end.

@@ -31,4 +31,6 @@ pub struct MasterInfo {
     pub port: u16,
     /// Its version, for people and tools.
     pub version: String,
+    /// The term under which it leads its group, from 1 and never the same twice; 0 for a master that is alone.
+    pub term: u64,
 }

@@ -2,11 +2,13 @@
 //!
 //! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `task`, `status`, `usage`, `view`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
-//! message. [`digest`] says in a few numbers what an agent holds. Nothing here decides, remembers or does I/O.
+//! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
+//! remembers. Nothing does I/O.
 
 pub mod agent;
 pub mod digest;
 pub mod duration;
+pub mod fence;
 pub mod framework;
 pub mod id;
 pub mod message;
@@ -18,6 +20,7 @@ pub mod usage;
 pub mod view;
 
 pub use agent::{AgentInfo, MasterInfo};
+pub use fence::Fence;
 pub use framework::{Capability, FrameworkInfo};
 pub use id::{
     AgentId, ContainerId, ExecutorId, FrameworkId, InvalidId, MasterId, OfferId, OperationId,

@@ -125,6 +125,7 @@ fn master() -> MasterInfo {
         hostname: "foobar".to_owned(),
         port: 5050,
         version: "0.1.0".to_owned(),
+        term: 7,
     }
 }
 
@@ -233,6 +234,7 @@ fn a_released_message_keeps_its_bytes() {
             held: held.clone(),
             digest_key,
             oversubscribed: oversubscribed.clone(),
+            term_seen: 6,
         }),
         line(ReregisterAgent {
             agent: agent(),
@@ -250,6 +252,7 @@ fn a_released_message_keeps_its_bytes() {
                 held,
             }),
             oversubscribed,
+            term_seen: 6,
         }),
         line(PingAgent { connected: true }),
         line(UnregisterAgent {
@@ -261,12 +264,12 @@ fn a_released_message_keeps_its_bytes() {
         line(DisownTasks {
             tasks: vec![(framework_id.clone(), task_id.clone())],
         }),
-        line(AwaitLeader {
-            known: "10.0.0.1:5050".to_owned(),
-        }),
+        line(AwaitLeader { term: 6 }),
         line(LeaderAnnounced {
             address: "10.0.0.2:5050".to_owned(),
+            term: 7,
         }),
+        line(TermSeen { term: 7 }),
         line(Subscribe {
             framework: framework(),
             scheduler: pid.clone(),
@@ -395,7 +398,7 @@ fn a_released_message_keeps_its_bytes() {
         }),
     ];
     let mut now = lines.join("\n");
-    writeln!(now, "\nanswer/view_cluster v1 {}", hex(&cluster())).unwrap();
+    writeln!(now, "\nanswer/view_cluster v2 {}", hex(&cluster())).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();
     }

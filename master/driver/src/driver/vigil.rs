@@ -1,19 +1,22 @@
-//! Vigil: while one master of several has the framework, another is asked to say when the leader changes.
+//! Vigil: while one master of several has the framework, others are asked to say when the leader changes.
 //!
-//! The silence of a master that was killed is noticed only after the transport's idle timeout; its group knows within a second. Remembers
-//! nothing of its own: a question belongs to the try that subscribed, and is given up with it. Never asks the master that has us.
+//! The silence of a master that was killed is noticed only after the transport's idle timeout; its group knows within a second. Two are
+//! asked, since one may be away just then: of a group that lives never more than the fewer are. Remembers nothing of its own: a question
+//! belongs to the try that subscribed, and is given up with it. Never asks the master that has us, and follows only a later term.
 
 use std::time::Duration;
 
-use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
+use protocol::message::registration::AwaitLeader;
 use runtime::prelude::*;
 use tracing::{debug, info};
 
 use super::{Driver, FIND_PATIENCE, Phase};
 use crate::scheduler::Scheduler;
 
+/// How many masters are asked at a time.
+const ASKED_AT_ONCE: usize = 2;
 /// The pause before another master is asked when one gives no answer.
-const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
 /// How often a master that was announced is tried before the others, and the pause between.
 const TRIES: u32 = 30;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
@@ -21,27 +24,40 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const MASTERS_MAX: usize = 64;
 
 impl<S: Scheduler> Driver<S> {
+    /// Asks those after the `index`th master, which is at `address` and has us, who leads next.
+    pub(super) fn begin_vigil(&mut self, index: usize, address: &str, ctx: &mut Context<Self>) {
+        let others = self.plan.masters.iter().filter(|other| *other != address);
+        for nth in 1..=others.count().min(ASKED_AT_ONCE) {
+            self.keep_vigil(index + nth, address.to_owned(), ctx);
+        }
+    }
+
     /// Asks the `asked`th master, or the one after it, who leads once it is not the one at `address`, which has us.
-    pub(super) fn keep_vigil(&mut self, asked: usize, address: String, ctx: &mut Context<Self>) {
+    fn keep_vigil(&mut self, asked: usize, address: String, ctx: &mut Context<Self>) {
         let Some((asked, other)) = other_than(&self.plan.masters, asked, &address) else {
             return;
         };
         let (attempt, node) = (self.attempt, ctx.node().clone());
-        let known = address.clone();
+        let term = self.fence.seen();
         let asking = async move {
             let office = node.find(&other, "office", FIND_PATIENCE).await?;
-            node.ask(&office, AwaitLeader { known }, Patience::WhileLinked)
+            node.ask(&office, AwaitLeader { term }, Patience::WhileLinked)
                 .await
         };
         ctx.then(asking, move |driver: &mut Self, answer, ctx| {
             match (driver.is_kept(attempt), answer) {
                 (false, _) => {}
-                (true, Ok(leader)) => driver.follow(leader, ctx),
-                (true, Err(error)) => {
-                    debug!(%error, "a master does not say who leads; asking another");
+                (true, Ok(leader)) if driver.fence.follows(leader.term, true) => {
+                    driver.follow(leader.address, ctx);
+                }
+                (true, answer) => {
+                    debug!(
+                        ?answer,
+                        "a master does not say who leads next; asking another"
+                    );
                     ctx.after(PAUSE, move |driver, ctx| {
                         if driver.is_kept(attempt) {
-                            driver.keep_vigil(asked + 1, address, ctx);
+                            driver.keep_vigil(asked + ASKED_AT_ONCE, address, ctx);
                         }
                     });
                 }
@@ -55,7 +71,7 @@ impl<S: Scheduler> Driver<S> {
     }
 
     /// Another master leads: it is where to subscribe, whatever becomes of ours.
-    fn follow(&mut self, LeaderAnnounced { address }: LeaderAnnounced, ctx: &mut Context<Self>) {
+    fn follow(&mut self, address: String, ctx: &mut Context<Self>) {
         info!(master = %address, "another master leads");
         if let Phase::Subscribed { master } = &self.phase {
             ctx.unlink(&master.clone());

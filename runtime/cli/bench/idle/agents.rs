@@ -118,6 +118,7 @@ async fn one(args: &IdleAgentsArgs, number: u32) -> Outcome<Endpoint> {
         held: Default::default(),
         digest_key: DigestKey::new([0; 16]),
         oversubscribed: Default::default(),
+        term_seen: 0,
     };
     let answer = node
         .ask(&master, registration, PATIENCE)

@@ -70,6 +70,6 @@ pub enum OperatorError {
     },
 }
 
-remote! { ViewCluster = "operator/view_cluster" v1 -> ClusterView }
+remote! { ViewCluster = "operator/view_cluster" v2 -> ClusterView }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

@@ -30,6 +30,8 @@ pub struct RegisterAgent {
     pub digest_key: DigestKey,
     /// The revocable resources it estimates, allocated and available together.
     pub oversubscribed: Resources,
+    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    pub term_seen: u64,
 }
 
 /// This agent was admitted before and comes back. What it has is told in short, and in full only where the master has said that
@@ -48,6 +50,8 @@ pub struct ReregisterAgent {
     pub report: Option<Report>,
     /// The revocable resources it estimates, allocated and available together.
     pub oversubscribed: Resources,
+    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    pub term_seen: u64,
 }
 
 /// All that an agent has in some of its buckets.
@@ -178,25 +182,36 @@ pub struct DisownTasks {
     pub tasks: Vec<(FrameworkId, TaskId)>,
 }
 
-/// Another master leads from now on. Whoever hears it leaves the one that it is registered with, and registers there: the silence of a
-/// master that was killed would be noticed much later.
+/// Another master leads from now on. Whoever hears of a later term leaves the master that it is registered with, and registers there: the
+/// silence of a master that was killed would be noticed much later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderAnnounced {
     /// Where, as `host:port`.
     pub address: String,
+    /// Under which term.
+    pub term: u64,
 }
 
-/// Who leads? Answered as soon as it is another master than the known one. Every master of a group hears it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Who leads? Answered as soon as somebody does under a later term than the known one. Every master of a group hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitLeader {
-    /// The one that leads as far as the asker knows, as `host:port`.
-    pub known: String,
+    /// The newest term that the asker has seen.
+    pub term: u64,
 }
 
-remote! { AwaitLeader = "registration/await_leader" v1 -> LeaderAnnounced }
-remote! { LeaderAnnounced = "registration/leader_announced" v1 }
-remote! { RegisterAgent = "registration/register_agent" v2 -> Result<AgentRegistered, RegistrationRefused> }
-remote! { ReregisterAgent = "registration/reregister_agent" v1 -> Result<Reregistered, RegistrationRefused> }
+/// A message of yours was refused: I know of a leader of this term. A master that acts under an older one asks its majority whether it
+/// still leads, and ends if not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermSeen {
+    /// The newest term that was seen.
+    pub term: u64,
+}
+
+remote! { AwaitLeader = "registration/await_leader" v2 -> LeaderAnnounced }
+remote! { LeaderAnnounced = "registration/leader_announced" v2 }
+remote! { TermSeen = "registration/term_seen" v1 }
+remote! { RegisterAgent = "registration/register_agent" v3 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { ReregisterAgent = "registration/reregister_agent" v2 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
 remote! { ShutDownAgent = "registration/shut_down_agent" v1 }

@@ -186,7 +186,7 @@ pub struct FrameworkFailed {
     pub message: String,
 }
 
-remote! { Subscribe = "scheduler/subscribe" v1 -> Result<Subscribed, SubscriptionRefused> }
+remote! { Subscribe = "scheduler/subscribe" v2 -> Result<Subscribed, SubscriptionRefused> }
 remote! { AcceptOffers = "scheduler/accept_offers" v1 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
 remote! { ReviveOffers = "scheduler/revive_offers" v1 }

@@ -59,6 +59,7 @@ fn master() -> MasterInfo {
         hostname: "master".to_owned(),
         port: 5050,
         version: String::new(),
+        term: 0,
     }
 }
 
@@ -172,6 +173,7 @@ impl<C: Checker> Stage<C> {
             },
             digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
+            term_seen: 0,
         };
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
             agent_id: agent(),
@@ -211,6 +213,7 @@ impl<C: Checker> Stage<C> {
                 held: Held::default(),
             }),
             oversubscribed: Default::default(),
+            term_seen: 0,
         };
         let welcome: Result<_, RegistrationRefused> =
             Ok(Reregistered::Registered(AgentRegistered {

@@ -71,7 +71,7 @@ pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop
         let allocator = modules
             .allocator(&node, "hierarchical", &Parameters::none("hierarchical"))
             .map_err(words)?;
-        let started = ::master::start(&node, config, allocator, Box::new(registry));
+        let started = ::master::start(&node, config, 0, allocator, Box::new(registry));
         Ok((started.map_err(words)?, place))
     })();
     let (started, place) = match started {
