@@ -47,11 +47,23 @@ impl Group {
 
     /// The place of the one that leads: its pages answer, the others' send there.
     fn leader(&self) -> usize {
-        let leads = |index: &usize| {
-            let status = self.page(*index, "/flags");
+        self.leader_among(&[0, 1, 2])
+    }
+
+    /// As [`leader`](Self::leader), of these alone: one that sleeps answers no page.
+    fn leader_among(&self, places: &[usize]) -> usize {
+        let leads = |index: &&usize| {
+            let status = self.page(**index, "/flags");
             status.is_some_and(|status| status.contains("200"))
         };
-        eventually("a leader", || (0..3).find(leads))
+        eventually("a leader", || places.iter().find(leads).copied())
+    }
+
+    /// One of this master's figures.
+    fn metric(&self, index: usize, name: &str) -> f64 {
+        let (_, snapshot) = get(self.port(index), "/metrics/snapshot");
+        let snapshot: serde_json::Value = serde_json::from_str(&snapshot).expect("JSON");
+        snapshot[name].as_f64().unwrap_or(f64::NAN)
     }
 
     /// Starts one again that was killed, in its directory.
@@ -118,6 +130,65 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
         .kill(protocol::TaskId::new("steady").expect("an id"), None);
     kill.expect("the driver hears");
     puppet.state("steady", TaskState::Killed);
+}
+
+/// S131: it believes that it leads until it is told; agent and scheduler know better.
+#[test]
+fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
+    let mut group = Group::start();
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
+    let mut info = framework("owner", "*");
+    info.failover_timeout = std::time::Duration::from_secs(300);
+    let mut puppet = Puppet::subscribe(&group.cluster, info);
+    let offer = puppet.offer();
+    let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98752");
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![steady]);
+    launched.expect("the driver hears");
+    puppet.state("steady", TaskState::Running);
+    let process = eventually("the task's process", || sleepers(98752).first().copied());
+
+    let old = group.leader();
+    let term = group.metric(old, "master/term");
+    group.process(old).signal("STOP");
+    let others: Vec<usize> = (0..3).filter(|index| *index != old).collect();
+    let next = group.leader_among(&others);
+    assert!(group.metric(next, "master/term") > term);
+    puppet.hear("its new subscription", |heard| match heard {
+        Heard::Subscribed(_) => Some(()),
+        _ => None,
+    });
+    let offer = puppet.offer();
+    let second = task("second", &offer, "cpus:0.5;mem:32", "true");
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![second]);
+    launched.expect("the driver hears");
+    puppet.state("second", TaskState::Finished);
+
+    group.process(old).signal("CONT");
+    eventually("the one that slept to follow", || {
+        let (elected, deposed) = ("master/elected", "master/deposed");
+        let follows = group.metric(old, elected) == 0.0 && group.metric(old, deposed) >= 1.0;
+        follows.then_some(())
+    });
+    assert!(group.metric(old, "master/term") > term);
+    eventually("it to send to the one that leads", || {
+        let status = group.page(old, "/state");
+        status.filter(|status| status.contains("307"))
+    });
+    assert_eq!(sleepers(98752), [process], "the task has not noticed");
+    let leader = group.leader();
+    assert_eq!(group.metric(leader, "master/slaves_active"), 1.0);
+    let kill = puppet
+        .driver
+        .kill(protocol::TaskId::new("steady").expect("an id"), None);
+    kill.expect("the driver hears");
+    puppet.state("steady", TaskState::Killed);
+    assert_eq!(
+        puppet.states("second").last(),
+        Some(&TaskState::Finished),
+        "an end that was told stands"
+    );
 }
 
 /// A majority decides: one master of three alone takes nothing in.
