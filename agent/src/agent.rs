@@ -296,8 +296,8 @@ impl Agent {
             return;
         };
         tracing::warn!(peer = %node, term, "messages of a master that does not have us are refused");
-        let named = || Pid::new("master", node.clone(), 0);
-        let master = sender.pid.clone().unwrap_or_else(named);
+        // Whichever actor there spoke, the one that may have to end has this name.
+        let master = Pid::new("master", node.clone(), 0);
         if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
             tracing::debug!(%error, "it is not told");
         }

@@ -369,8 +369,8 @@ impl<S: Scheduler> Driver<S> {
         };
         let refused = self.fence.refused();
         warn!(peer = %node, term, refused, "events of a master that does not have us are dropped");
-        let named = || Pid::new("master", node.clone(), 0);
-        let master = sender.pid.clone().unwrap_or_else(named);
+        // Whichever actor there spoke, the one that may have to end has this name.
+        let master = Pid::new("master", node.clone(), 0);
         if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
             debug!(%error, "it is not told");
         }
