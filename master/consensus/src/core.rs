@@ -1,8 +1,9 @@
 //! Raft, without I/O, clock or chance of its own: inputs go in, and a [`Turn`] says what is to be done.
 //!
-//! A driver feeds [`Core::tick`], [`Core::step`], [`Core::propose`] and the rest at any time, and then goes through turns: send what
-//! may leave at once, write and sync, say [`Core::persisted`], send what had to wait, apply what is committed. All that was put in
-//! between two turns is one write (group commit), and only one write is under way at a time. Remembers the log in memory.
+//! A driver feeds [`Core::tick`], [`Core::step`], [`Core::propose`] and the rest at any time, and goes through turns whenever it did: send
+//! what may leave, apply what is committed, begin the write if there is one, and say [`Core::persisted`] when it is synced. Only one write is
+//! under way at a time. What is put in meanwhile is in the log in memory and on its way to the followers, and is the next write (group commit);
+//! what would promise it waits for that. Remembers the log in memory.
 //! Never waits, never reads a clock, and never lets raft see a message that it would fall over.
 
 mod apply;
@@ -18,6 +19,7 @@ mod settings;
 mod status;
 mod transfer;
 mod turn;
+mod unsynced;
 
 use std::collections::BTreeMap;
 
@@ -109,12 +111,13 @@ impl Core {
         }
         let memory = Memory::new(loaded)?;
         let (members, applied) = (memory.latest().members.clone(), memory.latest().index);
-        let stash = Stash::starting(memory.latest());
+        let latest = memory.latest().clone();
         let config = config(&settings, identity.id, applied);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw =
             RawNode::new(&config, memory, &logger).map_err(|error| unfit(error.to_string()))?;
         let hard = convert::hard_from_raft(&raw.raft.hard_state());
+        let stash = Stash::starting(&latest, hard);
         Ok(Self {
             me: identity.id,
             reads: Reads::new(identity.id, rng.random()),
@@ -145,7 +148,7 @@ impl Core {
         let due = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
         // What is not on the disk must not win an election; the tick after the write will do.
-        if !due || guard::settled(raft) {
+        if !due || self.settled() {
             self.raw.tick();
         }
         let again = self.settings.election_ticks as u64;
@@ -167,6 +170,12 @@ impl Core {
             self.end_transfer(peer, SnapshotStatus::Failure);
         }
         self.look();
+    }
+
+    /// Whether all of the log is on the disk. It must be, before this member may ask for votes: raft takes it for granted.
+    fn settled(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        log.persisted == log.last_index() && self.stash.log_is_on_disk()
     }
 
     /// raft draws election timeouts from the thread's own chance. They are drawn far above what is allowed here (see

@@ -9,6 +9,7 @@ mod laws;
 mod ledger;
 mod life;
 mod membership;
+mod slow;
 mod snapshots;
 mod twin;
 
@@ -37,8 +38,8 @@ struct Weather {
     disk: u64,
 }
 
-/// When it is synced, its step's number, and what is to be sent after it.
-type Writing = (u64, u64, Vec<(u64, Packet)>);
+/// When it is synced, and its step's number.
+type Writing = (u64, u64);
 
 struct Member {
     identity: Identity,
@@ -68,6 +69,8 @@ struct Group {
     seed: u64,
     rng: SmallRng,
     weather: Weather,
+    /// Whose writes take exactly so many ticks, whatever the weather.
+    slow: BTreeMap<u64, u64>,
     settings: Settings,
     policy: Policy,
     members: BTreeMap<u64, Member>,
@@ -106,6 +109,7 @@ impl Group {
             seed,
             rng: SmallRng::seed_from_u64(seed),
             weather: Weather::default(),
+            slow: BTreeMap::new(),
             settings,
             policy,
             members: BTreeMap::new(),
@@ -247,6 +251,7 @@ impl Group {
     /// All faults end: every member is up, and the network and the disks are good.
     fn heal(&mut self) {
         self.weather = Weather::default();
+        self.slow.clear();
         self.cut.clear();
         self.fuse = None;
         let down: Vec<u64> = self

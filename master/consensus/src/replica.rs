@@ -188,7 +188,7 @@ impl<M: StateMachine> Replica<M> {
         self.core.compacted(done.snapshot, done.keep_from);
     }
 
-    /// What is to be done now; `None` if nothing is, or while a write is under way.
+    /// What is to be done now; `None` if nothing is.
     pub fn turn(&mut self) -> Result<Option<Step<M::Answer>>, Stop> {
         let turn = match self.core.turn() {
             Some(turn) => turn,
@@ -197,9 +197,8 @@ impl<M: StateMachine> Replica<M> {
         };
         let mut step = Step {
             number: turn.number,
-            now: turn.now,
+            packets: turn.packets,
             write: turn.write,
-            after: turn.after,
             answers: Vec::new(),
             reads: Vec::new(),
             restored: turn.restore.is_some(),

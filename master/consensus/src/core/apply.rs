@@ -14,10 +14,9 @@ impl Core {
     pub(super) fn apply(&mut self, entries: Vec<RaftEntry>) {
         // Superseded by a snapshot that came while they waited for the disk.
         let done = self.raw.raft.raft_log.applied;
-        let pending = self
-            .raw
-            .snap()
-            .map_or(0, |snapshot| snapshot.get_metadata().index);
+        let unstable = self.raw.snap();
+        let unstable = unstable.map(|snapshot| snapshot.get_metadata().index);
+        let pending = unstable.max(self.stash.coming_snapshot()).unwrap_or(0);
         let mut last = None;
         for entry in entries
             .into_iter()
@@ -78,7 +77,7 @@ impl Core {
     pub fn snapshot(&self, index: u64, data: Bytes) -> Option<Snapshot> {
         let (handed, term) = self.stash.handed;
         // While a leader's snapshot is on its way to the disk, an older one of our own is of no use.
-        let overtaken = self.raw.snap().is_some() || self.stash.takes_snapshot();
+        let overtaken = self.raw.snap().is_some() || self.stash.coming_snapshot().is_some();
         let newer = handed == index && index > self.raw.store().latest().index && !overtaken;
         newer.then(|| Snapshot {
             index,

@@ -11,15 +11,11 @@ use crate::wire::{Message, MessageKind, Refused};
 /// What a read is known by, in bytes: it is attached to heartbeats, so nobody may make it longer.
 const READ_CONTEXT_BYTES: usize = 24;
 
-/// Whether everything raft holds is on the disk. It must be, before this member may ask for votes: raft takes it for granted.
-pub(crate) fn settled(raft: &Raft<Memory>) -> bool {
-    raft.raft_log.persisted == raft.raft_log.last_index()
-}
-
-/// Whether this message can be stepped without harm.
+/// Whether this message can be stepped without harm; `settled` says that all of the log is on the disk.
 pub(crate) fn judge(
     raft: &Raft<Memory>,
     message: &Message,
+    settled: bool,
     reads_max: usize,
 ) -> Result<(), Refused> {
     let last = raft.raft_log.last_index();
@@ -62,9 +58,7 @@ pub(crate) fn judge(
         MessageKind::TimeoutNow if message.term != raft.term || message.from != raft.leader_id => {
             useless("only the leader of this term hands over")
         }
-        MessageKind::TimeoutNow if !settled(raft) => {
-            useless("not all that is here is on the disk yet")
-        }
+        MessageKind::TimeoutNow if !settled => useless("not all that is here is on the disk yet"),
         MessageKind::ReadIndex => {
             let bytes = message.entries.first().map_or(0, |entry| entry.data.len());
             if bytes != READ_CONTEXT_BYTES {

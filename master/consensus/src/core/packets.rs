@@ -25,7 +25,8 @@ impl Core {
         }
         match packet {
             Packet::Raft(message) => {
-                guard::judge(&self.raw.raft, &message, self.settings.reads_max)?;
+                let (settled, reads_max) = (self.settled(), self.settings.reads_max);
+                guard::judge(&self.raw.raft, &message, settled, reads_max)?;
                 // What raft itself drops is of no use: an answer from somebody who is no member.
                 let _ = self.raw.step(convert::message_to_raft(message));
                 Ok(())

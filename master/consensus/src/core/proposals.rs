@@ -18,12 +18,14 @@ impl Core {
             return Err(Rejected::TooLarge { bytes, max });
         }
         let (waiting, waiting_bytes) = (self.proposals.len(), self.proposals_bytes);
-        if waiting >= self.settings.waiting_entries_max
-            || waiting_bytes + bytes > self.settings.waiting_bytes_max
+        let (gathered, gathered_bytes) = self.stash.waiting();
+        let (behind, behind_bytes) = (waiting + gathered, waiting_bytes + gathered_bytes);
+        if behind >= self.settings.waiting_entries_max
+            || behind_bytes + bytes > self.settings.waiting_bytes_max
         {
             return Err(Rejected::DiskBehind {
-                entries: waiting,
-                bytes: waiting_bytes,
+                entries: behind,
+                bytes: behind_bytes,
             });
         }
         let (raft, log) = (&self.raw.raft, &self.raw.raft.raft_log);

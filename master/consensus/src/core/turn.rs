@@ -1,25 +1,27 @@
 //! A turn: what a driver has to do, and in which order.
+//!
+//! There are turns while a write is under way as well: what depends on nothing that is not on the disk leaves at once, so that a slow disk
+//! silences nobody, and a leader's entries are on their way to the followers while its own disk works on them.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 
 use super::transfer::Sender;
+use super::unsynced::Unsynced;
 use super::{Core, ReadId, Rejected, Role, RoleNow, status};
 use super::{convert, convert::is_membership};
-use crate::log::{Members, Snapshot, Write};
-use crate::wire::Packet;
+use crate::log::{HardState, Members, Snapshot, Write};
+use crate::wire::{MessageKind, Packet};
 
 /// What is to be done, in the order of the fields.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// Known by this when it is persisted.
     pub number: u64,
-    /// For a peer each; may leave at once, in this order.
-    pub now: Vec<(u64, Packet)>,
-    /// To be written and synced, and then told to [`Core::persisted`]. Until then there is no other turn. If it fails, stop.
+    /// For a peer each; may leave at once, in this order. What has to wait for a write comes in a turn after it.
+    pub packets: Vec<(u64, Packet)>,
+    /// To be written and synced, and then told to [`Core::persisted`]. Until then no other turn has one. If it fails, stop.
     pub write: Option<Write>,
-    /// May leave only after that.
-    pub after: Vec<(u64, Packet)>,
     /// The state machine begins again from this. It is on the disk.
     pub restore: Option<Snapshot>,
     /// To be applied in this order. They are on the disks of a majority, and on this one.
@@ -92,51 +94,77 @@ pub(crate) struct Stash {
     pub handed: (u64, u64),
     pub handed_members: Members,
     number: u64,
-    outstanding: Option<Outstanding>,
-}
-
-/// A write that is under way.
-struct Outstanding {
-    ready: u64,
-    snapshot: Option<Snapshot>,
-    /// Committed, and to be applied only when the disk knows that they are: a member that forgot a change of members could
-    /// count votes by the old ones.
-    deferred: Vec<RaftEntry>,
+    /// Written now, and the number of its turn.
+    outstanding: Option<(u64, Unsynced)>,
+    /// The next write.
+    gathered: Option<Unsynced>,
+    /// The promises that are on the disk.
+    durable: HardState,
 }
 
 impl Stash {
-    pub fn starting(snapshot: &Snapshot) -> Self {
+    pub fn starting(snapshot: &Snapshot, durable: HardState) -> Self {
         Self {
             handed: (snapshot.index, snapshot.term),
             handed_members: snapshot.members.clone(),
+            durable,
             ..Self::default()
         }
     }
 
-    /// Whether the write under way replaces the log by a snapshot.
-    pub fn takes_snapshot(&self) -> bool {
-        self.outstanding
-            .as_ref()
-            .is_some_and(|write| write.snapshot.is_some())
+    fn unsynced(&self) -> impl Iterator<Item = &Unsynced> {
+        let outstanding = self.outstanding.iter().map(|(_, write)| write);
+        outstanding.chain(&self.gathered)
+    }
+
+    /// The snapshot that will replace the log, where a write on its way to the disk has one.
+    pub fn coming_snapshot(&self) -> Option<u64> {
+        let snapshots = self.unsynced().filter_map(|write| write.snapshot.as_ref());
+        snapshots.map(|snapshot| snapshot.index).max()
+    }
+
+    /// Whether no write on its way changes the log.
+    pub fn log_is_on_disk(&self) -> bool {
+        self.unsynced().all(|write| !write.changes_log)
+    }
+
+    /// Entries that wait for the write under way, and their bytes.
+    pub fn waiting(&self) -> (usize, usize) {
+        self.gathered.as_ref().map_or((0, 0), Unsynced::waiting)
+    }
+
+    /// The last write on its way; what waits for it waits for all.
+    fn last_write(&mut self) -> Option<&mut Unsynced> {
+        let outstanding = self.outstanding.as_mut().map(|(_, write)| write);
+        self.gathered.as_mut().or(outstanding)
+    }
+
+    /// Where committed entries wait already: those that follow them must as well.
+    fn deferred(&mut self) -> Option<&mut Vec<RaftEntry>> {
+        let outstanding = self.outstanding.as_mut().map(|(_, write)| write);
+        let last_first = [self.gathered.as_mut(), outstanding];
+        let mut deferred = last_first
+            .into_iter()
+            .flatten()
+            .map(|write| &mut write.deferred);
+        deferred.find(|deferred| !deferred.is_empty())
     }
 }
 
 impl Core {
-    /// What is to be done now; `None` if nothing is, or while a write is under way.
+    /// What is to be done now; `None` if nothing is.
     pub fn turn(&mut self) -> Option<Turn> {
-        if self.stash.outstanding.is_some() {
-            return None;
-        }
         self.feed();
         self.ask_reads();
         let mut turn = Turn::default();
+        turn.packets.append(&mut self.stash.packets);
         if self.raw.has_ready() {
             self.take_ready(&mut turn);
             self.look();
         }
         for (peer, sender) in &mut self.senders {
             let chunks = sender.pump(self.now, &self.settings).into_iter();
-            turn.now
+            turn.packets
                 .extend(chunks.map(|chunk| (*peer, Packet::Chunk(chunk))));
         }
         self.unstash(&mut turn);
@@ -146,16 +174,23 @@ impl Core {
             turn.role = Some(now);
         }
         turn.snapshot_wanted = self.raw.store().take_wanted();
-        if turn.is_empty() {
+        let next = match self.stash.outstanding {
+            Some(_) => None,
+            None => self.stash.gathered.take(),
+        };
+        if turn.is_empty() && next.is_none() {
             return None;
         }
         self.stash.number += 1;
         turn.number = self.stash.number;
+        if let Some(mut next) = next {
+            turn.write = Some(next.write(self.hard, std::mem::take(&mut self.hard_changed)));
+            self.stash.outstanding = Some((turn.number, next));
+        }
         Some(turn)
     }
 
     fn unstash(&mut self, turn: &mut Turn) {
-        turn.now.append(&mut self.stash.packets);
         turn.reads.append(&mut self.stash.reads);
         turn.dropped.append(&mut self.stash.dropped);
         turn.restore = self.stash.restore.take();
@@ -175,7 +210,8 @@ impl Core {
     fn take_ready(&mut self, turn: &mut Turn) {
         let mut ready = self.raw.ready();
         let leads = self.raw.raft.state == raft::StateRole::Leader;
-        let (now, after) = (ready.take_messages(), ready.take_persisted_messages());
+        let mut messages = ready.take_messages();
+        messages.extend(ready.take_persisted_messages());
         if let Some(hard) = ready.hs() {
             self.hard = convert::hard_from_raft(hard);
             self.hard_changed = true;
@@ -187,7 +223,6 @@ impl Core {
                 .extend(answered.map(|id| (id, Ok(state.index))));
         }
         let committed = ready.take_committed_entries();
-        let members_change = committed.iter().any(is_membership);
         let snapshot = match ready.snapshot().is_empty() {
             true => None,
             false => self.whole.take(),
@@ -197,48 +232,61 @@ impl Core {
         }
         let entries = ready.take_entries();
         self.raw.mut_store().append(&entries);
-        let must = ready.must_sync() || (members_change && self.hard_changed);
-        let number = ready.number();
+        let (must, number) = (ready.must_sync(), ready.number());
         // Everything raft wants kept is in memory, so it may go on at once; only what it says had to be synced waits.
         self.raw.advance_append_async(ready);
-        turn.now.extend(self.pack(now));
-        let after = self.pack(after);
-        if !must {
-            turn.now.extend(after);
-            self.raw.on_persist_ready(number);
-            self.apply(committed);
-            return;
-        }
-        turn.after = after;
-        turn.write = Some(Write {
-            snapshot: snapshot.clone(),
-            entries: entries.iter().map(convert::entry_from_raft).collect(),
-            hard: std::mem::take(&mut self.hard_changed).then_some(self.hard),
-        });
-        let deferred = match members_change {
-            true => committed,
-            false => {
-                self.apply(committed);
-                Vec::new()
-            }
-        };
         debug_assert!(!leads || snapshot.is_none(), "a leader takes no snapshot");
-        self.stash.outstanding = Some(Outstanding {
-            ready: number,
-            snapshot,
-            deferred,
-        });
+        let unknown =
+            |entry: &RaftEntry| is_membership(entry) && entry.index > self.stash.durable.commit;
+        let defer = committed.iter().any(unknown);
+        if must || defer {
+            let gathered = self.stash.gathered.get_or_insert_default();
+            gathered.add(number, snapshot, entries);
+            if defer {
+                // Behind what waits for the write under way: that is on the disk earlier.
+                gathered.deferred.extend(committed);
+            } else {
+                self.apply_in_order(committed);
+            }
+        } else {
+            self.apply_in_order(committed);
+        }
+        let packets = self.pack(messages);
+        let (hard, durable) = (self.hard, self.stash.durable);
+        let Some(write) = self.stash.last_write() else {
+            self.raw.on_persist_ready(number);
+            turn.packets.extend(packets);
+            return;
+        };
+        // A leader's word needs no disk but for the vote that made it one. A follower may say that it lives, and ask.
+        let known = (hard.term, hard.vote) == (durable.term, durable.vote);
+        for (to, packet) in packets {
+            match known && (leads || promises_nothing(&packet)) {
+                true => turn.packets.push((to, packet)),
+                false => write.packets.push((to, packet)),
+            }
+        }
+    }
+
+    fn apply_in_order(&mut self, committed: Vec<RaftEntry>) {
+        match self.stash.deferred() {
+            Some(deferred) => deferred.extend(committed),
+            None => self.apply(committed),
+        }
     }
 
     /// The write of this turn is on the disk.
     pub fn persisted(&mut self, turn: u64) {
-        if turn != self.stash.number {
-            return;
-        }
-        let Some(done) = self.stash.outstanding.take() else {
+        let Some((_, done)) = self
+            .stash
+            .outstanding
+            .take_if(|(number, _)| *number == turn)
+        else {
             return;
         };
         self.raw.on_persist_ready(done.ready);
+        self.stash.durable = done.hard;
+        self.stash.packets.extend(done.packets);
         if let Some(snapshot) = done.snapshot {
             self.raw.advance_apply_to(snapshot.index);
             self.members = snapshot.members.clone();
@@ -271,11 +319,21 @@ impl Core {
     }
 }
 
+/// Whether a follower may say this whatever is on its disk: the term aside, it speaks of nothing that could be forgotten.
+fn promises_nothing(packet: &Packet) -> bool {
+    let Packet::Raft(message) = packet else {
+        return true;
+    };
+    matches!(
+        message.kind,
+        MessageKind::HeartbeatHeard | MessageKind::ReadIndex
+    )
+}
+
 impl Turn {
     fn is_empty(&self) -> bool {
-        self.now.is_empty()
+        self.packets.is_empty()
             && self.write.is_none()
-            && self.after.is_empty()
             && self.restore.is_none()
             && self.committed.is_empty()
             && self.reads.is_empty()

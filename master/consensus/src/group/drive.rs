@@ -52,31 +52,19 @@ impl Group {
             if !self.is_up(id) {
                 return;
             }
-            if let Some((at, ..)) = self.members[&id].writing {
-                if at > self.now {
-                    // The disk is slow: turns wait, but answers that need no turn may come.
-                    assert!(
-                        self.replica(id)
-                            .turn()
-                            .unwrap()
-                            .is_none_or(|step| step.write.is_none() && step.now.is_empty())
-                    );
-                    return;
-                }
+            if let Some((at, number)) = self.members[&id].writing
+                && at <= self.now
+            {
                 if self.fell(id) {
                     return;
                 }
                 let member = self.members.get_mut(&id).unwrap();
-                let (_, number, after) = member.writing.take().unwrap();
+                member.writing = None;
                 member.twin.sync();
                 if self.fell(id) {
                     return;
                 }
                 self.replica(id).persisted(number);
-                self.send(id, after);
-                if !self.is_up(id) {
-                    return;
-                }
             }
             let Some(step) = self.replica(id).turn().unwrap() else {
                 return;
@@ -89,17 +77,19 @@ impl Group {
     }
 
     fn carry_out(&mut self, id: u64, step: Step<usize>) {
-        self.send(id, step.now);
+        self.send(id, step.packets);
         if !self.is_up(id) {
             return;
         }
         if let Some(write) = step.write {
-            let at = self.now + self.rng.random_range(0..=self.weather.disk);
+            let ticks = match self.slow.get(&id) {
+                Some(ticks) => *ticks,
+                None => self.rng.random_range(0..=self.weather.disk),
+            };
+            let at = self.now + ticks;
             let member = self.members.get_mut(&id).unwrap();
             member.twin.buffer(write);
-            member.writing = Some((at, step.number, step.after));
-        } else {
-            assert!(step.after.is_empty());
+            member.writing = Some((at, step.number));
         }
         for (ticket, end) in step.answers {
             if let (Ok(Done::Applied { .. } | Done::Before { .. }), Some(value)) =

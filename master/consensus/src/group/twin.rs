@@ -29,6 +29,12 @@ impl Twin {
         self.cache = None;
     }
 
+    /// The last entry that is on the disk.
+    pub fn last(&self) -> u64 {
+        let last = self.disk.entries.last();
+        last.map_or(self.disk.snapshot.index, |entry| entry.index)
+    }
+
     pub fn disk(&self) -> &Loaded {
         &self.disk
     }
@@ -41,11 +47,7 @@ impl Twin {
         }
         if let Some(first) = write.entries.first() {
             self.disk.entries.retain(|entry| entry.index < first.index);
-            let last = self
-                .disk
-                .entries
-                .last()
-                .map_or(self.disk.snapshot.index, |entry| entry.index);
+            let last = self.last();
             assert!(
                 first.index <= last + 1,
                 "a gap between {last} and {}",

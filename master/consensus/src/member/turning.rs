@@ -44,11 +44,7 @@ pub(super) type Reader<M> = Box<dyn FnOnce(Result<&M, ProposeError>) + Send>;
 /// What the disk does, one after the other, in the order of the steps: a snapshot is kept before the write of a later step, which may
 /// have made it worthless. At most one of each kind waits.
 enum Work {
-    Write {
-        number: u64,
-        write: Write,
-        after: Vec<(u64, Packet)>,
-    },
+    Write { number: u64, write: Write },
     Compact(Compaction),
 }
 
@@ -162,14 +158,10 @@ impl<M: Replicated> Member<M> {
     }
 
     fn carry_out(&mut self, step: Step<Answered<M::Answer>>, ctx: &mut Context<Self>) {
-        self.send(step.now, ctx);
+        self.send(step.packets, ctx);
         if let Phase::Running(running) = &mut self.phase {
-            let (number, after) = (step.number, step.after);
-            let write = step.write.map(|write| Work::Write {
-                number,
-                write,
-                after,
-            });
+            let number = step.number;
+            let write = step.write.map(|write| Work::Write { number, write });
             running.work.extend(write);
             running.work.extend(step.compaction.map(Work::Compact));
         }
@@ -198,14 +190,10 @@ impl<M: Replicated> Member<M> {
             return;
         }
         match running.work.pop_front() {
-            Some(Work::Write {
-                number,
-                write,
-                after,
-            }) => self.on_disk(
+            Some(Work::Write { number, write }) => self.on_disk(
                 ctx,
                 move |store| store.write(&write),
-                move |member, (), ctx| member.written(number, after, ctx),
+                move |member, (), ctx| member.written(number, ctx),
             ),
             Some(Work::Compact(compaction)) => {
                 let work = move |store: &mut dyn LogStore| {
@@ -224,12 +212,11 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    fn written(&mut self, number: u64, after: Vec<(u64, Packet)>, ctx: &mut Context<Self>) {
+    fn written(&mut self, number: u64, ctx: &mut Context<Self>) {
         self.counts.writes += 1;
         if let Phase::Running(running) = &mut self.phase {
             running.replica.persisted(number);
         }
-        self.send(after, ctx);
         self.turn(ctx);
     }
 

@@ -100,17 +100,15 @@ pub struct Compaction {
     pub keep_from: u64,
 }
 
-/// What is to be done: send `now`, write and sync, tell [`Replica::persisted`](super::Replica::persisted), send `after`. The rest may be told at any time.
+/// What is to be done: send `packets`, then write and sync, and tell [`Replica::persisted`](super::Replica::persisted). The rest may be told at any time.
 #[derive(Debug)]
 pub struct Step<A> {
     /// Known by this when it is persisted.
     pub number: u64,
     /// For a peer each; may leave at once.
-    pub now: Vec<(u64, Packet)>,
-    /// To be written and synced. If it fails, stop.
+    pub packets: Vec<(u64, Packet)>,
+    /// To be written and synced; no other step has one until it is. If it fails, stop.
     pub write: Option<Write>,
-    /// May leave only after that.
-    pub after: Vec<(u64, Packet)>,
     /// What became of proposals.
     pub answers: Vec<(Ticket, Result<Done<A>, Failed>)>,
     /// Reads that may be carried out on the machine now, or are refused.

@@ -4,7 +4,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
 use super::words::{Draft, Event};
-use crate::core::{Core, Settings, Turn, bootstrap};
+use crate::core::{Core, Settings, bootstrap};
 use crate::log::{Entry, EntryKind, Identity, Loaded, Members};
 use crate::wire::{Chunk, Message, MessageKind, Packet, Received, SnapshotHead};
 
@@ -27,7 +27,8 @@ pub(super) fn plain(kind: MessageKind, from: u64, term: u64) -> Message {
 
 pub(super) struct Victim {
     pub(super) core: Core,
-    turn: Option<Turn>,
+    /// The turn whose write is under way.
+    writing: Option<u64>,
 }
 
 impl Victim {
@@ -56,7 +57,10 @@ impl Victim {
             SmallRng::seed_from_u64(4),
         )
         .ok()?;
-        Some(Self { core, turn: None })
+        Some(Self {
+            core,
+            writing: None,
+        })
     }
 
     pub(super) fn hear(&mut self, draft: Draft) {
@@ -149,7 +153,9 @@ impl Victim {
                 let _ = self.core.transfer(to);
             }
             Event::Unreachable(peer) => self.core.unreachable(peer),
-            Event::Turn => self.turn(),
+            Event::Turn => {
+                self.turn();
+            }
             Event::Persisted => self.persisted(),
             Event::Snapshot(keep) => {
                 if let Some(snapshot) = self.core.snapshot(status.applied, vec![1, 2, 3].into()) {
@@ -202,23 +208,28 @@ impl Victim {
         }
     }
 
-    pub(super) fn turn(&mut self) {
-        if let Some(turn) = self.core.turn() {
-            self.turn = Some(turn);
+    /// Whether there was anything to do.
+    pub(super) fn turn(&mut self) -> bool {
+        let Some(turn) = self.core.turn() else {
+            return false;
+        };
+        if turn.write.is_some() {
+            assert_eq!(self.writing, None, "one write at a time");
+            self.writing = Some(turn.number);
         }
+        true
     }
 
     pub(super) fn persisted(&mut self) {
-        if let Some(turn) = self.turn.take() {
-            self.core.persisted(turn.number);
+        if let Some(number) = self.writing.take() {
+            self.core.persisted(number);
         }
     }
 
     pub(super) fn settle(&mut self) {
         for _ in 0..20 {
             self.persisted();
-            self.turn();
-            if self.turn.is_none() {
+            if !self.turn() && self.writing.is_none() {
                 return;
             }
         }

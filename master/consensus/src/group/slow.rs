@@ -1,0 +1,107 @@
+//! Disks that are slower than an election: they cost answers, and never the leadership.
+
+use super::*;
+
+/// Ticks of one write: three elections and more.
+const SLOW: u64 = 70;
+
+/// A group with a leader that all have heard, and its followers.
+fn led(seed: u64) -> (Group, u64, Vec<u64>) {
+    let mut group = Group::new(seed, 3);
+    group.commit(3);
+    group.ticks(20);
+    let leader = group.leader().unwrap();
+    let followers = (1..=3).filter(|id| *id != leader).collect();
+    (group, leader, followers)
+}
+
+/// Every tick something is proposed, and the leader of this term hears all others and is heard by them.
+fn nobody_is_silent(group: &mut Group, leader: u64, ticks: u64) {
+    let term = group.status(leader).now.term;
+    for _ in 0..ticks {
+        let _ = group.propose(leader);
+        group.pump(leader);
+        group.tick();
+        for id in 1..=3 {
+            let now = group.status(id).now;
+            assert_eq!((now.leader, now.term), (Some(leader), term));
+        }
+        let silent = |peer: &crate::core::Peer| peer.silent.unwrap() > 4;
+        assert!(!group.status(leader).peers.values().any(silent));
+    }
+}
+
+#[test]
+fn a_leader_with_a_very_slow_disk_keeps_its_leadership_and_its_followers_hear_it() {
+    for seed in 50..55 {
+        let (mut group, leader, followers) = led(seed);
+        group.slow.insert(leader, SLOW);
+        nobody_is_silent(&mut group, leader, 10 * SLOW);
+        let done = group.ends.values().filter(|end| end.is_ok()).count() as u64;
+        assert!(done > 7 * SLOW, "{done} of {} were answered", 10 * SLOW);
+        // What it put up is with them before it is on its own disk.
+        let last = group.status(leader).last;
+        let of_its_own = group.members[&leader].twin.last();
+        assert!(of_its_own + 10 < last);
+        for follower in followers {
+            assert!(group.members[&follower].twin.last() + 3 > last);
+        }
+        group.settle();
+    }
+}
+
+#[test]
+fn a_follower_with_a_very_slow_disk_does_not_campaign_and_is_not_waited_for() {
+    for seed in 60..65 {
+        let (mut group, leader, followers) = led(seed);
+        group.slow.insert(followers[0], SLOW);
+        let before = group.acknowledged.len();
+        nobody_is_silent(&mut group, leader, 10 * SLOW);
+        let done = (group.acknowledged.len() - before) as u64;
+        assert!(done > 9 * SLOW, "{done} of {} were answered", 10 * SLOW);
+        group.settle();
+    }
+}
+
+#[test]
+fn all_disks_may_be_slow_and_a_write_takes_all_that_came_meanwhile() {
+    let (mut group, leader, _) = led(70);
+    for id in 1..=3 {
+        group.slow.insert(id, SLOW);
+    }
+    let writes = group.members[&leader].twin.writes;
+    nobody_is_silent(&mut group, leader, 10 * SLOW);
+    assert!(group.members[&leader].twin.writes - writes <= 11);
+    let done = group.ends.values().filter(|end| end.is_ok()).count() as u64;
+    assert!(done > 6 * SLOW, "{done} of {} were answered", 10 * SLOW);
+    group.settle();
+}
+
+#[test]
+fn whoever_has_a_slow_disk_falls_at_any_moment_and_nothing_acknowledged_is_lost() {
+    for seed in 80..110 {
+        let (mut group, leader, followers) = led(seed);
+        for id in 1..=3 {
+            let ticks = group.rng.random_range(0..SLOW);
+            group.slow.insert(id, ticks);
+        }
+        for round in 0..6 {
+            for _ in 0..group.rng.random_range(1..50) {
+                if let Some(leader) = group.leader() {
+                    let _ = group.propose(leader);
+                    group.pump(leader);
+                }
+                group.tick();
+            }
+            match round % 3 {
+                0 => group.restart(leader),
+                1 => group.restart(followers[0]),
+                _ => group.isolate(&[followers[1]]),
+            }
+            if round % 3 == 1 {
+                group.cut.clear();
+            }
+        }
+        group.settle();
+    }
+}
