@@ -54,6 +54,10 @@ pub struct Core {
     heard: BTreeMap<u64, u64>,
     proposals: Vec<RaftEntry>,
     proposals_bytes: usize,
+    /// They have waited long enough for the write under way.
+    proposals_due: bool,
+    /// What this leader last told all others to be committed.
+    told_commit: u64,
     reads: Reads,
     senders: BTreeMap<u64, Sender>,
     receiver: Receiver,
@@ -128,6 +132,8 @@ impl Core {
             heard: BTreeMap::new(),
             proposals: Vec::new(),
             proposals_bytes: 0,
+            proposals_due: false,
+            told_commit: 0,
             senders: BTreeMap::new(),
             receiver: Receiver::default(),
             whole: None,
@@ -151,6 +157,8 @@ impl Core {
         if !due || self.settled() {
             self.raw.tick();
         }
+        self.proposals_due = true;
+        self.tell_commit();
         let again = self.settings.election_ticks as u64;
         let given_up = self
             .reads
@@ -170,6 +178,16 @@ impl Core {
             self.end_transfer(peer, SnapshotStatus::Failure);
         }
         self.look();
+    }
+
+    /// Followers hear what is committed with the next entries. Where none have followed, they hear it now.
+    fn tell_commit(&mut self) {
+        let raft = &mut self.raw.raft;
+        let committed = raft.raft_log.committed;
+        if raft.state == StateRole::Leader && committed != self.told_commit {
+            raft.bcast_append();
+            self.told_commit = committed;
+        }
     }
 
     /// Whether all of the log is on the disk. It must be, before this member may ask for votes: raft takes it for granted.
@@ -225,7 +243,8 @@ fn config(settings: &Settings, id: u64, applied: u64) -> Config {
             true => ReadOnlyOption::LeaseBased,
             false => ReadOnlyOption::Safe,
         },
-        skip_bcast_commit: false,
+        // See `tell_commit`.
+        skip_bcast_commit: true,
         batch_append: false,
         priority: 0,
         // Never reached: `propose` has its own, smaller bound. Without one raft would not count.

@@ -137,6 +137,7 @@ pub fn start<M: Replicated>(
         }),
         store: Some(store),
         disk_bytes: 0,
+        disk_measured: u64::MAX,
         peers: Peers::default(),
         watchers: Vec::new(),
         told: None,
@@ -157,6 +158,8 @@ pub struct Member<M: Replicated> {
     /// None while the disk works on it.
     store: Option<Box<dyn LogStore>>,
     disk_bytes: u64,
+    /// The tick in which the disk's bytes were asked for.
+    disk_measured: u64,
     peers: Peers,
     watchers: Vec<Watcher>,
     told: Option<Leadership>,

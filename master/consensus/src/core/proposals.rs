@@ -7,6 +7,9 @@ use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 use super::membership::{self, MembershipChange};
 use super::{Core, ReadId, Rejected};
 
+/// So many proposals do not wait for the write under way.
+const BATCH: usize = 256;
+
 impl Core {
     /// Puts an operation up for the log. `Ok` promises nothing but that it was taken in: it is committed when it comes back
     /// in a turn, known by its context.
@@ -65,6 +68,13 @@ impl Core {
         }
     }
 
+    /// Whether what was put up goes into the log now. What comes while a write is under way can be answered only after the next one: so it
+    /// waits to become one proposal and one packet for each follower, but not for long, and not while much waits already.
+    pub(super) fn may_feed(&mut self) -> bool {
+        let due = std::mem::take(&mut self.proposals_due);
+        due || !self.stash.is_writing() || self.proposals.len() >= BATCH
+    }
+
     /// What was put up since the last turn becomes one proposal.
     pub(super) fn feed(&mut self) {
         if self.proposals.is_empty() {
@@ -80,6 +90,7 @@ impl Core {
         let taken = self
             .may_propose()
             .and_then(|()| self.raw.raft.step(message).map_err(|_| Rejected::Dropped));
+        self.told_commit = self.raw.raft.raft_log.committed;
         if let Err(rejected) = taken {
             let dropped = contexts
                 .into_iter()

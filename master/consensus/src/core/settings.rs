@@ -5,8 +5,8 @@ use crate::wire::{CHUNK_BYTES_MAX, ENTRY_BYTES_MAX};
 /// The price of each choice is beside it. All times are in ticks; whoever drives the core decides how long one is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A follower that heard nothing for so long, and up to twice as long, asks for votes. Default 10. Fewer: a slow disk
-    /// causes elections. More: a longer gap when the leader dies.
+    /// A follower that heard nothing for so long, and up to twice as long, asks for votes. Default 10. Fewer: a busy
+    /// machine causes elections; a slow disk does not. More: a longer gap when the leader dies.
     pub election_ticks: usize,
     /// The leader says so often that it is alive. Default 2.
     pub heartbeat_ticks: usize,

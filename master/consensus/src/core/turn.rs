@@ -128,6 +128,11 @@ impl Stash {
         self.unsynced().all(|write| !write.changes_log)
     }
 
+    /// Whether a write is under way.
+    pub fn is_writing(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
     /// Entries that wait for the write under way, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
         self.gathered.as_ref().map_or((0, 0), Unsynced::waiting)
@@ -154,7 +159,9 @@ impl Stash {
 impl Core {
     /// What is to be done now; `None` if nothing is.
     pub fn turn(&mut self) -> Option<Turn> {
-        self.feed();
+        if self.may_feed() {
+            self.feed();
+        }
         self.ask_reads();
         let mut turn = Turn::default();
         turn.packets.append(&mut self.stash.packets);

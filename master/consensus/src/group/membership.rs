@@ -19,9 +19,12 @@ impl Group {
                 .into_iter()
                 .find(|other| *other != id && self.status(id).members.voters.contains(other))
                 .unwrap();
-            let _ = self.replica(id).transfer(to);
-            self.pump(id);
+            // The word to the next leader may be lost: whoever wants another leader says so again.
             self.until("another leader", 100, |group| {
+                if group.leader() == Some(id) {
+                    let _ = group.replica(id).transfer(to);
+                    group.pump(id);
+                }
                 group.leader().is_some_and(|leader| leader != id)
             });
         }

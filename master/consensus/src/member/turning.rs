@@ -224,6 +224,7 @@ impl<M: Replicated> Member<M> {
         let Phase::Running(running) = &mut self.phase else {
             return;
         };
+        let mut missed = false;
         for (to, packet) in packets {
             let said = PacketSent {
                 group: running.identity.group,
@@ -241,6 +242,7 @@ impl<M: Replicated> Member<M> {
                     self.peers.told(to);
                 }
                 Err(error) => {
+                    missed = true;
                     self.counts.dropped += 1;
                     running.replica.unreachable(to);
                     if let TellError::Refused { reason } = error {
@@ -249,7 +251,9 @@ impl<M: Replicated> Member<M> {
                 }
             }
         }
-        self.look_for_peers(ctx);
+        if missed {
+            self.look_for_peers(ctx);
+        }
     }
 
     fn end(&mut self, ticket: Ticket, end: Result<Done<Answered<M::Answer>>, Failed>) {
