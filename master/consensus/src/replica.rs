@@ -71,6 +71,7 @@ impl<M: StateMachine> Replica<M> {
         let tickets = Tickets::new(identity.id, life);
         let read_ticks_max = settings.read_ticks_max;
         let core = Core::new(settings, identity, loaded, rng)?;
+        let policy = policy.of_member(identity.id);
         let latest = core.latest_snapshot();
         let mut seen = Seen::default();
         if latest.index > 0 {

@@ -215,3 +215,26 @@ fn a_proposal_made_twice_under_one_ticket_is_applied_once() {
         1
     );
 }
+
+#[test]
+fn followers_hear_what_is_committed_with_the_next_entries_or_within_a_tick() {
+    let mut group = Group::new(13, 3);
+    group.commit(3);
+    group.ticks(5);
+    let leader = group.leader().unwrap();
+    let follower = if leader == 1 { 2 } else { 1 };
+    let propose = |group: &mut Group| {
+        let (ticket, value) = group.propose(leader).unwrap();
+        group.pump(leader);
+        group.deliver();
+        assert!(group.ends[&ticket].is_ok());
+        value
+    };
+    let first = propose(&mut group);
+    let of = |group: &mut Group, id| group.replica(id).machine().values.clone();
+    assert!(!of(&mut group, follower).contains(&first));
+    let second = propose(&mut group);
+    assert_eq!(of(&mut group, follower).last(), Some(&first));
+    group.tick();
+    assert_eq!(of(&mut group, follower).last(), Some(&second));
+}
