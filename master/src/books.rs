@@ -1,7 +1,7 @@
 //! The books: all that the master knows, as one plain value that is cheap to take a snapshot of.
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
-//! [`crate::subscription`] (frameworks come and go), [`crate::offering`], [`crate::accept`], [`crate::status`],
+//! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
 //! [`crate::reconcile`], [`crate::kill`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
@@ -26,6 +26,7 @@ use crate::ids::Ids;
 use crate::kill::EarlyKills;
 use crate::offers::Offers;
 use crate::registry::RegistryState;
+use crate::standby::Standbys;
 use crate::tasks::{Freed, Limits, Tasks};
 
 /// What the operator has chosen, as far as decisions look at it.
@@ -54,6 +55,8 @@ pub struct Books {
     pub agents: Agents,
     /// The frameworks.
     pub frameworks: Frameworks,
+    /// Which schedulers wait for their turn to lead.
+    pub standbys: Standbys,
     /// The offers.
     pub offers: Offers,
     /// The tasks.
@@ -75,6 +78,7 @@ impl Books {
             started: now,
             agents: Agents::default(),
             frameworks: Frameworks::new(config.max_completed_frameworks),
+            standbys: Standbys::default(),
             offers: Offers::default(),
             tasks: Tasks::new(Limits {
                 completed: config.max_completed_tasks_per_framework,
@@ -99,6 +103,7 @@ impl Books {
         for (id, entry) in state.frameworks {
             self.recover_framework(id, entry.info, entry.deadline, now, out);
         }
+        self.recover_leaders(state.leading, out);
         out.push(crate::effects::Effect::Later(
             self.policy.agent_reregister_timeout,
             crate::effects::Due::RecoveryOver,

@@ -13,6 +13,7 @@ use protocol::message::scheduler::{
     AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
     OffersMade, StatusChanged,
 };
+use protocol::message::standby::YouLead;
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::Pid;
@@ -41,6 +42,8 @@ pub enum Effect {
     RemoveFramework(FrameworkId),
     /// The framework's failover deadline has changed: tell the registry.
     RecordDeadline(FrameworkId),
+    /// The framework has standbys and nobody who leads: have the first one lead, through the registry.
+    Choose(FrameworkId),
 }
 
 /// What an agent is told.
@@ -79,6 +82,8 @@ pub enum ToScheduler {
     Lost(Lost),
     /// Stop.
     Failed(FrameworkFailed),
+    /// It is your turn.
+    Lead(YouLead),
 }
 
 /// What the allocator is told.
@@ -113,6 +118,8 @@ pub enum Due {
     OffersExpired(Vec<OfferId>),
     /// This framework has been without a scheduler for too long, in this session of it.
     FailoverExpired(FrameworkId, u64),
+    /// The schedulers that led under the master before have had their time to come back.
+    LeadersAwaited,
     /// The agents that the registry knew have had their time to come back.
     RecoveryOver,
 }

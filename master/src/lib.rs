@@ -25,6 +25,7 @@ pub mod office;
 pub mod reconcile;
 pub mod registry;
 mod size;
+pub mod standby;
 pub mod status;
 pub mod subscription;
 pub mod tasks;

@@ -1,6 +1,6 @@
 //! Master: the one actor that agents, schedulers and operators speak to. It hears, lets the books decide, and carries out.
 //!
-//! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`]), questions from
+//! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`], [`standbys`]), questions from
 //! operators ([`operators`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
 //! what the registry has been asked. It believes a message only if it comes from the node, and of a scheduler from the very
 //! actor, that it speaks for. It never decides itself, never waits for anybody, and tells nobody what the registry has not
@@ -12,6 +12,7 @@ mod fencing;
 mod operators;
 mod perform;
 mod schedulers;
+mod standbys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
     ReviveOffers, Subscribe, SuppressOffers, TearDown,
 };
+use protocol::message::standby::StandBy;
+use protocol::message::state::{ChangeState, GetState};
 use protocol::message::task::{ExecutorExited, TaskUpdated};
 use protocol::{AgentId, FrameworkId, MasterId, MasterInfo, Uuid};
 use runtime::delivery::{Incoming, Numbered};
@@ -73,6 +76,8 @@ pub struct Master {
     health: BTreeMap<AgentId, (u64, Health)>,
     /// Agents and schedulers of which the registry is asked whether they may come.
     admitting: BTreeSet<Pid>,
+    /// Names and principals of frameworks that are being admitted with their first scheduler.
+    founding: BTreeSet<(String, Option<String>)>,
     /// Agents of which the registry is told that they are unreachable or have left.
     leaving: BTreeSet<AgentId>,
     /// Frameworks of which the registry is told that they are over.
@@ -123,6 +128,7 @@ pub fn start(
         phase: Phase::Recovering,
         health: BTreeMap::new(),
         admitting: BTreeSet::new(),
+        founding: BTreeSet::new(),
         leaving: BTreeSet::new(),
         removing: BTreeSet::new(),
         incoming: Incoming::default(),
@@ -156,6 +162,9 @@ impl Process for Master {
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
         ears.hear::<Subscribe>(&[Role::Framework]);
+        ears.hear::<StandBy>(&[Role::Framework]);
+        ears.hear::<GetState>(&[Role::Framework]);
+        ears.hear::<ChangeState>(&[Role::Framework]);
         ears.hear::<Numbered>(&[Role::Framework]);
         ears.hear::<TearDown>(&[Role::Framework]);
         ears.hear::<AcceptOffers>(&[Role::Framework]);
@@ -210,7 +219,7 @@ impl Handler<Exited> for Master {
         tracing::info!(%pid, reason = ?exited.reason, "a link has ended");
         self.change(ctx, |books, _, out| {
             books.agent_disconnected(&pid, out);
-            books.framework_disconnected(&pid, out);
+            books.scheduler_gone(&pid, out);
         });
     }
 }

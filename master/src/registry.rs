@@ -6,6 +6,7 @@
 //! disks of a majority of masters, as a [`RegistryMachine`]) and, for rehearsals, [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
 
 mod fickle;
+mod framework_state;
 mod local;
 mod machine;
 mod memory;
@@ -14,19 +15,22 @@ mod replicated;
 mod state;
 
 pub use fickle::{FickleRegistry, Whims};
+pub use framework_state::{FrameworkStates, STATE_BYTES_MAX};
 pub use local::{LocalRegistry, OpenError};
 pub use machine::{RegistryMachine, SnapshotRecord};
 pub use memory::MemoryRegistry;
+pub use record::StateRecord;
 pub use replicated::ReplicatedRegistry;
 pub use state::{FrameworkEntry, RegistryState};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
+use protocol::message::state::StateValue;
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
-use runtime::Timestamp;
+use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// One change of the registry. Each may be applied twice without harm.
+/// One change of the registry. Each may be applied twice without harm. New ones come at the end: their places are in every log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RegistryOperation {
     /// An agent may be part of the cluster; said again when its info has changed.
@@ -63,6 +67,24 @@ pub enum RegistryOperation {
         /// Which.
         framework_id: FrameworkId,
     },
+    /// This scheduler leads a framework that has standbys (S134). The framework is admitted, and has no deadline.
+    AppointScheduler {
+        /// Which framework; its id is set.
+        info: FrameworkInfo,
+        /// Who leads it from now on.
+        scheduler: Pid,
+    },
+    /// A framework keeps this under this key, or no longer anything.
+    ChangeFrameworkState {
+        /// Which framework.
+        framework_id: FrameworkId,
+        /// Which key.
+        key: String,
+        /// Only if this is its version, 0 for a key that is not there.
+        expected: Option<u64>,
+        /// The value; its version is the registry's after this operation. `None` deletes the key.
+        value: Option<Vec<u8>>,
+    },
 }
 
 /// The operation is where it cannot be lost.
@@ -90,6 +112,12 @@ pub enum RegistryError {
         /// Names the field, the value and what was expected.
         reason: String,
     },
+    /// A key of a framework's state has another version than was expected. Nothing was changed.
+    #[error("the key has version {found}")]
+    Conflict {
+        /// The version it has; 0 when it is not there.
+        found: u64,
+    },
     /// The registry cannot be relied upon any more: the master must end, and be started again.
     #[error("the registry is broken: {reason}")]
     Broken {
@@ -114,4 +142,11 @@ pub trait Registry: Send + 'static {
     fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
         future::ready(Ok(())).boxed()
     }
+
+    /// What a framework keeps under a key, with all that was applied so far.
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>>;
 }

@@ -97,6 +97,7 @@ impl Books {
             let reason = removed(&framework_id).to_string();
             return Err(SubscriptionRefused::Never { reason });
         }
+        self.standbys.subscribed(&framework_id, &message.scheduler);
         self.rescind_of_framework(&framework_id, out);
         let before = self.frameworks.get(&framework_id).cloned();
         let old = before.as_ref().and_then(|before| before.scheduler.as_ref());
@@ -131,7 +132,8 @@ impl Books {
         })
     }
 
-    /// The link to a scheduler broke: its framework gets no offers, and has its failover timeout to come back.
+    /// The link to a scheduler broke: its framework gets no offers, and has its failover timeout to come back. A standby takes its place
+    /// at once.
     pub fn framework_disconnected(&mut self, scheduler: &Pid, out: &mut Effects) {
         let Some(framework) = self.frameworks.at(scheduler) else {
             return;
@@ -145,10 +147,16 @@ impl Books {
             active: false,
         }));
         self.rescind_of_framework(&id, out);
-        if timeout.is_zero() {
+        let chosen = self.standbys.has(&id);
+        if chosen {
+            out.push(Effect::Choose(id.clone()));
+        }
+        if timeout.is_zero() && !chosen {
             out.push(Effect::RemoveFramework(id));
-        } else {
-            out.push(Effect::RecordDeadline(id.clone()));
+        } else if !timeout.is_zero() {
+            if !chosen {
+                out.push(Effect::RecordDeadline(id.clone()));
+            }
             out.push(Effect::Later(timeout, Due::FailoverExpired(id, session)));
         }
     }
@@ -237,6 +245,7 @@ impl Books {
             }
         }
         self.early_kills.retain(|(framework, _), _| framework != id);
+        self.dismiss_standbys(id, out);
         out.allocator(ToAllocator::FrameworkRemoved(FrameworkRemoved {
             framework_id: id.clone(),
         }));

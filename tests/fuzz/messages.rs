@@ -21,6 +21,8 @@ use protocol::message::operator::*;
 use protocol::message::oversubscription::*;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
+use protocol::message::standby::*;
+use protocol::message::state::*;
 use protocol::message::task::*;
 use runtime::delivery::Numbered;
 use runtime::{Pid, Remote, Timestamp};
@@ -59,6 +61,7 @@ pub fn targets() -> Vec<Target> {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
+        StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
@@ -75,6 +78,8 @@ pub fn targets() -> Vec<Target> {
         body::<Timestamp>("registry/unreachable"),
         body::<master::registry::FrameworkEntry>("registry/framework"),
         body::<protocol::FrameworkId>("registry/removed"),
+        body::<Pid>("registry/leading"),
+        body::<master::registry::StateRecord>("registry/state"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<consensus::member::roster::Roster>("consensus/roster"),

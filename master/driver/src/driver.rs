@@ -2,19 +2,22 @@
 //!
 //! Hears the master's events, the end of the master's actor, and verbs from [`DriverRef`]s, which become calls to the master ([`calls`]).
 //! Remembers the framework's id and suppressed roles, the tasks that have not ended ([`Ledger`]) and the newest updates
-//! ([`SeenUpdates`]); what no master has heard yet is with its courier. Never decides about offers: the
+//! ([`SeenUpdates`]); what no master has heard yet is with its courier. One of several schedulers of its
+//! framework may have to wait for its turn ([`standing`]). Never decides about offers: the
 //! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
     Lost, OfferRescinded, OffersMade, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe,
     Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
+use protocol::message::standby::{Standing, YouLead};
 use protocol::{
     AgentId, Capability, ExecutorId, Fence, FrameworkId, FrameworkInfo, KillPolicy, Operation,
     Reason, Source, TaskId, TaskState, TaskStatus,
@@ -30,10 +33,13 @@ use crate::Acknowledgement;
 use crate::ledger::{Ledger, RECONCILE_CHUNK, RECONCILE_EVERY, RECONCILE_RETRY};
 use crate::policy::{Heard, SeenUpdates, UPDATES_REMEMBERED, backoff};
 use crate::scheduler::Scheduler;
+use crate::state::{StateCall, StateOutcome};
 use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
 
 mod calls;
 mod reconcile;
+mod standing;
+mod state;
 mod vigil;
 
 /// How long one master may take to be found.
@@ -56,6 +62,7 @@ enum Event {
     Message(FrameworkMessage),
     Lost(Lost),
     Failed(FrameworkFailed),
+    Lead(YouLead),
 }
 
 /// How far the driver is.
@@ -66,6 +73,8 @@ enum Phase {
     Subscribing { master: Pid, held: VecDeque<Event> },
     /// This one has us.
     Subscribed { master: Pid },
+    /// This one has another scheduler lead, and says when it is our turn.
+    StandingBy { master: Pid },
     /// Nothing more is to be done.
     Ending,
 }
@@ -75,6 +84,8 @@ pub(crate) struct Plan {
     pub masters: Vec<String>,
     pub framework: FrameworkInfo,
     pub suppressed: BTreeSet<String>,
+    /// Whether other schedulers of the framework may lead in its stead.
+    pub stands_by: bool,
     pub acknowledgement: Acknowledgement,
     pub calls: Bounds,
 }
@@ -96,6 +107,10 @@ pub(crate) struct Driver<S> {
     reconciliation: Vec<Errand>,
     /// Sees to it that calls arrive; there from the start of the actor on.
     courier: Option<Courier>,
+    /// What is asked of the framework's state and waits for a master.
+    questions: VecDeque<state::Question>,
+    /// Of one that may stand by: whether it was told to lead, and nothing else since.
+    leads: bool,
     /// It is to end, and only waits for a master to hear so: the scheduler is called back no more.
     leaving: bool,
     announce: Arc<watch::Sender<Option<Ended>>>,
@@ -121,6 +136,8 @@ pub(crate) fn start<S: Scheduler>(
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
         reconciliation: Vec::new(),
         courier: None,
+        questions: VecDeque::new(),
+        leads: false,
         leaving: false,
         announce: Arc::new(sender),
         ended: ended.clone(),
@@ -135,6 +152,10 @@ pub(crate) fn start<S: Scheduler>(
 impl<S: Scheduler> Performs for Handle<Driver<S>> {
     fn perform(&self, verb: Verb) -> Result<(), TellError> {
         self.tell(Perform(verb))
+    }
+
+    fn state(&self, call: StateCall) -> BoxFuture<'static, StateOutcome> {
+        state::ask(self, call)
     }
 }
 
@@ -159,6 +180,7 @@ impl<S: Scheduler> Process for Driver<S> {
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<Lost>(&[Role::Master]);
         ears.hear::<FrameworkFailed>(&[Role::Master]);
+        ears.hear::<YouLead>(&[Role::Master]);
     }
 }
 
@@ -203,12 +225,7 @@ impl<S: Scheduler> Driver<S> {
 
     fn subscribe(&mut self, master: Pid, index: usize, address: String, ctx: &mut Context<Self>) {
         let attempt = self.attempt;
-        let question = Subscribe {
-            framework: self.plan.framework.clone(),
-            scheduler: ctx.pid().clone(),
-            suppressed_roles: self.plan.suppressed.clone(),
-        };
-        let asking = ctx.node().ask(&master, question, SUBSCRIBE_PATIENCE);
+        let asking = self.ask_to_be_had(&master, ctx);
         // A subscription is taken by a majority of the masters, and so after this was asked.
         let asked_with = self.fence.seen();
         self.phase = Phase::Subscribing {
@@ -220,12 +237,15 @@ impl<S: Scheduler> Driver<S> {
                 return;
             }
             match answer {
-                Ok(Ok(subscribed)) if !driver.fence.binds(subscribed.master.term, asked_with) => {
-                    warn!(master = %address, term = subscribed.master.term, "a master of an earlier term is not believed");
+                Ok(Ok(standing)) if !driver.fence.binds(standing.term(), asked_with) => {
+                    warn!(master = %address, term = standing.term(), "a master of an earlier term is not believed");
                     driver.seek_after(index, ctx);
                 }
-                Ok(Ok(subscribed)) => {
-                    driver.subscribed(master, subscribed, ctx);
+                Ok(Ok(standing)) => {
+                    match standing {
+                        Standing::Leads(subscribed) => driver.subscribed(master, subscribed, ctx),
+                        Standing::StandsBy(standing) => driver.stand_by(master, standing, ctx),
+                    }
                     driver.begin_vigil(index, &address, ctx);
                 }
                 Ok(Err(SubscriptionRefused::Never { reason })) => driver.fail(reason, ctx),
@@ -258,9 +278,11 @@ impl<S: Scheduler> Driver<S> {
             Phase::Subscribing { held, .. } => held,
             _ => VecDeque::new(),
         };
+        self.begin_to_lead(&subscribed, ctx);
         self.call(ctx, |scheduler, verbs| {
             scheduler.subscribed(verbs, &subscribed)
         });
+        self.put_questions(ctx);
         if again {
             self.kill_again(ctx);
             self.reconcile_all(ctx);
@@ -352,7 +374,9 @@ impl<S: Scheduler> Driver<S> {
             })
         };
         match &mut self.phase {
-            Phase::Subscribed { master } if current(master) => self.deliver(event, ctx),
+            Phase::Subscribed { master } | Phase::StandingBy { master } if current(master) => {
+                self.deliver(event, ctx);
+            }
             Phase::Subscribing { master, held } if current(master) && held.len() < HELD_MAX => {
                 held.push_back(event)
             }
@@ -380,6 +404,9 @@ impl<S: Scheduler> Driver<S> {
         if self.leaving || matches!(self.phase, Phase::Ending) {
             return;
         }
+        if matches!(self.phase, Phase::StandingBy { .. }) {
+            return self.deliver_standing_by(event, ctx);
+        }
         match event {
             Event::Offers(OffersMade { offers }) => {
                 self.call(ctx, |scheduler, verbs| scheduler.offers(verbs, offers))
@@ -400,6 +427,7 @@ impl<S: Scheduler> Driver<S> {
             }),
             Event::Lost(lost) => self.call(ctx, |scheduler, verbs| scheduler.lost(verbs, &lost)),
             Event::Failed(FrameworkFailed { message }) => self.fail(message, ctx),
+            Event::Lead(_) => debug!("it leads already"),
         }
     }
 }
@@ -407,7 +435,8 @@ impl<S: Scheduler> Driver<S> {
 impl<S: Scheduler> Handler<Exited> for Driver<S> {
     type Result = ();
     fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
-        if matches!(&self.phase, Phase::Subscribed { master } if *master == exited.pid) {
+        if matches!(&self.phase, Phase::Subscribed { master } | Phase::StandingBy { master } if *master == exited.pid)
+        {
             warn!(reason = %exited.reason, "the master is lost");
             self.lose(&exited.reason.to_string(), ctx);
         }
@@ -437,5 +466,6 @@ hears! {
     StatusChanged => |changed| Event::Status(Box::new(changed)),
     FrameworkMessage => Event::Message,
     Lost => Event::Lost,
-    FrameworkFailed => Event::Failed
+    FrameworkFailed => Event::Failed,
+    YouLead => Event::Lead
 }

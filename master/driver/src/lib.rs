@@ -10,6 +10,10 @@
 //!   (W17); an answer that brings no news stays with the driver;
 //! - it numbers its calls and says again, to the next master too, what no master has said that it heard; a master handles each call once
 //!   and in order, and a call that cannot be delivered comes back as [`Scheduler::undelivered`] (S132);
+//! - with [`SchedulerDriver::standing_by`] it is one of several schedulers of its framework, of which the master has one lead, and tells
+//!   another when that one is gone (S134);
+//! - it reads and changes the framework's state ([`Verbs::get`], [`DriverRef::compare_and_set`] and the like): small values in the masters'
+//!   registry, which whoever leads next finds there;
 //! - tasks launched while there is no master come back as lost, with reason `MASTER_DISCONNECTED`.
 //!
 //! # A framework that runs one command
@@ -160,6 +164,7 @@ mod driver;
 mod ledger;
 mod policy;
 mod scheduler;
+mod state;
 mod verbs;
 
 use std::collections::BTreeSet;
@@ -173,6 +178,7 @@ pub use connect::ConnectError;
 pub use ledger::{RECONCILE_EVERY, RECONCILE_RETRY};
 pub use policy::{BACKOFF_FIRST, BACKOFF_MAX, UPDATES_REMEMBERED};
 pub use scheduler::{Scheduler, Undelivered};
+pub use state::{STATE_PATIENCE, StateAnswer, StateCall, StateError, StateOutcome};
 pub use verbs::{DriverRef, Ended, Verb, Verbs};
 
 /// Who acknowledges status updates.
@@ -212,6 +218,7 @@ impl SchedulerDriver {
                 masters,
                 framework,
                 suppressed: BTreeSet::new(),
+                stands_by: false,
                 acknowledgement: Acknowledgement::default(),
                 calls: CALLS,
             },
@@ -235,6 +242,19 @@ impl SchedulerDriver {
     /// Subscribes without wanting offers for these roles until they are revived.
     pub fn suppressed(mut self, roles: BTreeSet<String>) -> Self {
         self.plan.suppressed = roles;
+        self
+    }
+
+    /// Lets other schedulers of the same framework lead in this one's stead (S134): start several with the same name and principal in
+    /// [`FrameworkInfo`] (or, if the framework has one already, the same id), each with this. The first to come leads and hears
+    /// [`Scheduler::you_lead`]; the others hear [`Scheduler::standing_by`] and wait, up to eight of them, in the order in which they
+    /// came. When the leading one stops without a tear-down, or its link is lost, the master tells the next. What they share is in
+    /// the framework's state ([`Verbs::get`], [`DriverRef::get`]); only the leading one may change it.
+    ///
+    /// After a failover of the master the one that led is waited for, for ten seconds. A standby's driver ends when the
+    /// framework is torn down.
+    pub fn standing_by(mut self) -> Self {
+        self.plan.stands_by = true;
         self
     }
 

@@ -4,9 +4,11 @@
 //! the driver does it, in order, as soon as the callback has returned. Callbacks come one at a time.
 
 use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::message::standby::StandingBy;
 use protocol::{AgentId, ExecutorId, Offer, OfferId, TaskId, TaskStatus};
 use runtime::delivery::DeliveryError;
 
+use crate::state::{StateCall, StateOutcome};
 use crate::verbs::Verbs;
 
 /// A call that did not, or may not have, reached a master.
@@ -24,6 +26,23 @@ pub struct Undelivered {
 pub trait Scheduler: Send + Unpin + 'static {
     /// The master knows this framework now. Comes again, with the same framework id, after each loss of the master.
     fn subscribed(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
+
+    /// This scheduler leads its framework from now on; [`subscribed`](Self::subscribed) follows. Comes only to one that
+    /// [stands by](crate::SchedulerDriver::standing_by), once each time its turn comes, and not when it still leads after a loss of
+    /// the master.
+    ///
+    /// Another may have led before. What that one has left behind is in the framework's state (see [`Verbs::get`]) and in its
+    /// tasks, of which the driver asks the master at once; statuses that it had not acknowledged come to this one.
+    fn you_lead(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
+
+    /// Another scheduler leads the framework, and this one waits for its turn: it may read the framework's state, and do nothing else.
+    ///
+    /// One that has led until now was taken for lost and replaced: what it knows of tasks is out of date, and what it had said
+    /// and no master had heard comes back as [`undelivered`](Self::undelivered).
+    fn standing_by(&mut self, _driver: &mut Verbs, _standing: &StandingBy) {}
+
+    /// What has become of a question about the framework's state, or of a change, that was written down in a callback.
+    fn state(&mut self, _driver: &mut Verbs, _call: &StateCall, _outcome: &StateOutcome) {}
 
     /// The master is lost. All offers are void; the driver is already looking for a master again.
     fn disconnected(&mut self, _driver: &mut Verbs, _reason: &str) {}

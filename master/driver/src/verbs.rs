@@ -5,12 +5,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+use protocol::message::state::StateValue;
 use protocol::{
     AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, TaskId, TaskInfo,
     TaskStatus,
 };
 use runtime::TellError;
 use tokio::sync::watch;
+
+use crate::state::{StateAnswer, StateCall, StateError, StateOutcome};
 
 /// One thing a framework wants done.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +71,8 @@ pub enum Verb {
         /// The bytes.
         data: Vec<u8>,
     },
+    /// Read or change the framework's state. The outcome comes as [`Scheduler::state`](crate::Scheduler::state).
+    State(StateCall),
     /// End the framework: its tasks and executors are killed. The driver stops.
     TearDown,
     /// Stop the driver. With `failover` the framework's tasks live on for its failover timeout; without, it is torn down.
@@ -79,9 +85,9 @@ pub enum Verb {
 /// How a driver ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was stopped and its framework left for a later driver.
+    /// It was stopped and its framework left for a later driver, or for the one that leads.
     LeftForFailover,
-    /// Its framework was torn down. `confirmed` if the master has said that it heard.
+    /// Its framework was torn down. `confirmed` if the master has said that it heard. One that stood by has heard it from the master.
     TornDown {
         /// Whether the master heard.
         confirmed: bool,
@@ -129,6 +135,7 @@ impl Verbs {
 
 pub(crate) trait Performs: Send + Sync {
     fn perform(&self, verb: Verb) -> Result<(), TellError>;
+    fn state(&self, call: StateCall) -> BoxFuture<'static, StateOutcome>;
 }
 
 /// A running driver, seen from outside its callbacks. Cheap to clone; dropping it stops nothing.
@@ -150,6 +157,57 @@ impl DriverRef {
     /// Has `verb` done, after all that were told before. Fails when the driver has stopped or its mailbox is full.
     pub fn perform(&self, verb: Verb) -> Result<(), TellError> {
         self.actor.perform(verb)
+    }
+
+    /// What the framework keeps under `key`, with all that was answered before. Waits up to
+    /// [`STATE_PATIENCE`](crate::STATE_PATIENCE) while there is no master.
+    pub async fn get(&self, key: impl Into<String>) -> Result<Option<StateValue>, StateError> {
+        let key = key.into();
+        match self.actor.state(StateCall::Get { key }).await? {
+            StateAnswer::Found(found) => Ok(found),
+            StateAnswer::Written { .. } => Ok(None),
+        }
+    }
+
+    /// Keeps `value` under `key`, whatever is there; gives its version. With [`StateError::Unknown`] it may have been done.
+    pub async fn put(&self, key: impl Into<String>, value: Vec<u8>) -> Result<u64, StateError> {
+        let key = key.into();
+        self.change(StateCall::Put { key, value }).await
+    }
+
+    /// Keeps `value` under `key` if the version there is `expected`, 0 for a key that is not there; gives the new version. Safe to
+    /// say again after [`StateError::Unknown`]: if it was done, the second is a [`StateError::Conflict`].
+    pub async fn compare_and_set(
+        &self,
+        key: impl Into<String>,
+        expected: u64,
+        value: Vec<u8>,
+    ) -> Result<u64, StateError> {
+        let key = key.into();
+        let call = StateCall::CompareAndSet {
+            key,
+            expected,
+            value,
+        };
+        self.change(call).await
+    }
+
+    /// Keeps nothing under `key` any more; if a version is given, only if that is the one there.
+    pub async fn delete(
+        &self,
+        key: impl Into<String>,
+        expected: Option<u64>,
+    ) -> Result<(), StateError> {
+        let key = key.into();
+        let deleted = self.change(StateCall::Delete { key, expected }).await;
+        deleted.map(drop)
+    }
+
+    async fn change(&self, call: StateCall) -> Result<u64, StateError> {
+        match self.actor.state(call).await? {
+            StateAnswer::Written { version } => Ok(version),
+            StateAnswer::Found(found) => Ok(found.map_or(0, |found| found.version)),
+        }
     }
 
     /// Waits until the driver has ended, and says how.
@@ -214,6 +272,36 @@ macro_rules! verbs {
             }
         }
     };
+}
+
+impl Verbs {
+    /// Reads what the framework keeps under `key`. Answered by [`Scheduler::state`](crate::Scheduler::state), like the next three.
+    pub fn get(&mut self, key: impl Into<String>) {
+        let key = key.into();
+        self.perform(Verb::State(StateCall::Get { key }));
+    }
+
+    /// Keeps `value` under `key`, whatever is there.
+    pub fn put(&mut self, key: impl Into<String>, value: Vec<u8>) {
+        let key = key.into();
+        self.perform(Verb::State(StateCall::Put { key, value }));
+    }
+
+    /// Keeps `value` under `key` if the version there is `expected`, 0 for a key that is not there.
+    pub fn compare_and_set(&mut self, key: impl Into<String>, expected: u64, value: Vec<u8>) {
+        let key = key.into();
+        self.perform(Verb::State(StateCall::CompareAndSet {
+            key,
+            expected,
+            value,
+        }));
+    }
+
+    /// Keeps nothing under `key` any more; if a version is given, only if that is the one there.
+    pub fn delete(&mut self, key: impl Into<String>, expected: Option<u64>) {
+        let key = key.into();
+        self.perform(Verb::State(StateCall::Delete { key, expected }));
+    }
 }
 
 verbs!(Verbs, self, (&mut self), ());

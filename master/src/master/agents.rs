@@ -231,7 +231,9 @@ impl Master {
     ) -> RegistrationRefused {
         let reason = error.to_string();
         match error {
-            RegistryError::Refused { .. } => RegistrationRefused::Never { reason },
+            RegistryError::Refused { .. } | RegistryError::Conflict { .. } => {
+                RegistrationRefused::Never { reason }
+            }
             RegistryError::NotNow { .. } => RegistrationRefused::NotNow { reason },
             RegistryError::LostLeadership | RegistryError::Broken { .. } => {
                 self.step_down(&error, ctx);

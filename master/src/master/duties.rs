@@ -193,7 +193,9 @@ impl Master {
             RegistryError::LostLeadership | RegistryError::Broken { .. } => {
                 self.step_down(error, ctx);
             }
-            RegistryError::NotNow { .. } | RegistryError::Refused { .. } => {}
+            RegistryError::NotNow { .. }
+            | RegistryError::Refused { .. }
+            | RegistryError::Conflict { .. } => {}
         }
     }
 }

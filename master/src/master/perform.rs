@@ -34,6 +34,7 @@ impl Master {
                 Effect::Later(after, due) => self.later(after, due, ctx),
                 Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
                 Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
+                Effect::Choose(id) => self.choose(id, ctx),
             }
         }
     }
@@ -79,6 +80,7 @@ impl Master {
     ) {
         let node = ctx.node().clone();
         let mut offers: Vec<OfferId> = Vec::new();
+        let leads = matches!(message, ToScheduler::Lead(_));
         let told = match message {
             ToScheduler::Offers(message) => {
                 offers.extend(message.offers.iter().map(|offer| offer.id.clone()));
@@ -89,11 +91,16 @@ impl Master {
             ToScheduler::Message(message) => node.tell(pid, message),
             ToScheduler::Lost(message) => node.tell(pid, message),
             ToScheduler::Failed(message) => node.tell(pid, message),
+            ToScheduler::Lead(message) => node.tell(pid, message),
         };
         if let Err(error) = told {
             self.dropped(pid, &error);
             let mut out = Effects::new();
             self.books_mut().not_offered(offers, &mut out);
+            if leads {
+                // It does not know that it is its turn: the next one's.
+                self.books_mut().scheduler_gone(pid, &mut out);
+            }
             queue.extend(out);
         }
     }
@@ -129,7 +136,7 @@ impl Master {
     fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
         let framework = match &due {
             Due::FailoverExpired(id, _) => Some(id.clone()),
-            Due::OffersExpired(_) | Due::RecoveryOver => None,
+            Due::OffersExpired(_) | Due::LeadersAwaited | Due::RecoveryOver => None,
         };
         let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
         if let Some(framework) = framework
@@ -150,6 +157,7 @@ impl Master {
                     books.failover_expired(id, session, out);
                 });
             }
+            Due::LeadersAwaited => self.change(ctx, |books, _, out| books.leaders_awaited(out)),
             Due::RecoveryOver => self.recovery_over(ctx),
         }
     }

@@ -48,28 +48,38 @@ impl Master {
         message: &Subscribe,
         ctx: &mut Context<Self>,
     ) -> Result<FrameworkPrepared, SubscriptionRefused> {
+        self.may_subscribe(&message.scheduler, message.framework.id.as_ref(), ctx)?;
+        self.change(ctx, |books, _, _| books.prepare_framework(message))
+    }
+
+    /// Whether the books may be asked about this scheduler now, and it is its sender's.
+    pub(super) fn may_subscribe(
+        &self,
+        scheduler: &Pid,
+        id: Option<&FrameworkId>,
+        ctx: &Context<Self>,
+    ) -> Result<(), SubscriptionRefused> {
         if let Some(reason) = self.not_leading() {
             return Err(SubscriptionRefused::NotNow { reason });
         }
         if let Some(sender) = ctx.sender()
-            && sender.peer.node != *message.scheduler.node()
+            && sender.peer.node != *scheduler.node()
         {
             let reason = format!(
-                "scheduler is `{}`: expected an actor of the scheduler's own node, {}",
-                message.scheduler, sender.peer.node
+                "scheduler is `{scheduler}`: expected an actor of the scheduler's own node, {}",
+                sender.peer.node
             );
             return Err(SubscriptionRefused::Never { reason });
         }
-        if self.admitting.contains(&message.scheduler) {
+        if self.admitting.contains(scheduler) {
             let reason = "the registry is being asked about this scheduler already".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        let removing = |id: &FrameworkId| self.removing.contains(id);
-        if message.framework.id.as_ref().is_some_and(removing) {
+        if id.is_some_and(|id| self.removing.contains(id)) {
             let reason = "the framework is being removed".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        self.change(ctx, |books, _, _| books.prepare_framework(message))
+        Ok(())
     }
 
     fn subscribed(
@@ -88,14 +98,16 @@ impl Master {
         })
     }
 
-    fn subscription_refused(
+    pub(super) fn subscription_refused(
         &mut self,
         error: RegistryError,
         ctx: &mut Context<Self>,
     ) -> SubscriptionRefused {
         let reason = error.to_string();
         match error {
-            RegistryError::Refused { .. } => SubscriptionRefused::Never { reason },
+            RegistryError::Refused { .. } | RegistryError::Conflict { .. } => {
+                SubscriptionRefused::Never { reason }
+            }
             RegistryError::NotNow { .. } => SubscriptionRefused::NotNow { reason },
             RegistryError::LostLeadership | RegistryError::Broken { .. } => {
                 self.step_down(&error, ctx);
@@ -135,8 +147,17 @@ impl Handler<Numbered> for Master {
         }
         // Its calls would be ignored, and then it could not say them again once it is subscribed.
         if self.books.frameworks.at(numbered.from()).is_none() {
-            let reason = format!("{} speaks for no framework", numbered.from());
-            return MessageResult(Err(NotTaken::NotNow { reason }));
+            let from = numbered.from();
+            let refused = match self.books.standbys.at(from) {
+                // It led once, and what it says is no longer its framework's word.
+                Some(id) => NotTaken::Never {
+                    reason: format!("{from} stands by for framework {id}, which another leads"),
+                },
+                None => NotTaken::NotNow {
+                    reason: format!("{from} speaks for no framework"),
+                },
+            };
+            return MessageResult(Err(refused));
         }
         MessageResult(delivery::take(
             self,

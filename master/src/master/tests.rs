@@ -8,6 +8,7 @@ mod frameworks;
 mod launch;
 mod refusals;
 mod registry;
+mod standbys;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,8 @@ use protocol::digest::DigestKey;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
+use protocol::message::standby::*;
+use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::*;
 use resources::{Attributes, Resources, Role as ResourceRole};
@@ -97,6 +100,7 @@ records! {
         None => format!("lost {}", short(&m.agent_id)),
     };
     FrameworkFailed(&[Role::Master]) => |m| format!("failed {}", m.message);
+    YouLead(&[Role::Master]) => |m| format!("you lead {}", short(&m.subscribed.framework_id));
     Begin(&[]) => |_| "begin".to_owned();
     AgentAdded(&[]) => |m| {
         let used: Vec<_> = m.used.iter().map(|(f, r)| format!("{}={}", short(f), r.unallocate())).collect();

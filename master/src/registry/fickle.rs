@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use protocol::FrameworkId;
+use protocol::message::state::StateValue;
 use runtime::Clock;
 
 use super::{Applied, Registry, RegistryError, RegistryOperation, RegistryState};
@@ -109,5 +111,14 @@ impl Registry for FickleRegistry {
             refusal.map_or(Ok(()), Err)
         }
         .boxed()
+    }
+
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
+        let (read, id, key) = (self.read(), framework_id.clone(), key.to_owned());
+        async move { Ok(read.await?.framework_states.get(&id, &key).cloned()) }.boxed()
     }
 }

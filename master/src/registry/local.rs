@@ -1,6 +1,6 @@
 //! A registry on this machine's disk: an actor that writes what waits in one commit, and answers when it is synced.
 //!
-//! Hears [`Apply`] and [`Read`] from its own [`LocalRegistry`] only. Remembers the whole content, and the operations that
+//! Hears [`Apply`], [`Read`] and [`Look`] from its own [`LocalRegistry`] only. Remembers the whole content, and the operations that
 //! came while a commit was under way: they are the next commit. It never answers before the disk has: a commit that
 //! failed breaks it for good, since nobody knows what of it will be found again.
 
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use protocol::FrameworkId;
+use protocol::message::state::StateValue;
 use runtime::prelude::*;
 use runtime::{Promise, Reply, SpawnError, promise};
 use storage::{Changes, Store, StoreError};
@@ -42,12 +44,25 @@ impl Message for Read {
     type Result = Result<RegistryState, RegistryError>;
 }
 
+/// What does this framework keep under this key?
+struct Look {
+    framework_id: FrameworkId,
+    key: String,
+}
+
+impl Message for Look {
+    type Result = Found;
+}
+
+type Found = Result<Option<StateValue>, RegistryError>;
+
 /// Owns the content and the store.
 struct Registrar {
     store: SharedStore,
     state: RegistryState,
     waiting: VecDeque<(RegistryOperation, Promise<Answer>)>,
     readers: Vec<Promise<Result<RegistryState, RegistryError>>>,
+    lookers: Vec<(Look, Promise<Found>)>,
     committing: bool,
     broken: Option<String>,
 }
@@ -93,6 +108,22 @@ impl Handler<Read> for Registrar {
     }
 }
 
+impl Handler<Look> for Registrar {
+    type Result = Reply<Found>;
+
+    fn handle(&mut self, look: Look, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        if self.lookers.len() >= WAITING_MAX {
+            let reason = format!("{WAITING_MAX} questions wait for the disk already");
+            promise.answer(Err(RegistryError::NotNow { reason }));
+        } else {
+            self.lookers.push((look, promise));
+            self.commit(ctx);
+        }
+        reply
+    }
+}
+
 impl Registrar {
     /// Writes what waits, unless a commit is under way: then it is called again at its end.
     fn commit(&mut self, ctx: &mut Context<Self>) {
@@ -108,10 +139,18 @@ impl Registrar {
                 let reason = reason.clone();
                 promise.answer(Err(RegistryError::Broken { reason }));
             }
+            for (_, promise) in self.lookers.drain(..) {
+                let reason = reason.clone();
+                promise.answer(Err(RegistryError::Broken { reason }));
+            }
             return;
         }
         for promise in self.readers.drain(..) {
             promise.answer(Ok(self.state.clone()));
+        }
+        for (Look { framework_id, key }, promise) in self.lookers.drain(..) {
+            let found = self.state.framework_states.get(&framework_id, &key);
+            promise.answer(Ok(found.cloned()));
         }
         let mut changes = Changes::new();
         let mut answers = Vec::new();
@@ -214,6 +253,7 @@ impl LocalRegistry {
             state,
             waiting: VecDeque::new(),
             readers: Vec::new(),
+            lookers: Vec::new(),
             committing: false,
             broken: None,
         };
@@ -235,6 +275,19 @@ impl Registry for LocalRegistry {
 
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
         let asked = self.registrar.ask(Read, STORE_TIMEOUT);
+        async move { asked.await.unwrap_or_else(|error| Err(unanswered(error))) }.boxed()
+    }
+
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Found> {
+        let look = Look {
+            framework_id: framework_id.clone(),
+            key: key.to_owned(),
+        };
+        let asked = self.registrar.ask(look, STORE_TIMEOUT);
         async move { asked.await.unwrap_or_else(|error| Err(unanswered(error))) }.boxed()
     }
 }

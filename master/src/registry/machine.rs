@@ -8,10 +8,10 @@ use bytes::Bytes;
 use consensus::machine::{CannotRestore, StateMachine};
 use protocol::{AgentId, AgentInfo, FrameworkId};
 use runtime::message::id_of;
-use runtime::{Timestamp, codec};
+use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
 
-use super::record;
+use super::record::{self, StateRecord};
 use super::state::{FrameworkEntry, RegistryState};
 use super::{Applied, RegistryError, RegistryOperation};
 
@@ -35,6 +35,10 @@ pub enum SnapshotRecord {
     Framework(FrameworkEntry),
     /// A framework that was removed; oldest first.
     Removed(FrameworkId),
+    /// The scheduler that leads a framework which has standbys.
+    Leading(FrameworkId, Pid),
+    /// One key of a framework's state.
+    State(StateRecord),
 }
 
 /// The registry, as a group holds it.
@@ -96,12 +100,23 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
     let unreachable = state.unreachable.iter();
     let frameworks = state.frameworks.values().cloned();
     let removed = state.removed_frameworks.iter().cloned();
+    let leading = state.leading.iter();
+    let states = state.framework_states.iter().map(|(id, key, value)| {
+        let (framework_id, key) = (id.clone(), key.to_owned());
+        StateRecord {
+            framework_id,
+            key,
+            value: value.clone(),
+        }
+    });
     [SnapshotRecord::Version(state.version)]
         .into_iter()
         .chain(agents)
         .chain(unreachable.map(|(id, since)| SnapshotRecord::Unreachable(id.clone(), *since)))
         .chain(frameworks.map(SnapshotRecord::Framework))
         .chain(removed.map(SnapshotRecord::Removed))
+        .chain(leading.map(|(id, pid)| SnapshotRecord::Leading(id.clone(), pid.clone())))
+        .chain(states.map(SnapshotRecord::State))
 }
 
 fn read(bytes: &[u8]) -> Result<RegistryState, String> {
@@ -152,6 +167,13 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
             state.frameworks.insert(id, entry);
         }
         SnapshotRecord::Removed(id) => state.removed_frameworks.push_back(id),
+        SnapshotRecord::Leading(id, pid) => {
+            state.leading.insert(id, pid);
+        }
+        SnapshotRecord::State(record) => {
+            let states = &mut state.framework_states;
+            states.set(&record.framework_id, &record.key, Some(record.value));
+        }
     }
     Ok(())
 }
@@ -182,6 +204,26 @@ mod tests {
             assert!(again.restore(&snapshot[..length]).is_err(), "{length}");
         }
         assert_eq!(again, machine, "what was refused has changed nothing");
+    }
+
+    /// What is in a log or a snapshot begins with its place in its enum: new ones come after all others.
+    #[test]
+    fn the_places_of_operations_and_records_stay_what_old_logs_say() {
+        let first = |bytes: Vec<u8>| bytes[0];
+        let mut places: Vec<u8> = story()
+            .iter()
+            .map(|operation| first(codec::encode(operation).unwrap()))
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let removed = &story()[9];
+        assert_eq!(first(codec::encode(removed).unwrap()), 5);
+        let machine = after(&story());
+        let places: Vec<u8> = records(machine.state())
+            .map(|record| first(codec::encode(&record).unwrap()))
+            .collect();
+        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
+use protocol::FrameworkId;
+use protocol::message::state::StateValue;
 
 use super::{Applied, Registry, RegistryError, RegistryOperation, RegistryState};
 
@@ -35,5 +37,14 @@ impl Registry for MemoryRegistry {
 
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
         future::ready(Ok(self.state.clone())).boxed()
+    }
+
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
+        let found = self.state.framework_states.get(framework_id, key);
+        future::ready(Ok(found.cloned())).boxed()
     }
 }

@@ -1,13 +1,15 @@
-//! The registry's records in a store: one for each agent, unreachable agent, framework and removed framework.
+//! The registry's records in a store: one for each agent, unreachable agent, framework, removed
+//! framework, leading scheduler and key of a framework's state.
 //!
 //! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
 //! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
 
+use protocol::message::state::{self, StateValue};
 use protocol::{AgentId, AgentInfo, FrameworkId};
 use runtime::message::id_of;
-use runtime::{Timestamp, codec};
-use serde::Serialize;
+use runtime::{Pid, Timestamp, codec};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use storage::{Changes, Record, Store, VALUE_BYTES_MAX};
 
 use super::local::OpenError;
@@ -28,7 +30,20 @@ const AGENT: Kind = Kind("registry/agent/");
 const UNREACHABLE: Kind = Kind("registry/unreachable/");
 const FRAMEWORK: Kind = Kind("registry/framework/");
 const REMOVED: Kind = Kind("registry/removed/");
+const LEADING: Kind = Kind("registry/leading/");
+const STATE: Kind = Kind("registry/state/");
 const VERSION: Kind = Kind("registry/version/");
+
+/// One key of a framework's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRecord {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// The key.
+    pub key: String,
+    /// What stands there.
+    pub value: StateValue,
+}
 
 impl Kind {
     fn key(self, id: &str) -> Vec<u8> {
@@ -86,7 +101,20 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
                 deadline: *deadline,
             })
             .map(drop),
-        _ => Ok(()),
+        RegistryOperation::AppointScheduler { info, .. } => FRAMEWORK
+            .encode(&FrameworkEntry {
+                info: info.clone(),
+                deadline: None,
+            })
+            .map(drop),
+        RegistryOperation::ChangeFrameworkState { key, value, .. } => state::check_key(key)
+            .and_then(|()| state::check_value(value.as_deref().unwrap_or_default()))
+            .map_err(|invalid| RegistryError::Refused {
+                reason: invalid.to_string(),
+            }),
+        RegistryOperation::MarkAgentUnreachable { .. }
+        | RegistryOperation::RemoveAgent { .. }
+        | RegistryOperation::RemoveFramework { .. } => Ok(()),
     }
 }
 
@@ -130,6 +158,26 @@ pub(super) fn write(
                     .then(|| REMOVED.encode(id))
                     .transpose()?,
             ),
+            Entry::Leading(id) => (
+                LEADING.key(id.as_str()),
+                state
+                    .leading
+                    .get(id)
+                    .map(|pid| LEADING.encode(pid))
+                    .transpose()?,
+            ),
+            Entry::State(framework_id, key) => {
+                let value = state.framework_states.get(framework_id, key);
+                let record = value.map(|value| StateRecord {
+                    framework_id: framework_id.clone(),
+                    key: key.clone(),
+                    value: value.clone(),
+                });
+                // No id has a slash, so no two keys of two frameworks are one.
+                let place = format!("{framework_id}/{key}");
+                let value = record.map(|record| STATE.encode(&record)).transpose()?;
+                (STATE.key(&place), value)
+            }
         };
         match value {
             Some(value) => changes.put(key, value),
@@ -166,6 +214,18 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
     each(store, REMOVED, |record| {
         let id: FrameworkId = REMOVED.decode(record)?;
         state.removed_frameworks.push_back(id);
+        Ok(())
+    })?;
+    each(store, LEADING, |record| {
+        let pid: Pid = LEADING.decode(record)?;
+        let id: FrameworkId = id_in(LEADING, record)?;
+        state.leading.insert(id, pid);
+        Ok(())
+    })?;
+    each(store, STATE, |record| {
+        let record: StateRecord = STATE.decode(record)?;
+        let states = &mut state.framework_states;
+        states.set(&record.framework_id, &record.key, Some(record.value));
         Ok(())
     })?;
     each(store, VERSION, |record| {

@@ -7,6 +7,8 @@
 use consensus::member::{MemberHandle, ProposeError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use protocol::FrameworkId;
+use protocol::message::state::StateValue;
 
 use super::machine::RegistryMachine;
 use super::state::RegistryState;
@@ -43,6 +45,19 @@ impl Registry for ReplicatedRegistry {
     /// A majority says so: a deposed leader finds none.
     fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
         let read = self.member.read(|_| ());
+        async move { read.await.map_err(translate) }.boxed()
+    }
+
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
+        let (id, key) = (framework_id.clone(), key.to_owned());
+        let read = self.member.read(move |machine| {
+            let states = &machine.state().framework_states;
+            states.get(&id, &key).cloned()
+        });
         async move { read.await.map_err(translate) }.boxed()
     }
 }

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
-use runtime::Timestamp;
+use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::framework_state::{Change, FrameworkStates};
 use super::{Applied, RegistryError, RegistryOperation};
 
 /// How many unreachable agents are remembered (SPEC 3.1).
@@ -27,6 +28,10 @@ pub struct RegistryState {
     pub frameworks: BTreeMap<FrameworkId, FrameworkEntry>,
     /// The frameworks removed, newest last.
     pub removed_frameworks: VecDeque<FrameworkId>,
+    /// The scheduler that leads, or led last, of each framework which has standbys (S134).
+    pub leading: BTreeMap<FrameworkId, Pid>,
+    /// What frameworks keep.
+    pub framework_states: FrameworkStates,
     /// How many operations were applied.
     pub version: u64,
 }
@@ -47,6 +52,8 @@ pub(super) enum Entry {
     Unreachable(AgentId),
     Framework(FrameworkId),
     Removed(FrameworkId),
+    Leading(FrameworkId),
+    State(FrameworkId, String),
 }
 
 impl RegistryState {
@@ -90,22 +97,20 @@ impl RegistryState {
                 ]
             }
             RegistryOperation::AdmitFramework { info, deadline } => {
-                let id = info.id.clone().ok_or_else(|| refused("framework.id"))?;
-                if self.removed_frameworks.contains(&id) {
-                    let reason =
-                        format!("framework_id is `{id}`: expected one that was not removed");
-                    return Err(RegistryError::Refused { reason });
-                }
-                let entry = FrameworkEntry {
-                    info: info.clone(),
-                    deadline: *deadline,
-                };
-                self.frameworks.insert(id.clone(), entry);
+                let id = self.admit_framework(info, *deadline)?;
                 vec![Entry::Framework(id)]
             }
             RegistryOperation::RemoveFramework { framework_id } => {
                 self.frameworks.remove(framework_id);
                 let mut touched = vec![Entry::Framework(framework_id.clone())];
+                if self.leading.remove(framework_id).is_some() {
+                    touched.push(Entry::Leading(framework_id.clone()));
+                }
+                let keys = self.framework_states.remove_framework(framework_id);
+                touched.extend(
+                    keys.into_iter()
+                        .map(|key| Entry::State(framework_id.clone(), key)),
+                );
                 if !self.removed_frameworks.contains(framework_id) {
                     self.removed_frameworks.push_back(framework_id.clone());
                     touched.push(Entry::Removed(framework_id.clone()));
@@ -115,9 +120,51 @@ impl RegistryState {
                 }
                 touched
             }
+            RegistryOperation::AppointScheduler { info, scheduler } => {
+                let id = self.admit_framework(info, None)?;
+                self.leading.insert(id.clone(), scheduler.clone());
+                vec![Entry::Framework(id.clone()), Entry::Leading(id)]
+            }
+            RegistryOperation::ChangeFrameworkState {
+                framework_id,
+                key,
+                expected,
+                value,
+            } => {
+                if !self.frameworks.contains_key(framework_id) {
+                    let reason =
+                        format!("framework_id is `{framework_id}`: expected one that is admitted");
+                    return Err(RegistryError::Refused { reason });
+                }
+                let version = self.version + 1;
+                let change = Change {
+                    key,
+                    expected: *expected,
+                    value: value.as_deref(),
+                };
+                self.framework_states
+                    .change(framework_id, change, version)?;
+                vec![Entry::State(framework_id.clone(), key.clone())]
+            }
         };
         self.version += 1;
         Ok(touched)
+    }
+
+    fn admit_framework(
+        &mut self,
+        info: &FrameworkInfo,
+        deadline: Option<Timestamp>,
+    ) -> Result<FrameworkId, RegistryError> {
+        let id = info.id.clone().ok_or_else(|| refused("framework.id"))?;
+        if self.removed_frameworks.contains(&id) {
+            let reason = format!("framework_id is `{id}`: expected one that was not removed");
+            return Err(RegistryError::Refused { reason });
+        }
+        let info = info.clone();
+        let entry = FrameworkEntry { info, deadline };
+        self.frameworks.insert(id.clone(), entry);
+        Ok(id)
     }
 
     fn forget_oldest_unreachable(&mut self) -> Option<Entry> {

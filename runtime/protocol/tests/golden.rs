@@ -17,6 +17,8 @@ use protocol::message::operator::*;
 use protocol::message::oversubscription::*;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
+use protocol::message::standby::*;
+use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::view::*;
 use protocol::*;
@@ -333,6 +335,29 @@ fn a_released_message_keeps_its_bytes() {
         }),
         line(FrameworkFailed {
             message: "Framework failed over".to_owned(),
+        }),
+        line(StandBy {
+            framework: framework(),
+            scheduler: pid.clone(),
+            suppressed_roles: BTreeSet::new(),
+        }),
+        line(YouLead {
+            subscribed: Subscribed {
+                framework_id: framework_id.clone(),
+                master: master(),
+            },
+        }),
+        line(GetState {
+            framework_id: framework_id.clone(),
+            scheduler: pid.clone(),
+            key: "progress".to_owned(),
+        }),
+        line(ChangeState {
+            framework_id: framework_id.clone(),
+            scheduler: pid.clone(),
+            key: "progress".to_owned(),
+            expected: Some(7),
+            value: Some(vec![1, 2, 3]),
         }),
         line(RunTasks {
             framework: framework(),

@@ -55,6 +55,9 @@ impl<S: Scheduler> Driver<S> {
         if self.leaving || matches!(self.phase, Phase::Ending) {
             return; // It has said its last word.
         }
+        if self.waits_for_its_turn() {
+            return self.perform_standing_by(verb, ctx);
+        }
         match verb {
             Verb::Accept {
                 offers,
@@ -109,6 +112,7 @@ impl<S: Scheduler> Driver<S> {
                 executor,
                 data,
             } => self.message(agent, executor, data),
+            Verb::State(call) => self.state(call, None, ctx),
             Verb::TearDown | Verb::Stop { failover: false } => self.tear_down(ctx),
             Verb::Stop { failover: true } => self.stop_for_failover(ctx),
         }

@@ -67,13 +67,17 @@ impl<S: Scheduler> Driver<S> {
 
     /// Whether the subscription of that try still holds.
     fn is_kept(&self, attempt: u64) -> bool {
-        self.attempt == attempt && matches!(self.phase, Phase::Subscribed { .. })
+        let has = matches!(
+            self.phase,
+            Phase::Subscribed { .. } | Phase::StandingBy { .. }
+        );
+        self.attempt == attempt && has
     }
 
     /// Another master leads: it is where to subscribe, whatever becomes of ours.
     fn follow(&mut self, address: String, ctx: &mut Context<Self>) {
         info!(master = %address, "another master leads");
-        if let Phase::Subscribed { master } = &self.phase {
+        if let Phase::Subscribed { master } | Phase::StandingBy { master } = &self.phase {
             ctx.unlink(&master.clone());
         }
         let masters = &mut self.plan.masters;

@@ -2,8 +2,8 @@
 
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
 use resources::{Attributes, Resources};
-use runtime::Timestamp;
 use runtime::rehearsal::rehearse;
+use runtime::{NodeId, Pid, Timestamp};
 use storage::forgetful::{Failure, ForgetfulDisk};
 
 use super::*;
@@ -18,7 +18,7 @@ fn agent(id: &str) -> AgentInfo {
     }
 }
 
-fn framework(id: &str) -> FrameworkInfo {
+pub(in super::super) fn framework(id: &str) -> FrameworkInfo {
     let mut info = FrameworkInfo::new("nobody", "web");
     info.id = Some(FrameworkId::new(id).unwrap());
     info
@@ -53,7 +53,23 @@ pub(in super::super) fn story() -> Vec<RegistryOperation> {
             deadline: None,
         },
         RegistryOperation::RemoveFramework { framework_id },
+        RegistryOperation::AppointScheduler {
+            info: framework("f3"),
+            scheduler: Pid::new("scheduler", NodeId::new("web", 5), 1),
+        },
+        keep("f3", "kept", Some(b"value")),
+        keep("f3", "gone", Some(b"value")),
+        keep("f3", "gone", None),
     ]
+}
+
+fn keep(id: &str, key: &str, value: Option<&[u8]>) -> RegistryOperation {
+    RegistryOperation::ChangeFrameworkState {
+        framework_id: FrameworkId::new(id).unwrap(),
+        key: key.to_owned(),
+        expected: None,
+        value: value.map(<[u8]>::to_vec),
+    }
 }
 
 #[test]
@@ -69,7 +85,17 @@ fn what_was_answered_is_found_again_after_a_crash() {
         assert_eq!((known.agents.len(), known.unreachable.len()), (1, 1));
         assert_eq!(
             (known.frameworks.len(), known.removed_frameworks.len()),
+            (2, 1)
+        );
+        assert_eq!(
+            (known.leading.len(), known.framework_states.iter().count()),
             (1, 1)
+        );
+        let f3 = FrameworkId::new("f3").unwrap();
+        let kept = registry.framework_state(&f3, "kept").await.unwrap();
+        assert_eq!(
+            kept.map(|kept| (kept.version, kept.value)),
+            Some((12, b"value".to_vec()))
         );
         node.stop(&registry.registrar.pid());
         node.clock().settle().await;

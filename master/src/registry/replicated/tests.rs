@@ -89,7 +89,7 @@ fn what_was_answered_is_read_from_the_next_leader_and_after_a_loss_of_power_of_a
             assert_eq!(applied.version, n as u64 + 1);
         }
         let known = registry.read().await.unwrap();
-        assert_eq!((known.agents.len(), known.frameworks.len()), (1, 1));
+        assert_eq!((known.agents.len(), known.frameworks.len()), (1, 2));
         let fallen = masters.remove(first);
         network.leave(fallen.address);
         fallen.node.stop_now(&fallen.member.pid());

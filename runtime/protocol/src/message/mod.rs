@@ -5,4 +5,6 @@ pub mod operator;
 pub mod oversubscription;
 pub mod registration;
 pub mod scheduler;
+pub mod standby;
+pub mod state;
 pub mod task;

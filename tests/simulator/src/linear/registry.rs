@@ -219,5 +219,15 @@ fn named(operation: &RegistryOperation) -> String {
         RegistryOperation::RemoveFramework { framework_id } => {
             format!("remove framework {framework_id}")
         }
+        RegistryOperation::AppointScheduler { info, scheduler } => {
+            let id = info.id.as_ref().map(ToString::to_string);
+            format!("appoint {scheduler} of framework {}", or_none(id))
+        }
+        RegistryOperation::ChangeFrameworkState {
+            framework_id,
+            key,
+            expected,
+            ..
+        } => format!("change {key:?} of framework {framework_id}, expecting {expected:?}"),
     }
 }

@@ -1,0 +1,249 @@
+//! What the master hears from schedulers that stand by for each other, and of what frameworks keep (S134).
+//!
+//! Each handler checks who speaks, lets the books decide and asks the registry. Remembers which names are just being admitted, so that two
+//! schedulers that come at once do not become two frameworks.
+
+use protocol::FrameworkId;
+use protocol::message::scheduler::SubscriptionRefused;
+use protocol::message::standby::{StandBy, Standing};
+use protocol::message::state::{
+    ChangeState, GetState, StateRefused, StateValue, check_key, check_value,
+};
+use runtime::prelude::*;
+use runtime::{Pid, Reply, promise};
+
+use super::{Master, REGISTRY_RETRY};
+use crate::registry::{RegistryError, RegistryOperation};
+use crate::standby::Turn;
+use crate::subscription::FrameworkPrepared;
+
+type Stands = Result<Standing, SubscriptionRefused>;
+
+impl Handler<StandBy> for Master {
+    type Result = Reply<Stands>;
+
+    fn handle(&mut self, message: StandBy, ctx: &mut Context<Self>) -> Reply<Stands> {
+        let (promise, reply) = promise();
+        match self.turn(&message, ctx) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(Turn::StandsBy(standing)) => {
+                tracing::info!(framework = %standing.framework_id, scheduler = %message.scheduler, "a scheduler stands by");
+                // Nothing is recorded of it, so a majority is asked whether this master may say so.
+                let led = self.registry.still_leads();
+                ctx.then(led, |master, led, ctx| {
+                    promise.answer(match led {
+                        Ok(()) => Ok(Standing::StandsBy(standing)),
+                        Err(error) => Err(master.subscription_refused(error, ctx)),
+                    });
+                });
+            }
+            Ok(Turn::Leads(prepared)) => {
+                let (scheduler, key) = (message.scheduler.clone(), name_of(&message));
+                self.admitting.insert(scheduler.clone());
+                self.founding.insert(key.clone());
+                let applied = self.registry.apply(prepared.operation.clone());
+                ctx.then(applied, move |master, applied, ctx| {
+                    master.admitting.remove(&scheduler);
+                    master.founding.remove(&key);
+                    promise.answer(match applied {
+                        Ok(_) => master.leads(*prepared, message, ctx),
+                        Err(error) => {
+                            let id = &prepared.framework_id;
+                            master.change(ctx, |books, _, out| books.not_led(id, out));
+                            Err(master.subscription_refused(error, ctx))
+                        }
+                    });
+                });
+            }
+        }
+        reply
+    }
+}
+
+/// What tells apart the frameworks of schedulers that name no id.
+fn name_of(message: &StandBy) -> (String, Option<String>) {
+    let info = &message.framework;
+    (info.name.clone(), info.principal.clone())
+}
+
+impl Master {
+    fn turn(
+        &mut self,
+        message: &StandBy,
+        ctx: &mut Context<Self>,
+    ) -> Result<Turn, SubscriptionRefused> {
+        self.may_subscribe(&message.scheduler, message.framework.id.as_ref(), ctx)?;
+        if self.founding.contains(&name_of(message)) {
+            let reason = "the registry is being asked about a framework of this name".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        self.change(ctx, |books, _, out| books.stand_by(message, out))
+    }
+
+    fn leads(
+        &mut self,
+        prepared: FrameworkPrepared,
+        message: StandBy,
+        ctx: &mut Context<Self>,
+    ) -> Stands {
+        let id = prepared.framework_id.clone();
+        if self.removing.contains(&id) {
+            let reason = "the framework is being removed".to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        tracing::info!(framework = %id, scheduler = %message.scheduler, "a scheduler leads its framework");
+        self.change(ctx, |books, now, out| {
+            books.lead(prepared, message, now, out)
+        })
+        .map(Standing::Leads)
+    }
+
+    /// Has the first standby of a framework lead it, as soon as the registry knows it.
+    pub(super) fn choose(&mut self, id: FrameworkId, ctx: &mut Context<Self>) {
+        if self.not_leading().is_some() || self.removing.contains(&id) {
+            return;
+        }
+        let Some((prepared, message)) = self.change(ctx, |books, _, _| books.choose(&id)) else {
+            return;
+        };
+        let applied = self.registry.apply(prepared.operation.clone());
+        ctx.then(applied, move |master, applied, ctx| match applied {
+            Ok(_) if master.removing.contains(&id) => {}
+            Ok(_) => {
+                tracing::info!(framework = %id, scheduler = %message.scheduler, "a standby is told to lead");
+                master.chosen(prepared, message, true, ctx);
+            }
+            Err(RegistryError::NotNow { reason }) => {
+                tracing::warn!(framework = %id, %reason, "no standby can be told to lead yet");
+                ctx.after(REGISTRY_RETRY, move |master, ctx| {
+                    master.chosen(prepared, message, false, ctx);
+                });
+            }
+            Err(error) => {
+                tracing::error!(framework = %id, %error, "no standby can be told to lead");
+                master.step_down_if_over(&error, ctx);
+                // What was refused for good is not asked again.
+                let scheduler = message.scheduler.clone();
+                master.change(ctx, |books, _, _| books.standbys.forget(&scheduler));
+                master.chosen(prepared, message, false, ctx);
+            }
+        });
+    }
+
+    fn chosen(
+        &mut self,
+        prepared: FrameworkPrepared,
+        message: StandBy,
+        recorded: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        self.change(ctx, |books, now, out| {
+            books.chosen(prepared, message, recorded, now, out);
+        });
+    }
+
+    /// Whether this scheduler is its sender's, and this master may answer it.
+    fn speaks_for_itself(&self, scheduler: &Pid, ctx: &Context<Self>) -> Result<(), StateRefused> {
+        if let Some(reason) = self.not_leading() {
+            return Err(StateRefused::NotNow { reason });
+        }
+        let sender = ctx.sender().map(|sender| &sender.peer.node);
+        match sender.filter(|node| *node != scheduler.node()) {
+            None => Ok(()),
+            Some(node) => Err(StateRefused::Never {
+                reason: format!(
+                    "scheduler is `{scheduler}`: expected an actor of the scheduler's own node, {node}"
+                ),
+            }),
+        }
+    }
+
+    /// What a scheduler is told of this; nothing if this master must end, for then the next one knows.
+    fn state_refused(
+        &mut self,
+        error: RegistryError,
+        ctx: &mut Context<Self>,
+    ) -> Option<StateRefused> {
+        let reason = error.to_string();
+        match error {
+            RegistryError::NotNow { .. } => Some(StateRefused::NotNow { reason }),
+            RegistryError::Conflict { found } => Some(StateRefused::Conflict { found }),
+            RegistryError::Refused { .. } => Some(StateRefused::Never { reason }),
+            RegistryError::LostLeadership | RegistryError::Broken { .. } => {
+                self.step_down(&error, ctx);
+                None
+            }
+        }
+    }
+}
+
+fn never(invalid: resources::Invalid) -> StateRefused {
+    let reason = invalid.to_string();
+    StateRefused::Never { reason }
+}
+
+impl Handler<GetState> for Master {
+    type Result = Reply<Result<Option<StateValue>, StateRefused>>;
+
+    fn handle(&mut self, question: GetState, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let (id, scheduler) = (&question.framework_id, &question.scheduler);
+        let allowed = self
+            .speaks_for_itself(scheduler, ctx)
+            .and_then(|()| self.books.may_read(id, scheduler))
+            .and_then(|()| check_key(&question.key).map_err(never));
+        if let Err(refused) = allowed {
+            promise.answer(Err(refused));
+            return reply;
+        }
+        let read = self.registry.framework_state(id, &question.key);
+        ctx.then(read, |master, read, ctx| match read {
+            Ok(found) => promise.answer(Ok(found)),
+            Err(error) => {
+                if let Some(refused) = master.state_refused(error, ctx) {
+                    promise.answer(Err(refused));
+                }
+            }
+        });
+        reply
+    }
+}
+
+impl Handler<ChangeState> for Master {
+    type Result = Reply<Result<u64, StateRefused>>;
+
+    fn handle(&mut self, change: ChangeState, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let value = change.value.as_deref().unwrap_or_default();
+        let allowed = self
+            .speaks_for_itself(&change.scheduler, ctx)
+            .and_then(|()| {
+                self.books
+                    .may_change(&change.framework_id, &change.scheduler)
+            })
+            .and_then(|()| check_key(&change.key).map_err(never))
+            .and_then(|()| check_value(value).map_err(never));
+        if let Err(refused) = allowed {
+            promise.answer(Err(refused));
+            return reply;
+        }
+        let deletes = change.value.is_none();
+        let applied = self
+            .registry
+            .apply(RegistryOperation::ChangeFrameworkState {
+                framework_id: change.framework_id,
+                key: change.key,
+                expected: change.expected,
+                value: change.value,
+            });
+        ctx.then(applied, move |master, applied, ctx| match applied {
+            Ok(applied) => promise.answer(Ok(if deletes { 0 } else { applied.version })),
+            Err(error) => {
+                if let Some(refused) = master.state_refused(error, ctx) {
+                    promise.answer(Err(refused));
+                }
+            }
+        });
+        reply
+    }
+}
