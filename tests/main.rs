@@ -18,5 +18,6 @@ mod pages;
 mod puppet;
 mod renewal;
 mod simulate;
+mod standby;
 mod support;
 mod tasks;
