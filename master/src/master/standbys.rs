@@ -143,7 +143,7 @@ impl Master {
     }
 
     /// Whether this scheduler is its sender's, and this master may answer it.
-    fn speaks_for_itself(&self, scheduler: &Pid, ctx: &Context<Self>) -> Result<(), StateRefused> {
+    fn may_ask_of_state(&self, scheduler: &Pid, ctx: &Context<Self>) -> Result<(), StateRefused> {
         if let Some(reason) = self.not_leading() {
             return Err(StateRefused::NotNow { reason });
         }
@@ -189,7 +189,7 @@ impl Handler<GetState> for Master {
         let (promise, reply) = promise();
         let (id, scheduler) = (&question.framework_id, &question.scheduler);
         let allowed = self
-            .speaks_for_itself(scheduler, ctx)
+            .may_ask_of_state(scheduler, ctx)
             .and_then(|()| self.books.may_read(id, scheduler))
             .and_then(|()| check_key(&question.key).map_err(never));
         if let Err(refused) = allowed {
@@ -216,7 +216,7 @@ impl Handler<ChangeState> for Master {
         let (promise, reply) = promise();
         let value = change.value.as_deref().unwrap_or_default();
         let allowed = self
-            .speaks_for_itself(&change.scheduler, ctx)
+            .may_ask_of_state(&change.scheduler, ctx)
             .and_then(|()| {
                 self.books
                     .may_change(&change.framework_id, &change.scheduler)
