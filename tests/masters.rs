@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use protocol::TaskState;
 
 use crate::puppet::{Heard, Puppet, framework, task};
-use crate::support::{Cluster, Running, eventually, get, meros, sleepers, stderr, stdout};
+use crate::support::{
+    Cluster, Running, eventually, get, get_with, header, meros, sleepers, stderr, stdout,
+};
 
 /// Three masters; those that were killed are missing.
 struct Group {
@@ -39,13 +41,13 @@ impl Group {
             .expect("a port")
     }
 
-    /// The status of a page of this master; `None` while it does not listen.
-    fn page(&self, index: usize, path: &str) -> Option<String> {
+    /// The head of a page of this master, for a reader that wants no mirror; `None` while it does not listen.
+    fn own_page(&self, index: usize, path: &str) -> Option<String> {
         TcpStream::connect(("127.0.0.1", self.port(index))).ok()?;
-        Some(get(self.port(index), path).0)
+        Some(get_with(self.port(index), path, "Cache-Control: no-cache").0)
     }
 
-    /// The place of the one that leads: its pages answer, the others' send there.
+    /// The place of the one that leads: its pages answer who wants no mirror, the others' send there.
     fn leader(&self) -> usize {
         self.leader_among(&[0, 1, 2])
     }
@@ -53,8 +55,8 @@ impl Group {
     /// As [`leader`](Self::leader), of these alone: one that sleeps answers no page.
     fn leader_among(&self, places: &[usize]) -> usize {
         let leads = |index: &&usize| {
-            let status = self.page(**index, "/flags");
-            status.is_some_and(|status| status.contains("200"))
+            let head = self.own_page(**index, "/flags");
+            head.is_some_and(|head| head.starts_with("HTTP/1.1 200"))
         };
         eventually("a leader", || places.iter().find(leads).copied())
     }
@@ -64,6 +66,31 @@ impl Group {
         let (_, snapshot) = get(self.port(index), "/metrics/snapshot");
         let snapshot: serde_json::Value = serde_json::from_str(&snapshot).expect("JSON");
         snapshot[name].as_f64().unwrap_or(f64::NAN)
+    }
+
+    /// The others' pages show the agent and this task of their own, say whose books those are and how old, and send there whoever
+    /// wants no mirror.
+    fn followers_show(&self, task: &str, leader: usize) {
+        for follower in (0..3).filter(|index| *index != leader) {
+            let port = self.port(follower);
+            let staleness = eventually("a follower to show the task", || {
+                let (head, body) = get_with(port, "/state", "Cache-Control: max-age=5");
+                let state: serde_json::Value = serde_json::from_str(&body).ok()?;
+                let agent = state["slaves"][0]["hostname"].is_string();
+                let tasks = state["frameworks"][0]["tasks"].as_array()?;
+                let shown = agent && tasks.iter().any(|one| one["id"] == task);
+                let new = header(&head, "meros-leader")? == self.addresses[leader];
+                header(&head, "meros-staleness").filter(|_| shown && new)
+            });
+            let staleness: f64 = staleness.parse().expect("seconds");
+            assert!((0.0..=5.0).contains(&staleness), "{staleness}");
+            let (head, _) = get_with(port, "/metrics/snapshot", "Accept: */*");
+            assert!(header(&head, "meros-staleness").is_some(), "{head}");
+            let head = self.own_page(follower, "/state?x=1").expect("it listens");
+            let there = format!("http://{}/state?x=1", self.addresses[leader]);
+            assert!(head.contains(" 307 "), "{head}");
+            assert_eq!(header(&head, "location"), Some(there));
+        }
     }
 
     /// Starts one again that was killed, in its directory.
@@ -121,10 +148,7 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
     }
 
     let leader = group.leader();
-    eventually("another to send to the one that leads", || {
-        let status = group.page((leader + 1) % 3, "/state");
-        status.filter(|status| status.contains("307"))
-    });
+    group.followers_show("steady", leader);
     let kill = puppet
         .driver
         .kill(protocol::TaskId::new("steady").expect("an id"), None);
@@ -173,8 +197,8 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     });
     assert!(group.metric(old, "master/term") > term);
     eventually("it to send to the one that leads", || {
-        let status = group.page(old, "/state");
-        status.filter(|status| status.contains("307"))
+        let head = group.own_page(old, "/state");
+        head.filter(|head| head.contains(" 307 "))
     });
     assert_eq!(sleepers(98752), [process], "the task has not noticed");
     let leader = group.leader();
@@ -201,8 +225,8 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
     }
     let alone = group.addresses[2].clone();
     eventually("the third to say that nobody leads", || {
-        let status = group.page(2, "/state");
-        status.filter(|status| status.contains("503"))
+        let head = group.own_page(2, "/state");
+        head.filter(|head| head.contains(" 503 "))
     });
     let mut asked = meros(["agents", "--master", &alone]);
     let asked = asked.env("MEROS_CERTS", group.cluster.certs()).output();

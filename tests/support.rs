@@ -402,6 +402,13 @@ pub fn sleepers(seconds: u32) -> Vec<u32> {
 
 /// Fetches a page over plain HTTP; returns status line and body.
 pub fn get(port: u16, path: &str) -> (String, String) {
+    let (head, body) = get_with(port, path, "Accept: */*");
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    (status, body)
+}
+
+/// The head and the body of a page, asked for with this header too.
+pub fn get_with(port: u16, path: &str, header: &str) -> (String, String) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
     stream
@@ -409,7 +416,7 @@ pub fn get(port: u16, path: &str) -> (String, String) {
         .expect("a timeout can be set");
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nConnection: close\r\n\r\n"
     )
     .expect("the request is sent");
     let mut text = String::new();
@@ -417,8 +424,14 @@ pub fn get(port: u16, path: &str) -> (String, String) {
         .read_to_string(&mut text)
         .expect("the answer is read");
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.lines().next().unwrap_or_default().to_owned();
-    (status, dechunk(head, body))
+    (head.to_owned(), dechunk(head, body))
+}
+
+/// The value of a header; its name is given in small letters.
+pub fn header(head: &str, name: &str) -> Option<String> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    let line = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+    line.map(|(_, value)| value.trim().to_owned())
 }
 
 fn dechunk(head: &str, body: &str) -> String {

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use protocol::{AgentId, AgentInfo};
 use resources::Resources;
 use runtime::{Pid, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// How many unreachable agents are remembered.
 const UNREACHABLE_MAX: usize = 102_400;
 
 /// An agent that is registered.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     /// Its id.
     pub id: AgentId,
@@ -172,6 +173,21 @@ impl Agents {
         agent
     }
 
+    /// A mirror is told of a registered one, or that there is none of that id.
+    pub(crate) fn mirror(&mut self, id: AgentId, agent: Option<Arc<Agent>>) {
+        keep(&mut self.registered, id, agent);
+    }
+
+    /// A mirror is told of one that is awaited, or that it is no longer.
+    pub(crate) fn mirror_awaited(&mut self, id: AgentId, info: Option<AgentInfo>) {
+        keep(&mut self.recovered, id, info);
+    }
+
+    /// A mirror is told since when one is out of reach, or that it is no longer.
+    pub(crate) fn mirror_unreachable(&mut self, id: AgentId, since: Option<Timestamp>) {
+        keep(&mut self.unreachable, id, since);
+    }
+
     fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         let agent = self.registered.remove(id)?;
         self.by_pid.remove(&agent.pid);
@@ -183,5 +199,13 @@ impl Agents {
             }
         }
         Some(agent)
+    }
+}
+
+/// Puts the value in place of whatever there was.
+pub(crate) fn keep<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => drop(table.insert(key, value)),
+        None => drop(table.remove(&key)),
     }
 }

@@ -63,6 +63,8 @@ pub struct Books {
     pub tasks: Tasks,
     /// What has happened.
     pub counters: Counters,
+    /// Whether the registry has been read.
+    begun: bool,
     pub(crate) ids: Ids,
     pub(crate) early_kills: EarlyKills,
     pub(crate) policy: Policy,
@@ -85,6 +87,7 @@ impl Books {
                 unreachable: config.max_unreachable_tasks_per_framework,
             }),
             counters: Counters::default(),
+            begun: false,
             early_kills: BTreeMap::new(),
             policy: Policy {
                 roles: config.roles.clone(),
@@ -97,7 +100,7 @@ impl Books {
 
     /// Takes over what the registry holds at the beginning of a leadership.
     pub fn recover(&mut self, state: RegistryState, now: Timestamp, out: &mut Effects) {
-        self.elected = now;
+        (self.elected, self.begun) = (now, true);
         self.agents.recover(state.agents, state.unreachable);
         self.frameworks.recover_removed(state.removed_frameworks);
         for (id, entry) in state.frameworks {
@@ -108,6 +111,12 @@ impl Books {
             self.policy.agent_reregister_timeout,
             crate::effects::Due::RecoveryOver,
         ));
+    }
+
+    /// Whether all that can be known soon is known: each agent that the registry told of is back or given up, or has had `patience`.
+    pub fn is_settled(&self, patience: Duration, now: Timestamp) -> bool {
+        let awaits = self.agents.recovered().next().is_some();
+        self.begun && (!awaits || now.saturating_since(self.elected) >= patience)
     }
 
     /// Tells the allocator that this is free again.

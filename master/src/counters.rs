@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{TaskState, TaskStatus};
+use protocol::{Reason, Source, TaskState, TaskStatus};
+use serde::{Deserialize, Serialize};
 
 /// Names that are there from the start, so that a reader sees a zero and not a gap.
 const NAMES: [&str; 31] = [
@@ -61,7 +62,18 @@ pub struct Counters {
     named: BTreeMap<&'static str, u64>,
     ended: BTreeMap<TaskState, u64>,
     /// By state, source and reason; bounded because all three are enums.
-    why: BTreeMap<(TaskState, protocol::Source, protocol::Reason), u64>,
+    why: BTreeMap<(TaskState, Source, Reason), u64>,
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Counted {
+    /// Something with a name.
+    Named(String),
+    /// Tasks that ended in this state.
+    Ended(TaskState),
+    /// Tasks that ended in this state, by whom, and why.
+    Why(TaskState, Source, Reason),
 }
 
 impl Default for Counters {
@@ -108,6 +120,40 @@ impl Counters {
         self.named.get(name).copied().unwrap_or(0)
     }
 
+    /// What was counted otherwise before, with its count now.
+    pub(crate) fn since(&self, before: &Self) -> Vec<(Counted, u64)> {
+        let named = self
+            .named
+            .iter()
+            .filter(|(k, n)| before.named.get(*k) != Some(n));
+        let ended = self
+            .ended
+            .iter()
+            .filter(|(k, n)| before.ended.get(k) != Some(n));
+        let why = self
+            .why
+            .iter()
+            .filter(|(k, n)| before.why.get(k) != Some(n));
+        let named = named.map(|(name, count)| (Counted::Named((*name).to_owned()), *count));
+        let ended = ended.map(|(state, count)| (Counted::Ended(*state), *count));
+        let why = why.map(|(&(state, by, why), count)| (Counted::Why(state, by, why), *count));
+        named.chain(ended).chain(why).collect()
+    }
+
+    /// A mirror is told of a count. A name that is not known here is left out.
+    pub(crate) fn mirror(&mut self, counted: &Counted, count: u64) {
+        match counted {
+            Counted::Named(name) => {
+                let mut known = NAMES.into_iter().chain(MORE_NAMES);
+                if let Some(known) = known.find(|known| known == name) {
+                    self.named.insert(known, count);
+                }
+            }
+            Counted::Ended(state) => drop(self.ended.insert(*state, count)),
+            Counted::Why(state, by, why) => drop(self.why.insert((*state, *by, *why), count)),
+        }
+    }
+
     /// All of them under their metric names.
     pub fn metrics(&self, into: &mut BTreeMap<String, f64>) {
         for (name, count) in &self.named {
@@ -136,7 +182,7 @@ pub fn gauge(state: TaskState) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{Reason, Source, TaskId};
+    use protocol::TaskId;
     use runtime::Timestamp;
 
     /// SPEC 3.10.

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState};
 use runtime::{Pid, Timestamp};
+use serde::{Deserialize, Serialize};
 
+use crate::agents::keep;
 use crate::tasks::OfFramework;
 
 /// How many ids of removed frameworks are remembered, so that they are refused.
 const REMOVED_MAX: usize = 10_000;
 
 /// A framework.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Framework {
     /// Its id.
     pub id: FrameworkId,
@@ -184,6 +186,35 @@ impl Frameworks {
         while self.completed.len() > self.completed_max {
             self.completed.pop_front();
         }
+    }
+
+    /// A mirror is told of one that has not ended, or that there is none of that id.
+    pub(crate) fn mirror(&mut self, id: FrameworkId, framework: Option<Arc<Framework>>) {
+        keep(&mut self.known, id, framework);
+    }
+
+    /// A mirror is told that this one has ended last, with these tasks.
+    pub(crate) fn mirror_completed(&mut self, framework: Arc<Framework>, tasks: Arc<OfFramework>) {
+        self.completed.push_back(Completed { framework, tasks });
+        while self.completed.len() > self.completed_max {
+            self.completed.pop_front();
+        }
+    }
+
+    /// A mirror is told that this one, which has ended, is forgotten.
+    pub(crate) fn mirror_forgotten(&mut self, id: &FrameworkId) {
+        let place = self
+            .completed
+            .iter()
+            .position(|one| one.framework.id == *id);
+        place.map(|place| self.completed.remove(place));
+    }
+
+    /// The tasks of the one that has ended and has this id.
+    pub(crate) fn completed_tasks(&mut self, id: &FrameworkId) -> Option<&mut Arc<OfFramework>> {
+        let mut newest = self.completed.iter_mut().rev();
+        let one = newest.find(|one| one.framework.id == *id);
+        one.map(|one| &mut one.tasks)
     }
 
     fn remember_removed(&mut self, id: FrameworkId) {

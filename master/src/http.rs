@@ -1,53 +1,51 @@
 //! Pages: `/state` and its pieces, as Mesos' tools read them (SPEC 3.9, 3.12), and the master's metrics (SPEC 3.10).
 //!
-//! Each page asks the master for a snapshot, which costs its mailbox one count, and is made from it on the blocking pool. A
-//! master that does not answer in time costs the page its patience and a 503. Where no master acts, pages send to the one that
-//! leads (307), or say that none does (503). Nothing here changes anything.
+//! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
+//! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
+//! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
+//! Nothing here changes anything.
 
 mod metrics;
 mod pieces;
+pub mod source;
 mod state;
 
 pub use metrics::metrics;
+pub(crate) use source::Chosen;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{OriginalUri, Query, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::FutureExt;
 use runtime::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::books::Books;
 use crate::config::Config;
 use crate::master::TakeSnapshot;
+use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
+use source::{Found, Source};
 
 /// How long a page waits for the snapshot.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many tasks `/tasks` shows unless asked for more (SPEC 3.9).
 const TASKS_LIMIT: usize = 100;
 
-/// What the pages are made from.
+/// Where the pages look for what they are made from.
 #[derive(Clone)]
 struct Pages {
     front: Front,
     node: Node,
     chosen: Arc<Chosen>,
-}
-
-/// What the operator has chosen, as far as pages show it.
-pub(crate) struct Chosen {
-    flags: BTreeMap<String, String>,
-    weights: BTreeMap<String, f64>,
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/flags`, each also under
@@ -56,10 +54,7 @@ pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     let pages = Pages {
         front: front.clone(),
         node: node.clone(),
-        chosen: Arc::new(Chosen {
-            flags: config.flags.clone(),
-            weights: config.weights.clone(),
-        }),
+        chosen: Arc::new(Chosen::of(config)),
     };
     let routes = Router::new()
         .route("/state", get(state))
@@ -74,15 +69,39 @@ pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     Router::new()
         .merge(routes.clone())
         .nest("/master", routes)
-        .layer(from_fn_with_state(front.clone(), to_the_leader))
-        .with_state(pages)
+        .layer(from_fn_with_state(pages, answer))
 }
 
-/// Lets a request pass where a master acts; sends it to the leader from elsewhere (SPEC 3.12: 307).
-async fn to_the_leader(State(front): State<Front>, request: Request, next: Next) -> Response {
-    if front.master().is_some() {
-        return next.run(request).await;
+/// Gives a read what it is made from, and marks the answer if that is a mirror. All else is for the leader (SPEC 3.12: 307).
+async fn answer(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
+    let Pages {
+        front,
+        node,
+        chosen,
+    } = pages;
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return match front.master() {
+            Some(_) => next.run(request).await,
+            None => to_the_leader(&front, &request),
+        };
     }
+    match source::find(&front, &node, &chosen, request.headers()).await {
+        Found::Here(source) => {
+            let marks = source.marks.clone();
+            request.extensions_mut().insert(source);
+            let mut response = next.run(request).await;
+            response.headers_mut().extend(marks);
+            response
+        }
+        Found::Elsewhere => to_the_leader(&front, &request),
+        Found::Late => {
+            let problem = "the master gave no answer in time; try again\n";
+            (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+        }
+    }
+}
+
+fn to_the_leader(front: &Front, request: &Request) -> Response {
     let Some(leader) = front.leader() else {
         let problem = "no master leads just now; try again\n";
         let later = [(RETRY_AFTER, "1")];
@@ -90,28 +109,42 @@ async fn to_the_leader(State(front): State<Front>, request: Request, next: Next)
     };
     // The whole path: within a nest the request's own is cut.
     let uri = request.extensions().get::<OriginalUri>();
-    let uri = uri.map_or_else(|| request.uri().clone(), |OriginalUri(uri)| uri.clone());
+    let uri = uri.map_or_else(|| request.uri(), |OriginalUri(uri)| uri);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Redirect::temporary(&format!("http://{leader}{path}")).into_response()
 }
 
-/// The master's own counters, for the metrics pages.
+/// The mirror here, if it is not too old for anybody.
+fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
+    source::fresh(front, node.clock().now(), Some(STALENESS_MAX))
+}
+
+/// The master's own counters, for the metrics pages. Where no master acts they are the leader's, from the mirror, with its age as
+/// `master/mirror_staleness_secs`; but `master/elected`, `master/term` and `master/deposed` are always this master's.
 pub fn counters(front: &Front, node: &Node) -> ::http::CountersSource {
     let (front, node) = (front.clone(), node.clone());
     Arc::new(move || {
         let (front, node) = (front.clone(), node.clone());
         async move {
-            let mut all = match front.master() {
-                Some(master) => {
+            let now = node.clock().wall();
+            let mut all = match (front.master(), fresh(&front, &node)) {
+                (Some(master), _) => {
                     let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
-                    let now = node.clock().wall();
                     node.blocking(move || metrics(&books, now)).await.ok()?
                 }
-                None => BTreeMap::from([
-                    ("master/elected".to_owned(), 0.0),
-                    ("master/term".to_owned(), front.term() as f64),
-                ]),
+                (None, Some(mirrored)) => {
+                    let staleness = mirrored.staleness(node.clock().now()).as_secs_f64();
+                    let made = node.blocking(move || metrics(&mirrored.books, now)).await;
+                    let mut all = made.ok()?;
+                    all.insert("master/mirror_staleness_secs".to_owned(), staleness);
+                    all
+                }
+                (None, None) => BTreeMap::new(),
             };
+            if front.master().is_none() {
+                all.insert("master/elected".to_owned(), 0.0);
+                all.insert("master/term".to_owned(), front.term() as f64);
+            }
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
             Some(all)
         }
@@ -119,44 +152,45 @@ pub fn counters(front: &Front, node: &Node) -> ::http::CountersSource {
     })
 }
 
-impl Pages {
-    /// A page made from a snapshot, off this thread.
-    async fn page(self, make: impl FnOnce(&Books, &Chosen) -> Value + Send + 'static) -> Response {
-        let books = match self.front.master() {
-            Some(master) => master.ask(TakeSnapshot, PATIENCE).await.ok(),
-            None => None,
-        };
-        let Some(books) = books else {
-            let problem = "the master gave no answer in time; try again\n";
-            return (StatusCode::SERVICE_UNAVAILABLE, problem).into_response();
-        };
-        let chosen = self.chosen.clone();
-        let made = self
-            .node
-            .blocking(move || make(&books, &chosen).to_string());
-        match made.await {
-            Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        }
+/// These routes, their metrics pages marked as all other pages are where the counters are those of a mirror.
+pub fn marked(front: &Front, node: &Node, routes: Router) -> Router {
+    let state = (front.clone(), node.clone());
+    routes.layer(from_fn_with_state(state, mark))
+}
+
+async fn mark(
+    State((front, node)): State<(Front, Node)>,
+    uri: Uri,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = next.run(request).await;
+    let now = node.clock().now();
+    if uri.path().starts_with("/metrics")
+        && front.master().is_none()
+        && let Some(mirrored) = fresh(&front, &node)
+    {
+        response.headers_mut().extend(source::marks(&mirrored, now));
     }
+    response
 }
 
-async fn state(State(pages): State<Pages>) -> Response {
-    pages.page(state::whole).await
+async fn state(Extension(source): Extension<Source>) -> Response {
+    source.page(state::whole).await
 }
 
-async fn summary(State(pages): State<Pages>) -> Response {
-    pages.page(|books, _| state::summary(books)).await
+async fn summary(Extension(source): Extension<Source>) -> Response {
+    source.page(|books, _| state::summary(books)).await
 }
 
-async fn slaves(State(pages): State<Pages>) -> Response {
-    pages
+async fn slaves(Extension(source): Extension<Source>) -> Response {
+    source
         .page(|books, _| json!({ "slaves": state::agents(books), "recovered_slaves": state::recovered(books) }))
         .await
 }
 
-async fn frameworks(State(pages): State<Pages>) -> Response {
-    pages
+async fn frameworks(Extension(source): Extension<Source>) -> Response {
+    source
         .page(|books, _| {
             json!({
                 "frameworks": state::frameworks(books),
@@ -167,14 +201,14 @@ async fn frameworks(State(pages): State<Pages>) -> Response {
         .await
 }
 
-async fn roles(State(pages): State<Pages>) -> Response {
-    pages
+async fn roles(Extension(source): Extension<Source>) -> Response {
+    source
         .page(|books, chosen| json!({ "roles": state::roles(books, &chosen.weights) }))
         .await
 }
 
-async fn flags(State(pages): State<Pages>) -> Response {
-    axum::Json(json!({ "flags": pages.chosen.flags })).into_response()
+async fn flags(Extension(source): Extension<Source>) -> Response {
+    axum::Json(json!({ "flags": source.chosen.flags })).into_response()
 }
 
 #[derive(Default, Deserialize)]
@@ -186,7 +220,7 @@ struct TasksQuery {
     task_id: Option<String>,
 }
 
-async fn tasks(State(pages): State<Pages>, Query(query): Query<TasksQuery>) -> Response {
+async fn tasks(Extension(source): Extension<Source>, Query(query): Query<TasksQuery>) -> Response {
     let ascending = match query.order.as_deref() {
         Some("asc") => true,
         None | Some("des") => false,
@@ -195,7 +229,7 @@ async fn tasks(State(pages): State<Pages>, Query(query): Query<TasksQuery>) -> R
             return (StatusCode::BAD_REQUEST, problem).into_response();
         }
     };
-    pages
+    source
         .page(move |books, _| {
             let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
             let mut tasks: Vec<_> = state::all_tasks(books)
@@ -218,4 +252,4 @@ async fn tasks(State(pages): State<Pages>, Query(query): Query<TasksQuery>) -> R
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

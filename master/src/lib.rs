@@ -19,6 +19,7 @@ pub mod ids;
 pub mod kill;
 mod master;
 pub mod measure;
+pub mod mirror;
 pub mod offering;
 pub mod offers;
 pub mod office;

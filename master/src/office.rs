@@ -21,6 +21,7 @@ use runtime::{Promise, Reply, Role, SpawnError, promise};
 use crate::config::Config;
 use crate::error::StartError;
 use crate::master::{self, Master};
+use crate::mirror::{self, Mirrored};
 use crate::registry::{RegistryMachine, ReplicatedRegistry};
 
 /// The pause before a master that ended while its member leads is followed by the next.
@@ -34,7 +35,7 @@ const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(5);
 /// How many drivers may wait to be told who leads; one more makes the oldest ask again.
 const WAITING_MAX: usize = 10_000;
 
-/// What pages need to know: who acts here, and who leads.
+/// What pages need to know: who acts here, who leads, and what is known here of the leader's books.
 #[derive(Clone, Default)]
 pub struct Front(Arc<Mutex<Seen>>);
 
@@ -44,6 +45,7 @@ struct Seen {
     leader: Option<String>,
     term: u64,
     deposed: u64,
+    mirrored: Option<Arc<Mirrored>>,
 }
 
 impl Front {
@@ -83,6 +85,18 @@ impl Front {
         })
     }
 
+    /// The leader's books, as they were some time ago.
+    pub fn mirrored(&self) -> Option<Arc<Mirrored>> {
+        self.look(|seen| seen.mirrored.clone())
+    }
+
+    /// There is a newer mirror.
+    pub(crate) fn show(&self, mirrored: Arc<Mirrored>) {
+        // Large books are not dropped under the lock.
+        let mut mirrored = Some(mirrored);
+        self.change(|seen| std::mem::swap(&mut seen.mirrored, &mut mirrored));
+    }
+
     fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -120,7 +134,7 @@ pub struct Office {
     waiting: VecDeque<(u64, Promise<LeaderAnnounced>)>,
 }
 
-/// Starts the actor `office` on `node`. It ends when its member has: then whoever started it starts the process anew.
+/// Starts the actors `office` and `mirror` on `node`. The office ends when its member has: then whoever started it starts the process anew.
 pub fn open(
     node: &Node,
     config: Config,
@@ -129,6 +143,7 @@ pub fn open(
 ) -> Result<(Handle<Office>, Front), StartError> {
     config.check()?;
     let front = Front::default();
+    mirror::open(node, &config, &member, &front)?;
     let office = Office {
         member,
         config,

@@ -11,6 +11,11 @@ const BYTES_MAX: usize = 768 * 1024;
 
 /// The list, cut so that no piece with more than one item is above 768 KiB on the wire.
 pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
+    in_pieces(items, BYTES_MAX)
+}
+
+/// The list, cut so that no piece with more than one item is above so many bytes on the wire.
+pub fn in_pieces<T: Serialize>(items: Vec<T>, bytes_max: usize) -> Vec<Vec<T>> {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     let (mut bytes, mut buffer) = (0, BytesMut::new());
@@ -21,7 +26,7 @@ pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
             Ok(()) => buffer.len(),
             Err(_) => 0,
         };
-        if bytes + length > BYTES_MAX && !piece.is_empty() {
+        if bytes + length > bytes_max && !piece.is_empty() {
             pieces.push(std::mem::take(&mut piece));
             bytes = 0;
         }

@@ -4,10 +4,12 @@
 //! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
 //! the newest are kept. It never tells anybody anything and never reads a clock.
 
+mod mirrored;
 mod on_agent;
 mod recent;
 mod task;
 
+pub use mirrored::Place;
 pub use on_agent::OnAgent;
 pub use recent::Recent;
 pub use task::Task;

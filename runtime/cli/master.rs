@@ -307,8 +307,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: ::master::http::counters(&acting.front, &node),
     };
-    let routes =
-        ::master::http::routes(&acting.front, &node, &config).merge(http::common_routes(about));
+    let routes = ::master::http::routes(&acting.front, &node, &config).merge(
+        ::master::http::marked(&acting.front, &node, http::common_routes(about)),
+    );
     let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, "the master listens");
     let ended = {

@@ -11,6 +11,7 @@ use consensus::member::dumping::{ReadDump, TakeDump};
 use consensus::member::founding::Acquaint;
 use consensus::member::operator::{ChangeMasters, ViewMaster};
 use consensus::member::{Arrived, Dismissed, PacketSent};
+use master::mirror::BooksChanged;
 use module_api::allocator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;
@@ -67,7 +68,7 @@ pub fn targets() -> Vec<Target> {
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
-        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump
+        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
     all.extend([

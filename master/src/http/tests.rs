@@ -1,7 +1,8 @@
 //! The stories of the state pages: keys, values and sums as Mesos' tools read them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use axum::http::HeaderMap;
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
 use protocol::digest::DigestKey;
@@ -13,6 +14,7 @@ use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
 use super::*;
+use crate::books::Books;
 use crate::master::Master;
 use crate::registry::MemoryRegistry;
 
@@ -83,20 +85,28 @@ async fn master(node: &Node) -> Handle<Master> {
 }
 
 async fn body(node: &Node, master: &Handle<Master>, make: fn(&Books, &Chosen) -> Value) -> Value {
-    let pages = Pages {
-        front: Front::of(master),
-        node: node.clone(),
-        chosen: Arc::new(Chosen {
-            flags: config().flags,
-            weights: config().weights,
-        }),
+    let (front, chosen) = (Front::of(master), Arc::new(Chosen::of(&config())));
+    let found = source::find(&front, node, &chosen, &HeaderMap::new()).await;
+    let Found::Here(source) = found else {
+        panic!("the master answers");
     };
-    let response = pages.page(make).await;
+    let response = source.page(make).await;
     assert_eq!(response.status(), StatusCode::OK);
     let bytes = axum::body::to_bytes(response.into_body(), 1 << 20)
         .await
         .unwrap();
     serde_json::from_slice(&bytes).unwrap()
+}
+
+/// All that the pages show of these books.
+pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
+    let tasks: Vec<Value> = state::all_tasks(books).map(pieces::task).collect();
+    json!([
+        state::whole(books, chosen),
+        state::summary(books),
+        state::roles(books, &chosen.weights),
+        tasks,
+    ])
 }
 
 /// SPEC 3.12, keys verbatim.
@@ -192,16 +202,9 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let master = master(&node).await;
         master.stop();
         node.clock().settle().await;
-        let pages = Pages {
-            front: Front::of(&master),
-            node: node.clone(),
-            chosen: Arc::new(Chosen {
-                flags: BTreeMap::new(),
-                weights: BTreeMap::new(),
-            }),
-        };
-        let response = pages.page(|_, _| json!({})).await;
-        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let (front, chosen) = (Front::of(&master), Arc::new(Chosen::default()));
+        let found = source::find(&front, &node, &chosen, &HeaderMap::new()).await;
+        assert!(matches!(found, Found::Late));
         assert_eq!(counters(&Front::of(&master), &node)().await, None);
         let _ = routes(&Front::of(&master), &node, &config());
     });

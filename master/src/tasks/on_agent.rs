@@ -18,8 +18,8 @@ pub struct OnAgent {
     key: Option<DigestKey>,
     digest: Digest,
     tasks: BTreeMap<(FrameworkId, TaskId), Print>,
-    executors: BTreeMap<(FrameworkId, ExecutorId), (Arc<ExecutorInfo>, Print)>,
-    held: BTreeMap<FrameworkId, Resources>,
+    pub(super) executors: BTreeMap<(FrameworkId, ExecutorId), (Arc<ExecutorInfo>, Print)>,
+    pub(super) held: BTreeMap<FrameworkId, Resources>,
 }
 
 impl OnAgent {

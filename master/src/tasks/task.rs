@@ -8,12 +8,13 @@ use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::Resources;
+use serde::{Deserialize, Serialize};
 
 /// How many statuses of one task are remembered: its first one and the newest.
 const STATUSES_MAX: usize = 12;
 
 /// One task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Its id, unique in its framework.
     pub id: TaskId,

@@ -1,0 +1,179 @@
+//! Where a page comes from: the books of the master that acts here, or a mirror of the leader's.
+//!
+//! [`find`] decides it for one request. A page from a mirror says so: [`STALENESS`] is how old the mirror is, in seconds, and [`LEADER`]
+//! whose books it shows. A reader that wants no mirror, or none beyond an age, says it as to any cache: `Cache-Control: no-cache` or
+//! `max-age=5` (RFC 9111). It is sent to the leader then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use runtime::{Instant, Node};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::PATIENCE;
+use crate::books::Books;
+use crate::config::Config;
+use crate::master::TakeSnapshot;
+use crate::mirror::{Mirrored, SETTLING_MAX, STALENESS_MAX};
+use crate::office::Front;
+
+/// How old the mirror is that a page is made from, in seconds with decimals. Absent where the leader itself answers.
+pub const STALENESS: HeaderName = HeaderName::from_static("meros-staleness");
+/// Whose books that mirror shows, as `host:port`.
+pub const LEADER: HeaderName = HeaderName::from_static("meros-leader");
+
+/// What the operator has chosen, as far as pages show it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Chosen {
+    pub flags: BTreeMap<String, String>,
+    pub weights: BTreeMap<String, f64>,
+}
+
+impl Chosen {
+    /// What this configuration says.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            flags: config.flags.clone(),
+            weights: config.weights.clone(),
+        }
+    }
+}
+
+/// What one page is made from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub books: Arc<Books>,
+    pub chosen: Arc<Chosen>,
+    pub node: Node,
+    /// What the answer says of the mirror, if it is one.
+    pub marks: HeaderMap,
+}
+
+/// Where the answer to a request is.
+pub(crate) enum Found {
+    /// Here.
+    Here(Source),
+    /// Where the leader is.
+    Elsewhere,
+    /// The master that acts here did not answer in time, and there is no mirror.
+    Late,
+}
+
+/// Finds what the answer to a request with these headers is made from. A new leader's books count once they are settled; until then
+/// what its mirror knew is more.
+pub(crate) async fn find(
+    front: &Front,
+    node: &Node,
+    chosen: &Arc<Chosen>,
+    headers: &HeaderMap,
+) -> Found {
+    let mirrored = fresh(front, node.clock().now(), allowed(headers));
+    let books = match front.master() {
+        None if mirrored.is_none() => return Found::Elsewhere,
+        None => None,
+        Some(master) => master.ask(TakeSnapshot, PATIENCE).await.ok(),
+    };
+    let wall = node.clock().wall();
+    let is_enough = |books: &Arc<Books>| mirrored.is_none() || books.is_settled(SETTLING_MAX, wall);
+    let (books, chosen, marks) = match (books.filter(is_enough), mirrored) {
+        (Some(books), _) => (books, chosen.clone(), HeaderMap::new()),
+        (None, Some(mirrored)) => {
+            let marks = marks(&mirrored, node.clock().now());
+            (mirrored.books.clone(), mirrored.chosen.clone(), marks)
+        }
+        (None, None) => return Found::Late,
+    };
+    Found::Here(Source {
+        books,
+        chosen,
+        node: node.clone(),
+        marks,
+    })
+}
+
+/// The mirror here, if it is not older than that.
+pub(super) fn fresh(
+    front: &Front,
+    now: Instant,
+    allowed: Option<Duration>,
+) -> Option<Arc<Mirrored>> {
+    let (mirrored, allowed) = (front.mirrored()?, allowed?);
+    (mirrored.staleness(now) <= allowed).then_some(mirrored)
+}
+
+/// How old a mirror may be for a request with these headers; none if it must be no mirror.
+fn allowed(headers: &HeaderMap) -> Option<Duration> {
+    let texts = headers.get_all(CACHE_CONTROL).iter();
+    let texts = texts.filter_map(|value| value.to_str().ok());
+    let mut allowed = STALENESS_MAX;
+    for directive in texts.flat_map(|text| text.split(',')) {
+        let directive = directive.trim().to_ascii_lowercase();
+        if directive == "no-cache" || directive == "no-store" {
+            return None;
+        }
+        let age = directive.strip_prefix("max-age=").map(str::parse);
+        if let Some(Ok(seconds)) = age {
+            allowed = allowed.min(Duration::from_secs(seconds));
+        }
+    }
+    (!allowed.is_zero()).then_some(allowed)
+}
+
+/// What an answer that is made from this mirror says of it.
+pub(super) fn marks(mirrored: &Mirrored, now: Instant) -> HeaderMap {
+    let mut marks = HeaderMap::new();
+    let staleness = format!("{:.3}", mirrored.staleness(now).as_secs_f64());
+    for (name, value) in [(STALENESS, staleness), (LEADER, mirrored.leader())] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            marks.insert(name, value);
+        }
+    }
+    marks
+}
+
+impl Source {
+    /// A page made from it, off this thread.
+    pub async fn page(
+        self,
+        make: impl FnOnce(&Books, &Chosen) -> Value + Send + 'static,
+    ) -> Response {
+        let (books, chosen) = (self.books, self.chosen);
+        let made = self
+            .node
+            .blocking(move || make(&books, &chosen).to_string());
+        match made.await {
+            Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_says_as_to_any_cache_how_old_an_answer_may_be() {
+        let check = |texts: &[&'static str], seconds: Option<u64>| {
+            let mut headers = HeaderMap::new();
+            for text in texts {
+                headers.append(CACHE_CONTROL, HeaderValue::from_static(text));
+            }
+            let expected = seconds.map(Duration::from_secs);
+            assert_eq!(allowed(&headers), expected, "{texts:?}");
+        };
+        check(&[], Some(30));
+        check(&["max-age=5"], Some(5));
+        check(&["max-age=500"], Some(30));
+        check(&["Max-Age=7, no-transform", "max-age=3"], Some(3));
+        check(&["max-age=soon, max-age=-1"], Some(30));
+        check(&["no-transform, No-Cache"], None);
+        check(&["no-store"], None);
+        check(&["max-age=0"], None);
+    }
+}

@@ -1,0 +1,187 @@
+//! The difference of two snapshots of the books: the changes that make the one of the other.
+//!
+//! Pure. What two snapshots share is known by its place in memory and looked at no further, so that comparing costs a glance at each
+//! agent, framework, offer and agent's load, and at the tasks of those frameworks only that have a changed one.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::change::{Change, Whose};
+use crate::books::Books;
+use crate::frameworks::Completed;
+use crate::tasks::{OfFramework, OnAgent, Place, Task};
+
+/// What makes `now` of `before`. Whoever the master is and since when are not among it.
+pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
+    let mut out = Vec::new();
+    agents(before, now, &mut out);
+    frameworks(before, now, &mut out);
+    let (old, new) = (before.tasks.frameworks(), now.tasks.frameworks());
+    compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
+        (_, None) => out.push(Change::NoTasks(id.clone())),
+        (None, Some(new)) => out.extend(Change::tasks(Whose::Known, new)),
+        (Some(old), Some(new)) => tasks(old, new, &mut out),
+    });
+    let (old, new) = (before.tasks.agents(), now.tasks.agents());
+    compare(old, new, Arc::ptr_eq, |id, old, new| match new {
+        None => out.push(Change::Nothing(id.clone())),
+        Some(new) => load(id, old.map(Arc::as_ref), new, &mut out),
+    });
+    let (old, new) = (before.offers.iter(), now.offers.iter());
+    let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
+    compare(old, new, Arc::ptr_eq, |id, _, offer| {
+        out.push(match offer {
+            Some(offer) => Change::Offer(offer.clone()),
+            None => Change::NoOffer(id.clone()),
+        });
+    });
+    let counts = now.counters.since(&before.counters);
+    out.extend(
+        counts
+            .into_iter()
+            .map(|(counted, n)| Change::Count(counted, n)),
+    );
+    out
+}
+
+fn agents(before: &Books, now: &Books, out: &mut Vec<Change>) {
+    let (before, now) = (&before.agents, &now.agents);
+    let (old, new) = (before.iter(), now.iter());
+    let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
+    compare(old, new, Arc::ptr_eq, |id, _, agent| {
+        out.push(match agent {
+            Some(agent) => Change::Agent(agent.clone()),
+            None => Change::NoAgent(id.clone()),
+        });
+    });
+    let (old, new) = (before.recovered(), now.recovered());
+    compare(old, new, PartialEq::eq, |id, _, info| {
+        out.push(match info {
+            Some(info) => Change::Awaited(id.clone(), Box::new(info.clone())),
+            None => Change::NotAwaited(id.clone()),
+        });
+    });
+    let (old, new) = (before.unreachable().iter(), now.unreachable().iter());
+    compare(old, new, PartialEq::eq, |id, _, since| {
+        out.push(match since {
+            Some(since) => Change::Unreachable(id.clone(), *since),
+            None => Change::NotUnreachable(id.clone()),
+        });
+    });
+}
+
+fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
+    let (old, new) = (before.frameworks.iter(), now.frameworks.iter());
+    let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
+    compare(old, new, Arc::ptr_eq, |id, _, framework| {
+        out.push(match framework {
+            Some(framework) => Change::Framework(framework.clone()),
+            None => Change::NoFramework(id.clone()),
+        });
+    });
+    let (old, new) = (before.frameworks.completed(), now.frameworks.completed());
+    let same = |old: &Completed, new: &Completed| {
+        Arc::ptr_eq(&old.framework, &new.framework) && Arc::ptr_eq(&old.tasks, &new.tasks)
+    };
+    in_order(old, new, same, |one, is_there| {
+        if is_there {
+            out.push(Change::Completed(one.framework.clone()));
+            out.extend(Change::tasks(Whose::Completed, &one.tasks));
+        } else {
+            out.push(Change::NotCompleted(one.framework.id.clone()));
+        }
+    });
+}
+
+/// The tasks of one framework.
+fn tasks(old: &OfFramework, new: &OfFramework, out: &mut Vec<Change>) {
+    let mut told = |place, task: &Arc<Task>, is_there: bool| {
+        out.push(match is_there {
+            true => Change::Task(Whose::Known, place, task.clone()),
+            false => Change::NoTask(task.framework_id.clone(), place, task.id.clone()),
+        });
+    };
+    let (before, now) = (old.active_by_id().iter(), new.active_by_id().iter());
+    compare(before, now, Arc::ptr_eq, |_, old, new| {
+        match (old, new) {
+            (_, Some(task)) => told(Place::Active, task, true),
+            (Some(task), None) => told(Place::Active, task, false),
+            (None, None) => {}
+        };
+    });
+    in_order(old.completed(), new.completed(), Arc::ptr_eq, |task, is| {
+        told(Place::Completed, task, is);
+    });
+    let (old, new) = (old.unreachable(), new.unreachable());
+    in_order(old, new, Arc::ptr_eq, |task, is| {
+        told(Place::Unreachable, task, is);
+    });
+}
+
+/// What is on one agent.
+fn load(id: &protocol::AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut Vec<Change>) {
+    if old.map(OnAgent::held) != Some(new.held()) {
+        out.push(Change::Held(id.clone(), new.held().clone()));
+    }
+    let old = old.into_iter().flat_map(OnAgent::executors_by_id);
+    let old = old.map(|(key, (info, _))| (key, info));
+    let new = new.executors_by_id().iter();
+    let new = new.map(|(key, (info, _))| (key, info));
+    compare(old, new, Arc::ptr_eq, |(framework, executor), _, info| {
+        let (id, framework) = (id.clone(), framework.clone());
+        out.push(match info {
+            Some(info) => Change::Executor(id, framework, info.clone()),
+            None => Change::NoExecutor(id, framework, executor.clone()),
+        });
+    });
+}
+
+/// Walks two tables side by side, both in the order of their keys, and tells what is not the same in both: with its key, what it was,
+/// and what it is.
+fn compare<'a, K: Ord + 'a, V: 'a>(
+    old: impl Iterator<Item = (&'a K, &'a V)>,
+    new: impl Iterator<Item = (&'a K, &'a V)>,
+    same: impl Fn(&V, &V) -> bool,
+    mut differs: impl FnMut(&'a K, Option<&'a V>, Option<&'a V>),
+) {
+    let (mut old, mut new) = (old.peekable(), new.peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+        };
+        let was = (order != Ordering::Greater).then(|| old.next()).flatten();
+        let is = (order != Ordering::Less).then(|| new.next()).flatten();
+        match (was, is) {
+            (Some((_, was)), Some((key, is))) if !same(was, is) => {
+                differs(key, Some(was), Some(is))
+            }
+            (Some((key, was)), None) => differs(key, Some(was), None),
+            (None, Some((key, is))) => differs(key, None, Some(is)),
+            _ => {}
+        }
+    }
+}
+
+/// Walks two lists to whose end things are added, and tells what has to be taken out of the old one, and then what has to be added to
+/// its end. What was taken out at the front or in between and added at the end is told once; where the order has changed otherwise, more
+/// is taken out and added again than had to be.
+fn in_order<'a, V: 'a>(
+    old: impl Iterator<Item = &'a V>,
+    new: impl Iterator<Item = &'a V>,
+    same: impl Fn(&V, &V) -> bool,
+    mut differs: impl FnMut(&'a V, bool),
+) {
+    let (mut old, mut new) = (old, new.peekable());
+    for was in old.by_ref() {
+        match new.peek() {
+            Some(is) if same(was, is) => drop(new.next()),
+            _ => differs(was, false),
+        }
+    }
+    for is in new {
+        differs(is, true);
+    }
+}

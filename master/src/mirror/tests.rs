@@ -1,0 +1,4 @@
+//! The stories and laws of mirrors.
+
+mod laws;
+mod stories;

@@ -1,0 +1,395 @@
+//! The laws of differences: whatever happens to the books and whatever is lost on the way, a mirror that has taken the last batch shows
+//! what the leader's books show.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use protocol::digest::DigestKey;
+use protocol::{
+    AgentId, AgentInfo, CommandInfo, ExecutorId, ExecutorInfo, FrameworkId, FrameworkInfo, Offer,
+    OfferId, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+};
+use resources::{Resources, Role as ResourceRole};
+use runtime::{NodeId, codec};
+
+use super::super::*;
+use crate::agents::Agent;
+use crate::frameworks::Framework;
+use crate::http::{Chosen, metrics};
+use crate::tasks::Task;
+use crate::view;
+
+/// One thing that happens to the books: what, and to whom.
+type Event = (u8, u8, u8, u8);
+
+fn events() -> impl Strategy<Value = Vec<Vec<Event>>> {
+    let event = (0..26_u8, 0..3_u8, 0..3_u8, 0..5_u8);
+    let round = prop::collection::vec(event, 0..30);
+    prop::collection::vec(round, 1..12)
+}
+
+fn config() -> Config {
+    Config {
+        max_completed_frameworks: 2,
+        max_completed_tasks_per_framework: 3,
+        max_unreachable_tasks_per_framework: 2,
+        ..Config::default()
+    }
+}
+
+fn books() -> Books {
+    let master = MasterInfo {
+        hostname: "leader".to_owned(),
+        ..crate::measure::Crowd::empty_books().unwrap().master
+    };
+    Books::new(master, &config(), Timestamp::from_nanos(5))
+}
+
+fn resources(text: &str) -> Resources {
+    let parsed: Resources = text.parse().unwrap();
+    parsed.allocate(&ResourceRole::new("*").unwrap())
+}
+
+fn agent_id(n: u8) -> AgentId {
+    AgentId::new(format!("a{n}")).unwrap()
+}
+
+fn info(n: u8) -> AgentInfo {
+    AgentInfo {
+        hostname: format!("host-{n}"),
+        port: 5051,
+        resources: "cpus:8;mem(ads):100".parse().unwrap(),
+        attributes: Default::default(),
+        id: Some(agent_id(n)),
+    }
+}
+
+fn pid(name: &str, n: u8) -> Pid {
+    Pid::new(name, NodeId::new(format!("{name}-{n}"), 1), 1)
+}
+
+fn executor(n: u8) -> ExecutorInfo {
+    ExecutorInfo {
+        executor_id: ExecutorId::new(format!("e{n}")).unwrap(),
+        name: "executor".to_owned(),
+        command: CommandInfo::shell("true"),
+        resources: resources("cpus:0.1"),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    }
+}
+
+fn task(f: &FrameworkId, a: &AgentId, t: u8, state: TaskState) -> Task {
+    let info = TaskInfo {
+        name: format!("task {t}"),
+        task_id: TaskId::new(format!("t{t}")).unwrap(),
+        agent_id: a.clone(),
+        resources: resources("cpus:1;mem:10"),
+        command: None,
+        executor: (t == 4).then(|| executor(t)),
+        data: vec![],
+        kill_policy: None,
+        labels: BTreeMap::from([("t".to_owned(), t.to_string())]),
+    };
+    Task::placed(f.clone(), &info, info.resources.clone(), state)
+}
+
+/// Lets something happen, whether it makes sense or not: the books hold together whatever is asked of them.
+fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
+    let at = Timestamp::from_nanos(now);
+    let (agent, framework_id) = (agent_id(a), FrameworkId::new(format!("f{f}")).unwrap());
+    let task_id = TaskId::new(format!("t{t}")).unwrap();
+    let offer_id = OfferId::new(format!("o{t}")).unwrap();
+    let (agents, frameworks) = (&mut books.agents, &mut books.frameworks);
+    let (tasks, offers) = (&mut books.tasks, &mut books.offers);
+    let lost = |task: &mut Task| task.state = TaskState::Lost;
+    match what {
+        0 | 1 => drop(agents.register(Agent {
+            id: agent,
+            info: info(a),
+            pid: pid("agent", a),
+            version: now.to_string(),
+            connected: true,
+            session: 0,
+            registered: at,
+            reregistered: Some(at),
+            oversubscribed: Resources::default(),
+        })),
+        2 => agents.update(&agent, |agent| {
+            agent.connected = t > 2;
+            agent.oversubscribed = resources("cpus:2");
+        }),
+        3 => drop(agents.mark_unreachable(&agent, at)),
+        4 => drop(agents.forget(&agent)),
+        5 => {
+            let known = BTreeMap::from([(agent_id(a), info(a)), (agent_id(2), info(2))]);
+            agents.recover(known, BTreeMap::from([(agent_id(t), at)]));
+        }
+        6 | 7 => drop(frameworks.insert(Framework {
+            id: framework_id.clone(),
+            info: FrameworkInfo {
+                id: Some(framework_id),
+                ..FrameworkInfo::new("nobody", format!("framework {t}"))
+            },
+            scheduler: (t > 0).then(|| pid("scheduler", f)),
+            session: 0,
+            registered: at,
+            reregistered: None,
+            unregistered: None,
+            suppressed: BTreeSet::new(),
+            recovered: false,
+        })),
+        8 => drop(frameworks.disconnect(&framework_id)),
+        9 => {
+            if frameworks.get(&framework_id).is_some() {
+                let (of, _, _) = tasks.remove_framework(&framework_id, lost);
+                frameworks.complete(&framework_id, of, at);
+            }
+        }
+        10..=13 => {
+            let state = TaskState::ALL[usize::from(t) % TaskState::ALL.len()];
+            let own = executor(t);
+            tasks.insert(
+                task(&framework_id, &agent, t, state),
+                (t == 4).then_some(&own),
+            );
+        }
+        14 | 15 => {
+            let state = match what {
+                14 => TaskState::Running,
+                _ => TaskState::Finished,
+            };
+            let mut status = TaskStatus::new(task_id.clone(), state, Source::Executor, at);
+            status.uuid = Some(Uuid([t; 16]));
+            tasks.update(&framework_id, &task_id, |task| task.observe(&status, state));
+        }
+        16 => tasks.acknowledge(&framework_id, &task_id, Uuid([t; 16])),
+        17 => drop(tasks.complete(&framework_id, &task_id)),
+        18 => drop(tasks.set_aside(&agent, |task| task.state = TaskState::Unreachable)),
+        19 => drop(tasks.end_all(&agent, lost)),
+        20 => drop(tasks.take_unreachable(&framework_id, &task_id)),
+        21 => tasks.insert_executor(&agent, &framework_id, &executor(t)),
+        22 => drop(tasks.remove_executor(&agent, &framework_id, &executor(t).executor_id)),
+        23 => match t {
+            0 => tasks.rekey(&agent, DigestKey::new([a; 16])),
+            // Ids are given once; here they are given again when the offer is not out any more.
+            _ if offers.get(&offer_id).is_none() => offers.insert(Arc::new(Offer {
+                id: offer_id.clone(),
+                framework_id,
+                role: "*".to_owned(),
+                agent_id: agent,
+                hostname: format!("host-{a}"),
+                resources: resources("cpus:1"),
+                attributes: Default::default(),
+                executor_ids: Default::default(),
+            })),
+            _ => {}
+        },
+        24 => drop(offers.remove(&offer_id)),
+        _ => {
+            let status = TaskStatus::new(task_id, TaskState::Failed, Source::Executor, at);
+            let reason = Reason::CommandExecutorFailed;
+            books.counters.task_ended(&status.because(reason, ""));
+            books.counters.add("master/offers_made", usize::from(t));
+        }
+    }
+}
+
+/// All that anybody can see of the books.
+fn seen(books: &Books) -> (String, String) {
+    let view = view::cluster(books);
+    let pages = crate::http::tests::everything(books, &Chosen::default());
+    let metrics = metrics(books, Timestamp::from_nanos(10));
+    (format!("{view:?}"), format!("{pages} {metrics:?}"))
+}
+
+fn words(books: &Books) -> Words {
+    Words {
+        master: books.master.clone(),
+        elected: books.elected,
+        started: books.started,
+        chosen: Chosen::default(),
+    }
+}
+
+/// A batch as it comes over the wire, in small pieces.
+fn batch(order: &Order, books: &Books) -> Vec<BooksChanged> {
+    let (base, changes) = match &order.base {
+        Some((number, before)) => (Base::Batch(*number), difference::changes(before, books)),
+        None => {
+            let nothing = Books::new(books.master.clone(), &Config::default(), books.started);
+            let all = difference::changes(&nothing, books);
+            (Base::Nothing(Box::new(words(books))), all)
+        }
+    };
+    let mut pieces = size::in_pieces(changes, 2000);
+    pieces.resize_with(pieces.len().max(1), Vec::new);
+    let count = u32::try_from(pieces.len()).unwrap();
+    let said = (0..).zip(pieces).map(|(piece, changes)| BooksChanged {
+        term: 1,
+        sequence: order.sequence,
+        base: base.clone(),
+        piece,
+        pieces: count,
+        age: Duration::ZERO,
+        changes,
+    });
+    said.map(|said| codec::decode(&codec::encode(&said).unwrap()).unwrap())
+        .collect()
+}
+
+/// What becomes of one batch.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrives,
+    /// Some piece of it is lost, and the rest never sent.
+    IsCut,
+    /// The last answer is lost.
+    Unanswered,
+    /// It is still under way when the next snapshots are taken.
+    Slow,
+    /// The follower forgets all it has.
+    Forgotten,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => Just(Fate::Arrives),
+        1 => Just(Fate::IsCut),
+        1 => Just(Fate::Unanswered),
+        1 => Just(Fate::Slow),
+        1 => Just(Fate::Forgotten),
+    ]
+}
+
+fn deliver(receiver: &mut Receiver, said: Vec<BooksChanged>) -> Option<Heard> {
+    let mut answer = None;
+    for said in said {
+        answer = Some(receiver.hear(said, 1, Instant::default()));
+        if answer != Some(Heard::Taken) {
+            break;
+        }
+    }
+    answer
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_told_in_order_shows_what_the_leader_shows(rounds in events()) {
+        let addresses = BTreeSet::from(["b".to_owned()]);
+        let (mut leader, mut time) = (Arc::new(books()), 10);
+        let (mut followers, mut receiver) = (Followers::default(), Receiver::new(config()));
+        for round in rounds {
+            for event in round {
+                time += 1;
+                happen(Arc::make_mut(&mut leader), event, time);
+            }
+            let order = followers.next(&addresses, &leader).pop().unwrap();
+            let answer = deliver(&mut receiver, batch(&order, &leader));
+            prop_assert_eq!(answer, Some(Heard::Taken));
+            followers.told(&order, leader.clone(), None, answer);
+            let mirrored = receiver.latest().unwrap();
+            prop_assert_eq!(seen(&mirrored.books), seen(&leader));
+        }
+    }
+
+    /// The batch after next, at the latest, has all of it.
+    #[test]
+    fn whatever_is_lost_on_the_way_is_there_with_the_whole(rounds in events(), fates in prop::collection::vec(fate(), 12)) {
+        let addresses = BTreeSet::from(["b".to_owned()]);
+        let (mut leader, mut time) = (Arc::new(books()), 10);
+        let (mut followers, mut receiver) = (Followers::default(), Receiver::new(config()));
+        let mut slow: Vec<(Order, Arc<Books>)> = Vec::new();
+        let mut shown = None;
+        for (round, fate) in rounds.into_iter().zip(fates) {
+            for event in round {
+                time += 1;
+                happen(Arc::make_mut(&mut leader), event, time);
+            }
+            let orders = followers.next(&addresses, &leader);
+            prop_assert_eq!(orders.len() + slow.len(), 1, "one batch under way, never more");
+            slow.extend(orders.into_iter().map(|order| (order, leader.clone())));
+            if let Fate::Slow = fate {
+                continue;
+            }
+            let (order, books) = slow.pop().unwrap();
+            let mut said = batch(&order, &books);
+            match fate {
+                Fate::IsCut => said.truncate(said.len() - 1),
+                Fate::Forgotten => receiver = Receiver::new(config()),
+                _ => {}
+            }
+            let answer = deliver(&mut receiver, said);
+            let answer = answer.filter(|_| !matches!(fate, Fate::IsCut | Fate::Unanswered));
+            if matches!(fate, Fate::Forgotten) {
+                shown = None;
+            }
+            let latest = receiver.latest().map(|mirrored| seen(&mirrored.books));
+            // What is shown changes by whole batches only.
+            prop_assert!(latest == shown || latest == Some(seen(&books)));
+            shown = latest;
+            followers.told(&order, books, Some(pid("mirror", 0)), answer);
+        }
+        if let Some((order, books)) = slow.pop() {
+            let answer = deliver(&mut receiver, batch(&order, &books));
+            followers.told(&order, books, Some(pid("mirror", 0)), answer);
+        }
+        for _ in 0..2 {
+            let order = followers.next(&addresses, &leader).pop().unwrap();
+            let answer = deliver(&mut receiver, batch(&order, &leader));
+            followers.told(&order, leader.clone(), Some(pid("mirror", 0)), answer);
+        }
+        let mirrored = receiver.latest().unwrap();
+        prop_assert_eq!(seen(&mirrored.books), seen(&leader));
+    }
+}
+
+#[test]
+fn books_that_have_not_changed_cost_one_empty_piece_whoever_asks() {
+    let leader = Arc::new(books());
+    assert_eq!(cut(Some(&leader), &leader), [vec![]]);
+    assert!(difference::changes(&leader, &Books::clone(&leader)).is_empty());
+}
+
+#[test]
+fn what_is_said_in_another_term_changes_nothing() {
+    let leader = Arc::new(books());
+    let mut followers = Followers::default();
+    let addresses = BTreeSet::from(["b".to_owned()]);
+    let order = followers.next(&addresses, &leader).pop().unwrap();
+    let said = batch(&order, &leader);
+    let mut receiver = Receiver::new(config());
+    for (term, heard) in [
+        (2, Heard::Refused { term: 2 }),
+        (0, Heard::Refused { term: 0 }),
+        (1, Heard::Taken),
+    ] {
+        assert_eq!(
+            receiver.hear(said[0].clone(), term, Instant::default()),
+            heard
+        );
+        assert_eq!(receiver.latest().is_some(), heard == Heard::Taken);
+    }
+    let endless = BooksChanged {
+        pieces: PIECES_MAX + 1,
+        ..said[0].clone()
+    };
+    let heard = receiver.hear(endless, 1, Instant::default());
+    assert_eq!(heard, Heard::Refused { term: 1 });
+}
+
+/// Within one term too: it is another master, with another id.
+#[test]
+fn a_master_that_was_started_anew_begins_with_the_whole() {
+    let addresses = BTreeSet::from(["b".to_owned()]);
+    let (mut followers, first) = (Followers::default(), Arc::new(books()));
+    let order = followers.next(&addresses, &first).pop().unwrap();
+    followers.told(&order, first.clone(), None, Some(Heard::Taken));
+    let mut second = Books::clone(&first);
+    second.elected = Timestamp::from_nanos(99);
+    let order = followers.next(&addresses, &second).pop().unwrap();
+    assert!(order.base.is_none() && order.sequence == 2);
+}

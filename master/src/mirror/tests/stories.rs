@@ -1,0 +1,397 @@
+//! The stories of mirrors: three masters with their members, offices and mirrors, on a network in memory and in paused time.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
+use consensus::member::{self, Settings};
+use consensus::store::forgetful::ForgetfulLogDisk;
+use module_api::AllocatorRef;
+use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
+use protocol::digest::DigestKey;
+use protocol::message::registration::{
+    Held, LeaderAnnounced, PingAgent, Pong, RegisterAgent, RunningTask,
+};
+use protocol::{
+    AgentId, AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, TaskId, TaskInfo, TaskState,
+};
+use runtime::memory::Network;
+use runtime::rehearsal::rehearse_network;
+
+use super::super::*;
+use crate::http::source::{self, Found, LEADER, STALENESS};
+use crate::office;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// An allocator that grants nothing, or an agent that answers pings.
+struct Idle;
+
+impl Actor for Idle {
+    type Context = Context<Self>;
+}
+
+impl Process for Idle {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<Begin>();
+        ears.hear_local::<AgentAdded>();
+        ears.hear_local::<FrameworkAdded>();
+        ears.hear::<LeaderAnnounced>(&[Role::Master]);
+        ears.hear::<PingAgent>(&[Role::Master]);
+    }
+}
+
+macro_rules! ignores {
+    ($($message:ty),*) => {$(
+        impl Handler<$message> for Idle {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Self>) {}
+        }
+    )*};
+}
+ignores!(Begin, AgentAdded, FrameworkAdded, LeaderAnnounced);
+
+impl Handler<PingAgent> for Idle {
+    type Result = MessageResult<PingAgent>;
+    fn handle(&mut self, _: PingAgent, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(Pong)
+    }
+}
+
+/// One of the masters.
+struct Seat {
+    node: Node,
+    member: MemberHandle<RegistryMachine>,
+    front: Front,
+}
+
+struct Group {
+    network: Network,
+    seats: BTreeMap<&'static str, Seat>,
+    agent: Node,
+    id: Option<AgentId>,
+}
+
+impl Group {
+    fn of(network: Network) -> Self {
+        let seats = NAMES.map(|name| {
+            let hears = [Role::Master, Role::Agent, Role::Framework, Role::Operator];
+            let node = network.node(name, Role::Master, &hears);
+            let idle = node.spawn("allocator", Idle).unwrap();
+            let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+            let settings = Settings::new(name, &NAMES);
+            let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
+            let config = Config {
+                hostname: name.to_owned(),
+                ..Config::default()
+            };
+            let allocator = AllocatorRef::new(idle.refer());
+            let (_, front) = office::open(&node, config, allocator, member.clone()).unwrap();
+            let seat = Seat {
+                node,
+                member,
+                front,
+            };
+            (name, seat)
+        });
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        agent.spawn("agent", Idle).unwrap();
+        Self {
+            network,
+            seats: BTreeMap::from(seats),
+            agent,
+            id: None,
+        }
+    }
+
+    async fn pass(&self, millis: u64) {
+        let clock = self.agent.clock();
+        clock.advance(Duration::from_millis(millis)).await;
+    }
+
+    /// Who leads, as most of them know it, once its master has read the registry.
+    async fn leader(&self) -> &'static str {
+        for _ in 0..200 {
+            let acts = |name: &&str| self.seats[*name].front.master().is_some();
+            let acting: Vec<_> = NAMES.into_iter().filter(acts).collect();
+            for name in acting {
+                let known = |seat: &&Seat| seat.front.leader().as_deref() == Some(name);
+                if self.seats.values().filter(known).count() >= 2 && self.own(name).await.is_some()
+                {
+                    return name;
+                }
+            }
+            self.pass(100).await;
+        }
+        panic!("nobody leads");
+    }
+
+    /// The books of the master that acts there, once it has read the registry.
+    async fn own(&self, name: &str) -> Option<Arc<Books>> {
+        let master = self.seats[name].front.master()?;
+        let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
+        books
+            .is_settled(Duration::ZERO, books.elected)
+            .then_some(books)
+    }
+
+    /// The agent comes to the master at `name`, with these tasks.
+    async fn register(&mut self, name: &str, tasks: &[&str]) {
+        let framework = FrameworkId::new("framework").unwrap();
+        let running = |task: &&str| RunningTask {
+            framework_id: framework.clone(),
+            info: TaskInfo {
+                name: (*task).to_owned(),
+                task_id: TaskId::new(task).unwrap(),
+                agent_id: self.id.clone().unwrap(),
+                resources: "cpus:1".parse().unwrap(),
+                command: Some(CommandInfo::shell("true")),
+                executor: None,
+                data: vec![],
+                kill_policy: None,
+                labels: Default::default(),
+            },
+            state: TaskState::Running,
+        };
+        let info = FrameworkInfo {
+            id: Some(framework.clone()),
+            ..FrameworkInfo::new("nobody", "web")
+        };
+        let registration = RegisterAgent {
+            agent: AgentInfo {
+                hostname: "agent".to_owned(),
+                port: 5051,
+                resources: "cpus:8".parse().unwrap(),
+                attributes: Default::default(),
+                id: self.id.clone(),
+            },
+            pid: self.agent.whereis("agent").unwrap(),
+            version: "test".to_owned(),
+            held: Held {
+                tasks: tasks.iter().map(running).collect(),
+                frameworks: tasks.first().map(|_| info).into_iter().collect(),
+                ..Held::default()
+            },
+            digest_key: DigestKey::new([7; 16]),
+            oversubscribed: Default::default(),
+            term_seen: 0,
+        };
+        let master = self.agent.find(name, "master", PATIENCE).await.unwrap();
+        let answer = self.agent.ask(&master, registration, PATIENCE).await;
+        self.id = Some(answer.unwrap().unwrap().agent_id);
+    }
+
+    /// What a page of this master is made from: the tasks it shows, and whose mirror it is, how old, if it is one.
+    async fn page(&self, name: &str, cache_control: &'static str) -> Page {
+        let (seat, chosen) = (&self.seats[name], Arc::default());
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
+        match source::find(&seat.front, &seat.node, &chosen, &headers).await {
+            Found::Here(source) => {
+                let mark = |name| Some(source.marks.get(name)?.to_str().unwrap());
+                let age = mark(STALENESS).map(|age| age.parse().unwrap());
+                Page::Shown {
+                    tasks: tasks(&source.books),
+                    mirror: mark(LEADER).map(|leader| leader.to_owned()).zip(age),
+                }
+            }
+            Found::Elsewhere => Page::Elsewhere,
+            Found::Late => Page::Late,
+        }
+    }
+
+    fn isolate(&self, name: &str) {
+        for other in NAMES.iter().filter(|other| **other != name) {
+            self.network.sever(name, other);
+        }
+    }
+
+    fn reunite(&self, name: &str) {
+        for other in NAMES.iter().filter(|other| **other != name) {
+            self.network.heal(name, other);
+        }
+    }
+
+    fn others(&self, name: &str) -> Vec<&'static str> {
+        NAMES.into_iter().filter(|other| *other != name).collect()
+    }
+
+    /// A group whose leader has the agent with two tasks, and told the others.
+    async fn warm(network: Network) -> (Self, &'static str) {
+        let mut group = Self::of(network);
+        let leader = group.leader().await;
+        group.register(leader, &[]).await;
+        group.register(leader, &["t1", "t2"]).await;
+        group.pass(3000).await;
+        (group, leader)
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Page {
+    Shown {
+        tasks: Vec<String>,
+        mirror: Option<(String, f64)>,
+    },
+    Elsewhere,
+    Late,
+}
+
+impl Page {
+    /// How old the mirror is that these tasks come from, and whose.
+    fn mirrored(self, expected: &[&str]) -> (String, f64) {
+        match self {
+            Self::Shown {
+                tasks,
+                mirror: Some(mirror),
+            } if tasks == expected => mirror,
+            other => panic!("{other:?} where {expected:?} were expected from a mirror"),
+        }
+    }
+
+    /// The leader's own word.
+    fn own(self, expected: &[&str]) {
+        let shown = Self::Shown {
+            tasks: expected.iter().map(|task| (*task).to_owned()).collect(),
+            mirror: None,
+        };
+        assert_eq!(self, shown);
+    }
+}
+
+fn tasks(books: &Books) -> Vec<String> {
+    let of = books.tasks.frameworks().flat_map(|(_, of)| of.active());
+    of.map(|task| task.id.to_string()).collect()
+}
+
+#[test]
+fn a_follower_shows_what_the_leader_had_a_moment_ago_and_says_so() {
+    rehearse_network(|network| async move {
+        let (mut group, leader) = Group::warm(network).await;
+        for follower in group.others(leader) {
+            let (whose, age) = group.page(follower, "").await.mirrored(&["t1", "t2"]);
+            assert_eq!(whose, format!("{leader}:5050"));
+            assert!(age <= 1.0, "{age}");
+            // Whoever wants the leader's own word is sent there.
+            assert_eq!(group.page(follower, "no-cache").await, Page::Elsewhere);
+        }
+        group.page(leader, "").await.own(&["t1", "t2"]);
+        // What changes is there with the next batch.
+        group.register(leader, &["t2", "t3", "t4"]).await;
+        group.pass(2000).await;
+        for follower in group.others(leader) {
+            let page = group.page(follower, "max-age=5").await;
+            page.mirrored(&["t2", "t3", "t4"]);
+        }
+    });
+}
+
+#[test]
+fn a_follower_that_is_cut_off_says_how_old_its_mirror_is_until_that_is_too_old() {
+    rehearse_network(|network| async move {
+        let (group, leader) = Group::warm(network).await;
+        let follower = group.others(leader)[0];
+        group.isolate(follower);
+        group.pass(5000).await;
+        let (_, age) = group.page(follower, "").await.mirrored(&["t1", "t2"]);
+        assert!((5.0..=6.5).contains(&age), "{age}");
+        assert_eq!(group.page(follower, "max-age=5").await, Page::Elsewhere);
+        group.pass(30_000).await;
+        assert_eq!(group.page(follower, "").await, Page::Elsewhere);
+        // It has missed batches, and the link was lost: all of it comes anew.
+        group.reunite(follower);
+        group.pass(20_000).await;
+        let leader = group.leader().await;
+        if leader != follower {
+            let (_, age) = group.page(follower, "").await.mirrored(&["t1", "t2"]);
+            assert!(age <= 1.0, "{age}");
+        }
+    });
+}
+
+#[test]
+fn a_new_leader_shows_its_mirror_until_it_knows_more_itself() {
+    rehearse_network(|network| async move {
+        let (mut group, first) = Group::warm(network).await;
+        group.isolate(first);
+        group.network.sever("agent", first);
+        group.pass(1000).await;
+        let second = group.leader().await;
+        assert_ne!(first, second);
+        assert_eq!(tasks(&group.own(second).await.unwrap()), [""; 0]);
+        let (whose, age) = group.page(second, "").await.mirrored(&["t1", "t2"]);
+        assert_eq!(whose, format!("{first}:5050"));
+        assert!(age > 0.0, "{age}");
+        // Whoever wants no mirror gets what the new leader has by now.
+        group.page(second, "no-cache").await.own(&[]);
+        // It does not tell the others how little that is.
+        let third = group.others(first).into_iter().find(|one| *one != second);
+        let third = third.unwrap();
+        let (whose, _) = group.page(third, "").await.mirrored(&["t1", "t2"]);
+        assert_eq!(whose, format!("{first}:5050"));
+        // The agent comes back, and nobody else is awaited.
+        group.register(second, &["t1", "t2", "t5"]).await;
+        group.page(second, "").await.own(&["t1", "t2", "t5"]);
+        group.pass(2500).await;
+        let (whose, _) = group.page(third, "").await.mirrored(&["t1", "t2", "t5"]);
+        assert_eq!(whose, format!("{second}:5050"));
+    });
+}
+
+/// An agent that died with the leader is not awaited for ever.
+#[test]
+fn a_new_leaders_own_books_count_after_a_bounded_time() {
+    rehearse_network(|network| async move {
+        let (group, first) = Group::warm(network).await;
+        group.isolate(first);
+        group.network.leave("agent");
+        group.pass(1000).await;
+        let second = group.leader().await;
+        group.page(second, "").await.mirrored(&["t1", "t2"]);
+        group
+            .pass(u64::try_from(SETTLING_MAX.as_millis()).unwrap())
+            .await;
+        group.page(second, "").await.own(&[]);
+    });
+}
+
+#[test]
+fn a_deposed_leaders_changes_are_refused_and_so_are_all_that_are_not_a_masters() {
+    rehearse_network(|network| async move {
+        let (group, leader) = Group::warm(network).await;
+        let follower = group.others(leader)[0];
+        let term = group.seats[follower].member.status().await.unwrap();
+        let term = term.now().unwrap().term;
+        let books = group.own(leader).await.unwrap();
+        let said = |term| BooksChanged {
+            term,
+            sequence: 1_000_000,
+            base: Base::Nothing(Box::new(Words {
+                master: books.master.clone(),
+                elected: books.elected,
+                started: books.started,
+                chosen: Chosen::default(),
+            })),
+            piece: 0,
+            pieces: 1,
+            age: Duration::ZERO,
+            changes: Vec::new(),
+        };
+        let stranger = group.network.node("d", Role::Master, &[Role::Master]);
+        let mirror = stranger.find(follower, NAME, PATIENCE).await.unwrap();
+        for other in [term - 1, term + 1] {
+            let heard = stranger.ask(&mirror, said(other), PATIENCE).await.unwrap();
+            assert_eq!(heard, Heard::Refused { term });
+        }
+        let mirror = stranger.find(leader, NAME, PATIENCE).await.unwrap();
+        let heard = stranger.ask(&mirror, said(term), PATIENCE).await.unwrap();
+        assert_eq!(heard, Heard::Refused { term }, "who leads follows nobody");
+        for role in [Role::Agent, Role::Framework, Role::Operator] {
+            let name = format!("no-{role}");
+            let intruder = group.network.node(&name, role, &[Role::Master]);
+            let mirror = intruder.find(follower, NAME, PATIENCE).await.unwrap();
+            let heard = intruder.ask(&mirror, said(term), PATIENCE).await;
+            assert!(matches!(heard, Err(AskError::Refused { .. })), "{heard:?}");
+        }
+        group.page(follower, "").await.mirrored(&["t1", "t2"]);
+    });
+}
