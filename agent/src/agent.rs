@@ -4,7 +4,7 @@
 //! lends. How it joins a master is in `agent/joining.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
 //! the status updates.
 
-mod joining;
+pub mod joining;
 
 use std::sync::Arc;
 

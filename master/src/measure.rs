@@ -2,6 +2,8 @@
 //!
 //! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Nothing of a real master uses it.
 
+use std::ops::Range;
+
 use protocol::digest::{DigestKey, Printer};
 use protocol::message::registration::{
     Held, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
@@ -47,6 +49,11 @@ pub struct Crowd {
 impl Crowd {
     /// So many agents with so many tasks each.
     pub fn new(agents: u32, tasks_each: u32) -> Result<Self, NoCrowd> {
+        Self::of(0..agents, tasks_each)
+    }
+
+    /// Those of these numbers, as they would be in a crowd of all.
+    pub fn of(numbers: Range<u32>, tasks_each: u32) -> Result<Self, NoCrowd> {
         let master = MasterId::new("m")?;
         let resources: Resources = "cpus:32;mem:65536;disk:500000;ports:[31000-32000]".parse()?;
         let task_resources: Resources = "cpus:0.5;mem:64".parse()?;
@@ -57,7 +64,7 @@ impl Crowd {
             reports: Vec::new(),
             summaries: Vec::new(),
         };
-        for number in 0..agents {
+        for number in numbers {
             let agent = AgentInfo {
                 hostname: format!("agent-{number}"),
                 port: 5051,

@@ -5,11 +5,14 @@
 
 pub mod actors;
 pub mod connections;
+pub mod crowd;
+pub mod failover;
 mod frames;
 pub mod idle;
 pub mod launch;
 mod load;
 pub mod messages;
+mod part;
 mod process;
 pub mod registry;
 
@@ -35,12 +38,14 @@ pub enum BenchArgs {
     Connections(connections::ConnectionsArgs),
     /// How fast replicated operations commit
     Registry(registry::RegistryArgs),
+    /// How soon the cluster is as it was when the leading master is killed
+    Failover(failover::FailoverArgs),
     /// One part of a measurement of connections
     #[command(hide = true, name = "connections-part")]
     ConnectionsPart(connections::part::PartArgs),
-    /// Stands for agents that have nothing to do
-    #[command(hide = true, name = "idle-agents")]
-    IdleAgents(idle::agents::IdleAgentsArgs),
+    /// A crowd of agents with nothing behind them
+    #[command(hide = true, name = "crowd-part")]
+    CrowdPart(crowd::part::CrowdArgs),
 }
 
 /// The flags of every measurement.
@@ -139,7 +144,8 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Connections(args) => on_this_thread(connections::run(args, signals))?,
         BenchArgs::Registry(args) => on_this_thread(registry::run(args, signals))?,
         BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
-        BenchArgs::IdleAgents(args) => on_this_thread(idle::agents::run(args, signals))?,
+        BenchArgs::Failover(args) => on_this_thread(failover::run(args, signals))?,
+        BenchArgs::CrowdPart(args) => on_this_thread(crowd::part::run(args, signals))?,
     }
 }
 

@@ -27,18 +27,26 @@ const COMPARISONS_MAX: u32 = 3;
 
 /// How much the agent tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Telling {
+pub enum Telling {
     /// All that it has.
     All,
     /// A summary, after so many comparisons.
-    Summary { compared: u32 },
+    Summary {
+        /// How many.
+        compared: u32,
+    },
     /// A summary, and what it has where its sums are others than these, after so many comparisons.
-    Part { compared: u32, theirs: Vec<u64> },
+    Part {
+        /// How many.
+        compared: u32,
+        /// The master's sums.
+        theirs: Vec<u64>,
+    },
 }
 
 impl Telling {
     /// What to tell a master that has answered like this; `None` if it has all it wants.
-    fn after(&self, answer: &Reregistered) -> Option<Self> {
+    pub fn after(&self, answer: &Reregistered) -> Option<Self> {
         let compared = match self {
             Self::All => COMPARISONS_MAX,
             Self::Summary { compared } | Self::Part { compared, .. } => compared + 1,

@@ -5,27 +5,21 @@
 
 pub mod part;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
 use runtime::Clock;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use transport::Authority;
 
 use self::part::Kind;
-use super::process::{Usage, usage};
+use super::part::Part;
 use super::{Figure, OutputFlags, report};
-use crate::agent::own_program;
 use crate::failure::{Failure, Outcome};
 use crate::print;
 use crate::signals::Signals;
 
-/// How long a part may take to answer.
-const PATIENCE: Duration = Duration::from_secs(600);
 /// How long things may settle before they are measured: longer than a lost connection is remembered.
 const SETTLE: Duration = Duration::from_secs(5);
 /// What an idle connection may cost, in KiB.
@@ -51,83 +45,6 @@ pub struct ConnectionsArgs {
     seconds: u64,
     #[command(flatten)]
     output: OutputFlags,
-}
-
-/// A part in a process of its own, which ends when this is dropped.
-struct Part {
-    kind: Kind,
-    child: Child,
-    input: Option<ChildStdin>,
-    answers: UnboundedReceiver<String>,
-    first: Value,
-}
-
-impl Part {
-    async fn start(kind: Kind, directory: &Path, arguments: &[(&str, String)]) -> Outcome<Self> {
-        let failed = |error: &std::io::Error| Failure::because("cannot start a part", error);
-        let mut command = Command::new(own_program()?);
-        command.args(["--log", "warn", "bench", "connections-part", "--kind"]);
-        command.arg(kind.name()).env("MEROS_CERTS", directory);
-        for (flag, value) in arguments {
-            command.arg(flag).arg(value);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| failed(&error))?;
-        let (sender, answers) = unbounded_channel();
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        std::thread::spawn(move || {
-            let lines = output
-                .into_iter()
-                .flat_map(|output| BufReader::new(output).lines());
-            lines
-                .map_while(Result::ok)
-                .all(|line| sender.send(line).is_ok());
-        });
-        let mut part = Self {
-            kind,
-            child,
-            input,
-            answers,
-            first: Value::Null,
-        };
-        part.first = part.hear().await?;
-        Ok(part)
-    }
-
-    /// Lets the part do its one thing, and gives its answer.
-    async fn ask(&mut self) -> Outcome<Value> {
-        let asked = self.input.as_mut().map(|input| input.write_all(b"\n"));
-        if !matches!(asked, Some(Ok(()))) {
-            return Err(self.gone());
-        }
-        self.hear().await
-    }
-
-    async fn hear(&mut self) -> Outcome<Value> {
-        let clock = Clock::real();
-        let line = match clock.timeout(PATIENCE, self.answers.recv()).await {
-            Ok(Some(line)) => line,
-            Ok(None) => return Err(self.gone()),
-            Err(late) => return Err(Failure::because(self.kind.name(), &late)),
-        };
-        serde_json::from_str(&line).map_err(|error| Failure::because(self.kind.name(), &error))
-    }
-
-    fn gone(&self) -> Failure {
-        Failure::new(format!("the part {} has ended", self.kind.name()))
-    }
-
-    fn usage(&self) -> Outcome<Usage> {
-        usage(self.child.id())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.input = None;
-        let _ = self.child.kill(); // it may have ended before
-        let _ = self.child.wait();
-    }
 }
 
 /// What was seen of one kind of host.
@@ -160,7 +77,7 @@ async fn figures(args: &ConnectionsArgs) -> Outcome<Vec<Figure>> {
         .map_err(|error| Failure::because("cannot make certificates", &error))?;
 
     say(args, "bare quinn");
-    let mut host = Part::start(Kind::BareHost, path, &[]).await?;
+    let mut host = start(Kind::BareHost, path, &[]).await?;
     let mut crowd = gather(args, Kind::BareCrowd, path, &host).await?;
     let bare = idle(args, &mut host, &mut crowd).await?;
     let bare_again = crowd.ask().await?;
@@ -168,7 +85,7 @@ async fn figures(args: &ConnectionsArgs) -> Outcome<Vec<Figure>> {
 
     say(args, "nodes");
     let handshakes = [("--handshakes", args.handshakes.to_string())];
-    let mut host = Part::start(Kind::Host, path, &handshakes).await?;
+    let mut host = start(Kind::Host, path, &handshakes).await?;
     let mut crowd = gather(args, Kind::Crowd, path, &host).await?;
     let ours = idle(args, &mut host, &mut crowd).await?;
     say(args, "they come back at once");
@@ -266,9 +183,15 @@ async fn figures(args: &ConnectionsArgs) -> Outcome<Vec<Figure>> {
     ])
 }
 
+async fn start(kind: Kind, certs: &Path, arguments: &[(&str, String)]) -> Outcome<Part> {
+    let mut all = vec![("--kind", kind.name())];
+    all.extend_from_slice(arguments);
+    Part::start(kind.name(), "connections-part", &all, certs).await
+}
+
 /// Starts the crowd or the pingers of this host.
 async fn gather(args: &ConnectionsArgs, kind: Kind, path: &Path, host: &Part) -> Outcome<Part> {
-    let address = host.first["address"].as_str().unwrap_or_default();
+    let address = host.first()["address"].as_str().unwrap_or_default();
     let count = match kind {
         Kind::Pingers => args.pingers,
         _ => args.connections,
@@ -277,7 +200,7 @@ async fn gather(args: &ConnectionsArgs, kind: Kind, path: &Path, host: &Part) ->
         ("--host", address.to_owned()),
         ("--count", count.to_string()),
     ];
-    Part::start(kind, path, &arguments).await
+    start(kind, path, &arguments).await
 }
 
 /// Links everybody, and watches what the host costs while nothing happens.

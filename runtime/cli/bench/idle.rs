@@ -1,12 +1,8 @@
 //! `meros bench idle`: what an agent and a master with many agents cost while nothing happens.
 //!
-//! Real processes: a master, an agent, and one process that stands for the other agents, each of which has a node, a socket and a
-//! certificate of its own, registers and answers pings. Memory and time are the system's figures for the whole process family.
+//! Real processes: a master, an agent, and a crowd that stands for the other agents, each of which has a node, a socket and a certificate
+//! of its own, registers and answers pings. Memory and time are the system's figures for the whole process family.
 
-pub mod agents;
-
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -14,7 +10,8 @@ use runtime::{Clock, Role};
 use serde_json::json;
 use transport::Authority;
 
-use super::process::{Usage, usage};
+use super::part::Part;
+use super::process::{Process, Usage};
 use super::{Figure, OutputFlags, report};
 use crate::agent::own_program;
 use crate::certs::keep_operators;
@@ -45,41 +42,6 @@ pub struct IdleArgs {
     seconds: u64,
     #[command(flatten)]
     output: OutputFlags,
-}
-
-/// A process that ends when this is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(program: &Path, arguments: &[&str], directory: &Path) -> Outcome<Self> {
-        let mut command = Command::new(program);
-        command
-            .args(["--log", "warn"])
-            .args(arguments)
-            .env("MEROS_CERTS", directory.join("certs"));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().map_err(|error| {
-            Failure::because(format!("cannot start {}", program.display()), &error)
-        })?;
-        Ok(Self(child))
-    }
-
-    fn usage(&self) -> Outcome<Usage> {
-        usage(self.0.id())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Ok(pid) = i32::try_from(self.0.id()) {
-            // It may have ended before.
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid),
-                nix::sys::signal::Signal::SIGTERM,
-            );
-        }
-        let _ = self.0.wait();
-    }
 }
 
 /// `meros bench idle`.
@@ -125,15 +87,11 @@ async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
         &master_address,
     ];
     let agent = Process::start(&program, &agent, path)?;
-    let others = [
-        "bench",
-        "idle-agents",
-        "--master",
-        &master_address,
-        "--agents",
-        &args.agents.to_string(),
+    let crowd = [
+        ("--master", master_address.clone()),
+        ("--agents", args.agents.to_string()),
     ];
-    let _others = Process::start(&program, &others, path)?;
+    let _crowd = Part::start("crowd", "crowd-part", &crowd, &path.join("certs")).await?;
 
     let clock = Clock::real();
     let identity = authority.issue(Role::Operator, "bench").map_err(failed)?;

@@ -252,7 +252,8 @@ async fn measure(
     times
 }
 
-fn user() -> String {
+/// The user that tasks run as.
+pub fn user() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten();

@@ -1,9 +1,14 @@
-//! What the system says of a process and its children: memory and time; and the bare loop that launching is held against.
+//! Processes of a measurement: started and ended with it, and what the system says of them; and the bare loop that launching is held
+//! against.
 //!
-//! Linux only, from /proc. Remembers nothing.
+//! Linux only, from /proc.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use runtime::Clock;
 
 use crate::failure::{Failure, Outcome};
@@ -37,6 +42,77 @@ pub fn usage(pid: u32) -> Outcome<Usage> {
     }))
 }
 
+/// The most memory in MiB that process `pid`, without its descendants, has had resident at once.
+pub fn peak(pid: u32) -> Outcome<f64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(|error| Failure::because(&path, &error))?;
+    peak_in(&text).ok_or_else(|| Failure::new(format!("{path} has no line VmHWM")))
+}
+
+/// MiB, from the text of /proc/PID/status.
+fn peak_in(status: &str) -> Option<f64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// Lets this process open as many files and sockets as it may.
+pub fn raise_open_files() -> Outcome {
+    let failed = |error: nix::Error| Failure::because("the limit of open files", &error);
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(failed)
+}
+
+/// A process that ends when this is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts `program`, which finds its certificates in `directory`.
+    pub fn start(program: &Path, arguments: &[&str], directory: &Path) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command
+            .args(["--log", "warn"])
+            .args(arguments)
+            .env("MEROS_CERTS", directory.join("certs"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            Failure::because(format!("cannot start {}", program.display()), &error)
+        })?;
+        Ok(Self(child))
+    }
+
+    /// What it and its descendants use now.
+    pub fn usage(&self) -> Outcome<Usage> {
+        usage(self.0.id())
+    }
+
+    /// The most memory it has had, in MiB.
+    pub fn peak(&self) -> Outcome<f64> {
+        peak(self.0.id())
+    }
+
+    /// Ends it without a word, as a lost machine would.
+    pub fn kill(mut self) {
+        let _ = self.0.kill(); // It may have ended before.
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Of one that was waited for nothing is left, and its number may be another's.
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM); // It may just have ended.
+        }
+        let _ = self.0.wait();
+    }
+}
+
 /// How many times a second one loop that does nothing else forks, executes and reaps `/bin/true` on this machine, one after the other.
 pub fn bare_launches(count: u32) -> Outcome<f64> {
     let clock = Clock::real();
@@ -53,4 +129,19 @@ pub fn bare_launches(count: u32) -> Outcome<f64> {
         }
     }
     Ok(f64::from(count.max(1)) / (clock.now() - begun).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_memory_is_read_in_mib() {
+        assert_eq!(
+            peak_in("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"),
+            Some(2.0)
+        );
+        assert_eq!(peak_in("VmRSS:\t 1 kB\n"), None);
+        assert!(peak(std::process::id()).unwrap() > 0.0);
+    }
 }

@@ -23,4 +23,4 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Subject};
-pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal};
+pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic};

@@ -67,6 +67,15 @@ pub struct Endpoint {
     shared: Arc<Shared>,
 }
 
+/// Bytes of datagrams, without the headers of UDP and IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// From here to the peer.
+    pub sent: u64,
+    /// From the peer to here.
+    pub received: u64,
+}
+
 /// What the endpoint's tasks share.
 pub(crate) struct Shared {
     node: Node,
@@ -189,6 +198,18 @@ impl Endpoint {
     #[must_use]
     pub fn links(&self) -> usize {
         self.shared.state().linked.len()
+    }
+
+    /// What the link to this node has carried since it was dialled, handshake and acknowledgements included; `None` without one.
+    #[must_use]
+    pub fn traffic(&self, peer: &NodeId) -> Option<Traffic> {
+        let state = self.shared.state();
+        let linked = state.linked.values().find(|one| one.peer.node == *peer)?;
+        let carried = linked.connection.stats();
+        Some(Traffic {
+            sent: carried.udp_tx.bytes,
+            received: carried.udp_rx.bytes,
+        })
     }
 
     /// What has become of the connections that others began.

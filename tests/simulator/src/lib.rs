@@ -27,7 +27,7 @@ pub mod command;
 mod describe;
 mod disk;
 pub mod event;
-mod executor;
+pub mod executor;
 pub mod faults;
 mod ground;
 mod hash;

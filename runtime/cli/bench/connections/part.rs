@@ -1,20 +1,18 @@
 //! The hidden verb `meros bench connections-part`: one part of the measurement in a process of its own, so that its memory and time are
 //! seen apart.
 //!
-//! Says on standard output that it is ready, then answers each line of standard input with one line of JSON. Ends with its input, that is
-//! when whoever started it has gone.
+//! It speaks as all parts do (see [`super::super::part`]).
 
-use std::io::BufRead;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use transport::Authority;
 use transport::connections::{self, Crowd, Host, Linking, Pingers, bare};
 
+use super::super::part::input;
+use super::super::process::raise_open_files;
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -68,10 +66,7 @@ pub async fn run(args: PartArgs, signals: Signals) -> Outcome {
 }
 
 async fn serve(args: &PartArgs) -> Outcome {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)
-        .map_err(|error| Failure::because("the limit of open files", &error))?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)
-        .map_err(|error| Failure::because("the limit of open files", &error))?;
+    raise_open_files()?;
     let authority = Authority::load(&args.certs.directory())
         .map_err(|error| Failure::because("no authority", &error))?;
     let mut lines = input();
@@ -149,16 +144,4 @@ fn milliseconds(duration: Duration) -> f64 {
 
 fn answer(value: Value) {
     out!("{value}");
-}
-
-/// The lines of standard input, read by a thread of its own.
-fn input() -> UnboundedReceiver<String> {
-    let (sender, receiver) = unbounded_channel();
-    std::thread::spawn(move || {
-        let lines = std::io::stdin().lock().lines();
-        lines
-            .map_while(Result::ok)
-            .all(|line| sender.send(line).is_ok());
-    });
-    receiver
 }

@@ -122,6 +122,13 @@ fn tells_and_asks_cross_in_both_directions_and_in_order() {
             master.node.peers()[0].address,
             format!("agent@{}", agent.address())
         );
+        let carried = agent.endpoint.traffic(master.node.id()).unwrap();
+        assert!(carried.sent > 10_000, "a thousand tells: {carried:?}");
+        assert!(
+            (1000..carried.sent).contains(&carried.received),
+            "{carried:?}"
+        );
+        assert_eq!(agent.endpoint.traffic(agent.node.id()), None);
     });
 }
 

@@ -1,0 +1,335 @@
+//! A crowd of agents without anything behind them: each registers, answers pings, and comes back when the leader changes.
+//!
+//! Hears its master. What it says it has are tasks that nobody runs (`master::measure`), told in the rounds of the real agent's
+//! [`Telling`] and with the pauses of its [`Backoff`]. Remembers its master, and counts itself in the crowd's [`Tally`]. It launches
+//! nothing and obeys nothing else.
+
+pub mod part;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::agent::agent::joining::Telling;
+use ::agent::registration::Backoff;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use protocol::digest::Printer;
+use protocol::message::registration::{
+    LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
+};
+use rand::Rng;
+use runtime::NodeId;
+use runtime::prelude::*;
+use tokio::sync::watch;
+
+use crate::failure::{Failure, Outcome};
+
+/// How long a master may take to be found and to answer: many come at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many come at once for the first time, which nobody measures.
+const FIRST_AT_ONCE: usize = 128;
+/// As the real agent's default.
+const BACKOFF_FACTOR: Duration = Duration::from_secs(1);
+
+/// With whom the crowd is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    with: BTreeMap<NodeId, usize>,
+    registrations: usize,
+}
+
+impl Tally {
+    /// One of the crowd has been registered by this master; it was with that one before.
+    fn registered(&mut self, by: &NodeId, before: Option<&NodeId>) {
+        self.registrations += 1;
+        if let Some(count) = before.and_then(|before| self.with.get_mut(before)) {
+            *count -= 1;
+        }
+        *self.with.entry(by.clone()).or_default() += 1;
+    }
+
+    /// The master that most are with.
+    pub fn master(&self) -> Option<&NodeId> {
+        let most = self.with.iter().max_by_key(|(_, count)| **count);
+        most.filter(|(_, count)| **count > 0).map(|(node, _)| node)
+    }
+
+    /// How many are with another master than this one.
+    pub fn elsewhere_than(&self, master: Option<&NodeId>) -> usize {
+        let others = self.with.iter().filter(|(node, _)| Some(*node) != master);
+        others.map(|(_, count)| count).sum()
+    }
+
+    /// How many registrations there were, each agent's again and again.
+    pub fn registrations(&self) -> usize {
+        self.registrations
+    }
+}
+
+/// Register with a master, at this address if it is given. Answered when one has this agent.
+#[derive(Clone, Debug)]
+pub struct Come(pub Option<String>);
+
+impl Message for Come {
+    type Result = ();
+}
+
+/// One of the crowd.
+pub struct StandIn {
+    report: Arc<RegisterAgent>,
+    masters: Vec<String>,
+    /// Which of the masters is tried next.
+    turn: usize,
+    /// Counts attempts, so that an answer to an old one is known.
+    attempt: u64,
+    backoff: Backoff,
+    master: Option<Pid>,
+    /// The master that had it last, for the tally.
+    counted: Option<NodeId>,
+    tally: watch::Sender<Tally>,
+    waiting: Vec<Promise<()>>,
+}
+
+impl StandIn {
+    /// An agent that has what `report` says, and has not registered. The report's pid is filled in when it begins.
+    pub fn new(report: RegisterAgent, masters: Vec<String>, tally: watch::Sender<Tally>) -> Self {
+        Self {
+            report: Arc::new(report),
+            masters,
+            turn: 0,
+            attempt: 0,
+            backoff: Backoff::new(BACKOFF_FACTOR),
+            master: None,
+            counted: None,
+            tally,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// The same, which was with another master before, and tells the next one only a summary at first.
+    pub fn back_from(mut self, former: NodeId) -> Self {
+        self.counted = Some(former);
+        self
+    }
+
+    fn come(&mut self, to: Option<String>, ctx: &mut Context<Self>) {
+        self.attempt += 1;
+        let attempt = self.attempt;
+        let address = to.unwrap_or_else(|| {
+            let next = self.masters[self.turn % self.masters.len()].clone();
+            self.turn = self.turn.wrapping_add(1);
+            next
+        });
+        let telling = match self.counted {
+            Some(_) => Telling::Summary { compared: 0 },
+            None => Telling::All,
+        };
+        let joining = join(ctx.node().clone(), address, self.report.clone(), telling);
+        ctx.then(joining, move |this, joined, ctx| {
+            if this.attempt != attempt {
+                return;
+            }
+            match joined {
+                Ok(master) => this.registered(master, ctx),
+                Err(problem) => {
+                    tracing::debug!(%problem, "one of the crowd is not registered");
+                    // Only the one that leads has a master; where the others are, there is nothing to wait for.
+                    let pause = match this.turn % this.masters.len() {
+                        0 => this.backoff.failed(ctx.node().rng().random()),
+                        _ => Duration::ZERO,
+                    };
+                    this.come_after(pause, ctx);
+                }
+            }
+        });
+    }
+
+    fn come_after(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        let attempt = self.attempt;
+        ctx.after(pause, move |this, ctx| {
+            if this.attempt == attempt {
+                this.come(None, ctx);
+            }
+        });
+    }
+
+    fn registered(&mut self, master: Pid, ctx: &mut Context<Self>) {
+        self.backoff.registered();
+        ctx.link(&master);
+        let before = self.counted.replace(master.node().clone());
+        self.tally
+            .send_modify(|tally| tally.registered(master.node(), before.as_ref()));
+        self.master = Some(master);
+        for waiting in self.waiting.drain(..) {
+            waiting.answer(());
+        }
+    }
+
+    fn lose_master(&mut self, ctx: &mut Context<Self>) {
+        if let Some(master) = self.master.take() {
+            ctx.unlink(&master);
+            let pause = self.backoff.lost(ctx.node().rng().random());
+            self.come_after(pause, ctx);
+        }
+    }
+}
+
+/// Finds the master there and comes to terms with it on what the agent has.
+async fn join(
+    node: Node,
+    address: String,
+    report: Arc<RegisterAgent>,
+    mut telling: Telling,
+) -> Result<Pid, String> {
+    let words = |error: &dyn std::error::Error| error.to_string();
+    let master = node.find(&address, "master", PATIENCE).await;
+    let master = master.map_err(|error| words(&error))?;
+    // Ends: after a few rounds it tells all, and then the master has it or refuses it.
+    loop {
+        let answer = match said(&report, &telling) {
+            None => {
+                let answer = node.ask(&master, (*report).clone(), PATIENCE).await;
+                answer.map(|answer| answer.map(Reregistered::Registered))
+            }
+            Some(question) => node.ask(&master, question, PATIENCE).await,
+        };
+        let answer = answer.map_err(|error| words(&error))?;
+        match telling.after(&answer.map_err(|refused| words(&refused))?) {
+            None => return Ok(master),
+            Some(next) => telling = next,
+        }
+    }
+}
+
+/// What an agent that has this tells; `None` is all.
+fn said(report: &RegisterAgent, telling: &Telling) -> Option<ReregisterAgent> {
+    let theirs = match telling {
+        Telling::All => return None,
+        Telling::Summary { .. } => None,
+        Telling::Part { theirs, .. } => Some(theirs),
+    };
+    let mut printer = Printer::new(report.digest_key);
+    Some(ReregisterAgent {
+        agent: report.agent.clone(),
+        pid: report.pid.clone(),
+        version: report.version.clone(),
+        summary: printer.summary(&report.held),
+        report: theirs.map(|theirs| printer.report(report.held.clone(), theirs)),
+        oversubscribed: report.oversubscribed.clone(),
+    })
+}
+
+impl Actor for StandIn {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        Arc::make_mut(&mut self.report).pid = ctx.pid().clone();
+    }
+}
+
+impl Process for StandIn {
+    const MAILBOX: u32 = 64;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<PingAgent>(&[Role::Master]);
+        ears.hear::<LeaderAnnounced>(&[Role::Master]);
+    }
+}
+
+impl Handler<Come> for StandIn {
+    type Result = Reply<()>;
+
+    fn handle(&mut self, Come(to): Come, ctx: &mut Context<Self>) -> Reply<()> {
+        let (promise, reply) = promise();
+        self.waiting.push(promise);
+        self.come(to, ctx);
+        reply
+    }
+}
+
+impl Handler<PingAgent> for StandIn {
+    type Result = MessageResult<PingAgent>;
+
+    fn handle(&mut self, ping: PingAgent, ctx: &mut Context<Self>) -> Self::Result {
+        if !ping.connected {
+            self.lose_master(ctx);
+        }
+        MessageResult(Pong)
+    }
+}
+
+impl Handler<LeaderAnnounced> for StandIn {
+    type Result = ();
+
+    fn handle(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+        if let Some(master) = self.master.take() {
+            ctx.unlink(&master);
+        }
+        self.come(Some(leader.address), ctx);
+    }
+}
+
+impl Handler<Exited> for StandIn {
+    type Result = ();
+
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        if self.master.as_ref() == Some(&exited.pid) {
+            self.lose_master(ctx);
+        }
+    }
+}
+
+/// Lets all of them register for the first time, some at once.
+pub async fn register(all: &[Handle<StandIn>]) -> Outcome {
+    let each = all.iter().map(|one| async move {
+        let come = one.ask(Come(None), Patience::WhileLinked).await;
+        come.map_err(|error| Failure::because("one of the crowd", &error))
+    });
+    let each = stream::iter(each).buffer_unordered(FIRST_AT_ONCE);
+    each.try_collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use master::measure::Crowd;
+
+    fn node(name: &str) -> NodeId {
+        NodeId::new(name, 1)
+    }
+
+    #[test]
+    fn the_tally_knows_who_has_left_a_master() {
+        let (first, second) = (node("first"), node("second"));
+        let mut tally = Tally::default();
+        assert_eq!((tally.master(), tally.elsewhere_than(None)), (None, 0));
+        for _ in 0..3 {
+            tally.registered(&first, None);
+        }
+        assert_eq!(tally.master(), Some(&first));
+        assert_eq!(tally.elsewhere_than(Some(&first)), 0);
+        tally.registered(&second, Some(&first));
+        tally.registered(&second, Some(&first));
+        assert_eq!(tally.elsewhere_than(Some(&first)), 2);
+        assert_eq!((tally.master(), tally.registrations()), (Some(&second), 5));
+    }
+
+    #[test]
+    fn an_agent_tells_a_summary_and_then_only_what_differs() {
+        let crowd = Crowd::of(7..8, 3).unwrap();
+        let report = &crowd.reports[0];
+        assert_eq!(said(report, &Telling::All), None);
+        let summary = said(report, &Telling::Summary { compared: 0 }).unwrap();
+        assert_eq!(summary.summary, crowd.summaries[0].summary);
+        assert_eq!(summary.report, None);
+        let buckets = vec![0; 1 << 4];
+        let differs = Reregistered::Differs { buckets };
+        let next = Telling::Summary { compared: 0 }.after(&differs).unwrap();
+        let part = said(report, &next).unwrap().report.unwrap();
+        assert_eq!(
+            part.held.tasks.len(),
+            3,
+            "an empty master lacks all of them"
+        );
+    }
+}

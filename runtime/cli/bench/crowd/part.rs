@@ -1,0 +1,126 @@
+//! The hidden verb `meros bench crowd-part`: a crowd in a process of its own.
+//!
+//! Each agent has a node, a socket and a certificate of its own, so that the master sees what it would see of as many machines. It speaks as
+//! all parts do (see [`super::super::part`]): it is ready when all have registered, and answers each line when all are with another
+//! master than the one that most were with before.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use clap::Args;
+use master::measure::Crowd;
+use protocol::message::registration::RegisterAgent;
+use runtime::prelude::*;
+use runtime::{Clock, NodeId};
+use serde_json::json;
+use tokio::sync::watch;
+use transport::{Authority, Endpoint, Options};
+
+use super::super::part::input;
+use super::super::process::raise_open_files;
+use super::{StandIn, Tally, register};
+use crate::certs::CertsFlag;
+use crate::failure::{Failure, Outcome};
+use crate::flags::master_address;
+use crate::out;
+use crate::signals::Signals;
+
+/// A crowd of agents with nothing behind them
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct CrowdArgs {
+    #[arg(long, value_delimiter = ',', required = true, value_parser = master_address)]
+    master: Vec<String>,
+    /// The number of the first of them.
+    #[arg(long, default_value_t = 0)]
+    first: u32,
+    #[arg(long)]
+    agents: u32,
+    /// What each says it runs.
+    #[arg(long, default_value_t = 0)]
+    tasks_each: u32,
+    #[command(flatten)]
+    certs: CertsFlag,
+}
+
+/// Serves until its input ends.
+pub async fn run(args: CrowdArgs, signals: Signals) -> Outcome {
+    let served = signals.unless_stopped(serve(&args)).await;
+    served.unwrap_or(Ok(()))
+}
+
+async fn serve(args: &CrowdArgs) -> Outcome {
+    raise_open_files()?;
+    let mut lines = input();
+    let authority = Authority::load(&args.certs.directory())
+        .map_err(|error| Failure::because("no authority", &error))?;
+    let numbers = args.first..args.first.saturating_add(args.agents);
+    let crowd = Crowd::of(numbers.clone(), args.tasks_each)
+        .map_err(|error| Failure::because("no crowd", &error))?;
+    let (tally, mut watched) = watch::channel(Tally::default());
+    let (mut endpoints, mut agents) = (Vec::new(), Vec::new());
+    for (number, report) in numbers.zip(crowd.reports) {
+        let (endpoint, agent) = one(&authority, number, report, &args.master, &tally)?;
+        endpoints.push(endpoint);
+        agents.push(agent);
+    }
+    let clock = Clock::real();
+    let begun = clock.now();
+    register(&agents).await?;
+    let seconds = (clock.now() - begun).as_secs_f64();
+    out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
+    let mut former = watched.borrow().master().cloned();
+    while lines.recv().await.is_some() {
+        let all = |tally: &Tally| tally.elsewhere_than(former.as_ref()) >= agents.len();
+        let now = match watched.wait_for(all).await {
+            Ok(tally) => tally.master().cloned(),
+            Err(_) => return Err(Failure::new("nobody is left in the crowd")),
+        };
+        let (sent, received) = carried(&endpoints, now.as_ref());
+        out!("{}", json!({ "sent": sent, "received": received }));
+        former = now;
+    }
+    Ok(())
+}
+
+/// One of the crowd, on a node of its own.
+fn one(
+    authority: &Authority,
+    number: u32,
+    mut report: RegisterAgent,
+    masters: &[String],
+    tally: &watch::Sender<Tally>,
+) -> Outcome<(Endpoint, Handle<StandIn>)> {
+    let failed = |error: &dyn std::error::Error| {
+        Failure::because(format!("agent {number} of the crowd"), error)
+    };
+    let identity = authority.issue(Role::Agent, &format!("crowd-{number}"));
+    let identity = identity.map_err(|error| failed(&error))?;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&[Role::Master])
+        .build();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let options = Options {
+        socket_buffer: 64 << 10,
+        ..Options::default()
+    };
+    let endpoint =
+        Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
+    let address = endpoint.address().map_err(|error| failed(&error))?;
+    report.agent.hostname = address.ip().to_string();
+    report.agent.port = address.port();
+    let stand_in = StandIn::new(report, masters.to_vec(), tally.clone());
+    let agent = node.spawn("agent", stand_in);
+    Ok((endpoint, agent.map_err(|error| failed(&error))?))
+}
+
+/// What the links to this master have carried, from the crowd and to it.
+fn carried(endpoints: &[Endpoint], master: Option<&NodeId>) -> (u64, u64) {
+    let Some(master) = master else {
+        return (0, 0);
+    };
+    let traffic = endpoints.iter().filter_map(|one| one.traffic(master));
+    traffic.fold((0, 0), |(sent, received), traffic| {
+        (sent + traffic.sent, received + traffic.received)
+    })
+}
