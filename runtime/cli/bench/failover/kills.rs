@@ -20,6 +20,8 @@ use crate::failure::{Failure, Outcome};
 
 /// How long anything that is waited for may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all agents may take to register for the first time, which nobody measures.
+const START_PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 /// What the issue allows, in milliseconds.
@@ -52,7 +54,7 @@ pub async fn measure(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
     group.leader().await?;
     say(args, &format!("{} agents register", args.agents));
     let agents = Agents::start(&group, args.agents).await?;
-    agents.with_a_master(&clock, "", PATIENCE).await?;
+    agents.with_a_master(&clock, "", START_PATIENCE).await?;
     let load = Load::start(&group, args.frameworks as usize)?;
     let probe = Probe::new(&group)?;
     until(&clock, &load, "all frameworks", |ledger| {

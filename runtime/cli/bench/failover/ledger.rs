@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{TaskId, TaskState, TaskStatus};
+use protocol::{Reason, TaskId, TaskState, TaskStatus};
 use runtime::Instant;
 
 /// How many words of a verdict are told.
@@ -15,8 +15,24 @@ const PROBLEMS_MAX: usize = 10;
 struct Seen {
     accepted: Instant,
     running: Option<Instant>,
+    /// The ends that were told as news.
     ends: Vec<TaskState>,
+    /// The end that a master named when it was asked how the task is, which may be told again and again.
+    answered: Option<TaskState>,
     message: String,
+}
+
+impl Seen {
+    fn has_ended(&self) -> bool {
+        !self.ends.is_empty() || self.answered.is_some()
+    }
+
+    /// Its ends, each as often as it was news, and at least once.
+    fn all_ends(&self) -> Vec<TaskState> {
+        let mut ends = self.ends.clone();
+        ends.extend(self.answered.filter(|end| !self.ends.contains(end)));
+        ends
+    }
 }
 
 /// All that the frameworks saw.
@@ -84,6 +100,7 @@ impl Ledger {
             accepted: now,
             running: None,
             ends: Vec::new(),
+            answered: None,
             message: String::new(),
         };
         self.living += usize::from(self.tasks.insert(task, seen).is_none());
@@ -100,9 +117,12 @@ impl Ledger {
         if !status.state.is_terminal() {
             return false;
         }
-        seen.ends.push(status.state);
+        let first = !seen.has_ended();
+        match status.reason {
+            Some(Reason::Reconciliation) => seen.answered = Some(status.state),
+            _ => seen.ends.push(status.state),
+        }
         seen.message.clone_from(&status.message);
-        let first = seen.ends.len() == 1;
         self.living -= usize::from(first);
         first
     }
@@ -133,7 +153,7 @@ impl Ledger {
         let mut problems = Vec::new();
         for (id, task) in &self.tasks {
             let started = starts.get(id.as_str()).copied().unwrap_or(0);
-            match (started, task.ends.as_slice()) {
+            match (started, task.all_ends().as_slice()) {
                 (1, [TaskState::Finished]) => verdict.finished += 1,
                 (0, [TaskState::Lost | TaskState::Dropped | TaskState::Error]) => {
                     verdict.refused += 1;
@@ -223,6 +243,21 @@ mod tests {
         let verdict = ledger.verdict(&starts(&[("well", 1)]));
         assert_eq!((verdict.launched, verdict.finished), (2, 1));
         assert_eq!((verdict.refused, verdict.problems.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_end_may_be_answered_as_often_as_it_is_asked_for_and_is_news_once() {
+        let mut ledger = Ledger::new(0);
+        ledger.accepted(id("t"), at(0));
+        let answer = |state| said("t", state).because(Reason::Reconciliation, "latest state");
+        assert!(ledger.status(&answer(TaskState::Finished), at(1)));
+        assert!(!ledger.status(&said("t", TaskState::Finished), at(2)));
+        assert!(!ledger.status(&answer(TaskState::Finished), at(3)));
+        let starts = starts(&[("t", 1)]);
+        assert_eq!(ledger.verdict(&starts).finished, 1);
+        ledger.status(&answer(TaskState::Lost), at(4));
+        let problems = ledger.verdict(&starts).problems;
+        assert!(problems[0].contains("[Finished, Lost]"), "{problems:?}");
     }
 
     #[test]
