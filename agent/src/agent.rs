@@ -112,6 +112,8 @@ pub struct Agent {
     turn: usize,
     /// Where a new leader has said it is: tried before any other.
     announced: Option<String>,
+    /// How often it is tried again, before any other, when it says not now: it may still be reading its registry.
+    tries: u32,
     /// Counts attempts, so that an answer to an old one is known.
     attempt: u64,
     master: Option<Master>,
@@ -148,6 +150,7 @@ impl Agent {
             rng,
             turn: 0,
             announced: None,
+            tries: 0,
             attempt: 0,
             master: None,
             courted: None,
@@ -170,6 +173,7 @@ impl Agent {
         tracing::info!(agent = %registered.agent_id, master = master.address, "registered");
         self.backoff.registered();
         self.announced = None;
+        self.tries = 0;
         // The next attempt, should this link break, begins here too.
         self.turn = self.turn.wrapping_sub(1);
         self.info.id = Some(registered.agent_id);
@@ -268,6 +272,7 @@ impl Agent {
         }
         self.courted = None;
         self.announced = Some(leader.address);
+        self.tries = joining::ANNOUNCED_TRIES;
         self.register(ctx);
     }
 

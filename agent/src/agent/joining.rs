@@ -25,6 +25,10 @@ const INVENTORY_PATIENCE: Duration = Duration::from_secs(10);
 /// How often an agent compares sums with one master before it tells all.
 const COMPARISONS_MAX: u32 = 3;
 
+/// How often a master that was announced is tried before the others while it says not now, and the pause between.
+pub(super) const ANNOUNCED_TRIES: u32 = 30;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
 /// How much the agent tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Telling {
@@ -158,7 +162,7 @@ impl Agent {
                     this.courted = None;
                     return this.finish(AgentEnd::Refused { reason }, ctx);
                 }
-                Ok(Err(refused)) => return this.try_later(&address, &refused.to_string(), ctx),
+                Ok(Err(refused)) => return this.try_again(address, &refused.to_string(), ctx),
                 Err(problem) => return this.try_later(&address, &problem.to_string(), ctx),
             };
             if let Some(telling) = telling.after(&answer) {
@@ -214,6 +218,19 @@ impl Agent {
             oversubscribed,
             term_seen,
         })
+    }
+
+    /// A master says not now. The one that was announced has just begun to lead: the others, which do not, are not tried before it.
+    fn try_again(&mut self, address: String, problem: &str, ctx: &mut Context<Self>) {
+        let Some(left) = self.tries.checked_sub(1) else {
+            return self.try_later(&address, problem, ctx);
+        };
+        tracing::debug!(master = address, problem, "the new leader is asked again");
+        self.courted = None;
+        self.tries = left;
+        self.announced = Some(address);
+        let chance: f64 = self.rng.random();
+        self.register_after(TRY_AGAIN.mul_f64(0.5 + 0.5 * chance), ctx);
     }
 
     fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
