@@ -86,17 +86,16 @@ pub async fn run(args: FailoverArgs, signals: Signals) -> Outcome {
 
 async fn measure(args: &FailoverArgs) -> Outcome {
     raise_open_files()?;
-    let mut figures = Vec::new();
     for what in [What::Kills, What::Memory, What::Quic] {
         if args.measure.contains(&what) {
-            figures.extend(match what {
+            let figures = match what {
                 What::Kills => kills::measure(args).await?,
                 What::Memory => returns::within(args).await?,
                 What::Quic => returns::over_quic(args).await?,
-            });
+            };
+            report(&figures, args.output); // Each as soon as it is there: the next one may fail.
         }
     }
-    report(&figures, args.output);
     Ok(())
 }
 

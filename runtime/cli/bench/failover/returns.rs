@@ -89,7 +89,7 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
         .allocator(&master, "hierarchical", &Parameters::none("hierarchical"))
         .map_err(|error| failed(&error))?;
     let config = ::master::Config::default();
-    ::master::start(&master, config, allocator, Box::new(registry))
+    let started = ::master::start(&master, config, allocator, Box::new(registry))
         .map_err(|error| failed(&error))?;
 
     let (tally, mut watched) = watch::channel(Tally::default());
@@ -116,6 +116,10 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
         all.await.map_err(|error| failed(&error))?;
         *seconds = (home.clock().now() - begun).as_secs_f64();
     }
+    // The master before its agents and its allocator, whose ends would alarm it.
+    let pid = started.master.pid();
+    master.stop_now(&pid);
+    master.ended(&pid).await;
     home.shutdown().await;
     master.shutdown().await;
     let [full, digest] = seconds;
