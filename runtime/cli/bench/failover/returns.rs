@@ -89,7 +89,7 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
         .allocator(&master, "hierarchical", &Parameters::none("hierarchical"))
         .map_err(|error| failed(&error))?;
     let config = ::master::Config::default();
-    let started = ::master::start(&master, config, allocator, Box::new(registry))
+    let started = ::master::start(&master, config, 0, allocator, Box::new(registry))
         .map_err(|error| failed(&error))?;
 
     let (tally, mut watched) = watch::channel(Tally::default());
