@@ -21,7 +21,10 @@ pub async fn status(clock: &Clock, address: &str, path: &str) -> Option<u16> {
 
 async fn ask(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    // Only the leader's own answer: a follower that has a copy sends there.
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
