@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::error::StartError;
 use crate::master::{self, Master};
 use crate::mirror::{self, Mirrored};
-use crate::registry::{RegistryMachine, ReplicatedRegistry};
+use crate::registry::{Registry, RegistryMachine, ReplicatedRegistry};
 
 /// The pause before a master that ended while its member leads is followed by the next.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -113,6 +113,9 @@ impl Message for Elected {
     type Result = ();
 }
 
+/// How a master's registry is made over this node's member.
+pub type OverMember = Box<dyn Fn(MemberHandle<RegistryMachine>) -> Box<dyn Registry> + Send>;
+
 /// Who acts here.
 enum Chair {
     Empty,
@@ -124,6 +127,7 @@ enum Chair {
 /// The actor.
 pub struct Office {
     member: MemberHandle<RegistryMachine>,
+    registry: OverMember,
     config: Config,
     allocator: AllocatorRef,
     front: Front,
@@ -141,11 +145,24 @@ pub fn open(
     allocator: AllocatorRef,
     member: MemberHandle<RegistryMachine>,
 ) -> Result<(Handle<Office>, Front), StartError> {
+    let registry = |member| Box::new(ReplicatedRegistry::over(member)) as Box<dyn Registry>;
+    open_with(node, config, allocator, member, Box::new(registry))
+}
+
+/// The same, with what each master has for a registry: rehearsals look at what it is asked and answers.
+pub fn open_with(
+    node: &Node,
+    config: Config,
+    allocator: AllocatorRef,
+    member: MemberHandle<RegistryMachine>,
+    registry: OverMember,
+) -> Result<(Handle<Office>, Front), StartError> {
     config.check()?;
     let front = Front::default();
     mirror::open(node, &config, &member, &front)?;
     let office = Office {
         member,
+        registry,
         config,
         allocator,
         front: front.clone(),
@@ -256,9 +273,9 @@ impl Office {
         if !self.leads || !matches!(self.chair, Chair::Empty) {
             return;
         }
-        let registry = ReplicatedRegistry::over(self.member.clone());
+        let registry = (self.registry)(self.member.clone());
         let (config, allocator) = (self.config.clone(), self.allocator.clone());
-        match master::start(ctx.node(), config, self.term, allocator, Box::new(registry)) {
+        match master::start(ctx.node(), config, self.term, allocator, registry) {
             Ok(started) => {
                 ctx.link(&started.master.pid());
                 self.front

@@ -15,6 +15,7 @@ fn main() {
     let text = |at: usize| given.get(at).map(String::as_str).unwrap_or_default();
     let scenario = Scenario {
         seed: number(0, 1),
+        masters: 1,
         agents: number(1, 4) as u32,
         frameworks: number(2, 5) as u32,
         duration: Duration::from_secs(number(3, 300)),

@@ -12,6 +12,7 @@ use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{OfferId, Operation, TaskInfo, TaskStatus};
 
 use crate::event::{Spoken, What};
+use crate::linear::RegistryModel;
 
 /// More parts of a message than this are not told.
 const PARTS_MAX: usize = 8;
@@ -111,6 +112,39 @@ pub fn fact(what: &What<'_>) -> String {
         What::NodeEnded { node, .. } => format!("{node} ends"),
         What::ProcessStarted { agent, container } => format!("{agent} runs {container}"),
         What::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
+        What::MasterBegan { node } => format!("a master acts on {node}"),
+        What::MasterEnded { node } => format!("no master acts on {node}"),
+        What::Elected { node, term } => format!("{node} leads in term {term}"),
+        What::RegistryAsked {
+            node,
+            call,
+            request,
+        } => format!(
+            "{node} asks the registry ({call}): {}",
+            RegistryModel::asked(request)
+        ),
+        What::RegistryAnswered { node, call, answer } => {
+            let answer = answer.map_or("nothing was done".to_owned(), RegistryModel::answered);
+            format!("{node} is answered by the registry ({call}): {answer}")
+        }
+        What::LogRead { node, loaded } => format!(
+            "{node} finds its log: snapshot {}, {} entries, {:?}",
+            loaded.snapshot.index,
+            loaded.entries.len(),
+            loaded.hard
+        ),
+        What::LogWritten { node, write } => {
+            let snapshot = write.snapshot.as_ref().map(|snapshot| snapshot.index);
+            let entries = write.entries.iter();
+            let entries: Vec<_> = entries.map(|entry| (entry.index, entry.term)).collect();
+            let hard = &write.hard;
+            format!("{node} has written: snapshot {snapshot:?}, {entries:?}, {hard:?}")
+        }
+        What::Holds {
+            node,
+            index,
+            digest,
+        } => format!("{node} holds {digest:016x} at {index}"),
         What::FaultBegan(fault) => format!("fault begins: {:?}", fault.kind),
         What::FaultEnded(fault) => format!("fault is over: {:?}", fault.kind),
         What::FaultsOver => "no further fault comes".to_owned(),

@@ -1,6 +1,6 @@
 //! Disks of simulated machines: what the master's registry is on, and where an agent would make its sandboxes.
 //!
-//! Remembers what was synced, over every crash, and whether writes fail just now. How long a write takes is not its business:
+//! Remembers what was synced, over every crash, whether writes fail just now, and at which write somebody wants to be called. How long a write takes is not its business:
 //! the node's blocking work is slowed instead. It touches no file of the real machine.
 
 use std::path::Path;
@@ -29,6 +29,19 @@ struct State {
     lost: AtomicU64,
     /// What a failing write meets, one after the other.
     turn: Mutex<u32>,
+    /// Who wants to know of the write after so many others.
+    snares: Mutex<Vec<Snare>>,
+}
+
+struct Snare {
+    left: u32,
+    sprung: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Snare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snare({})", self.left)
+    }
 }
 
 impl Disk {
@@ -55,12 +68,51 @@ impl Disk {
         self.state.lost.load(Ordering::Relaxed)
     }
 
+    /// Calls this at the `count`th write from now on. That write and all after it are not synced, whatever the disk says, until it crashes.
+    pub fn snare(&self, count: u32, sprung: impl FnOnce() + Send + 'static) {
+        let snare = Snare {
+            left: count.max(1),
+            sprung: Box::new(sprung),
+        };
+        self.snares().push(snare);
+    }
+
+    /// Nobody wants to know of writes any more.
+    pub fn clear_snares(&self) {
+        self.snares().clear();
+    }
+
+    fn snares(&self) -> std::sync::MutexGuard<'_, Vec<Snare>> {
+        self.state
+            .snares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a write that is about to be done.
+    fn note_write(&self) {
+        let sprung = {
+            let mut snares = self.snares();
+            snares.iter_mut().for_each(|snare| snare.left -= 1);
+            match snares.iter().any(|snare| snare.left == 0) {
+                true => std::mem::take(&mut *snares),
+                false => Vec::new(),
+            }
+        };
+        for snare in sprung.into_iter().filter(|snare| snare.left == 0) {
+            self.records.pretend_to_sync(true);
+            (snare.sprung)();
+        }
+    }
+
     /// The machine is gone at once, and of what was written and not synced only the oldest `kept` writes are found again.
     pub fn crash(&self, kept: usize) {
         let unsynced = self.records.unsynced();
         let lost = unsynced.saturating_sub(kept) as u64;
         self.state.lost.fetch_add(lost, Ordering::Relaxed);
         self.records.crash_keeping(kept);
+        self.records.pretend_to_sync(false);
+        self.clear_snares();
     }
 
     /// How many writes a crash could lose now.
@@ -114,6 +166,7 @@ impl Store for DiskStore {
     }
 
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        self.disk.note_write();
         if self.disk.is_failing() {
             self.disk.records.fail_next(self.disk.next_failure());
             self.disk.note_loss();
@@ -160,6 +213,24 @@ mod tests {
         assert!(store.get(b"kept").unwrap().is_some());
         assert_eq!(store.get(b"lost"), Ok(None));
         assert_eq!(disk.losses(), 1);
+    }
+
+    #[test]
+    fn a_snare_springs_at_its_write_and_that_write_is_not_synced() {
+        let (disk, sprung) = (Disk::default(), Arc::new(AtomicU32::new(0)));
+        let mut store = disk.open().unwrap();
+        let count = sprung.clone();
+        disk.snare(2, move || drop(count.fetch_add(1, Ordering::Relaxed)));
+        for key in ["one", "two", "three"] {
+            store.commit(put(key)).unwrap();
+        }
+        assert_eq!((sprung.load(Ordering::Relaxed), disk.unsynced()), (1, 2));
+        disk.crash(0);
+        let mut store = disk.open().unwrap();
+        assert!(store.get(b"one").unwrap().is_some());
+        assert_eq!(store.get(b"two"), Ok(None));
+        store.commit(put("four")).unwrap();
+        assert_eq!(disk.unsynced(), 0, "it syncs again");
     }
 
     #[test]

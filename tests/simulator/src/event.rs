@@ -1,14 +1,16 @@
 //! Events: what is seen from outside while a cluster is rehearsed, one after the other in virtual time.
 //!
-//! They come from taps on every node (messages between nodes), from the machines (nodes and processes that start and end) and
-//! from the faults. A run's hash is taken over all of them. They never show an actor's inside.
+//! They come from taps on every node (messages between nodes), from the machines (nodes and processes that start and end), from
+//! around each master (its registry as it uses it, its member's log as the disk has it) and from the faults. A run's hash is taken over all of them. They never show an actor's inside.
 
 use std::any::Any;
 use std::time::Duration;
 
+use consensus::log::{Loaded, Write};
 use protocol::ContainerId;
 use runtime::{Pid, Role};
 
+use crate::linear::{RegistryAnswer, RegistryRequest};
 use crate::scenario::Fault;
 
 /// One thing that was seen.
@@ -54,6 +56,64 @@ pub enum What<'a> {
         agent: &'a str,
         /// Which container.
         container: &'a ContainerId,
+    },
+    /// A master acts on this node from now on.
+    MasterBegan {
+        /// The node.
+        node: &'a str,
+    },
+    /// The master on this node acts no more.
+    MasterEnded {
+        /// The node.
+        node: &'a str,
+    },
+    /// The group's member on this node leads in this term, as it says.
+    Elected {
+        /// The node.
+        node: &'a str,
+        /// The term.
+        term: u64,
+    },
+    /// A master asks its registry.
+    RegistryAsked {
+        /// The master's node.
+        node: &'a str,
+        /// Which question it is, of all in the run.
+        call: u64,
+        /// For what.
+        request: &'a RegistryRequest,
+    },
+    /// A master's registry has answered.
+    RegistryAnswered {
+        /// The master's node.
+        node: &'a str,
+        /// Which question.
+        call: u64,
+        /// With what; `None` is the promise that nothing was done. Where nobody knows there is no such event.
+        answer: Option<&'a RegistryAnswer>,
+    },
+    /// A member of the group has found this in its log.
+    LogRead {
+        /// Its node.
+        node: &'a str,
+        /// All of it.
+        loaded: &'a Loaded,
+    },
+    /// A member of the group has written this to its log, and it is synced.
+    LogWritten {
+        /// Its node.
+        node: &'a str,
+        /// What.
+        write: &'a Write,
+    },
+    /// What a member of the group holds now, having applied its log up to an index.
+    Holds {
+        /// Its node.
+        node: &'a str,
+        /// The index.
+        index: u64,
+        /// A digest of the content.
+        digest: u64,
     },
     /// A fault begins.
     FaultBegan(&'a Fault),

@@ -10,8 +10,8 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use crate::hash::derived;
-use crate::scenario::{Fault, FaultKind, Profile, Scenario};
-use crate::world::services::MASTER;
+use crate::scenario::{Fault, FaultKind, Profile, Scenario, Step};
+use crate::world::roles::masters;
 
 /// One fault comes in so much time on average.
 const FAULT_EVERY: Duration = Duration::from_secs(15);
@@ -42,6 +42,20 @@ enum Card {
     FailingDiskOfMaster,
     FailingDiskOfAgent,
     WallJump,
+    LeaderInMinority,
+    LeaderAlone,
+    LeaderUnheard,
+    LeaderDeaf,
+    MasterFromMaster,
+    FlappingMaster,
+    CrashOfLeader,
+    CrashOfFollower,
+    CrashOfAllMasters,
+    CrashAtWrite,
+    CrashAtPacket,
+    RestartOfLeader,
+    PausedMaster,
+    SluggishDiskOfMaster,
 }
 
 const NETWORK: &[Card] = &[
@@ -67,6 +81,28 @@ const MACHINES: &[Card] = &[
     Card::WallJump,
 ];
 
+/// What a network does to a group of masters.
+const NETWORK_OF_GROUP: &[Card] = &[
+    Card::LeaderInMinority,
+    Card::LeaderAlone,
+    Card::LeaderUnheard,
+    Card::LeaderDeaf,
+    Card::MasterFromMaster,
+    Card::FlappingMaster,
+];
+
+/// What machines do to a group of masters.
+const MACHINES_OF_GROUP: &[Card] = &[
+    Card::CrashOfLeader,
+    Card::CrashOfFollower,
+    Card::CrashOfAllMasters,
+    Card::CrashAtWrite,
+    Card::CrashAtPacket,
+    Card::RestartOfLeader,
+    Card::PausedMaster,
+    Card::SluggishDiskOfMaster,
+];
+
 /// The faults of a scenario, in order of time: those that it names, or those that its profile and seed give.
 pub fn plan(scenario: &Scenario) -> Vec<Fault> {
     if let Some(faults) = &scenario.faults {
@@ -75,9 +111,15 @@ pub fn plan(scenario: &Scenario) -> Vec<Fault> {
     let mut cards: Vec<Card> = Vec::new();
     if matches!(scenario.profile, Profile::Network | Profile::All) {
         cards.extend(NETWORK);
+        if scenario.masters > 1 {
+            cards.extend(NETWORK_OF_GROUP);
+        }
     }
     if matches!(scenario.profile, Profile::Machines | Profile::All) {
         cards.extend(MACHINES);
+        if scenario.masters > 1 {
+            cards.extend(MACHINES_OF_GROUP);
+        }
     }
     cards.retain(|card| is_possible(*card, scenario));
     if cards.is_empty() {
@@ -127,6 +169,8 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     let share = match card {
         // Bad weather shows only in packets that meet it.
         Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
+        // A step that crashes may be long in coming.
+        Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
         _ => rng.random::<f64>().powi(2).max(0.01),
     };
     let lasts = longest.mul_f64(share);
@@ -173,7 +217,23 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         _ if rng.random_range(0..3) == 0 => framework(rng),
         _ => agent(rng),
     };
-    let master = || MASTER.to_owned();
+    let names = masters(scenario.masters);
+    let any_master = |rng: &mut SmallRng| names[rng.random_range(0..names.len())].clone();
+    let leader = || "leader".to_owned();
+    // Mostly the one that leads: what happens to it is felt most.
+    let master = |rng: &mut SmallRng| match names.len() {
+        1 => names[0].clone(),
+        _ if rng.random_range(0..2) == 0 => leader(),
+        _ => any_master(rng),
+    };
+    let cut = |one: &str, other: &str| FaultKind::Partition {
+        one: one.to_owned(),
+        other: other.to_owned(),
+    };
+    let one_way = |from: &str, to: &str| FaultKind::OneWay {
+        from: from.to_owned(),
+        to: to.to_owned(),
+    };
     let weather = |node: String, rng: &mut SmallRng| FaultKind::Weather {
         node,
         loss: rng.random_range(20..250),
@@ -181,42 +241,84 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         latency_max: Duration::from_millis(rng.random_range(5..500)),
     };
     match card {
-        Card::WeatherOfMaster => weather(master(), rng),
+        Card::WeatherOfMaster => {
+            let node = master(rng);
+            weather(node, rng)
+        }
         Card::WeatherOfMember => weather(member(rng), rng),
         Card::MasterFromMember => FaultKind::Partition {
-            one: master(),
+            one: master(rng),
             other: member(rng),
         },
         Card::OneWayToMaster => FaultKind::OneWay {
             from: member(rng),
-            to: master(),
+            to: master(rng),
         },
         Card::OneWayFromMaster => FaultKind::OneWay {
-            from: master(),
+            from: master(rng),
             to: member(rng),
         },
         Card::SlowMember => FaultKind::SlowReader { node: member(rng) },
-        Card::SlowMaster => FaultKind::SlowReader { node: master() },
-        Card::CrashOfMaster => FaultKind::Crash { node: master() },
+        Card::SlowMaster => FaultKind::SlowReader { node: master(rng) },
+        Card::CrashOfMaster => FaultKind::Crash { node: master(rng) },
         Card::CrashOfAgent => FaultKind::Crash { node: agent(rng) },
         Card::CrashOfFramework => FaultKind::Crash {
             node: framework(rng),
         },
-        Card::RestartOfMaster => FaultKind::Restart { node: master() },
+        Card::RestartOfMaster => FaultKind::Restart { node: master(rng) },
         Card::RestartOfMember => FaultKind::Restart { node: member(rng) },
         Card::SlowDiskOfMaster => FaultKind::SlowDisk {
-            node: master(),
+            node: master(rng),
             by: Duration::from_millis(rng.random_range(10..3000)),
         },
         Card::SlowDiskOfAgent => FaultKind::SlowDisk {
             node: agent(rng),
             by: Duration::from_millis(rng.random_range(10..3000)),
         },
-        Card::FailingDiskOfMaster => FaultKind::FailingDisk { node: master() },
+        Card::FailingDiskOfMaster => FaultKind::FailingDisk { node: master(rng) },
         Card::FailingDiskOfAgent => FaultKind::FailingDisk { node: agent(rng) },
+        Card::LeaderInMinority => cut("minority", "majority"),
+        Card::LeaderAlone => cut("leader", "everyone"),
+        Card::LeaderUnheard => one_way("leader", "masters"),
+        Card::LeaderDeaf => one_way("masters", "leader"),
+        Card::MasterFromMaster => {
+            let one = any_master(rng);
+            let others: Vec<&String> = names.iter().filter(|name| **name != one).collect();
+            cut(&one, others[rng.random_range(0..others.len())])
+        }
+        Card::FlappingMaster => FaultKind::Flap {
+            node: match rng.random_range(0..3) {
+                0 => leader(),
+                _ => "follower".to_owned(),
+            },
+            every: Duration::from_millis(rng.random_range(100..8000)),
+        },
+        Card::CrashOfLeader => FaultKind::Crash { node: leader() },
+        Card::CrashOfFollower => FaultKind::Crash {
+            node: "follower".to_owned(),
+        },
+        Card::CrashOfAllMasters => FaultKind::Crash {
+            node: "masters".to_owned(),
+        },
+        Card::CrashAtWrite => FaultKind::CrashAt {
+            node: master(rng),
+            step: Step::Write,
+            count: rng.random_range(1..=12),
+        },
+        Card::CrashAtPacket => FaultKind::CrashAt {
+            node: master(rng),
+            step: Step::Packet,
+            count: rng.random_range(1..=60),
+        },
+        Card::RestartOfLeader => FaultKind::Restart { node: leader() },
+        Card::PausedMaster => FaultKind::Pause { node: master(rng) },
+        Card::SluggishDiskOfMaster => FaultKind::SlowDisk {
+            node: master(rng),
+            by: Duration::from_millis(rng.random_range(100..900)),
+        },
         Card::WallJump => {
             let node = match rng.random_range(0..2) {
-                0 => master(),
+                0 => master(rng),
                 _ => member(rng),
             };
             FaultKind::WallJump {
@@ -236,6 +338,7 @@ mod tests {
     fn scenario(seed: u64, profile: Profile) -> Scenario {
         Scenario {
             seed,
+            masters: 1,
             agents: 3,
             frameworks: 2,
             duration: Duration::from_secs(300),
@@ -275,6 +378,30 @@ mod tests {
         let all = kinds(&plan(&scenario(1, Profile::All)));
         assert_eq!(all, &network | &machines);
         assert!(plan(&scenario(1, Profile::None)).is_empty());
+    }
+
+    #[test]
+    fn a_group_of_masters_meets_more_kinds_and_a_lone_master_only_its_own() {
+        let group = |profile| Scenario {
+            masters: 3,
+            ..scenario(1, profile)
+        };
+        let more = |profile| &kinds(&plan(&group(profile))) - &kinds(&plan(&scenario(1, profile)));
+        assert_eq!(more(Profile::Network), BTreeSet::from(["flap"]));
+        assert_eq!(
+            more(Profile::Machines),
+            BTreeSet::from(["crash_at", "pause"])
+        );
+        let nodes = plan(&group(Profile::All));
+        let nodes = nodes.iter().flat_map(|fault| fault.kind.nodes());
+        let nodes: BTreeSet<&str> = nodes.collect();
+        assert!(
+            nodes.contains("leader") && !nodes.contains("master"),
+            "{nodes:?}"
+        );
+        let alone = plan(&scenario(1, Profile::All));
+        let masters = alone.iter().flat_map(|fault| fault.kind.nodes());
+        assert!(masters.into_iter().all(|node| node != "leader"));
     }
 
     #[test]

@@ -80,9 +80,16 @@ impl Ground {
 
     /// Where a node is found.
     pub fn address(&self, name: &str) -> String {
+        let (host, port) = self.place(name);
+        format!("{host}:{port}")
+    }
+
+    /// The host and the port where a node is found.
+    pub fn place(&self, name: &str) -> (String, u16) {
+        let address = quic::address(name);
         match self.quic {
-            Some(_) => quic::address(name).to_string(),
-            None => name.to_owned(),
+            Some(_) => (address.ip().to_string(), address.port()),
+            None => (name.to_owned(), address.port()),
         }
     }
 

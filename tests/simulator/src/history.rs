@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use protocol::duration;
 
-use crate::scenario::{Fault, FaultKind};
+use crate::scenario::{Fault, FaultKind, Step};
 
 /// The forms that [`Fault::from_str`] reads, for help and errors.
-pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `restart NODE`, `partition NODE NODE`, `one_way FROM TO`, \
+pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
+     `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
-     `wall_jump NODE SECONDS`, as in `90secs+30secs crash agent-2`";
+     `wall_jump NODE SECONDS`, as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     or `everyone`";
 
 /// A text that is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +36,9 @@ impl FaultKind {
             Self::Weather { node, .. }
             | Self::SlowReader { node }
             | Self::Crash { node }
+            | Self::CrashAt { node, .. }
+            | Self::Pause { node }
+            | Self::Flap { node, .. }
             | Self::Restart { node }
             | Self::SlowDisk { node, .. }
             | Self::FailingDisk { node }
@@ -49,6 +54,23 @@ impl FaultKind {
         };
         Ok(match *words {
             ["crash", node] => Self::Crash { node: name(node) },
+            ["crash_at", node, step, count] => Self::CrashAt {
+                node: name(node),
+                step: Step::ALL
+                    .into_iter()
+                    .find(|known| known.name() == step)
+                    .ok_or_else(|| format!("`{step}` is neither write nor packet"))?,
+                count: count
+                    .parse()
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or_else(|| format!("`{count}` is not a number from 1 on"))?,
+            },
+            ["pause", node] => Self::Pause { node: name(node) },
+            ["flap", node, every] => Self::Flap {
+                node: name(node),
+                every: some_time(every)?,
+            },
             ["restart", node] => Self::Restart { node: name(node) },
             ["slow_reader", node] => Self::SlowReader { node: name(node) },
             ["failing_disk", node] => Self::FailingDisk { node: name(node) },
@@ -86,6 +108,13 @@ fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 
+fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err(format!("`{text}` is no time at all")),
+        time => Ok(time),
+    }
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
@@ -103,6 +132,8 @@ impl fmt::Display for FaultKind {
                 write!(f, " {loss} {duplication} {latency}")
             }
             Self::SlowDisk { by, .. } => write!(f, " {}", duration::format(*by)),
+            Self::Flap { every, .. } => write!(f, " {}", duration::format(*every)),
+            Self::CrashAt { step, count, .. } => write!(f, " {} {count}", step.name()),
             Self::WallJump { seconds, .. } => write!(f, " {seconds}"),
             _ => Ok(()),
         }
@@ -164,6 +195,21 @@ mod tests {
             },
             FaultKind::SlowReader { node: node() },
             FaultKind::Crash { node: node() },
+            FaultKind::CrashAt {
+                node: "leader".to_owned(),
+                step: Step::Write,
+                count: 3,
+            },
+            FaultKind::CrashAt {
+                node: node(),
+                step: Step::Packet,
+                count: 40,
+            },
+            FaultKind::Pause { node: node() },
+            FaultKind::Flap {
+                node: node(),
+                every: Duration::from_millis(700),
+            },
             FaultKind::Restart { node: node() },
             FaultKind::SlowDisk {
                 node: node(),
@@ -202,6 +248,9 @@ mod tests {
             ("1secs+1secs crash", "`crash` with 0 words"),
             ("1secs+1secs weather a 1001 0 1ms", "1001"),
             ("1secs+1secs wall_jump a soon", "soon"),
+            ("1secs+1secs crash_at a blink 1", "blink"),
+            ("1secs+1secs crash_at a write 0", "`0`"),
+            ("1secs+1secs flap a 0secs", "no time"),
         ] {
             let error = text.parse::<Fault>().unwrap_err();
             assert!(error.problem.contains(problem), "{text}: {error}");

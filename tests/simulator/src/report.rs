@@ -55,6 +55,7 @@ impl Tally {
             task_ends,
             masters,
             failovers,
+            operations,
             crashes,
             restarts,
             lost,
@@ -76,6 +77,7 @@ impl Tally {
             (processes, other.processes),
             (masters, other.masters),
             (failovers, other.failovers),
+            (operations, other.operations),
             (crashes, other.crashes),
             (restarts, other.restarts),
             (lost, other.lost),
@@ -174,6 +176,10 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         ("ends", of(tally.ends(), &tally.task_ends)),
         ("faults", of(tally.faults.values().sum(), &tally.faults)),
         (
+            "operations",
+            format!("{} of the registry", tally.operations),
+        ),
+        (
             "failovers",
             format!(
                 "{} of the master; {} nodes crashed, {} restarted",
@@ -206,8 +212,12 @@ fn duration_in_words(time: Duration) -> String {
 /// The command that runs exactly this scenario.
 pub fn command(scenario: &Scenario) -> String {
     let mut command = format!(
-        "meros simulate --seed {} --agents {} --frameworks {} --faults {} --for {} --transport {}",
+        "meros simulate --seed {}{} --agents {} --frameworks {} --faults {} --for {} --transport {}",
         scenario.seed,
+        match scenario.masters {
+            1 => String::new(),
+            masters => format!(" --masters {masters}"),
+        },
         scenario.agents,
         scenario.frameworks,
         scenario.profile.name(),
@@ -258,6 +268,7 @@ mod tests {
     fn scenario(profile: Profile, faults: Option<Vec<Fault>>) -> Scenario {
         Scenario {
             seed: 7,
+            masters: 1,
             agents: 3,
             frameworks: 2,
             duration: Duration::from_secs(90),

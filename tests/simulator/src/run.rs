@@ -77,6 +77,7 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
                 false => RECOVERY,
             };
             ground.clock.sleep(recovery).await;
+            world.last_look().await;
         };
         let (course, violated) = (
             std::pin::pin!(course),

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Scenario {
     /// Where all chance comes from.
     pub seed: u64,
+    /// How many masters: one keeps its registry alone, several are a group.
+    pub masters: u32,
     /// How many agents.
     pub agents: u32,
     /// How many frameworks.
@@ -54,7 +56,9 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
-/// What can go wrong. Nodes are named as in the run: `master`, `agent-1`, `framework-1`.
+/// What can go wrong. Nodes are named as in the run: `master` (`master-1` and so on in a group), `agent-1`, `framework-1`; or by what they
+/// are when the fault begins: `leader`, `follower` (one that does not lead), `masters`, `minority` (the leader and as many others as
+/// are no majority), `majority` (the other masters), `everyone`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
     /// Every packet of this node loses, repeats or waits: shares in thousandths, the wait at most so long (which reorders).
@@ -92,6 +96,27 @@ pub enum FaultKind {
         /// Which node.
         node: String,
     },
+    /// The same, but not before the node has taken so many further steps of this kind; if it never does, nothing happens.
+    CrashAt {
+        /// Which node.
+        node: String,
+        /// What is counted.
+        step: Step,
+        /// How many; the last one is half done: a write is not synced, a packet leaves as the last word.
+        count: u32,
+    },
+    /// The node's process makes no progress, and then goes on as if no time had passed.
+    Pause {
+        /// Which node.
+        node: String,
+    },
+    /// Nothing passes between the node and the masters for so long, then everything does for as long, and so on.
+    Flap {
+        /// Which node.
+        node: String,
+        /// How long.
+        every: Duration,
+    },
     /// The node is told to stop in good order, and starts again afterwards.
     Restart {
         /// Which node.
@@ -118,7 +143,49 @@ pub enum FaultKind {
     },
 }
 
+/// What a node does step by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes of its disk.
+    Write,
+    /// Messages of the masters' group that it sends.
+    Packet,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Write, Self::Packet];
+
+    /// Its name in a fault's text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Packet => "packet",
+        }
+    }
+}
+
 impl FaultKind {
+    /// The same on another node. One that has two ends stays as it is.
+    #[must_use]
+    pub fn on(&self, name: &str) -> Self {
+        let mut kind = self.clone();
+        match &mut kind {
+            Self::Partition { .. } | Self::OneWay { .. } => {}
+            Self::Weather { node, .. }
+            | Self::SlowReader { node }
+            | Self::Crash { node }
+            | Self::CrashAt { node, .. }
+            | Self::Pause { node }
+            | Self::Flap { node, .. }
+            | Self::Restart { node }
+            | Self::SlowDisk { node, .. }
+            | Self::FailingDisk { node }
+            | Self::WallJump { node, .. } => *node = name.to_owned(),
+        }
+        kind
+    }
+
     /// Its name in summaries.
     pub fn name(&self) -> &'static str {
         match self {
@@ -127,6 +194,9 @@ impl FaultKind {
             Self::OneWay { .. } => "one_way",
             Self::SlowReader { .. } => "slow_reader",
             Self::Crash { .. } => "crash",
+            Self::CrashAt { .. } => "crash_at",
+            Self::Pause { .. } => "pause",
+            Self::Flap { .. } => "flap",
             Self::Restart { .. } => "restart",
             Self::SlowDisk { .. } => "slow_disk",
             Self::FailingDisk { .. } => "failing_disk",

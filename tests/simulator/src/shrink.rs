@@ -225,6 +225,7 @@ mod tests {
             .collect();
         let scenario = Scenario {
             seed: 1,
+            masters: 1,
             agents: 50,
             frameworks: 9,
             duration: Duration::from_secs(3600),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
 use protocol::message::scheduler::{OffersMade, StatusChanged};
 use protocol::message::task::RunTasks;
-use runtime::Role;
 
 use crate::event::{Event, Spoken, What};
 use crate::hash::derived;
+use crate::linear::RegistryAnswer;
 
 /// What happened, counted. A summary fails a run in which something is zero that the profile should have caused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,10 +32,12 @@ pub struct Tally {
     pub processes: u64,
     /// Tasks whose terminal state a framework heard, by the first such state's name.
     pub task_ends: BTreeMap<&'static str, u64>,
-    /// Starts of the master.
+    /// How often a master began to act.
     pub masters: u64,
-    /// Starts of the master after its first.
+    /// How often one began to act after the first.
     pub failovers: u64,
+    /// Operations of the registry that were answered.
+    pub operations: u64,
     /// Nodes that were gone at once.
     pub crashes: u64,
     /// Nodes that were stopped in good order and started again.
@@ -66,14 +68,23 @@ impl Tally {
                 self.heard += 1;
                 self.note_heard(spoken, ended);
             }
-            What::NodeStarted {
-                role: Role::Master, ..
-            } => self.masters += 1,
+            What::MasterBegan { .. } => self.masters += 1,
+            What::RegistryAnswered {
+                answer: Some(RegistryAnswer::Applied(_)),
+                ..
+            } => self.operations += 1,
             What::NodeEnded { crashed: true, .. } => self.crashes += 1,
             What::NodeEnded { .. } => self.restarts += 1,
             What::ProcessStarted { .. } => self.processes += 1,
             What::FaultBegan(fault) => *self.faults.entry(fault.kind.name()).or_default() += 1,
             What::NodeStarted { .. }
+            | What::MasterEnded { .. }
+            | What::Elected { .. }
+            | What::RegistryAsked { .. }
+            | What::RegistryAnswered { .. }
+            | What::LogRead { .. }
+            | What::LogWritten { .. }
+            | What::Holds { .. }
             | What::ProcessEnded { .. }
             | What::FaultEnded(_)
             | What::FaultsOver => {}

@@ -3,10 +3,11 @@
 //! Hears the taps of all nodes and the facts of the world. Remembers the last events for whoever reads a failure. It changes
 //! nothing in the run, unless a bug was planted: then it meddles as the bug says. After the first violation it sees nothing more.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use consensus::member::PacketSent;
 use runtime::tap::{Fate, Kind, Passing, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
@@ -32,6 +33,7 @@ struct Shared {
     state: Mutex<State>,
     violated: Notify,
     forged: Notify,
+    doomed: Notify,
 }
 
 struct State {
@@ -46,6 +48,16 @@ struct State {
     forged: VecDeque<(NodeId, Pid, Forged)>,
     /// A forged message is being said just now.
     forging: bool,
+    /// Masters that act, the one that began last at the end.
+    acting: Vec<String>,
+    /// Questions to registries.
+    calls: u64,
+    /// Nodes of which nothing is heard any more, until they are crashed.
+    doomed: BTreeSet<String>,
+    /// Those that nobody has crashed yet.
+    condemned: VecDeque<String>,
+    /// Nodes that are doomed after so many packets.
+    numbered: BTreeMap<String, u32>,
 }
 
 /// One event, as it is remembered.
@@ -115,12 +127,18 @@ impl Watch {
             bug,
             forged: VecDeque::new(),
             forging: false,
+            acting: Vec::new(),
+            calls: 0,
+            doomed: BTreeSet::new(),
+            condemned: VecDeque::new(),
+            numbered: BTreeMap::new(),
         };
         Self(Arc::new(Shared {
             clock,
             state: Mutex::new(state),
             violated: Notify::new(),
             forged: Notify::new(),
+            doomed: Notify::new(),
         }))
     }
 
@@ -139,6 +157,58 @@ impl Watch {
         self.state().see(&self.0, Event { at, what }, || {
             Seen::Fact(describe::fact(&what))
         });
+    }
+
+    /// Something happened on a node, of which nobody learns if the node is doomed.
+    pub fn fact_of(&self, node: &str, what: What<'_>) {
+        if !self.state().doomed.contains(node) {
+            self.fact(what);
+        }
+    }
+
+    /// The number of a question to a registry.
+    pub fn next_call(&self) -> u64 {
+        let mut state = self.state();
+        state.calls += 1;
+        state.calls
+    }
+
+    /// The master that acts, the latest if there are several.
+    pub fn acting(&self) -> Option<String> {
+        self.state().acting.last().cloned()
+    }
+
+    /// From this moment on nothing leaves the node and nothing reaches it: it is about to be crashed.
+    pub fn doom(&self, node: &str) {
+        self.state().doom(&self.0, node);
+    }
+
+    /// The same, after so many more packets of the group; the last of them still leaves.
+    pub fn doom_after(&self, node: &str, packets: u32) {
+        self.state().numbered.insert(node.to_owned(), packets);
+    }
+
+    /// The node is not to be doomed.
+    pub fn spare(&self, node: &str) {
+        self.state().numbered.remove(node);
+    }
+
+    /// The node has been crashed.
+    pub fn crashed(&self, node: &str) {
+        let mut state = self.state();
+        state.doomed.remove(node);
+        state.numbered.remove(node);
+    }
+
+    /// The next node that is doomed.
+    pub async fn next_doomed(&self) -> String {
+        loop {
+            let more = self.0.doomed.notified();
+            if let Some(node) = self.state().condemned.pop_front() {
+                return node;
+            }
+            more.await;
+        }
     }
 
     /// Changes the tally.
@@ -180,8 +250,14 @@ impl Watch {
         };
         let at = self.now();
         let mut state = self.state();
+        if state.doomed.contains(passing.node.name()) {
+            return Fate::Drop;
+        }
         if state.violation.is_some() {
             return Fate::Pass;
+        }
+        if !heard && passing.is::<PacketSent>().is_some() {
+            state.note_packet(&self.0, passing.node.name());
         }
         let may_meddle = !heard && !state.forging;
         let meddling = match &mut state.bug {
@@ -294,7 +370,30 @@ impl State {
         }
     }
 
+    fn doom(&mut self, shared: &Shared, node: &str) {
+        if self.doomed.insert(node.to_owned()) {
+            self.condemned.push_back(node.to_owned());
+            shared.doomed.notify_one();
+        }
+    }
+
+    fn note_packet(&mut self, shared: &Shared, node: &str) {
+        if let Some(left) = self.numbered.get_mut(node) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.numbered.remove(node);
+                self.doom(shared, node);
+            }
+        }
+    }
+
     fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce() -> Seen) {
+        if let What::MasterBegan { node } | What::MasterEnded { node } = event.what {
+            self.acting.retain(|acting| acting != node);
+        }
+        if let What::MasterBegan { node } = event.what {
+            self.acting.push(node.to_owned());
+        }
         if self.violation.is_some() {
             return;
         }

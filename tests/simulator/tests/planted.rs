@@ -26,6 +26,7 @@ use simulator::{
 fn calm() -> Scenario {
     Scenario {
         seed: 5,
+        masters: 1,
         agents: 3,
         frameworks: 5,
         duration: Duration::from_secs(120),

@@ -7,6 +7,7 @@ use simulator::{Profile, Run, Scenario, Wiring, run};
 fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
     Scenario {
         seed,
+        masters: 1,
         agents: 4,
         frameworks: 5,
         duration: Duration::from_secs(240),

@@ -76,6 +76,32 @@ impl Hash for Content {
     }
 }
 
+impl RegistryModel {
+    /// A request in a few words.
+    pub fn asked(request: &RegistryRequest) -> String {
+        match request {
+            RegistryRequest::Read => "read".to_owned(),
+            RegistryRequest::Apply(operation) => named(operation),
+        }
+    }
+
+    /// An answer in a few words.
+    pub fn answered(answer: &RegistryAnswer) -> String {
+        match answer {
+            RegistryAnswer::Refused => "refused".to_owned(),
+            RegistryAnswer::Applied(Applied { version }) => format!("version {version}"),
+            RegistryAnswer::Content(content) => format!(
+                "version {}: {} agents, {} unreachable, {} frameworks, {} removed",
+                content.version,
+                content.agents.len(),
+                content.unreachable.len(),
+                content.frameworks.len(),
+                content.removed_frameworks.len(),
+            ),
+        }
+    }
+}
+
 impl Model for RegistryModel {
     type Operation = RegistryRequest;
     type Answer = RegistryAnswer;
@@ -143,23 +169,8 @@ impl Model for RegistryModel {
     }
 
     fn describe(&self, request: &RegistryRequest, answer: Option<&RegistryAnswer>) -> String {
-        let asked = match request {
-            RegistryRequest::Read => "read".to_owned(),
-            RegistryRequest::Apply(operation) => named(operation),
-        };
-        let answered = match answer {
-            None => "unknown".to_owned(),
-            Some(RegistryAnswer::Refused) => "refused".to_owned(),
-            Some(RegistryAnswer::Applied(Applied { version })) => format!("version {version}"),
-            Some(RegistryAnswer::Content(content)) => format!(
-                "version {}: {} agents, {} unreachable, {} frameworks, {} removed",
-                content.version,
-                content.agents.len(),
-                content.unreachable.len(),
-                content.frameworks.len(),
-                content.removed_frameworks.len(),
-            ),
-        };
+        let asked = Self::asked(request);
+        let answered = answer.map_or_else(|| "unknown".to_owned(), Self::answered);
         format!("{asked} -> {answered}")
     }
 }

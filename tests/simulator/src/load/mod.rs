@@ -28,6 +28,7 @@ pub mod scheduler;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use consensus::member::Settings;
 use protocol::{Capability, FrameworkInfo};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -48,6 +49,9 @@ pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 pub const TARGET_MIN: usize = 5;
 /// The most tasks one framework wants.
 pub const TARGET_MAX: usize = 100;
+
+/// A leader that is silent for so many ticks, up to twice as many, is replaced.
+const ELECTION_TICKS: usize = 10;
 
 /// How a framework behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +167,22 @@ pub fn weights() -> BTreeMap<String, f64> {
     BTreeMap::from([("ads".to_owned(), 2.0), ("batch".to_owned(), 0.5)])
 }
 
+/// How the member of a group at this address behaves. Most groups have slow ticks, which cost less; one in four is as fast as real ones
+/// are. Snapshots come often.
+pub fn of_group(seed: u64, address: String, masters: &[String]) -> Settings {
+    let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
+    let tick = match derived(seed, "ticks", 0) % 4 {
+        0 => 30,
+        1 => 100,
+        _ => 300,
+    };
+    let mut settings =
+        Settings::new(address, &masters).electing(Duration::from_millis(tick), ELECTION_TICKS);
+    settings.policy.snapshot_entries = 30;
+    settings.policy.keep_entries = 10;
+    settings
+}
+
 /// What an agent has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equipment {
@@ -224,6 +244,7 @@ mod tests {
     fn the_target_is_a_fair_part_of_two_tasks_an_agent() {
         let scenario = |agents, frameworks| Scenario {
             seed: 1,
+            masters: 1,
             agents,
             frameworks,
             duration: Duration::from_secs(60),

@@ -209,6 +209,9 @@ impl Memory {
             let passage = self.0.air.passage(&way.from, &way.to);
             if !passage.wait.is_zero() {
                 self.0.clock.sleep(passage.wait).await;
+                // Who reads nothing by now gets it later.
+                let reads = |weather: &super::weather::Weather| !weather.is_deaf(&way.to);
+                self.0.air.until(reads).await;
             }
             if !passage.lost {
                 return true;
@@ -423,7 +426,12 @@ struct MemoryDialer {
 impl Dialer for MemoryDialer {
     fn dial(&self, address: String) -> BoxFuture<'static, Result<Peer, ConnectError>> {
         let (network, from) = (self.network.clone(), self.address.clone());
-        async move { network.dial(&from, &address).await }.boxed()
+        // Who is expected there may be named before the address; here the address alone says it.
+        let to = match address.split_once('@') {
+            Some((_, to)) => to.to_owned(),
+            None => address,
+        };
+        async move { network.dial(&from, &to).await }.boxed()
     }
 }
 

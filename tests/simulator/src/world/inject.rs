@@ -6,9 +6,13 @@
 use std::time::Duration;
 
 use super::World;
+use super::roles::Present;
 use crate::event::What;
 use crate::network::weather::Sky;
-use crate::scenario::{Fault, FaultKind};
+use crate::scenario::{Fault, FaultKind, Step};
+
+/// A process that hears nothing more has handled everything after so long.
+const SETTLED_AFTER: Duration = Duration::from_millis(1);
 
 impl World {
     /// Lets every fault of the plan happen at its time. To be called at the start of the run.
@@ -22,29 +26,35 @@ impl World {
                     .sleep(fault.at.saturating_sub(ground.now()))
                     .await;
                 ground.watch.fact(What::FaultBegan(&fault));
-                world.begin_fault(&fault);
+                let meant = world.meant(&fault.kind);
+                let until = fault.at + fault.lasts;
+                meant.iter().for_each(|kind| world.begin_fault(kind, until));
                 ground.clock.sleep(fault.lasts).await;
-                world.end_fault(&fault);
+                meant.iter().for_each(|kind| world.end_fault(kind, until));
                 ground.watch.fact(What::FaultEnded(&fault));
             });
         }
     }
 
-    fn begin_fault(&self, fault: &Fault) {
-        let (ground, kind) = (&self.0.ground, &fault.kind);
-        let until = fault.at + fault.lasts;
+    /// The faults of single nodes that this one means now.
+    fn meant(&self, kind: &FaultKind) -> Vec<FaultKind> {
+        let everyone: Vec<String> = self.0.members.borrow().keys().cloned().collect();
+        let leader = self.0.ground.watch.acting();
+        let present = Present {
+            masters: &self.0.masters,
+            leader: leader.as_deref(),
+            everyone: &everyone,
+        };
+        present.meant(kind)
+    }
+
+    fn begin_fault(&self, kind: &FaultKind, until: Duration) {
+        let ground = &self.0.ground;
         match kind {
             FaultKind::Weather { node, .. } => {
                 ground.air.change(|weather| weather.cloud(node, sky(kind)));
             }
-            FaultKind::Partition { one, other } => {
-                ground.air.change(|weather| {
-                    weather.block(one, other);
-                    weather.block(other, one);
-                });
-                ground.local.watch_silence(one, other);
-                ground.local.watch_silence(other, one);
-            }
+            FaultKind::Partition { one, other } => self.cut(one, other),
             FaultKind::OneWay { from, to } => {
                 ground.air.change(|weather| weather.block(from, to));
                 ground.local.watch_silence(from, to);
@@ -56,6 +66,12 @@ impl World {
                 self.with_member(node, |member| member.held_down += 1);
                 self.crash(node);
             }
+            FaultKind::CrashAt { node, step, count } => self.set_snare(node, *step, *count),
+            FaultKind::Pause { node } => {
+                ground.air.change(|weather| weather.deafen(node, until));
+                self.pause(node, until);
+            }
+            FaultKind::Flap { node, every } => self.flap(node, *every, until),
             FaultKind::Restart { node } => {
                 self.with_member(node, |member| member.held_down += 1);
                 self.stop(node);
@@ -66,29 +82,95 @@ impl World {
         }
     }
 
-    fn end_fault(&self, fault: &Fault) {
-        let (ground, kind) = (&self.0.ground, &fault.kind);
-        let until = fault.at + fault.lasts;
+    fn end_fault(&self, kind: &FaultKind, until: Duration) {
+        let ground = &self.0.ground;
         match kind {
             FaultKind::Weather { node, .. } => {
                 ground.air.change(|weather| weather.clear(node, sky(kind)));
             }
-            FaultKind::Partition { one, other } => ground.air.change(|weather| {
-                weather.open(one, other);
-                weather.open(other, one);
-            }),
+            FaultKind::Partition { one, other } => self.mend(one, other),
             FaultKind::OneWay { from, to } => ground.air.change(|weather| weather.open(from, to)),
-            FaultKind::SlowReader { node } => {
+            FaultKind::SlowReader { node } | FaultKind::Pause { node } => {
                 ground.air.change(|weather| weather.hear_again(node, until));
             }
             FaultKind::Crash { node } | FaultKind::Restart { node } => {
                 self.with_member(node, |member| member.held_down -= 1);
                 self.start(node);
             }
+            FaultKind::CrashAt { node, .. } => {
+                ground.watch.spare(node);
+                self.with_member(node, |member| {
+                    member.disk.clear_snares();
+                    member.snares -= 1;
+                    member.held_down -= u32::from(std::mem::take(&mut member.sprung));
+                });
+                self.start(node);
+            }
+            // It ends by itself.
+            FaultKind::Flap { .. } => {}
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::FailingDisk { node } => self.with_member(node, |member| member.disk.mend()),
             FaultKind::WallJump { node, .. } => self.jump(node, 0),
         }
+    }
+
+    fn cut(&self, one: &str, other: &str) {
+        let ground = &self.0.ground;
+        ground.air.change(|weather| {
+            weather.block(one, other);
+            weather.block(other, one);
+        });
+        ground.local.watch_silence(one, other);
+        ground.local.watch_silence(other, one);
+    }
+
+    fn mend(&self, one: &str, other: &str) {
+        self.0.ground.air.change(|weather| {
+            weather.open(one, other);
+            weather.open(other, one);
+        });
+    }
+
+    /// Waits for a step of the node, at which it is crashed.
+    fn set_snare(&self, name: &str, step: Step, count: u32) {
+        let watch = self.0.ground.watch.clone();
+        self.with_member(name, |member| member.snares += 1);
+        match step {
+            Step::Packet => watch.doom_after(name, count),
+            Step::Write => self.with_member(name, |member| {
+                let name = name.to_owned();
+                member.disk.snare(count, move || watch.doom(&name));
+            }),
+        }
+    }
+
+    /// Pauses the node's process from the next millisecond on, when it has handled all that it has heard, until that time.
+    fn pause(&self, name: &str, until: Duration) {
+        let (world, name) = (self.clone(), name.to_owned());
+        tokio::task::spawn_local(async move {
+            let ground = &world.0.ground;
+            ground.clock.sleep(SETTLED_AFTER).await;
+            let process = world.process(&name);
+            process.iter().for_each(|process| process.pause());
+            ground.clock.sleep(until.saturating_sub(ground.now())).await;
+            process.iter().for_each(|process| process.resume());
+        });
+    }
+
+    /// Cuts the node off the masters and lets it back, again and again.
+    fn flap(&self, name: &str, every: Duration, until: Duration) {
+        let (world, name) = (self.clone(), name.to_owned());
+        tokio::task::spawn_local(async move {
+            let ground = &world.0.ground;
+            let others: Vec<&String> = world.0.masters.iter().filter(|one| **one != name).collect();
+            while ground.now() < until {
+                let left = until.saturating_sub(ground.now());
+                others.iter().for_each(|other| world.cut(&name, other));
+                ground.clock.sleep(every.min(left)).await;
+                others.iter().for_each(|other| world.mend(&name, other));
+                ground.clock.sleep(every).await;
+            }
+        });
     }
 
     fn slow_disk(&self, name: &str, by: Duration) {

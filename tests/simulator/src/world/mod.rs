@@ -3,6 +3,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `process` | a node and all that lives on it, which can be gone from one moment to the next |
+//! | `witness` | what stands around a master and tells what passes |
+//! | `roles` | who is meant by `leader`, `follower` and so on |
 //! | `services` | how a master, an agent and a framework are put together from the real parts |
 //! | `inject` | faults, done to the world and undone |
 //!
@@ -11,7 +13,9 @@
 
 pub mod inject;
 pub mod process;
+pub mod roles;
 pub mod services;
+mod witness;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +28,7 @@ use runtime::{Clock, Node, NodeId, Role};
 use tokio::sync::oneshot;
 
 use self::process::Process;
-use self::services::{AgentParts, FrameworkParts, MASTER, Service};
+use self::services::{AgentParts, FrameworkParts, MasterParts, Service};
 use crate::disk::Disk;
 use crate::event::What;
 use crate::ground::Ground;
@@ -50,6 +54,8 @@ struct Shared {
     members: RefCell<BTreeMap<String, Member>>,
     rng: RefCell<SmallRng>,
     target: usize,
+    /// The names of the masters.
+    masters: Vec<String>,
 }
 
 /// A node of the cluster, whether it runs or not.
@@ -61,6 +67,10 @@ struct Member {
     life: Option<Life>,
     /// How many faults want it to be down.
     held_down: u32,
+    /// How many faults wait for one of its steps.
+    snares: u32,
+    /// It was crashed at one of them.
+    sprung: bool,
     /// How far its wall time is off, in seconds.
     wall: i64,
     /// How long each of its writes takes.
@@ -90,6 +100,7 @@ struct Life {
     node: Node,
     clock: Clock,
     machine: Option<Machine>,
+    member: Option<services::Member>,
     stop: Option<oneshot::Sender<()>>,
 }
 
@@ -104,12 +115,17 @@ impl World {
                 lives: 0,
                 life: None,
                 held_down: 0,
+                snares: 0,
+                sprung: false,
                 wall: 0,
                 slow: Duration::ZERO,
             };
             members.insert(name, member);
         };
-        add(MASTER.to_owned(), Kind::Master);
+        let masters = roles::masters(scenario.masters);
+        for name in &masters {
+            add(name.clone(), Kind::Master);
+        }
         for number in 1..=scenario.agents {
             add(format!("agent-{number}"), Kind::Agent { number });
         }
@@ -126,14 +142,17 @@ impl World {
             members: RefCell::new(members),
             rng: RefCell::new(rng),
             target: load::target(scenario),
+            masters,
         }))
     }
 
-    /// Starts the master, and everybody else soon after it.
+    /// Starts the masters, and everybody else soon after them.
     pub fn begin(&self) {
-        self.start(MASTER);
+        let masters = &self.0.masters;
+        masters.iter().for_each(|master| self.start(master));
+        self.crash_the_doomed();
         let names: Vec<String> = self.0.members.borrow().keys().cloned().collect();
-        for name in names.into_iter().filter(|name| name != MASTER) {
+        for name in names.into_iter().filter(|name| !masters.contains(name)) {
             let after = ARRIVAL.mul_f64(self.0.rng.borrow_mut().random());
             let world = self.clone();
             tokio::task::spawn_local(async move {
@@ -170,9 +189,9 @@ impl World {
             }
             _ => (None, None),
         };
-        let (process, node, ended) = Process::start(|| {
+        let (process, (node, of_group), ended) = Process::start(|| {
             let service = shared.service(name, member, life, &clock, &machine, launcher, stopped);
-            (service.node, service.main)
+            ((service.node, service.member), service.main)
         });
         node.slow_blocking(member.slow);
         member.life = Some(Life {
@@ -180,6 +199,7 @@ impl World {
             node,
             clock,
             machine,
+            member: of_group,
             stop: Some(stop),
         });
         let (world, name) = (self.clone(), name.to_owned());
@@ -228,6 +248,7 @@ impl World {
             };
             (member.life.take(), member.disk.clone())
         };
+        self.0.ground.watch.crashed(name);
         let Some(over) = over else { return };
         self.0.ground.gone(&over.node);
         let kept = self.0.rng.borrow_mut().random_range(0..=disk.unsynced());
@@ -237,6 +258,42 @@ impl World {
             crashed: true,
         });
         over.end();
+    }
+
+    /// Crashes nodes as soon as they are doomed.
+    fn crash_the_doomed(&self) {
+        let world = self.clone();
+        tokio::task::spawn_local(async move {
+            loop {
+                let name = world.0.ground.watch.next_doomed().await;
+                let mut held = false;
+                world.with_member(&name, |member| {
+                    held = member.snares > 0;
+                    member.held_down += u32::from(held && !member.sprung);
+                    member.sprung |= held;
+                });
+                world.crash(&name);
+                if !held {
+                    world.start(&name); // The fault has just ended.
+                }
+            }
+        });
+    }
+
+    /// Reads the registry through every member of the group of masters that runs.
+    pub async fn last_look(&self) {
+        let looks: Vec<_> = {
+            let members = self.0.members.borrow();
+            let lives = members.iter();
+            let lives = lives.filter_map(|(name, one)| Some((name, one.life.as_ref()?)));
+            lives
+                .filter_map(|(name, life)| Some((name.clone(), life.member.clone()?)))
+                .collect()
+        };
+        let ground = &self.0.ground;
+        for (name, member) in looks {
+            witness::last_look(&member, &ground.watch, &name, &ground.clock).await;
+        }
     }
 
     /// Tells a node to stop in good order.
@@ -276,6 +333,12 @@ impl World {
             self.0.ground.gone(&life.node);
             life.end();
         }
+    }
+
+    /// The process of a node that runs.
+    fn process(&self, name: &str) -> Option<Process> {
+        let members = self.0.members.borrow();
+        Some(members.get(name)?.life.as_ref()?.process.clone())
     }
 
     fn with_member(&self, name: &str, change: impl FnOnce(&mut Member)) {
@@ -318,6 +381,7 @@ impl Shared {
                     clock,
                     disk: &member.disk,
                     equipment: &services::equipment_of(&self.ground, *number),
+                    masters: self.addresses(),
                     machine,
                     launcher,
                 };
@@ -331,10 +395,26 @@ impl Shared {
                     manner: *manner,
                     target: self.target,
                     book,
+                    masters: self.addresses(),
                 };
                 services::framework(&self.ground, parts, stop)
             }
-            _ => services::master(&self.ground, life, clock, &member.disk, stop),
+            _ => {
+                let parts = MasterParts {
+                    name,
+                    life,
+                    clock,
+                    disk: &member.disk,
+                    masters: &self.masters,
+                };
+                services::master(&self.ground, parts, stop)
+            }
         }
+    }
+
+    /// Where the masters are.
+    fn addresses(&self) -> Vec<String> {
+        let masters = self.masters.iter();
+        masters.map(|name| self.ground.address(name)).collect()
     }
 }

@@ -1,21 +1,30 @@
 //! A process: a node and all that lives on it, which can be gone from one moment to the next.
 //!
 //! Everything of a process is in one `LocalSet`. Dropping that set drops every actor and future in it, without a word to
-//! anybody; what the process said before is with the network. It knows nothing of what runs inside.
+//! anybody; what the process said before is with the network. One that is paused is not polled: its timers come due meanwhile, and it
+//! finds that out when it goes on. It knows nothing of what runs inside.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, LocalSet};
+use tokio::task::{AbortHandle, LocalSet};
 
-/// A running process. Dropping it lets it run on; [`Process::kill`] ends it.
+/// A running process. Clones are the same one. Dropping it lets it run on; [`Process::kill`] ends it.
+#[derive(Clone)]
 pub struct Process {
-    life: Rc<RefCell<Option<LocalSet>>>,
-    driver: JoinHandle<()>,
+    body: Rc<Body>,
+    driver: AbortHandle,
+}
+
+struct Body {
+    life: RefCell<Option<LocalSet>>,
+    /// How many want it to be paused.
+    pauses: Cell<u32>,
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Process {
@@ -32,23 +41,48 @@ impl Process {
             let _ = tell.send(main.await); // Whoever started it may not want to know.
         });
         drop(inside);
-        let life = Rc::new(RefCell::new(Some(set)));
-        let driver = tokio::task::spawn_local(drive(life.clone()));
-        (Self { life, driver }, known, ended)
+        let body = Rc::new(Body {
+            life: RefCell::new(Some(set)),
+            pauses: Cell::new(0),
+            waker: RefCell::new(None),
+        });
+        let driver = tokio::task::spawn_local(drive(body.clone())).abort_handle();
+        (Self { body, driver }, known, ended)
+    }
+
+    /// It makes no progress until [`Process::resume`] is called as often.
+    pub fn pause(&self) {
+        self.body.pauses.set(self.body.pauses.get() + 1);
+    }
+
+    /// Undoes one [`Process::pause`].
+    pub fn resume(&self) {
+        self.body
+            .pauses
+            .set(self.body.pauses.get().saturating_sub(1));
+        if let Some(waker) = self.body.waker.take() {
+            waker.wake();
+        }
     }
 
     /// The process is gone. Not to be called from inside it.
     pub fn kill(&self) {
-        let life = self.life.borrow_mut().take();
+        let life = self.body.life.borrow_mut().take();
         drop(life);
         self.driver.abort();
     }
 }
 
-async fn drive(life: Rc<RefCell<Option<LocalSet>>>) {
-    poll_fn(|cx| match life.borrow_mut().as_mut() {
-        Some(set) => Pin::new(set).poll(cx),
-        None => Poll::Ready(()),
+async fn drive(body: Rc<Body>) {
+    poll_fn(|cx| {
+        if body.pauses.get() > 0 {
+            *body.waker.borrow_mut() = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        match body.life.borrow_mut().as_mut() {
+            Some(set) => Pin::new(set).poll(cx),
+            None => Poll::Ready(()),
+        }
     })
     .await;
 }
@@ -105,6 +139,31 @@ mod tests {
             assert_eq!(worked.load(Ordering::Relaxed), 3);
             assert_eq!(farewells.load(Ordering::Relaxed), 0);
             assert!(ended.await.is_err(), "it had no time to end");
+        });
+    }
+
+    #[test]
+    fn a_process_that_is_paused_does_nothing_until_it_goes_on() {
+        rehearsal::stage(async {
+            let clock = Clock::paused();
+            let worked = Arc::new(AtomicU32::new(0));
+            let worker = Worker {
+                worked: worked.clone(),
+                farewells: Arc::default(),
+            };
+            let (process, (), _ended) = Process::start(|| {
+                let node = rehearsal::node("node").build();
+                let worker = node.spawn("worker", worker).unwrap();
+                ((), async move { node.ended(&worker.pid()).await })
+            });
+            clock.advance(Duration::from_millis(2500)).await;
+            process.pause();
+            clock.advance(Duration::from_secs(10)).await;
+            assert_eq!(worked.load(Ordering::Relaxed), 2);
+            process.resume();
+            clock.advance(Duration::from_millis(3500)).await;
+            assert!(worked.load(Ordering::Relaxed) >= 5);
+            process.kill();
         });
     }
 }

@@ -3,20 +3,25 @@
 //! One function a kind of node: it builds the node and its actors, and gives the main task of its process, which ends when the
 //! service does or when it is told to stop in good order. Decides nothing that the services decide.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::agent::detect::Host;
 use ::agent::{Launcher, Modules, Settings, WorkDir};
-use ::master::{Config, LocalRegistry};
+use ::master::registry::{Registry, RegistryMachine, ReplicatedRegistry};
+use ::master::{Config, LocalRegistry, office};
+use consensus::member::MemberHandle;
+use consensus::store::StoredLog;
 use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, select};
-use module_api::{ModuleError, Parameters};
-use runtime::{Clock, Node, Role};
+use module_api::{AllocatorRef, ModuleError, Parameters};
+use runtime::{Clock, Node, Pid, Role};
 use scheduler_driver::SchedulerDriver;
 use tokio::sync::oneshot;
 
+use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
@@ -26,8 +31,9 @@ use crate::machine::Machine;
 
 /// How long an agent may take to end its tasks and say farewell, as in the roof.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
-/// The name of the one master.
-pub const MASTER: &str = "master";
+
+/// A master's member of the group.
+pub type Member = MemberHandle<RegistryMachine>;
 
 /// The main task of a service's process: it ends with the words of its end.
 pub type Main = LocalBoxFuture<'static, String>;
@@ -41,50 +47,92 @@ pub struct Service {
     pub node: Node,
     /// Its main task.
     pub main: Main,
+    /// Its member of the group of masters, if it has one.
+    pub member: Option<Member>,
+}
+
+impl Service {
+    fn of(node: Node, main: impl Future<Output = String> + 'static) -> Self {
+        Self {
+            node,
+            main: main.boxed_local(),
+            member: None,
+        }
+    }
 }
 
 /// A service that could not be put together ends at once, and is tried again like any other that ended.
 fn stillborn(node: Node, problem: String) -> Service {
-    let main = async move { problem }.boxed_local();
-    Service { node, main }
+    Service::of(node, async move { problem })
 }
 
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The master.
-pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop) -> Service {
-    let accepts = [Role::Agent, Role::Framework, Role::Operator];
-    let node = ground.node(MASTER, life, Role::Master, &accepts, clock);
+/// A master on its machine.
+pub struct MasterParts<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its life, counted from 0.
+    pub life: u64,
+    /// Its clock.
+    pub clock: &'a Clock,
+    /// Its disk.
+    pub disk: &'a Disk,
+    /// All masters, itself too.
+    pub masters: &'a [String],
+}
+
+/// Whoever acts as master on a node.
+struct Acting {
+    /// The actor whose end is the process'.
+    ends: Pid,
+    /// Its member of the group, if there is one.
+    member: Option<Member>,
+}
+
+/// A master: alone, or a member of a group that acts while it leads.
+pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
+    let MasterParts {
+        name, life, clock, ..
+    } = parts;
+    let accepts = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
+    let node = ground.node(name, life, Role::Master, &accepts, clock);
+    let (hostname, port) = ground.place(name);
     let config = Config {
-        hostname: MASTER.to_owned(),
+        hostname,
+        port,
         weights: load::weights(),
         offer_timeout: Some(load::OFFER_TIMEOUT),
         ..Config::default()
     };
     let started = (|| {
-        let place = ground.join(&node, MASTER).map_err(words)?;
-        let store = disk.open().map_err(words)?;
-        let registry = LocalRegistry::open(&node, Box::new(store)).map_err(words)?;
+        let place = ground.join(&node, name).map_err(words)?;
         let modules = modules::registry();
         let allocator = modules
             .allocator(&node, "hierarchical", &Parameters::none("hierarchical"))
             .map_err(words)?;
-        let started = ::master::start(&node, config, 0, allocator, Box::new(registry));
-        Ok((started.map_err(words)?, place))
+        let acting = match parts.masters.len() {
+            1 => alone(ground, &node, config, allocator, parts.disk),
+            _ => grouped(ground, &node, config, allocator, &parts),
+        };
+        Ok((acting?, place))
     })();
-    let (started, place) = match started {
+    let (acting, place) = match started {
         Ok(both) => both,
         Err(problem) => return stillborn(node, problem),
     };
-    let (home, master) = (node.clone(), started.master.pid());
+    let (home, member) = (node.clone(), acting.member.clone());
     let main = async move {
-        let ended = std::pin::pin!(home.ended(&master));
+        let ended = std::pin::pin!(home.ended(&acting.ends));
         let words = match select(ended, stop).await {
             Either::Left((exit, _)) => format!("the master has ended: {exit}"),
             Either::Right((_, ended)) => {
-                home.stop(&master);
+                if let Some(member) = acting.member {
+                    member.retire().await;
+                }
+                home.stop(&acting.ends);
                 ended.await;
                 "stopped".to_owned()
             }
@@ -94,9 +142,68 @@ pub fn master(ground: &Ground, life: u64, clock: &Clock, disk: &Disk, stop: Stop
         words
     };
     Service {
-        node,
-        main: main.boxed_local(),
+        member,
+        ..Service::of(node, main)
     }
+}
+
+fn alone(
+    ground: &Ground,
+    node: &Node,
+    config: Config,
+    allocator: AllocatorRef,
+    disk: &Disk,
+) -> Result<Acting, String> {
+    let store = disk.open().map_err(words)?;
+    let registry = LocalRegistry::open(node, Box::new(store)).map_err(words)?;
+    let registry = WatchedRegistry::new(Box::new(registry), &ground.watch, node.id().name());
+    let started = ::master::start(node, config, 0, allocator, Box::new(registry));
+    Ok(Acting {
+        ends: started.map_err(words)?.master.pid(),
+        member: None,
+    })
+}
+
+fn grouped(
+    ground: &Ground,
+    node: &Node,
+    config: Config,
+    allocator: AllocatorRef,
+    parts: &MasterParts<'_>,
+) -> Result<Acting, String> {
+    let (watch, name) = (ground.watch.clone(), parts.name.to_owned());
+    let log = StoredLog::over(parts.disk.open().map_err(words)?);
+    let log = WatchedLog::new(log, &watch, &name);
+    let settings = load::of_group(
+        ground.seed,
+        ground.address(&name),
+        &parts
+            .masters
+            .iter()
+            .map(|master| ground.address(master))
+            .collect::<Vec<_>>(),
+    );
+    let machine = RegistryMachine::new();
+    let member = consensus::member::start(node, settings, Box::new(log), machine);
+    let member = member.map_err(words)?;
+    watch_elections(&member, &watch, &name);
+    let looking = look(
+        member.clone(),
+        watch.clone(),
+        name.clone(),
+        parts.clock.clone(),
+    );
+    tokio::task::spawn_local(looking);
+    let over = move |member| {
+        let registry = Box::new(ReplicatedRegistry::over(member));
+        Box::new(WatchedRegistry::new(registry, &watch, &name)) as Box<dyn Registry>
+    };
+    let opened = office::open_with(node, config, allocator, member.clone(), Box::new(over));
+    let (office, _) = opened.map_err(words)?;
+    Ok(Acting {
+        ends: office.pid(),
+        member: Some(member),
+    })
 }
 
 /// An agent on its machine.
@@ -111,6 +218,8 @@ pub struct AgentParts<'a> {
     pub disk: &'a Disk,
     /// What it has.
     pub equipment: &'a Equipment,
+    /// Where the masters are.
+    pub masters: Vec<String>,
     /// Its machine.
     pub machine: &'a Machine,
     /// What starts processes there.
@@ -125,14 +234,16 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         clock,
         disk,
         equipment,
+        masters,
         machine,
         launcher,
     } = parts;
     let accepts = [Role::Master, Role::Operator, Role::Executor];
     let node = ground.node(name, life, Role::Agent, &accepts, clock);
     let work_dir = format!("/rehearsed/{name}");
-    let mut settings = Settings::new(vec![ground.address(MASTER)], Path::new(&work_dir));
-    settings.hostname = Some(name.to_owned());
+    let mut settings = Settings::new(masters, Path::new(&work_dir));
+    let (hostname, port) = ground.place(name);
+    (settings.hostname, settings.port) = (Some(hostname), port);
     settings.resources = Some(equipment.resources.clone());
     settings.attributes = Some(equipment.attributes.clone());
     let socket = format!("unix:{}", settings.executor_socket.display());
@@ -172,10 +283,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         place.close().await;
         words
     };
-    Service {
-        node,
-        main: main.boxed_local(),
-    }
+    Service::of(node, main)
 }
 
 fn advisers(node: &Node, equipment: &Equipment) -> Result<Modules, ModuleError> {
@@ -207,6 +315,8 @@ pub struct FrameworkParts<'a> {
     pub target: usize,
     /// What it remembers.
     pub book: &'a SharedBook,
+    /// Where the masters are.
+    pub masters: Vec<String>,
 }
 
 /// A framework.
@@ -218,6 +328,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         manner,
         target,
         book,
+        masters,
     } = parts;
     let node = ground.node(name, life, Role::Framework, &[Role::Master], clock);
     let place = match ground.join(&node, name) {
@@ -238,7 +349,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         node.rng(),
         clock.clone(),
     );
-    let driver = SchedulerDriver::new([ground.address(MASTER)], info).start(&node, scheduler);
+    let driver = SchedulerDriver::new(masters, info).start(&node, scheduler);
     let driver = match driver {
         Ok(driver) => driver,
         Err(error) => return stillborn(node, words(error)),
@@ -262,10 +373,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         place.close().await;
         words
     };
-    Service {
-        node,
-        main: main.boxed_local(),
-    }
+    Service::of(node, main)
 }
 
 /// The equipment of the agent of this name, by its number.
