@@ -23,7 +23,7 @@ use crate::{flags, out};
 const QUIC_AGENTS_MAX: u32 = 100;
 
 const NOTES: &str = "\
-What is rehearsed: one master and its allocator, agents and frameworks with their drivers, all of them the real ones, on one thread \
+What is rehearsed: one master (with `--masters 3` a group) and its allocator, agents and frameworks with their drivers, all of them the real ones, on one thread \
 in virtual time, with simulated links, disks and task processes. `--for` is how long faults may come; then none comes any more, and \
 all must recover.
 
@@ -33,10 +33,14 @@ end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for
 
 The faults: `network` loses, repeats and delays packets, cuts links one way or both, and lets readers be slow. `machines` crashes and \
 restarts nodes, the master too, and makes disks slow or fail. `all` is both, `none` is only the load. With `--fault`, exactly those.
+A group of masters meets more: leaders that are cut off, unheard, deaf or paused, followers that come and go, and crashes in the middle \
+of a write or after a packet.
 
 The command fails when an invariant is broken, and when something never happened that the profile should cause.
 
 Try it: meros simulate --seed 7 --for 10mins
+A group of masters: meros simulate --masters 3 --seed 7 --for 10mins
+Twenty thousand seeds of it: meros simulate --masters 3 --seeds 20000 --agents 3 --frameworks 2 --for 2mins --transport memory --jobs 2
 Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 2 --for 2mins --jobs 2
 All that happens in a run: meros simulate --seed 7 --for 1min --log simulator=trace";
 
@@ -47,6 +51,9 @@ pub struct SimulateArgs {
     /// Where all chance comes from: the same seed and flags give the same run and the same hash
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+    /// How many masters: 1 is alone, more are a group
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = masters)]
+    masters: u32,
     /// How many agents
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=20_000))]
     agents: u32,
@@ -102,6 +109,13 @@ fn profile(text: &str) -> Result<Profile, String> {
     })
 }
 
+fn masters(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok();
+    count
+        .filter(|count| [1, 3, 5].contains(count))
+        .ok_or_else(|| format!("`{text}` is not a number of masters: expected 1, 3 or 5"))
+}
+
 fn wiring(text: &str) -> Result<Wiring, String> {
     let all = [Wiring::Quic, Wiring::Memory];
     let named = all.into_iter().find(|wiring| wiring.name() == text);
@@ -129,6 +143,7 @@ impl SimulateArgs {
         faults.sort_by_key(|fault| fault.at);
         Scenario {
             seed,
+            masters: self.masters,
             agents: self.agents,
             frameworks: self.frameworks,
             duration: self.duration,
@@ -149,9 +164,13 @@ impl SimulateArgs {
                 )));
             }
             for node in fault.kind.nodes() {
-                if !is_there(node, &scenario) {
+                if !scenario.knows(node) {
+                    let masters = match self.masters {
+                        1 => "master".to_owned(),
+                        masters => format!("master-1 to master-{masters}"),
+                    };
                     return Err(Failure::usage(format!(
-                        "--fault is `{fault}`: there is no node `{node}`, expected master, agent-1 to agent-{} or framework-1 to framework-{}",
+                        "--fault is `{fault}`: there is no node `{node}`, expected {masters}, agent-1 to agent-{} or framework-1 to framework-{}",
                         self.agents, self.frameworks
                     )));
                 }
@@ -166,17 +185,6 @@ impl SimulateArgs {
         let unbounded = if many { u64::MAX } else { 1 };
         (self.seeds.unwrap_or(unbounded), many)
     }
-}
-
-fn is_there(node: &str, scenario: &Scenario) -> bool {
-    let numbered = |prefix: &str, count: u32| {
-        let number = node.strip_prefix(prefix);
-        let number = number.and_then(|number| number.parse::<u32>().ok());
-        number.is_some_and(|number| (1..=count).contains(&number))
-    };
-    node == "master"
-        || numbered("agent-", scenario.agents)
-        || numbered("framework-", scenario.frameworks)
 }
 
 /// Runs one scenario on this thread. A panic in it is a failure of its seed, in these words.
@@ -332,7 +340,11 @@ fn rehearse_apart(scenario: &Scenario) -> Run {
 fn print(args: &SimulateArgs, results: &Results, took: Duration) {
     let scenario = args.scenario(args.seed);
     out!(
-        "{} agents and {} frameworks over {}, faults: {}",
+        "{}{} agents and {} frameworks over {}, faults: {}",
+        match scenario.masters {
+            1 => String::new(),
+            masters => format!("{masters} masters, "),
+        },
         scenario.agents,
         scenario.frameworks,
         scenario.wiring.name(),
@@ -363,6 +375,7 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
     json!({
         "seed": args.seed,
         "seeds": results.ran,
+        "masters": scenario.masters,
         "agents": scenario.agents,
         "frameworks": scenario.frameworks,
         "faults": scenario.profile.name(),
@@ -412,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_replay_command_means_the_same_scenario() {
-        let line = "--seed|7|--agents|3|--frameworks|1|--for|90secs|--transport|memory|--fault|20secs+5secs crash master|--fault|1secs+5secs one_way agent-3 framework-1";
+        let line = "--seed|7|--masters|3|--agents|3|--frameworks|1|--for|90secs|--transport|memory|--fault|20secs+5secs crash_at leader write 3|--fault|1secs+5secs one_way agent-3 framework-1";
         let scenario = parsed(line).unwrap().scenario(7);
         assert_eq!(scenario.faults.as_ref().map(Vec::len), Some(2));
         let command = report::command(&scenario);
@@ -444,6 +457,11 @@ mod tests {
     fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
         for (line, words) in [
             ("--faults|some", "none, network, machines or all"),
+            ("--masters|2", "1, 3 or 5"),
+            (
+                "--masters|3|--fault|1secs+1secs crash master",
+                "master-1 to master-3",
+            ),
             ("--transport|tcp", "quic or memory"),
             ("--for|0secs", "1secs to 100days"),
             ("--for|soon", "`soon`"),

@@ -1,4 +1,4 @@
-//! Runs one scenario and prints what is known of it: `rehearse SEED AGENTS FRAMEWORKS SECONDS none|network|machines|all memory|quic`.
+//! Runs one scenario and prints what is known of it: `rehearse SEED[/MASTERS] AGENTS FRAMEWORKS SECONDS none|network|machines|all memory|quic`.
 
 use std::time::Duration;
 
@@ -9,13 +9,16 @@ fn main() {
     let number = |at: usize, default: u64| {
         given
             .get(at)
-            .and_then(|text| text.parse().ok())
+            .and_then(|text| text.split('/').next()?.parse().ok())
             .unwrap_or(default)
     };
     let text = |at: usize| given.get(at).map(String::as_str).unwrap_or_default();
     let scenario = Scenario {
         seed: number(0, 1),
-        masters: 1,
+        masters: text(0)
+            .split_once('/')
+            .and_then(|(_, masters)| masters.parse().ok())
+            .unwrap_or(1),
         agents: number(1, 4) as u32,
         frameworks: number(2, 5) as u32,
         duration: Duration::from_secs(number(3, 300)),

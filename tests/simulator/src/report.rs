@@ -126,10 +126,17 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             demand(tally.launches, "launches");
             demand(tally.processes, "processes");
             demand(tally.ends(), "task ends");
-            for (checker, judgements) in &tally.judgements {
+            // A lone master has no group to judge.
+            let judged = tally.judgements.iter();
+            for (checker, judgements) in
+                judged.filter(|(checker, _)| scenario.masters > 1 || **checker != "group")
+            {
                 demand(*judgements, &format!("checks of {checker}"));
             }
         }
+    }
+    if scenario.masters > 1 {
+        demand(tally.operations, "operations of the registry");
     }
     // Faults that were chosen by hand cause what they cause.
     let (network, machines) = match (&scenario.faults, scenario.profile) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::world::roles::{ROLES, masters};
+
 /// One rehearsal. The same scenario gives the same run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -21,6 +23,21 @@ pub struct Scenario {
     pub wiring: Wiring,
     /// The very faults, in order of time; `None` lets seed and profile decide. Shrinking takes some away.
     pub faults: Option<Vec<Fault>>,
+}
+
+impl Scenario {
+    /// Whether a fault may name this: a node that there is, or a word that stands for some.
+    pub fn knows(&self, node: &str) -> bool {
+        let numbered = |prefix: &str, count: u32| {
+            let number = node.strip_prefix(prefix);
+            let number = number.and_then(|number| number.parse::<u32>().ok());
+            number.is_some_and(|number| (1..=count).contains(&number))
+        };
+        ROLES.contains(&node)
+            || masters(self.masters).iter().any(|master| master == node)
+            || numbered("agent-", self.agents)
+            || numbered("framework-", self.frameworks)
+    }
 }
 
 /// What carries messages between nodes.

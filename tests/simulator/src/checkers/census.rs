@@ -23,9 +23,9 @@ use runtime::{Pid, Role};
 
 use crate::event::{Event, Spoken, What};
 
-/// Questions that are not answered yet, by the node that asks. A master that is busy with a question refuses further ones of the
-/// same asker at once, so a refusal is for the newest and a welcome for the oldest.
-struct Open<Q>(BTreeMap<String, VecDeque<Q>>);
+/// Questions that are not answered yet, by the node that asks and the master that is asked. A master that is busy with a question refuses
+/// further ones of the same asker at once, so a refusal is for the newest and a welcome for the oldest.
+struct Open<Q>(BTreeMap<String, BTreeMap<String, VecDeque<Q>>>);
 
 impl<Q> Default for Open<Q> {
     fn default() -> Self {
@@ -34,24 +34,36 @@ impl<Q> Default for Open<Q> {
 }
 
 impl<Q> Open<Q> {
-    fn asked(&mut self, node: &str, question: Q) {
-        match self.0.get_mut(node) {
-            Some(open) => open.push_back(question),
-            None => drop(self.0.insert(node.to_owned(), VecDeque::from([question]))),
-        }
+    fn asked(&mut self, spoken: &Spoken<'_>, question: Q) {
+        let masters = self.0.entry(spoken.from.to_owned()).or_default();
+        let open = masters.entry(spoken.to.to_owned()).or_default();
+        open.push_back(question);
     }
 
-    fn welcomed(&mut self, node: &str) -> Option<Q> {
-        self.0.get_mut(node)?.pop_front()
+    /// The questions that this answer may be for.
+    fn answered(&mut self, answer: &Spoken<'_>) -> Option<&mut VecDeque<Q>> {
+        self.0.get_mut(answer.to)?.get_mut(answer.from)
+    }
+
+    fn welcomed(&mut self, answer: &Spoken<'_>) -> Option<Q> {
+        self.answered(answer)?.pop_front()
     }
 
     fn of(&self, node: &str) -> impl Iterator<Item = &Q> {
-        self.0.get(node).into_iter().flatten()
+        let masters = self.0.get(node);
+        masters.into_iter().flat_map(BTreeMap::values).flatten()
     }
 
-    fn refused(&mut self, node: &str) {
-        if let Some(open) = self.0.get_mut(node) {
+    fn refused(&mut self, answer: &Spoken<'_>) {
+        if let Some(open) = self.answered(answer) {
             open.pop_back();
+        }
+    }
+
+    /// Nobody is answered by this master any more.
+    fn lost(&mut self, master: &str) {
+        for masters in self.0.values_mut() {
+            masters.remove(master);
         }
     }
 }
@@ -61,17 +73,21 @@ impl<Q> Open<Q> {
 pub(super) struct Nodes(BTreeMap<String, Role>);
 
 impl Nodes {
-    /// Notes a start. Whether the event is the end of a master.
-    pub fn see(&mut self, event: &Event<'_>) -> bool {
+    /// Notes a start. Gives the master whose end the event is.
+    pub fn see<'a>(&mut self, event: &Event<'a>) -> Option<&'a str> {
         if let What::NodeStarted { node, role } = event.what {
             self.0.insert(node.to_owned(), role);
         }
-        self.ends_master(event)
+        self.master_ended(event)
     }
 
-    /// Whether the event is the end of a master.
-    pub fn ends_master(&self, event: &Event<'_>) -> bool {
-        matches!(event.what, What::NodeEnded { node, .. } if self.role(node) == Some(Role::Master))
+    /// The master whose end the event is: its own, or that of its node.
+    pub fn master_ended<'a>(&self, event: &Event<'a>) -> Option<&'a str> {
+        match event.what {
+            What::MasterEnded { node } => Some(node),
+            What::NodeEnded { node, .. } if self.role(node) == Some(Role::Master) => Some(node),
+            _ => None,
+        }
     }
 
     pub fn role(&self, node: &str) -> Option<Role> {
@@ -159,8 +175,8 @@ impl Registrations {
     }
 
     pub fn see(&mut self, event: &Event<'_>) -> Option<Registration> {
-        if self.nodes.see(event) {
-            self.open = Open::default();
+        if let Some(master) = self.nodes.see(event) {
+            self.open.lost(master);
         }
         match event.what {
             What::NodeEnded { node, .. } => {
@@ -168,20 +184,20 @@ impl Registrations {
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<RegisterAgent>() {
-                    self.open.asked(spoken.from, question.into());
+                    self.open.asked(&spoken, question.into());
                 } else if let Some(question) = spoken.is::<ReregisterAgent>() {
-                    self.open.asked(spoken.from, question.into());
+                    self.open.asked(&spoken, question.into());
                 }
             }
             What::Said(spoken) if spoken.reply => {
                 let registered = match registered(&spoken)? {
                     Ok(registered) => registered,
                     Err(_) => {
-                        self.open.refused(spoken.to);
+                        self.open.refused(&spoken);
                         return None;
                     }
                 };
-                let arrival = self.open.welcomed(spoken.to)?;
+                let arrival = self.open.welcomed(&spoken)?;
                 return registered.map(|registered| Registration {
                     node: spoken.to.to_owned(),
                     agent_id: registered.agent_id.clone(),
@@ -212,6 +228,8 @@ fn registered<'a>(
 pub(super) struct Subscription {
     /// The node of its scheduler.
     pub node: String,
+    /// The node of the master.
+    pub master: String,
     /// Its scheduler.
     pub scheduler: Pid,
     /// What it said of itself.
@@ -233,9 +251,9 @@ pub(super) struct Frameworks {
 impl Frameworks {
     /// Gives the framework that has just been subscribed.
     pub fn see(&mut self, event: &Event<'_>) -> Option<FrameworkId> {
-        if self.nodes.see(event) {
-            self.open = Open::default();
-            self.newest.clear();
+        if let Some(master) = self.nodes.see(event) {
+            self.open.lost(master);
+            self.newest.retain(|_, newest| newest.master != master);
         }
         match event.what {
             What::NodeEnded { node, .. } => {
@@ -243,16 +261,17 @@ impl Frameworks {
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<Subscribe>() {
-                    self.open.asked(spoken.from, question.clone());
+                    self.open.asked(&spoken, question.clone());
                 }
             }
             What::Said(spoken) if spoken.reply => {
                 match spoken.is::<Result<Subscribed, SubscriptionRefused>>()? {
                     Ok(subscribed) => {
-                        let question = self.open.welcomed(spoken.to)?;
+                        let question = self.open.welcomed(&spoken)?;
                         let id = subscribed.framework_id.clone();
                         let subscription = Subscription {
                             node: spoken.to.to_owned(),
+                            master: spoken.from.to_owned(),
                             scheduler: question.scheduler,
                             info: question.framework,
                             since: event.at,
@@ -261,7 +280,7 @@ impl Frameworks {
                         self.speaks.insert(spoken.to.to_owned(), id.clone());
                         return Some(id);
                     }
-                    Err(_) => self.open.refused(spoken.to),
+                    Err(_) => self.open.refused(&spoken),
                 }
             }
             _ => {}
@@ -276,10 +295,10 @@ impl Frameworks {
 
     /// Whether the event is the end of a master.
     pub fn lost_master(&self, event: &Event<'_>) -> bool {
-        self.nodes.ends_master(event)
+        self.nodes.master_ended(event).is_some()
     }
 
-    /// The newest subscription of that framework at the master that lives.
+    /// The newest subscription of that framework at a master that acts.
     pub fn get(&self, id: &FrameworkId) -> Option<&Subscription> {
         self.newest.get(id)
     }

@@ -2,6 +2,8 @@
 //!
 //! | file | invariant |
 //! |---|---|
+//! | `group` | (1) one leader a term; what was committed stays, and all members hold the same |
+//! | `registry` | (1) what the registry has acknowledged is never lost; its answers are those of one copy |
 //! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
 //! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
 //! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
@@ -11,8 +13,8 @@
 //! | `launches` | one process for each container, no task launched twice |
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
-//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. Invariant (1) is
-//! about terms and leaders and comes with them.
+//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. `reigns` shows those
+//! that judge a master's own order one master at a time.
 //!
 //! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
 //! own order. What it says is seen when it says it. What it hears is seen when it goes into the mailbox, which is a queue: the
@@ -24,9 +26,12 @@
 mod allocations;
 mod census;
 mod entitlement;
+mod group;
 mod launches;
 mod offers;
 mod recovery;
+mod registry;
+mod reigns;
 #[cfg(test)]
 mod stage;
 mod states;
@@ -35,9 +40,12 @@ mod updates;
 
 pub use allocations::Allocations;
 pub use entitlement::Entitlement;
+pub use group::Group;
 pub use launches::Launches;
 pub use offers::Offers;
 pub use recovery::{RECOVERY, Recovery};
+pub use registry::Registry;
+pub use reigns::Reigns;
 pub use states::States;
 pub use subscriptions::Subscriptions;
 pub use updates::Updates;
@@ -49,14 +57,16 @@ use crate::checker::{Checker, Violation};
 /// All checkers, fresh.
 pub fn all() -> Vec<Box<dyn Checker>> {
     vec![
-        Box::new(Allocations::default()),
-        Box::new(Entitlement::default()),
+        Box::new(Group::default()),
+        Box::new(Registry::default()),
+        Box::new(Reigns::<Allocations>::default()),
+        Box::new(Reigns::<Entitlement>::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
-        Box::new(Offers::default()),
+        Box::new(Reigns::<Offers>::default()),
         Box::new(Recovery::default()),
         Box::new(Launches::default()),
-        Box::new(Subscriptions::default()),
+        Box::new(Reigns::<Subscriptions>::default()),
     ]
 }
 

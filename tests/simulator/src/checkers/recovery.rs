@@ -4,7 +4,7 @@
 //!
 //! - every master, agent and framework that ever started runs;
 //! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
-//! - every framework has been subscribed since it and the master last started;
+//! - one master acts, and every framework has been subscribed there since it last started;
 //! - no task that was sent to an agent since the faults ended has been without a word to its framework for [`RECOVERY`];
 //! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since.
 //!
@@ -41,6 +41,8 @@ pub struct Recovery {
     nodes: Nodes,
     /// Since when each node that runs has run.
     up: BTreeMap<String, Duration>,
+    /// The nodes where a master acts, and since when.
+    acting: BTreeMap<String, Duration>,
     /// Agents that were last pinged as connected.
     connected: BTreeSet<String>,
     /// When each agent last answered such a ping.
@@ -115,16 +117,19 @@ impl Recovery {
                 ));
             }
         }
-        let masters = self.nodes.of(Role::Master);
-        let masters = masters.filter_map(|node| self.up.get(node)).max().copied();
+        let [(master, since)] = self.acting.iter().collect::<Vec<_>>()[..] else {
+            let acting: Vec<_> = self.acting.keys().collect();
+            return Some(format!("the masters that act are {acting:?}: expected one"));
+        };
         for node in self.nodes.of(Role::Framework) {
             let subscribed = self.frameworks.of_node(node);
             let subscribed = subscribed.and_then(|id| Some((id, self.frameworks.get(id)?)));
-            let subscribed = subscribed.filter(|(_, newest)| newest.node == node);
+            let subscribed =
+                subscribed.filter(|(_, newest)| newest.node == node && newest.master == *master);
             let Some((_, newest)) = subscribed else {
                 return Some(format!("{node} is not subscribed"));
             };
-            let started = self.up.get(node).copied().max(masters).unwrap_or_default();
+            let started = self.up.get(node).copied().unwrap_or_default().max(*since);
             if newest.since < started {
                 return Some(format!(
                     "{node} is not subscribed: it last was at {:?}, before a start at {started:?}",
@@ -163,6 +168,12 @@ impl Checker for Recovery {
             What::NodeEnded { node, .. } => {
                 self.up.remove(node);
                 self.answered.remove(node);
+            }
+            What::MasterBegan { node } => {
+                self.acting.insert(node.to_owned(), event.at);
+            }
+            What::MasterEnded { node } => {
+                self.acting.remove(node);
             }
             What::FaultBegan(_) => self.had_faults = true,
             What::FaultsOver => self.recovery = Some(event.at),
@@ -240,14 +251,9 @@ mod tests {
     #[test]
     fn a_framework_must_be_subscribed_with_the_master_that_lives() {
         let mut stage = stage();
-        heard(&mut stage).fact(What::NodeEnded {
-            node: "master",
-            crashed: true,
-        });
-        stage.fact(What::NodeStarted {
-            node: "master",
-            role: Role::Master,
-        });
+        let master = "master";
+        heard(&mut stage).fact(What::MasterEnded { node: master });
+        stage.fact(What::MasterBegan { node: master });
         rest(&mut stage).is_broken("framework-1 is not subscribed");
         let mut stage = self::stage();
         heard(&mut stage).fact(What::NodeStarted {
@@ -256,6 +262,16 @@ mod tests {
         });
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         rest(&mut stage).is_clean();
+    }
+
+    #[test]
+    fn one_master_acts_in_the_end() {
+        let mut nobody = stage();
+        heard(&mut nobody).fact(What::MasterEnded { node: "master" });
+        rest(&mut nobody).is_broken("the masters that act are []");
+        let mut two = stage();
+        heard(&mut two).fact(What::MasterBegan { node: "master-2" });
+        rest(&mut two).is_broken("expected one");
     }
 
     #[test]

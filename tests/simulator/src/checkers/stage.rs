@@ -118,6 +118,7 @@ impl<C: Checker> Stage<C> {
         ] {
             stage.fact(What::NodeStarted { node, role });
         }
+        stage.fact(What::MasterBegan { node: "master" });
         stage.register(has, "", Vec::new());
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         stage

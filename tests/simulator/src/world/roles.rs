@@ -4,7 +4,7 @@
 
 use crate::scenario::FaultKind;
 
-/// The words that stand for nodes, for help and checks.
+/// The words that stand for nodes.
 pub const ROLES: [&str; 6] = [
     "leader", "follower", "masters", "minority", "majority", "everyone",
 ];
