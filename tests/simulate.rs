@@ -68,6 +68,20 @@ fn a_fault_of_ones_own_happens_and_the_rehearsal_recovers() {
 }
 
 #[test]
+fn a_group_of_masters_goes_on_when_its_leader_falls() {
+    let crash = "30secs+10secs crash leader";
+    let flags = ["--masters", "3", "--fault", crash, "--transport", "memory"];
+    let output = simulate(&flags);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.starts_with("3 masters, 2 agents"), "{text}");
+    assert!(text.contains("1 nodes crashed"), "{text}");
+    for judged in ["of the registry", " group", " registry"] {
+        assert!(text.contains(judged), "{judged}: {text}");
+    }
+}
+
+#[test]
 fn a_rehearsal_that_proves_too_little_fails_and_says_what_is_missing() {
     let output = meros([
         "simulate",

@@ -220,7 +220,9 @@ mod tests {
         let (disk, sprung) = (Disk::default(), Arc::new(AtomicU32::new(0)));
         let mut store = disk.open().unwrap();
         let count = sprung.clone();
-        disk.snare(2, move || count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
+        disk.snare(2, move || {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed)
+        });
         for key in ["one", "two", "three"] {
             store.commit(put(key)).unwrap();
         }

@@ -9,6 +9,9 @@
 
 use std::time::Duration;
 
+use consensus::log::{Entry, EntryKind};
+use consensus::member::PacketSent;
+use consensus::wire::Packet;
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
@@ -17,11 +20,15 @@ use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, TaskId, TaskState};
 use resources::Revocable;
 use simulator::checkers::{
-    Allocations, Entitlement, Launches, Offers, Recovery, States, Subscriptions, Updates, all,
+    Allocations, Entitlement, Group, Launches, Offers, Recovery, Registry, States, Subscriptions,
+    Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
 };
+
+/// Operations of the registry are longer than this, and those of a roster shorter.
+const LONG_ENTRY: usize = 60;
 
 fn calm() -> Scenario {
     Scenario {
@@ -243,6 +250,75 @@ fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
             _ => Meddling::Pass,
         }
     });
+}
+
+/// Three masters, of which the leader is gone for a while.
+fn group() -> Scenario {
+    let fault: Fault = "60secs+10secs crash leader".parse().unwrap();
+    Scenario {
+        masters: 3,
+        frameworks: 2,
+        duration: Duration::from_secs(90),
+        faults: Some(vec![fault]),
+        ..calm()
+    }
+}
+
+/// The entries that a leader sends are changed on their way; `change` says how, and whether to this follower.
+fn entries(spoken: &Spoken<'_>, change: impl FnOnce(&str, &mut Vec<Entry>) -> bool) -> Meddling {
+    let Some(sent) = spoken.is::<PacketSent>() else {
+        return Meddling::Pass;
+    };
+    let mut sent = sent.clone();
+    match &mut sent.packet {
+        Packet::Raft(message) if change(spoken.to, &mut message.entries) => {
+            Meddling::Instead(Forged::new(sent))
+        }
+        _ => Meddling::Pass,
+    }
+}
+
+/// One follower is sent other entries than the others.
+#[test]
+fn members_whose_logs_differ_are_found() {
+    check(&group(), Group::default(), "committed entry", |spoken| {
+        entries(spoken, |to, entries| {
+            let named = entries.iter_mut().filter(|entry| !entry.context.is_empty());
+            let mut changed = false;
+            for entry in named.filter(|_| to == "master-2" || to == "master-3") {
+                // Each follower gets its own.
+                entry.context.extend(to.as_bytes());
+                changed = true;
+            }
+            changed
+        })
+    });
+}
+
+/// Followers write an operation that they know already in the place of every other one, so that the next leader lacks what was
+/// acknowledged.
+#[test]
+fn an_acknowledged_operation_that_is_lost_is_found() {
+    let mut first: Option<Vec<u8>> = None;
+    check(
+        &group(),
+        Registry::default(),
+        "not linearizable",
+        move |spoken| {
+            entries(spoken, |_, entries| {
+                let operations = entries.iter_mut().filter(|entry| {
+                    entry.kind == EntryKind::Operation && entry.data.len() > LONG_ENTRY
+                });
+                let mut changed = false;
+                for entry in operations {
+                    let first = first.get_or_insert_with(|| entry.data.clone());
+                    changed |= entry.data != *first;
+                    entry.data.clone_from(first);
+                }
+                changed
+            })
+        },
+    );
 }
 
 /// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.

@@ -1,5 +1,7 @@
 //! Whole runs: one seed gives one run, and the default load really loads.
 
+#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
+
 use std::time::Duration;
 
 use simulator::{Profile, Run, Scenario, Wiring, run};
@@ -31,6 +33,24 @@ fn the_same_scenario_gives_the_same_run_and_another_seed_another() {
             assert_eq!(one, again);
             assert_ne!(one.hash, other.hash);
         }
+    }
+}
+
+#[test]
+fn a_group_of_masters_is_one_run_too_and_goes_on_when_leaders_fall() {
+    for wiring in [Wiring::Memory, Wiring::Quic] {
+        let faults = ["20secs+20secs crash leader", "60secs+10secs pause leader"];
+        let group = |seed| Scenario {
+            masters: 3,
+            frameworks: 2,
+            duration: Duration::from_secs(80),
+            faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+            ..scenario(seed, Profile::None, wiring)
+        };
+        let one = play(&group(1));
+        assert_eq!(one, play(&group(1)));
+        let tally = one.tally;
+        assert!(tally.failovers >= 2 && tally.operations > 0, "{tally:#?}");
     }
 }
 

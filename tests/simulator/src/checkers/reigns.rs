@@ -81,7 +81,10 @@ impl<C: Checker + Default> Checker for Reigns<C> {
             What::NodeStarted { node, role } => {
                 self.nodes.insert(node.to_owned(), role);
             }
-            What::NodeEnded { node, .. } => self.ended(node),
+            What::NodeEnded { node, .. } if self.nodes.get(node) == Some(&Role::Master) => {
+                self.ended(node);
+                return Ok(()); // The others go on.
+            }
             What::FaultsOver => self.faults_over = Some(event.at),
             _ => {}
         }
@@ -119,6 +122,16 @@ mod tests {
         next.fact(What::MasterBegan { node: "master-2" });
         next.fact(What::MasterEnded { node: "master" });
         next.fact(What::MasterBegan { node: "master" });
+        next.offers_text("o2", "cpus:1");
+        next.fact(What::NodeStarted {
+            node: "master-2",
+            role: Role::Master,
+        });
+        next.fact(What::NodeEnded {
+            node: "master-2",
+            crashed: true,
+        });
+        next.rescinds("o2");
         next.offers_text("o1", "cpus:1").is_clean();
     }
 }

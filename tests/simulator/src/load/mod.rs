@@ -167,11 +167,11 @@ pub fn weights() -> BTreeMap<String, f64> {
     BTreeMap::from([("ads".to_owned(), 2.0), ("batch".to_owned(), 0.5)])
 }
 
-/// How the member of a group at this address behaves. Most groups have slow ticks, which cost less; one in four is as fast as real ones
+/// How the member of a group at this address behaves. Most groups have slow ticks, which cost less; one in eight is as fast as real ones
 /// are. Snapshots come often.
 pub fn of_group(seed: u64, address: String, masters: &[String]) -> Settings {
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
-    let tick = match derived(seed, "ticks", 0) % 4 {
+    let tick = match derived(seed, "ticks", 0) % 8 {
         0 => 30,
         1 => 100,
         _ => 300,
