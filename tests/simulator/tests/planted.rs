@@ -270,11 +270,13 @@ fn entries(spoken: &Spoken<'_>, change: impl FnOnce(&str, &mut Vec<Entry>) -> bo
         return Meddling::Pass;
     };
     let mut sent = sent.clone();
-    match &mut sent.packet {
-        Packet::Raft(message) if change(spoken.to, &mut message.entries) => {
-            Meddling::Instead(Forged::new(sent))
-        }
-        _ => Meddling::Pass,
+    let changed = match &mut sent.packet {
+        Packet::Raft(message) => change(spoken.to, &mut message.entries),
+        _ => false,
+    };
+    match changed {
+        true => Meddling::Instead(Forged::new(sent)),
+        false => Meddling::Pass,
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `group` | (1) one leader a term; what was committed stays, and all members hold the same |
 //! | `registry` | (1) what the registry has acknowledged is never lost; its answers are those of one copy |
+//! | `deposed` | (1) a master that leads no more has no task started |
 //! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
 //! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
 //! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
@@ -25,6 +26,7 @@
 
 mod allocations;
 mod census;
+mod deposed;
 mod entitlement;
 mod group;
 mod launches;
@@ -39,6 +41,7 @@ mod subscriptions;
 mod updates;
 
 pub use allocations::Allocations;
+pub use deposed::Deposed;
 pub use entitlement::Entitlement;
 pub use group::Group;
 pub use launches::Launches;
@@ -59,6 +62,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
     vec![
         Box::new(Group::default()),
         Box::new(Registry::default()),
+        Box::new(Deposed::default()),
         Box::new(Reigns::<Allocations>::default()),
         Box::new(Reigns::<Entitlement>::default()),
         Box::new(Updates::default()),

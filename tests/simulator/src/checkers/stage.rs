@@ -299,10 +299,15 @@ impl<C: Checker> Stage<C> {
     }
 
     pub fn runs(&mut self, tasks: &[TaskInfo]) -> &mut Self {
+        self.sends("master", tasks)
+    }
+
+    /// That master sends tasks to the agent.
+    pub fn sends(&mut self, master: &str, tasks: &[TaskInfo]) -> &mut Self {
         let mut framework = FrameworkInfo::new("user", "f");
         framework.id = Some(self::framework());
         let tasks = tasks.to_vec();
-        self.told("master", "agent-1", &RunTasks { framework, tasks })
+        self.told(master, "agent-1", &RunTasks { framework, tasks })
     }
 
     /// The agent tells the master that the task has ended.

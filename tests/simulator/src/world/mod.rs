@@ -56,6 +56,8 @@ struct Shared {
     target: usize,
     /// The names of the masters.
     masters: Vec<String>,
+    /// Until when faults may come.
+    duration: Duration,
 }
 
 /// A node of the cluster, whether it runs or not.
@@ -143,6 +145,7 @@ impl World {
             rng: RefCell::new(rng),
             target: load::target(scenario),
             masters,
+            duration: scenario.duration,
         }))
     }
 
@@ -406,6 +409,7 @@ impl Shared {
                     clock,
                     disk: &member.disk,
                     masters: &self.masters,
+                    probed: self.duration,
                 };
                 services::master(&self.ground, parts, stop)
             }

@@ -17,11 +17,13 @@ use consensus::store::StoredLog;
 use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use module_api::{AllocatorRef, ModuleError, Parameters};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use runtime::{Clock, Node, Pid, Role};
 use scheduler_driver::SchedulerDriver;
 use tokio::sync::oneshot;
 
-use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
+use super::witness::{WatchedLog, WatchedRegistry, look, probe, watch_elections};
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
@@ -82,6 +84,8 @@ pub struct MasterParts<'a> {
     pub disk: &'a Disk,
     /// All masters, itself too.
     pub masters: &'a [String],
+    /// Until when the group is asked for more than masters do.
+    pub probed: Duration,
 }
 
 /// Whoever acts as master on a node.
@@ -194,6 +198,15 @@ fn grouped(
         parts.clock.clone(),
     );
     tokio::task::spawn_local(looking);
+    let rng = SmallRng::seed_from_u64(derived(ground.seed, &format!("probe-{name}"), parts.life));
+    let probing = probe(
+        member.clone(),
+        watch.clone(),
+        (name.clone(), parts.life),
+        parts.clock.clone(),
+        (rng, parts.probed),
+    );
+    tokio::task::spawn_local(probing);
     let over = move |member| {
         let registry = Box::new(ReplicatedRegistry::over(member));
         Box::new(WatchedRegistry::new(registry, &watch, &name)) as Box<dyn Registry>

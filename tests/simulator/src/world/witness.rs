@@ -11,9 +11,12 @@ use ::master::registry::{
 };
 use consensus::log::{Identity, Loaded, LogError, LogStore, Snapshot, Write};
 use consensus::machine::StateMachine;
-use consensus::member::MemberHandle;
+use consensus::member::{MemberHandle, ProposeError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use protocol::FrameworkId;
+use rand::Rng;
+use rand::rngs::SmallRng;
 use runtime::Clock;
 
 use crate::event::What;
@@ -23,6 +26,8 @@ use crate::watch::Watch;
 
 /// How often it is looked what a member holds.
 const LOOK_EVERY: Duration = Duration::from_secs(7);
+/// A member is asked for something after so many milliseconds.
+const PROBE_AFTER: std::ops::Range<u64> = 300..4000;
 /// How long the last look may take.
 const LAST_LOOK: Duration = Duration::from_secs(30);
 
@@ -45,13 +50,7 @@ impl WatchedRegistry {
     }
 
     fn ask(&self, request: &RegistryRequest) -> Call {
-        let call = Call {
-            watch: self.watch.clone(),
-            node: self.node.clone(),
-            number: self.watch.next_call(),
-        };
-        call.asked(request);
-        call
+        Call::begin(&self.watch, &self.node, request)
     }
 }
 
@@ -103,6 +102,16 @@ struct Call {
 }
 
 impl Call {
+    fn begin(watch: &Watch, node: &str, request: &RegistryRequest) -> Self {
+        let call = Self {
+            watch: watch.clone(),
+            node: node.into(),
+            number: watch.next_call(),
+        };
+        call.asked(request);
+        call
+    }
+
     fn asked(&self, request: &RegistryRequest) {
         let (node, call) = (&*self.node, self.number);
         let asked = What::RegistryAsked {
@@ -222,6 +231,45 @@ fn digest(machine: &RegistryMachine) -> u64 {
     hash.value()
 }
 
+/// Asks this member for operations that harm nobody, and reads, as a client of the group would, leader or not: more than masters do in a
+/// short time. Until the member ends, or until that time of the run.
+pub async fn probe(
+    member: MemberHandle<RegistryMachine>,
+    watch: Watch,
+    (node, life): (String, u64),
+    clock: Clock,
+    (mut rng, until): (SmallRng, Duration),
+) {
+    let mut number = 0;
+    while member.ended().is_none() && watch.now() < until {
+        clock
+            .sleep(Duration::from_millis(rng.random_range(PROBE_AFTER)))
+            .await;
+        if rng.random_range(0..4) == 0 {
+            let call = Call::begin(&watch, &node, &RegistryRequest::Read);
+            match member.read(|machine| machine.state().clone()).await {
+                Ok(state) => call.content(state),
+                Err(_) => call.answered(None),
+            }
+            continue;
+        }
+        number += 1;
+        // No framework ever has such an id.
+        let Ok(framework_id) = FrameworkId::new(format!("probe-{node}-{life}-{number}")) else {
+            return;
+        };
+        let operation = RegistryOperation::RemoveFramework { framework_id };
+        let call = Call::begin(&watch, &node, &operation.clone().into());
+        match member.propose(operation).await {
+            Ok(Ok(applied)) => call.answered(Some(&RegistryAnswer::Applied(applied))),
+            Ok(Err(error)) => call.failed(&error),
+            Err(ProposeError::Unknown) => {}
+            // All others promise that nothing was done and nothing will be.
+            Err(_) => call.answered(None),
+        }
+    }
+}
+
 /// Reads the registry of this member as anybody may, and tells what it holds.
 pub async fn last_look(
     member: &MemberHandle<RegistryMachine>,
@@ -229,12 +277,7 @@ pub async fn last_look(
     node: &str,
     clock: &Clock,
 ) {
-    let call = Call {
-        watch: watch.clone(),
-        node: node.into(),
-        number: watch.next_call(),
-    };
-    call.asked(&RegistryRequest::Read);
+    let call = Call::begin(watch, node, &RegistryRequest::Read);
     let read = member.read(|machine| machine.state().clone());
     if let Ok(Ok(state)) = clock.timeout(LAST_LOOK, read).await {
         call.content(state);
