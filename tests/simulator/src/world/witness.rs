@@ -15,6 +15,7 @@ use consensus::member::{MemberHandle, ProposeError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use protocol::FrameworkId;
+use protocol::message::state::StateValue;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use runtime::Clock;
@@ -92,6 +93,19 @@ impl Registry for WatchedRegistry {
         }
         .boxed()
     }
+
+    fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
+        self.inner.still_leads()
+    }
+
+    /// Passed on unseen: the load keeps no state.
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
+        self.inner.framework_state(framework_id, key)
+    }
 }
 
 /// A question under way.
@@ -135,7 +149,9 @@ impl Call {
     fn failed(&self, error: &RegistryError) {
         match error {
             RegistryError::NotNow { .. } => self.answered(None),
-            RegistryError::Refused { .. } => self.answered(Some(&RegistryAnswer::Refused)),
+            RegistryError::Refused { .. } | RegistryError::Conflict { .. } => {
+                self.answered(Some(&RegistryAnswer::Refused));
+            }
             // It may have been done, or may still be.
             RegistryError::LostLeadership | RegistryError::Broken { .. } => {}
         }
