@@ -15,7 +15,7 @@ use protocol::message::registration::{
     AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
     UnregisterAgent,
 };
-use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
+use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
@@ -347,6 +347,7 @@ impl Process for Agent {
         ears.hear::<LeaderAnnounced>(&[Role::Master]);
         ears.hear::<RunTasks>(&[Role::Master]);
         ears.hear::<KillTask>(&[Role::Master]);
+        ears.hear_older::<KillTaskV1, KillTask>(&[Role::Master]);
         ears.hear::<AcknowledgeStatus>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<ShutDownFramework>(&[Role::Master]);

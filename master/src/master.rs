@@ -24,8 +24,8 @@ use protocol::message::operator::{KillByOperator, ViewCluster};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
-    ReviveOffers, Subscribe, SuppressOffers, TearDown,
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
+    ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
@@ -174,6 +174,7 @@ impl Process for Master {
         ears.hear::<AcknowledgeStatus>(&[Role::Framework]);
         ears.hear::<ReconcileTasks>(&[Role::Framework]);
         ears.hear::<KillTask>(&[Role::Framework]);
+        ears.hear_older::<KillTaskV1, KillTask>(&[Role::Framework]);
         ears.hear::<ViewCluster>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();

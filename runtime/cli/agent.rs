@@ -50,6 +50,9 @@ pub struct AgentArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: AgentFlags,
+    /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
+    #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
+    speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten)]
@@ -167,6 +170,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// The `meros` program, which starts executors.
     pub program: PathBuf,
+    /// Whether it speaks as the version before it did.
+    pub speak_previous: bool,
 }
 
 /// The program that is running, to start executors with.
@@ -194,6 +199,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         identity,
         listen,
         program,
+        speak_previous,
     } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
@@ -201,7 +207,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .role(Role::Agent)
         .accepts(&ACCEPTS)
         .placement(threads.placement())
+        .speak_previous(speak_previous)
         .build();
+    // The next leader may link to it before it has begun.
+    node.will_hear::<::agent::Agent>();
     let Sockets {
         endpoint,
         listener,
@@ -280,6 +289,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         identity: args.certs.identity(Role::Agent, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
+        speak_previous: args.speak_previous,
     };
     let certs = args.certs;
     on_this_thread(async move {

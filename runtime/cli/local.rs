@@ -175,6 +175,7 @@ impl LocalCluster {
                     initial: initial.clone(),
                     election: ElectionFlags::default(),
                 }),
+                speak_previous: false,
             };
             let (member, address) = Member::begin(&name, move || master::start(plan))?
                 .wait()
@@ -201,6 +202,7 @@ impl LocalCluster {
                 identity: cluster.issue(Role::Agent, &name)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
+                speak_previous: false,
             };
             starting.push(Member::begin(&name, move || agent::start(plan))?);
         }

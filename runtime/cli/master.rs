@@ -74,6 +74,9 @@ pub struct MasterArgs {
     /// Not used any more: masters need no ZooKeeper
     #[arg(long, env = "MESOS_ZK", hide = true, value_parser = no_zookeeper)]
     zk: Option<String>,
+    /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
+    #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
+    speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten)]
@@ -262,6 +265,8 @@ pub struct Plan {
     pub hostname: Option<String>,
     /// The group it belongs to; none if it is alone.
     pub group: Option<GroupPlan>,
+    /// Whether it speaks as the version before it did.
+    pub speak_previous: bool,
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -276,12 +281,16 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         listen,
         hostname,
         group,
+        speak_previous,
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
         .accepts(&ACCEPTS)
         .placement(threads.placement())
+        .speak_previous(speak_previous)
         .build();
+    // Links are made before a master acts here.
+    node.will_hear::<::master::Master>();
     let Sockets {
         endpoint,
         listener,
@@ -313,12 +322,12 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let pages = member::serve(&node, listener, routes)?;
     tracing::info!(%address, "the master listens");
     let ended = {
-        let (node, ends) = (node.clone(), acting.ends.clone());
+        let (node, ends, why) = (node.clone(), acting.ends.clone(), acting.why);
         async move {
-            format!(
-                "the master has ended: {}; its log says why, start it again",
-                node.ended(&ends).await
-            )
+            let end = node.ended(&ends).await;
+            why().unwrap_or_else(|| {
+                format!("the master has ended: {end}; its log says why, start it again")
+            })
         }
     };
     let renewal = endpoint.renewal();
@@ -344,6 +353,8 @@ struct Acting {
     front: Front,
     /// The actor whose end is the process'.
     ends: Pid,
+    /// Why it has ended, where more is known than its log says.
+    why: Box<dyn Fn() -> Option<String>>,
     /// Ends it in good order.
     leave: LocalBoxFuture<'static, ()>,
 }
@@ -388,6 +399,7 @@ fn alone(
     Ok(Acting {
         front: Front::of(&started.master),
         ends,
+        why: Box::new(|| None),
         leave: Box::pin(async move {
             node.stop(&master);
             node.ended(&master).await;
@@ -421,9 +433,14 @@ fn grouped(
     let (office, front) = ::master::office::open(node, config.clone(), allocator, member.clone())
         .map_err(|error| Failure::because("cannot start the master", &error))?;
     let (node, ends) = (node.clone(), office.pid());
+    let (log, of_log) = (directory.display().to_string(), member.clone());
     Ok(Acting {
         front,
         ends: ends.clone(),
+        why: Box::new(move || {
+            let reason = of_log.ended()?;
+            Some(format!("this master's log in {log} is closed: {reason}"))
+        }),
         leave: Box::pin(async move {
             // Whoever leads hands over first, so that nobody waits for an election.
             member.retire().await;
@@ -515,6 +532,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
             initial: args.initial_masters,
             election: args.election,
         }),
+        speak_previous: args.speak_previous,
     };
     let certs = args.certs;
     on_this_thread(async move {

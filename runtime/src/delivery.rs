@@ -72,7 +72,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::Pid;
+use crate::codec::Garbled;
+use crate::identity::{NodeId, Pid};
+use crate::message::{BytesMut, Remote};
+use crate::node::Node;
 use crate::remote;
 
 pub(crate) use body::Body;
@@ -167,6 +170,41 @@ struct Packed {
     id: u32,
     version: u16,
     body: Body,
+    /// The same in older shapes, the newest of them first: which one is sent depends on who receives it. Never crosses the wire.
+    #[serde(skip)]
+    older: Vec<Packed>,
+}
+
+impl Packed {
+    fn new<M: Remote>(message: &M) -> Result<Self, Garbled> {
+        let pack = |version| {
+            let mut body = BytesMut::new();
+            message.encode_as(version, &mut body)?;
+            Ok(Packed {
+                id: M::ID,
+                version,
+                body: Body(body.freeze()),
+                older: Vec::new(),
+            })
+        };
+        let older = (M::OLDEST..M::VERSION).rev().map(pack);
+        Ok(Packed {
+            older: older.collect::<Result<_, Garbled>>()?,
+            ..pack(M::VERSION)?
+        })
+    }
+
+    /// In the shape that this node understands.
+    fn to(mut self, receiver: &NodeId, node: &Node) -> Self {
+        if let Some(oldest) = self.older.last() {
+            let version = node.version_for(receiver, self.id, oldest.version, self.version);
+            let at = self.older.iter().position(|older| older.version == version);
+            if let Some(at) = at {
+                return self.older.swap_remove(at);
+            }
+        }
+        self
+    }
 }
 
 /// Everything of this stream below `next` is over for this receiver.

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use crate::ask::TellError;
-use crate::codec;
 use crate::frame::Head;
 use crate::identity::Pid;
 use crate::link::{Connection, untold};
@@ -152,7 +151,8 @@ impl Desk {
                 self.grant = connection.outbox.grant(PIECE_ROOM);
                 self.piece.make_room(PIECE_ROOM.min(self.grant));
             }
-            let encode = |buffer: &mut _| codec::encode_into(message, buffer);
+            let version = letter.version;
+            let encode = |buffer: &mut _| message.encode_as(version, buffer);
             if !in_turn || self.grant == 0 {
                 let outbox = &connection.outbox;
                 let written = outbox.write_now(M::LANE, Need::Refusable, head, encode);

@@ -206,6 +206,10 @@ impl Roles {
         Self(roles.iter().fold(0, |set, role| set | 1 << *role as u8))
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn contains(self, role: Role) -> bool {
         self.0 & (1 << role as u8) != 0
     }

@@ -280,6 +280,7 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     pub(crate) dialled: Dialled,
     pub(crate) frame_max: usize,
+    speaks_previous: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
@@ -312,6 +313,7 @@ impl Connection {
             hello,
             dialled,
             frame_max,
+            speaks_previous: node.speaks_previous(),
             outbox: Outbox::new(outgoing_max),
             delivered: AtomicU64::new(0),
             born: node.clock().now(),
@@ -331,13 +333,33 @@ impl Connection {
         self.write_letter(to, message, None)
     }
 
+    /// The shape in which this message is said to the peer: the newest, unless the peer hears only an older one.
+    #[inline]
+    pub(crate) fn version_of<M: Remote>(&self) -> u16 {
+        match M::OLDEST == M::VERSION {
+            true => M::VERSION,
+            false => self.version_between(M::ID, M::OLDEST, M::VERSION),
+        }
+    }
+
+    pub(crate) fn version_between(&self, id: u32, oldest: u16, newest: u16) -> u16 {
+        let ours = match self.speaks_previous {
+            true => oldest.max(newest.saturating_sub(1)),
+            false => newest,
+        };
+        match self.hello.hears.get(&id) {
+            Some(heard) => (*heard).clamp(oldest, ours),
+            None => ours,
+        }
+    }
+
     /// All but the body of a tell.
     #[inline]
     pub(crate) fn letter<'a, M: Remote>(&self, to: &'a Pid, from: Option<&'a Pid>) -> Letter<'a> {
         Letter {
             lane: M::LANE,
             id: M::ID,
-            version: M::VERSION,
+            version: self.version_of::<M>(),
             to: Target::of(to),
             from: from.map(|pid| frame::From {
                 epoch: pid.node().epoch(),
@@ -360,7 +382,8 @@ impl Connection {
                 correlation,
                 ..self.letter::<M>(to, current)
             };
-            let encode = |buffer: &mut BytesMut| codec::encode_into(message, buffer);
+            let version = letter.version;
+            let encode = |buffer: &mut BytesMut| message.encode_as(version, buffer);
             self.outbox
                 .write(M::LANE, Need::Refusable, Head::Letter(&letter), encode)
         });

@@ -197,6 +197,13 @@ impl Node {
         self.connection(node)?.hello.hears.get(&id).copied()
     }
 
+    /// The shape in which a message is said to a node that has several, see [`Remote::OLDEST`].
+    pub(crate) fn version_for(&self, node: &NodeId, id: u32, oldest: u16, newest: u16) -> u16 {
+        self.connection(node).map_or(newest, |connection| {
+            connection.version_between(id, oldest, newest)
+        })
+    }
+
     /// What a transport sends before the first frame.
     pub fn hello(&self) -> Vec<u8> {
         let hello = Hello {

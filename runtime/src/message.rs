@@ -3,10 +3,18 @@
 //! [`remote!`](crate::remote) makes one of any serde type. The id in a frame is a constant hash of the
 //! name; two names with one hash are refused when the second is first heard. A released message never
 //! changes: a change is a new type with the same name and the next version.
+//!
+//! While a cluster is upgraded, some nodes know only the older one. A receiver that still hears it says so with
+//! [`Ears::hear_older`](crate::Ears::hear_older); a sender whose newer type names the `older` one says that to a peer which, by its
+//! hello, hears nothing newer.
 
 use actix::Message;
+#[doc(hidden)]
+pub use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::codec::{self, Garbled};
 
 /// Which of a link's two ordered streams a message travels in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +58,19 @@ pub trait Remote:
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
     /// The name's hash, which stands for it in frames.
     const ID: u32 = id_of(Self::NAME);
+    /// The oldest shape in which it can be said; this one, unless it names an `older` one.
+    const OLDEST: u16 = Self::VERSION;
+
+    /// Appends its bytes in the shape of this version, which is one from `OLDEST` to `VERSION`.
+    fn encode_as(&self, version: u16, buffer: &mut BytesMut) -> Result<(), Garbled> {
+        debug_assert_eq!(
+            version,
+            Self::VERSION,
+            "a shape that {} has not",
+            Self::NAME
+        );
+        codec::encode_into(self, buffer)
+    }
 }
 
 /// The 32-bit FNV-1a hash of a message name.
@@ -88,9 +109,10 @@ pub const fn version_of(word: &str) -> u16 {
 
 /// Makes serde types into messages that may cross a wire.
 ///
-/// One entry is `Type = "family/name" v1 lane Ping full CloseLink -> Result`; the lane, what becomes of it when
-/// there is no room, and the result may be left out (ordinary, refused, and `()`). Several entries are separated
-/// by semicolons.
+/// One entry is `Type = "family/name" v2 older OldType lane Ping full CloseLink -> Result`; the shape before this one, the lane, what
+/// becomes of it when there is no room, and the result may be left out (none, ordinary, refused, and `()`). Several entries are
+/// separated by semicolons. The older type is a message of its own, with the version before and the same result, and made
+/// `From<&Type>`.
 ///
 /// ```
 /// use runtime::prelude::*;
@@ -110,15 +132,15 @@ pub const fn version_of(word: &str) -> u16 {
 #[macro_export]
 macro_rules! remote {
     () => {};
-    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(full $full:ident)? -> $result:ty $(; $($rest:tt)*)?) => {
-        $crate::remote!(@one $message, $name, $version, [$($lane)?], [$($full)?], $result);
+    ($message:ty = $name:literal $version:ident $(older $older:ident)? $(lane $lane:ident)? $(full $full:ident)? -> $result:ty $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($older)?], [$($lane)?], [$($full)?], $result);
         $($crate::remote!($($rest)*);)?
     };
-    ($message:ty = $name:literal $version:ident $(lane $lane:ident)? $(full $full:ident)? $(; $($rest:tt)*)?) => {
-        $crate::remote!(@one $message, $name, $version, [$($lane)?], [$($full)?], ());
+    ($message:ty = $name:literal $version:ident $(older $older:ident)? $(lane $lane:ident)? $(full $full:ident)? $(; $($rest:tt)*)?) => {
+        $crate::remote!(@one $message, $name, $version, [$($older)?], [$($lane)?], [$($full)?], ());
         $($crate::remote!($($rest)*);)?
     };
-    (@one $message:ty, $name:literal, $version:ident, [$($lane:ident)?], [$($full:ident)?], $result:ty) => {
+    (@one $message:ty, $name:literal, $version:ident, [$($older:ident)?], [$($lane:ident)?], [$($full:ident)?], $result:ty) => {
         impl $crate::prelude::Message for $message {
             type Result = $result;
         }
@@ -127,7 +149,31 @@ macro_rules! remote {
             const VERSION: u16 = const { $crate::message::version_of(stringify!($version)) };
             $(const LANE: $crate::Lane = $crate::Lane::$lane;)?
             $(const WHEN_FULL: $crate::WhenFull = $crate::WhenFull::$full;)?
+            $(
+                const OLDEST: u16 = {
+                    assert!(
+                        <$older as $crate::Remote>::ID == Self::ID
+                            && <$older as $crate::Remote>::VERSION + 1 == Self::VERSION,
+                        "the older shape has the same name and the version before"
+                    );
+                    <$older as $crate::Remote>::OLDEST
+                };
+
+                fn encode_as(
+                    &self,
+                    version: u16,
+                    buffer: &mut $crate::message::BytesMut,
+                ) -> ::std::result::Result<(), $crate::codec::Garbled> {
+                    if version >= <Self as $crate::Remote>::VERSION {
+                        return $crate::codec::encode_into(self, buffer);
+                    }
+                    $crate::Remote::encode_as(&<$older>::from(self), version, buffer)
+                }
+            )?
         }
+        $(
+            const _: fn(<$older as $crate::prelude::Message>::Result) -> $result = |result| result;
+        )?
     };
 }
 

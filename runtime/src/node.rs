@@ -73,6 +73,7 @@ pub(crate) struct Settings {
     pub(crate) accepts: Roles,
     pub(crate) outgoing_max: usize,
     pub(crate) frame_max: usize,
+    pub(crate) speaks_previous: bool,
 }
 
 /// Why an actor was not started.
@@ -133,6 +134,7 @@ pub struct NodeBuilder {
     placement: Placement,
     outgoing_max: usize,
     frame_max: usize,
+    speaks_previous: bool,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -176,6 +178,13 @@ impl NodeBuilder {
     /// The longest frame read, in bytes. Default 16 MiB; at least 512 KiB, which a peer may always send.
     pub fn frame_max(mut self, bytes: usize) -> Self {
         self.frame_max = bytes.max(512 << 10);
+        self
+    }
+
+    /// Speaks like the Meros before this one: of messages that have an older shape it says that one, and hears no newer one from other
+    /// nodes. To rehearse an upgrade. Default: no.
+    pub fn speak_previous(mut self, previous: bool) -> Self {
+        self.speaks_previous = previous;
         self
     }
 
@@ -224,6 +233,7 @@ impl NodeBuilder {
                 accepts: self.accepts,
                 outgoing_max: self.outgoing_max,
                 frame_max: self.frame_max,
+                speaks_previous: self.speaks_previous,
             },
             placement,
             home,
@@ -254,6 +264,7 @@ impl Node {
             placement: Placement::here(),
             outgoing_max: 64 << 20,
             frame_max: 16 << 20,
+            speaks_previous: false,
             end: Box::new(|reason| {
                 tracing::error!(
                     reason,
@@ -277,6 +288,17 @@ impl Node {
     /// Whether it takes links with peers of this role. A transport may ask before it reads a word of them.
     pub fn accepts(&self, role: Role) -> bool {
         self.0.settings.accepts.contains(role)
+    }
+
+    pub(crate) fn speaks_previous(&self) -> bool {
+        self.0.settings.speaks_previous
+    }
+
+    /// Says in every hello from now on what an actor of this type hears, also while none lives here. A link is made once: a peer that was
+    /// not told would say the newest shape of a message to an actor that comes later, whether that hears it or not.
+    pub fn will_hear<A: Process>(&self) {
+        let ears = crate::process::Ears::<A>::table(self.speaks_previous());
+        self.registry().announce(&ears);
     }
 
     /// The node's time.

@@ -147,13 +147,17 @@ impl<A: Process> Ears<A> {
         self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
     }
 
-    pub(crate) fn table() -> Arc<EarTable> {
+    /// What this actor hears; with `previous` as it was before the newest shape of each message.
+    pub(crate) fn table(previous: bool) -> Arc<EarTable> {
         let mut ears = Self {
             table: EarTable::default(),
             actor: PhantomData,
         };
         A::hears(&mut ears);
         ears.table.when_full = A::WHEN_FULL;
+        if previous {
+            ears.table.forget_newest();
+        }
         Arc::new(ears.table)
     }
 }
@@ -237,6 +241,18 @@ impl EarTable {
             .iter()
             .find(|ear| ear.door.message() == Some(message))?;
         Some((ear.name, &*ear.door))
+    }
+
+    /// What is heard in an older shape as well is heard from other nodes in that alone.
+    fn forget_newest(&mut self) {
+        let heard: Vec<(u32, u16)> = self.iter().map(|ear| (ear.id, ear.version)).collect();
+        for ear in self.ears.values_mut() {
+            let of = |(id, version): &(u32, u16)| (*id == ear.id).then_some(*version);
+            let newest = heard.iter().filter_map(of).max();
+            if newest == Some(ear.version) && heard.iter().filter_map(of).count() > 1 {
+                ear.roles = Roles::default();
+            }
+        }
     }
 
     fn note_lane<M: Remote>(&mut self) {

@@ -48,6 +48,8 @@ pub(crate) struct Registry {
     unnamed: Mutex<BTreeMap<String, u64>>,
     /// Message names by id, over all actors that ever lived here.
     messages: Mutex<BTreeMap<u32, &'static str>>,
+    /// What actors that may come will hear from other nodes: message ids and their highest versions.
+    announced: Mutex<BTreeMap<u32, u16>>,
     emptied: tokio::sync::Notify,
 }
 
@@ -208,15 +210,25 @@ impl Registry {
         }
     }
 
-    /// What this node hears, as id and highest version.
+    /// What this node hears from others, as id and highest version: what its living actors do, and those that were announced.
     pub(crate) fn spoken(&self) -> BTreeMap<u32, u16> {
-        let mut spoken = BTreeMap::new();
+        let mut spoken = lock(&self.announced).clone();
         for entry in self.living() {
-            for ear in entry.ears.iter() {
-                let highest = spoken.entry(ear.id).or_insert(ear.version);
-                *highest = ear.version.max(*highest);
-            }
+            note(&mut spoken, &entry.ears);
         }
         spoken
+    }
+
+    /// Actors that hear this may come.
+    pub(crate) fn announce(&self, table: &EarTable) {
+        note(&mut lock(&self.announced), table);
+    }
+}
+
+/// Notes what of this table other nodes are heard in.
+fn note(spoken: &mut BTreeMap<u32, u16>, table: &EarTable) {
+    for ear in table.iter().filter(|ear| !ear.roles.is_empty()) {
+        let highest = spoken.entry(ear.id).or_insert(ear.version);
+        *highest = ear.version.max(*highest);
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn begin<A: Process>(
     make: Maker<A>,
 ) -> Result<Handle<A>, SpawnError> {
     let arbiter = node.arbiter(name)?;
-    let ears = Ears::<A>::table();
+    let ears = Ears::<A>::table(node.speaks_previous());
     node.registry()
         .learn(&ears)
         .map_err(|Collision { id, one, other }| SpawnError::MessageIdTaken { id, one, other })?;

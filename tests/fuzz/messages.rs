@@ -61,7 +61,7 @@ pub fn targets() -> Vec<Target> {
     let mut all: Vec<Target> = messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
-        KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
+        KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
         StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored

@@ -88,6 +88,7 @@ pub(crate) struct Plan {
     pub stands_by: bool,
     pub acknowledgement: Acknowledgement,
     pub calls: Bounds,
+    pub speak_previous: bool,
 }
 
 pub(crate) struct Driver<S> {

@@ -221,6 +221,7 @@ impl SchedulerDriver {
                 stands_by: false,
                 acknowledgement: Acknowledgement::default(),
                 calls: CALLS,
+                speak_previous: false,
             },
         }
     }
@@ -255,6 +256,13 @@ impl SchedulerDriver {
     /// framework is torn down.
     pub fn standing_by(mut self) -> Self {
         self.plan.stands_by = true;
+        self
+    }
+
+    /// Speaks as the driver before this one did, if it gets a node of its own: to rehearse an upgrade.
+    #[doc(hidden)]
+    pub fn speak_previous(mut self, previous: bool) -> Self {
+        self.plan.speak_previous = previous;
         self
     }
 

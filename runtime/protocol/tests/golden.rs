@@ -306,6 +306,11 @@ fn a_released_message_keeps_its_bytes() {
             framework_id: framework_id.clone(),
             tasks: vec![(task_id.clone(), Some(agent_id.clone()))],
         }),
+        line(KillTaskV1 {
+            framework_id: framework_id.clone(),
+            task_id: task_id.clone(),
+            kill_policy,
+        }),
         line(KillTask {
             framework_id: framework_id.clone(),
             task_id: task_id.clone(),

@@ -12,17 +12,15 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use actix::{Actor, Handler, Message};
-use bytes::BytesMut;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::sync::{Notify, oneshot};
 
 use super::outgoing::{Ends, Envelope, Mark, Outgoing, Repeat};
-use super::{Body, Bounds, DeliveryError, NotTaken, Numbered, Packed, Taken};
+use super::{Bounds, DeliveryError, NotTaken, Numbered, Packed, Taken};
 use crate::agenda::Errand;
 use crate::ask::AskError;
 use crate::clock::Instant;
-use crate::codec;
 use crate::context::Context;
 use crate::handle::Handle;
 use crate::identity::Pid;
@@ -166,15 +164,9 @@ impl Courier {
 
     fn accept<M: Remote>(&self, message: M, repeat: Repeat) -> Result<Receipt, DeliveryError> {
         let desk = &*self.0.desk;
-        let mut body = BytesMut::new();
-        codec::encode_into(&message, &mut body).map_err(|garbled| DeliveryError::Refused {
+        let packed = Packed::new(&message).map_err(|garbled| DeliveryError::Refused {
             reason: format!("{} {}", M::NAME, garbled.reason),
         })?;
-        let packed = Packed {
-            id: M::ID,
-            version: M::VERSION,
-            body: Body(body.freeze()),
-        };
         let (told, receipt) = oneshot::channel();
         let claim = Claim {
             name: M::NAME,
@@ -350,6 +342,8 @@ impl Carrier {
             resent,
         } = envelope;
         self.desk.node.counts().delivery.resent.add(resent);
+        let said = |message: Packed| message.to(receiver.node(), ctx.node());
+        let messages = messages.into_iter().map(|one| one.map(said)).collect();
         let speaker = self.desk.speaker.as_ref().unwrap_or(ctx.pid());
         let numbered = Numbered {
             from: speaker.clone(),

@@ -127,6 +127,7 @@ impl World {
             id: 1,
             version: 1,
             body: Body(Bytes::from(body)),
+            older: Vec::new(),
         };
         let full = self.outgoing.len() == BOUNDS.messages
             || self.outgoing.bytes() + 4 + bytes > BOUNDS.bytes;
@@ -349,6 +350,7 @@ fn the_wait_before_something_is_sent_again_doubles_up_to_a_bound() {
         id: 1,
         version: 1,
         body: Body(Bytes::new()),
+        older: Vec::new(),
     };
     outgoing.accept(message, Repeat::Always, (), at(0)).unwrap();
     outgoing.retarget(true);

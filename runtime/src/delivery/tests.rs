@@ -237,6 +237,7 @@ fn a_body_that_cannot_be_read_is_refused_and_breaks_no_link() {
                 id: Note::ID,
                 version: Note::VERSION,
                 body: Body(vec![1, 2, 3].into()),
+                older: Vec::new(),
             })],
         };
         let taken = stage.framework.ask(&stage.desk, numbered, SECOND).await;
@@ -469,6 +470,7 @@ fn an_envelope_and_its_answers_keep_their_bytes() {
                 id: 0x0102_0304,
                 version: 1,
                 body: Body(vec![9, 8].into()),
+                older: Vec::new(),
             }),
             None,
         ],

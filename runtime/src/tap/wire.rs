@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -195,7 +195,9 @@ impl Outward {
         message: &M,
         correlation: Option<u64>,
     ) -> Result<Self, TellError> {
-        let body = codec::encode(message).map_err(|Garbled { reason }| TellError::Refused {
+        let (version, mut body) = (connection.version_of::<M>(), BytesMut::new());
+        let encoded = message.encode_as(version, &mut body);
+        encoded.map_err(|Garbled { reason }| TellError::Refused {
             reason: format!("{} {reason}", M::NAME),
         })?;
         Ok(Self {
@@ -203,13 +205,13 @@ impl Outward {
             envelope: Envelope {
                 lane: M::LANE,
                 id: M::ID,
-                version: M::VERSION,
+                version,
                 to: to.clone(),
                 from: supervise::with_current(|current| current.cloned()),
                 correlation,
             },
             name: M::NAME,
-            body: body.into(),
+            body: body.freeze(),
         })
     }
 }

@@ -23,6 +23,7 @@ mod remote;
 mod runs;
 mod seen;
 mod taps;
+mod versions;
 
 const SECOND: Duration = Duration::from_secs(1);
 

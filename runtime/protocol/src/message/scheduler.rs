@@ -127,6 +127,38 @@ pub struct KillTask {
     pub kill_policy: Option<KillPolicy>,
 }
 
+/// [`KillTask`] as it was said before it named the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillTaskV1 {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub task_id: TaskId,
+    /// How; `None` leaves it to the task's own policy.
+    pub kill_policy: Option<KillPolicy>,
+}
+
+impl From<KillTaskV1> for KillTask {
+    fn from(older: KillTaskV1) -> Self {
+        Self {
+            framework_id: older.framework_id,
+            task_id: older.task_id,
+            agent_id: None,
+            kill_policy: older.kill_policy,
+        }
+    }
+}
+
+impl From<&KillTask> for KillTaskV1 {
+    fn from(newer: &KillTask) -> Self {
+        Self {
+            framework_id: newer.framework_id.clone(),
+            task_id: newer.task_id.clone(),
+            kill_policy: newer.kill_policy,
+        }
+    }
+}
+
 /// The framework leaves for good: its tasks and executors end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TearDown {
@@ -193,7 +225,8 @@ remote! { ReviveOffers = "scheduler/revive_offers" v1 }
 remote! { SuppressOffers = "scheduler/suppress_offers" v1 }
 remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
 remote! { ReconcileTasks = "scheduler/reconcile_tasks" v1 }
-remote! { KillTask = "scheduler/kill_task" v2 }
+remote! { KillTaskV1 = "scheduler/kill_task" v1 }
+remote! { KillTask = "scheduler/kill_task" v2 older KillTaskV1 }
 remote! { TearDown = "scheduler/tear_down" v1 }
 remote! { FrameworkMessage = "scheduler/framework_message" v1 }
 remote! { OffersMade = "scheduler/offers_made" v1 }
