@@ -17,6 +17,7 @@
 pub mod forgetful;
 mod form;
 mod keys;
+mod mark;
 mod reading;
 mod rules;
 
@@ -28,6 +29,7 @@ use storage::{Changes, Store};
 
 use crate::log::{Entry, HardState, Identity, Loaded, LogError, LogStore, Snapshot, Write};
 use form::{Chunk, Form, Meta, Parts, Pointer};
+use mark::Mark;
 use reading::{Found, Held, fault};
 use rules::{Standing, refused};
 
@@ -42,6 +44,8 @@ pub struct StoredLog<S> {
     store: S,
     /// `None` until it was read.
     state: Option<State>,
+    /// Beside a directory: what must be found again.
+    mark: Option<Mark>,
 }
 
 /// What is remembered of the log.
@@ -63,19 +67,31 @@ struct State {
 impl StoredLog<SledStore> {
     /// The log in this directory, which is the log's alone; an empty one is made if there is none.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, LogError> {
-        SledStore::open(dir).map(Self::over).map_err(fault)
+        let store = SledStore::open(&dir).map_err(fault)?;
+        let mark = Mark::open(dir.as_ref())?;
+        Ok(StoredLog {
+            mark: Some(mark),
+            ..Self::over(store)
+        })
     }
 }
 
 impl<S: Store> StoredLog<S> {
     /// The log in this store, which is the log's alone.
     pub fn over(store: S) -> Self {
-        StoredLog { store, state: None }
+        StoredLog {
+            store,
+            state: None,
+            mark: None,
+        }
     }
 
     fn read(&mut self) -> Result<Loaded, LogError> {
         self.state = None;
         let found = reading::read(&self.store)?;
+        if let Some(mark) = &self.mark {
+            mark.check(found.number)?;
+        }
         let leftovers = !found.stale.is_empty();
         if leftovers {
             tracing::warn!(
@@ -100,6 +116,14 @@ impl<S: Store> StoredLog<S> {
             leftovers,
         });
         Ok(loaded)
+    }
+
+    /// Everything that was written so far has been synced.
+    fn synced(&self) -> Result<(), LogError> {
+        match (&self.mark, &self.state) {
+            (Some(mark), Some(state)) => mark.set(state.number),
+            _ => Ok(()),
+        }
     }
 
     /// What is known of the log, read from the store if it was not yet.
@@ -141,7 +165,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         put_meta(&mut changes, &meta);
         store.commit(changes).map_err(fault)?;
         state.meta = meta;
-        Ok(())
+        self.synced()
     }
 
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
@@ -188,7 +212,8 @@ impl<S: Store> LogStore for StoredLog<S> {
         if let Some(chunk) = appended {
             state.replace_from(&chunk);
         }
-        state.sweep_if_due(store)
+        state.sweep_if_due(store)?;
+        self.synced()
     }
 
     fn compact(&mut self, snapshot: &Snapshot, keep_from: u64) -> Result<(), LogError> {
@@ -213,7 +238,8 @@ impl<S: Store> LogStore for StoredLog<S> {
         store.commit(changes).map_err(fault)?;
         state.standing = next;
         state.replace_meta(meta);
-        state.sweep(store)
+        state.sweep(store)?;
+        self.synced()
     }
 
     fn disk_bytes(&self) -> u64 {

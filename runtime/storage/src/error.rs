@@ -71,7 +71,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The disk is full: make room, then open the store again.
-    #[error("the disk of the store is full")]
+    #[error("the disk of the store is full: make room there and start again")]
     Full,
     /// The disk failed under the store: end the process, for what is on the disk is unknown.
     #[error("the store's disk failed: {reason}")]

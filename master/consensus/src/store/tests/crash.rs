@@ -185,6 +185,6 @@ fn the_error_of_a_full_disk_says_so() {
     let errors = (1..9).filter_map(|index| log.write(&append(index, 1, &[1])).err());
     assert_eq!(
         errors.take(1).next().unwrap().to_string(),
-        "the log cannot be written: the disk of the store is full"
+        "the log cannot be written: the disk of the store is full: make room there and start again"
     );
 }
