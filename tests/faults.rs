@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use protocol::{AgentId, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState};
 
+use crate::machine::{SmallDisk, skip};
 use crate::puppet::{Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually, get, meros, signal, sleepers, stderr};
 
@@ -91,9 +92,8 @@ fn two_agents_cannot_share_a_work_directory() {
 #[test]
 fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
     // /dev/full gives ENOSPC to whoever writes; a sandbox on a file system without room needs a mount of its own.
-    let Some(small) = SmallDisk::mount() else {
-        eprintln!("skipped: this machine does not let us mount a tmpfs");
-        return;
+    let Some(small) = SmallDisk::mount(2) else {
+        return skip("this machine does not let us mount a tmpfs");
     };
     // Too small for the task, which must go where there is no room on disk.
     let cluster = Cluster::start(1, "cpus:0.5;mem:256");
@@ -314,44 +314,4 @@ fn separate_agent(resources: &str) -> (Cluster, Running) {
     let cluster = Cluster::with(0, &[]);
     let agent = cluster.agent("separate", resources);
     (cluster, agent)
-}
-
-/// A file system of two megabytes, unmounted at the end.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m,nr_inodes=200", "none"])
-            .arg(directory.path())
-            .stderr(Stdio::null())
-            .status();
-        mounted
-            .is_ok_and(|status| status.success())
-            .then_some(Self { directory })
-    }
-
-    fn path(&self) -> &std::path::Path {
-        self.directory.path()
-    }
-
-    /// Leaves no byte and no inode free.
-    fn fill(&self) {
-        let _ = std::fs::write(self.path().join("filler"), vec![0; 4 << 20]);
-        for number in 0..200 {
-            let _ = std::fs::write(self.path().join(format!("filler-{number}")), b"");
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(self.directory.path())
-            .status();
-    }
 }

@@ -7,17 +7,24 @@
 )]
 
 mod commands;
+mod disks;
 mod examples;
 mod failover;
 mod faults;
+mod group;
+mod load;
+mod machine;
 mod masters;
 mod offers;
 mod operators;
+mod outages;
 mod oversubscription;
 mod pages;
+mod partitions;
 mod puppet;
 mod renewal;
 mod simulate;
 mod standby;
 mod support;
 mod tasks;
+mod upgrade;

@@ -1,64 +1,16 @@
 //! A group of masters, in processes of their own: whoever leads is killed without a word, and the cluster goes on.
 
-use std::net::TcpStream;
-
 use protocol::TaskState;
 
+use crate::group::Group;
 use crate::puppet::{Heard, Puppet, framework, task};
-use crate::support::{
-    Cluster, Running, eventually, get, get_with, header, meros, sleepers, stderr, stdout,
-};
-
-/// Three masters; those that were killed are missing.
-struct Group {
-    cluster: Cluster,
-    addresses: Vec<String>,
-    /// The second and the third; the first is the cluster's process.
-    others: Vec<Running>,
-}
+use crate::support::{eventually, get, get_with, header, meros, sleepers, stderr, stdout};
 
 impl Group {
-    fn start() -> Self {
-        let (cluster, others) = Cluster::of_three_masters();
-        let addresses = cluster.master.split(',').map(str::to_owned).collect();
-        Self {
-            cluster,
-            addresses,
-            others,
-        }
-    }
-
-    fn process(&mut self, index: usize) -> &mut Running {
-        match index {
-            0 => &mut self.cluster.process,
-            _ => &mut self.others[index - 1],
-        }
-    }
-
     fn port(&self, index: usize) -> u16 {
         let port = self.addresses[index].rsplit_once(':');
         port.and_then(|(_, port)| port.parse().ok())
             .expect("a port")
-    }
-
-    /// The head of a page of this master, for a reader that wants no mirror; `None` while it does not listen.
-    fn own_page(&self, index: usize, path: &str) -> Option<String> {
-        TcpStream::connect(("127.0.0.1", self.port(index))).ok()?;
-        Some(get_with(self.port(index), path, "Cache-Control: no-cache").0)
-    }
-
-    /// The place of the one that leads: its pages answer who wants no mirror, the others' send there.
-    fn leader(&self) -> usize {
-        self.leader_among(&[0, 1, 2])
-    }
-
-    /// As [`leader`](Self::leader), of these alone: one that sleeps answers no page.
-    fn leader_among(&self, places: &[usize]) -> usize {
-        let leads = |index: &&usize| {
-            let head = self.own_page(**index, "/flags");
-            head.is_some_and(|head| head.starts_with("HTTP/1.1 200"))
-        };
-        eventually("a leader", || places.iter().find(leads).copied())
     }
 
     /// One of this master's figures.
@@ -86,18 +38,11 @@ impl Group {
             assert!((0.0..=5.0).contains(&staleness), "{staleness}");
             let (head, _) = get_with(port, "/metrics/snapshot", "Accept: */*");
             assert!(header(&head, "meros-staleness").is_some(), "{head}");
-            let head = self.own_page(follower, "/state?x=1").expect("it listens");
+            let head = self.page(follower, "/state?x=1").expect("it listens");
             let there = format!("http://{}/state?x=1", self.addresses[leader]);
             assert!(head.contains(" 307 "), "{head}");
             assert_eq!(header(&head, "location"), Some(there));
         }
-    }
-
-    /// Starts one again that was killed, in its directory.
-    fn start_again(&mut self, index: usize) {
-        let directory = self.cluster.directory();
-        let mut command = Cluster::master_of_three(directory, &self.addresses, index);
-        *self.process(index) = Running::start(&mut command);
     }
 }
 
@@ -108,14 +53,7 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
     let _agent = group
         .cluster
         .agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
-    let ids = |group: &Group| {
-        let agents = group.cluster.list("agents");
-        let active = agents.iter().filter(|agent| agent["active"] == true);
-        active
-            .map(|agent| agent["id"].to_string())
-            .collect::<Vec<_>>()
-    };
-    let agents = ids(&group);
+    let agents = group.agents();
     let mut info = framework("owner", "*");
     info.failover_timeout = std::time::Duration::from_secs(300);
     let mut puppet = Puppet::subscribe(&group.cluster, info);
@@ -135,7 +73,7 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
             _ => None,
         });
         eventually("the agent to be back under its id", || {
-            (ids(&group) == agents).then_some(())
+            (group.agents() == agents).then_some(())
         });
         assert_eq!(sleepers(98751), [process], "the task has not noticed");
         let name = format!("after-{round}");
@@ -177,7 +115,7 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     let term = group.metric(old, "master/term");
     group.process(old).signal("STOP");
     let others: Vec<usize> = (0..3).filter(|index| *index != old).collect();
-    let next = group.leader_among(&others);
+    let next = group.leader_of(&others);
     assert!(group.metric(next, "master/term") > term);
     puppet.hear("its new subscription", |heard| match heard {
         Heard::Subscribed(_) => Some(()),
@@ -197,7 +135,7 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     });
     assert!(group.metric(old, "master/term") > term);
     eventually("it to send to the one that leads", || {
-        let head = group.own_page(old, "/state");
+        let head = group.page(old, "/state");
         head.filter(|head| head.contains(" 307 "))
     });
     assert_eq!(sleepers(98752), [process], "the task has not noticed");
@@ -225,7 +163,7 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
     }
     let alone = group.addresses[2].clone();
     eventually("the third to say that nobody leads", || {
-        let head = group.own_page(2, "/state");
+        let head = group.page(2, "/state");
         head.filter(|head| head.contains(" 503 "))
     });
     let mut asked = meros(["agents", "--master", &alone]);

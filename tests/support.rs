@@ -3,7 +3,7 @@
 //! Nothing here asserts anything about Meros; it starts, runs, waits with a bound, and cleans up.
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -81,6 +81,11 @@ impl Running {
             lines
         });
         Self { child, lines }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends it a signal by name, for example `KILL`.
@@ -182,7 +187,7 @@ impl Cluster {
     pub fn master_alone(configure: impl FnOnce(&mut Command, &Path)) -> Self {
         let work_dir = certified_directory();
         let port = free_ports(0);
-        let mut command = master_command(work_dir.path(), "master", &port.to_string());
+        let mut command = master_command(work_dir.path(), "master", "127.0.0.1", &port.to_string());
         configure(&mut command, work_dir.path());
         let cluster = Self {
             process: Running::start(&mut command),
@@ -194,41 +199,48 @@ impl Cluster {
         cluster
     }
 
-    /// A group of three masters in processes of their own, without agents; the cluster's process is the first, here are the others.
+    /// A group of three masters on loopback in processes of their own, without agents; the cluster's process is the first, here are the
+    /// others.
     pub fn of_three_masters() -> (Self, Vec<Running>) {
+        let ports = (0..3).map(|_| free_ports(0));
+        let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        Self::of_masters(&addresses, |directory, index| {
+            Self::master_of_three(directory, &addresses, index)
+        })
+    }
+
+    /// The same at these addresses, each by the command that `command` makes of the cluster's directory and its place in the list.
+    pub fn of_masters(
+        addresses: &[String],
+        mut command: impl FnMut(&Path, usize) -> Command,
+    ) -> (Self, Vec<Running>) {
         let work_dir = certified_directory();
-        let ports: Vec<u16> = (0..3).map(|_| free_ports(0)).collect();
-        let addresses: Vec<String> = ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect();
-        let mut masters = (0..3).map(|index| {
-            let mut command = Self::master_of_three(work_dir.path(), &addresses, index);
-            Running::start(&mut command)
-        });
-        let first = masters.next().expect("three");
+        let masters = 0..addresses.len();
+        let mut masters = masters.map(|index| Running::start(&mut command(work_dir.path(), index)));
+        let first = masters.next().expect("at least one");
         let others = masters.collect();
+        let (_, port) = addresses[0].rsplit_once(':').expect("a port");
         let cluster = Self {
             process: first,
             master: addresses.join(","),
-            port: ports[0],
+            port: port.parse().expect("a port"),
             work_dir,
         };
         cluster.wait_for_master();
         (cluster, others)
     }
 
-    /// The command of one of three masters, ready to run, also again.
+    /// The command of one of three masters, ready to run, also again. It keeps its state in `master-INDEX` of the directory.
     pub fn master_of_three(work_dir: &Path, addresses: &[String], index: usize) -> Command {
-        let (_, port) = addresses[index].rsplit_once(':').expect("a port");
-        let mut command = master_command(work_dir, &format!("master-{index}"), port);
+        let (ip, port) = addresses[index].rsplit_once(':').expect("a port");
+        let mut command = master_command(work_dir, &format!("master-{index}"), ip, port);
         command.args(["--initial_masters", &addresses.join(",")]);
         command
     }
 
     /// The command of one more master, which keeps its state in `name` of this cluster's directory; ready to run, also again.
     pub fn master_in(work_dir: &Path, name: &str, port: &str) -> Command {
-        master_command(work_dir, name, port)
+        master_command(work_dir, name, "127.0.0.1", port)
     }
 
     /// Kills the master's process and starts it again in its directory and on its port.
@@ -238,6 +250,7 @@ impl Cluster {
         self.process = Running::start(&mut master_command(
             self.directory(),
             "master",
+            "127.0.0.1",
             &self.port.to_string(),
         ));
         self.wait_for_master();
@@ -348,8 +361,8 @@ fn certified_directory() -> tempfile::TempDir {
 }
 
 /// A master that keeps its state in `name` of the cluster's directory.
-fn master_command(work_dir: &Path, name: &str, port: &str) -> Command {
-    let mut command = meros(["master", "--ip", "127.0.0.1", "--port", port]);
+fn master_command(work_dir: &Path, name: &str, ip: &str, port: &str) -> Command {
+    let mut command = meros(["master", "--ip", ip, "--port", port]);
     command
         .arg("--work_dir")
         .arg(work_dir.join(name))
@@ -409,22 +422,26 @@ pub fn get(port: u16, path: &str) -> (String, String) {
 
 /// The head and the body of a page, asked for with this header too.
 pub fn get_with(port: u16, path: &str, header: &str) -> (String, String) {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
+    get_over(stream, path, header).expect("the answer is read")
+}
+
+/// The same over this connection, which may break.
+pub fn get_over(
+    mut stream: TcpStream,
+    path: &str,
+    header: &str,
+) -> std::io::Result<(String, String)> {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
-    stream
-        .set_read_timeout(Some(PATIENCE))
-        .expect("a timeout can be set");
+    stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nConnection: close\r\n\r\n"
-    )
-    .expect("the request is sent");
+    )?;
     let mut text = String::new();
-    stream
-        .read_to_string(&mut text)
-        .expect("the answer is read");
+    stream.read_to_string(&mut text)?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    (head.to_owned(), dechunk(head, body))
+    Ok((head.to_owned(), dechunk(head, body)))
 }
 
 /// The value of a header; its name is given in small letters.

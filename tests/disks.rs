@@ -1,0 +1,231 @@
+//! The disks of a group's masters: one fills up, one is damaged; and nothing is said to be agreed on before it is on a majority of them.
+//!
+//! That a disk forgets what was not synced is rehearsed in `consensus` and `storage`, with one that does; here the disks are real.
+
+use std::path::Path;
+
+use consensus::member::operator::{ChangeMasters, ChangeRefused, MastersChanged, ViewMaster};
+use runtime::{Clock, Role};
+
+use crate::group::Group;
+use crate::load::Load;
+use crate::machine::{SmallDisk, can_trace, inside, skip, times, traced};
+use crate::puppet::{Puppet, framework};
+use crate::support::{Cluster, PATIENCE, eventually};
+
+/// Has the masters agree on something: a framework that comes, and one that is no more if it is let go.
+fn agree(group: &Group, name: &str) -> Puppet {
+    Puppet::subscribe(&group.cluster, framework(name, "*"))
+}
+
+/// The masters keep their logs on these disks.
+fn on_disks(disks: &[SmallDisk]) -> Group {
+    let paths: Vec<_> = disks.iter().map(|disk| disk.path().to_owned()).collect();
+    Group::start_with(move |directory, addresses, index| {
+        let place = directory.join(format!("master-{index}"));
+        if !place.exists() {
+            std::os::unix::fs::symlink(&paths[index], &place).expect("a link");
+        }
+        Cluster::master_of_three(directory, addresses, index)
+    })
+}
+
+/// The disk of the one that leads, or of another, has no room any more.
+fn a_disk_fills_up(of_the_leader: bool) {
+    let disks = (0..3).map_while(|_| SmallDisk::mount(48));
+    let disks: Vec<SmallDisk> = disks.collect();
+    if disks.len() < 3 {
+        return skip("this machine does not let us mount a tmpfs");
+    }
+    let mut group = on_disks(&disks);
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let load = Load::start(&group.cluster);
+    let leader = group.leader();
+    let [other, third] = group.others(leader);
+    let full = if of_the_leader { leader } else { other };
+
+    disks[full].fill();
+    eventually("the one without room to end", || {
+        drop(agree(&group, "one-more"));
+        (!group.process(full).is_running()).then_some(())
+    });
+    let status = group.process(full).wait();
+    assert_eq!(status.code(), Some(1), "{}", group.said(full));
+    let said = group.said(full);
+    let last = said.lines().last().unwrap_or_default();
+    let log = format!("master-{full}/log");
+    for words in ["meros: ", "disk of the store is full", &log, "make room"] {
+        assert!(last.contains(words), "no `{words}` in: {last}");
+    }
+    load.goes_on();
+    if of_the_leader {
+        group.leader_of(&group.others(full));
+    } else {
+        assert!(group.leads(leader), "the leader leads on");
+    }
+
+    disks[full].clear();
+    group.start_again(full);
+    group.follows(full);
+    // It takes part again: without it there would be no majority.
+    group.process(third).signal("KILL");
+    group.process(third).wait();
+    drop(agree(&group, "two-are-enough"));
+    load.goes_on();
+    load.finish();
+}
+
+#[test]
+fn a_follower_whose_disk_is_full_ends_with_a_word_and_is_back_when_there_is_room() {
+    if inside(
+        "disks::a_follower_whose_disk_is_full_ends_with_a_word_and_is_back_when_there_is_room",
+    ) {
+        a_disk_fills_up(false);
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room() {
+    if inside("disks::a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room") {
+        a_disk_fills_up(true);
+    }
+}
+
+/// Turns over one bit in each place of the log where these bytes stand; how many there are.
+fn damage(log: &Path, bytes: &[u8]) -> usize {
+    let file = log.join("db");
+    let mut content = std::fs::read(&file).expect("the log can be read");
+    let found = content.windows(bytes.len()).enumerate();
+    let places: Vec<usize> = found
+        .filter(|(_, window)| *window == bytes)
+        .map(|(at, _)| at)
+        .collect();
+    for at in &places {
+        content[*at] ^= 1;
+    }
+    std::fs::write(&file, content).expect("the log can be written");
+    places.len()
+}
+
+/// Has an operator ask for a change of the group until it is made.
+fn change(group: &Group, wanted: &ChangeMasters) -> MastersChanged {
+    eventually("the group to be changed", || {
+        let answer = ask_leader(group, wanted.clone());
+        match answer {
+            Ok(changed) => Some(changed),
+            Err(ChangeRefused::Refused { reason }) if !reason.contains("caught up") => {
+                panic!("{wanted:?}: {reason}")
+            }
+            Err(not_now) => {
+                eprintln!("{wanted:?}: {not_now}");
+                None
+            }
+        }
+    })
+}
+
+fn ask_leader<M: runtime::Remote>(group: &Group, question: M) -> M::Result {
+    let authority = transport::Authority::load(&group.cluster.certs()).expect("an authority");
+    let identity = authority.issue(Role::Operator, "rebuilder");
+    let (identity, leader) = (identity.expect("a certificate"), group.leader());
+    let address = &group.addresses[leader];
+    let answer = meros::on_this_thread(async {
+        let operator = meros::operator::Operator::with(&identity, address).await;
+        let operator = operator.expect("the leader answers");
+        let member = operator
+            .node()
+            .find(address, consensus::member::NAME, PATIENCE);
+        let member = member.await.expect("a member");
+        let answer = operator.node().ask(&member, question, PATIENCE).await;
+        operator.close().await;
+        answer
+    });
+    answer.expect("a thread").expect("an answer")
+}
+
+/// As its last words say: the damaged directory is moved away, the master removed and added, and its peers send it everything.
+#[test]
+fn a_master_whose_log_is_damaged_says_how_to_rebuild_it_and_that_works() {
+    let mut group = Group::start();
+    let _marked = agree(&group, "a-mark-to-be-found-in-the-log");
+    let _after: Vec<Puppet> = (0..4)
+        .map(|n| agree(&group, &format!("after-{n}")))
+        .collect();
+    let [broken, third] = group.others(group.leader());
+    group.process(broken).signal("TERM");
+    group.process(broken).wait();
+    let directory = group.cluster.directory().join(format!("master-{broken}"));
+    let places = damage(&directory.join("log"), b"a-mark-to-be-found-in-the-log");
+    assert!(places > 0, "the mark is in no log");
+
+    group.start_again(broken);
+    let status = group.process(broken).wait();
+    assert_eq!(status.code(), Some(1), "{}", group.said(broken));
+    let said = group.said(broken);
+    let last = said.lines().last().unwrap_or_default();
+    let log = directory.join("log");
+    let log = log.to_string_lossy();
+    for words in [
+        "meros: ",
+        "damaged",
+        &log,
+        "meros masters remove",
+        "meros masters add",
+    ] {
+        assert!(last.contains(words), "no `{words}` in: {last}");
+    }
+
+    let address = group.addresses[broken].clone();
+    let seats = ask_leader(&group, ViewMaster).seats;
+    let seat = seats
+        .iter()
+        .find(|seat| seat.address.as_ref() == Some(&address));
+    let old = seat.expect("its seat").id;
+    std::fs::rename(&directory, directory.with_extension("damaged")).expect("it is moved");
+    change(&group, &ChangeMasters::Remove { id: old });
+    let MastersChanged { id } = change(&group, &ChangeMasters::Add { address });
+    assert_ne!(id, old, "a number is never given again");
+    group.start_again(broken);
+    group.follows(broken);
+    change(&group, &ChangeMasters::Promote { id });
+    // It has everything and votes: without it there would be no majority.
+    group.process(third).signal("KILL");
+    group.process(third).wait();
+    let frameworks = group.cluster.list("frameworks").len();
+    drop(agree(&group, "two-are-enough"));
+    assert!(frameworks >= 5, "{frameworks}");
+}
+
+/// Of each framework that was told that it is subscribed, two of three masters had synced something after it had asked.
+#[test]
+fn nothing_is_answered_before_a_majority_has_synced_it() {
+    if !can_trace() {
+        return skip("this machine does not let us look at system calls");
+    }
+    let file = |directory: &Path, index: usize| directory.join(format!("syncs-{index}"));
+    let group = Group::start_with(move |directory, addresses, index| {
+        let command = Cluster::master_of_three(directory, addresses, index);
+        traced(&command, "fsync,fdatasync", &file(directory, index))
+    });
+    let clock = Clock::real();
+    let mut agreed = Vec::new();
+    for number in 0..8 {
+        let asked = clock.wall().as_secs_f64();
+        // Kept, so that what follows its end is not taken for what follows the next one's beginning.
+        let puppet = agree(&group, &format!("synced-{number}"));
+        agreed.push((asked, clock.wall().as_secs_f64(), puppet));
+    }
+    let logs = (0..3).map(|index| times(&file(group.cluster.directory(), index)));
+    let logs: Vec<Vec<f64>> = logs.collect();
+    for (asked, told, puppet) in &agreed {
+        let within = |log: &&Vec<f64>| log.iter().any(|at| asked <= at && at <= told);
+        let synced = logs.iter().filter(within).count();
+        assert!(
+            synced >= 2,
+            "{} was synced by {synced} from {asked} to {told}",
+            puppet.id
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! What a test asks of the machine and may not get: a network and mounts of its own, disks without room, a look at system calls.
+//!
+//! Whoever does not get it says so in one line and skips. Nothing is left behind: all of it ends with the last process that uses it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::{Running, eventually};
+
+/// Set in the process that runs a test in a place of its own.
+const INSIDE: &str = "MEROS_TEST_INSIDE";
+
+/// Says why a test is not run.
+pub fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
+/// Runs this test, by its path, in a process of its own, whose network, mounts and processes are its own too; true inside of it.
+///
+/// Outside it is false: the test has been run, or skipped. However it ends, the kernel ends all that it has started.
+pub fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        must("ip link set lo up");
+        return true;
+    }
+    let apart = [
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ];
+    // Without the rights of root they can be had in a user namespace, where the machine allows one.
+    let ways: [&[&str]; 2] = [&[], &["--map-root-user"]];
+    let may = |way: &&&[&str]| {
+        let mut command = Command::new("unshare");
+        command
+            .args(apart)
+            .args(**way)
+            .args(["ip", "link", "set", "lo", "up"]);
+        succeeds(&mut command)
+    };
+    let Some(way) = ways.iter().find(may) else {
+        skip("this machine does not let us have a network and mounts of our own");
+        return false;
+    };
+    let status = Command::new("unshare")
+        .args(apart)
+        .args(*way)
+        .arg(std::env::current_exe().expect("a test knows its program"))
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null())
+        .status();
+    let status = status.expect("unshare runs");
+    assert!(status.success(), "in a place of its own: {status}");
+    false
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let quiet = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command line of words, which must succeed.
+fn must(line: &str) {
+    let mut words = line.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program).args(words).output();
+    let output = output.unwrap_or_else(|error| panic!("{line}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {said}");
+}
+
+/// Machines on one cable, each a network namespace: `10.77.0.1` and so on; here is `10.77.0.254`. To be made [`inside`] only.
+pub struct Net {
+    /// Each holds a namespace.
+    machines: Vec<Running>,
+}
+
+impl Net {
+    /// So many machines.
+    pub fn of(count: usize) -> Self {
+        must("ip link add hub type bridge");
+        must("ip addr add 10.77.0.254/24 dev hub");
+        must("ip link set hub up");
+        let machines = (1..=count).map(|number| {
+            let holder =
+                Running::start(Command::new("unshare").args(["--net", "sleep", "infinity"]));
+            let pid = holder.id();
+            let ours = std::fs::read_link("/proc/self/ns/net").ok();
+            eventually("a network namespace", || {
+                let its = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+                (its.is_some() && its != ours).then_some(())
+            });
+            must(&format!(
+                "ip link add port{number} type veth peer name eth0 netns {pid}"
+            ));
+            must(&format!("ip link set port{number} master hub up"));
+            let there = format!("nsenter --target {pid} --net ip");
+            must(&format!("{there} link set lo up"));
+            must(&format!("{there} addr add 10.77.0.{number}/24 dev eth0"));
+            must(&format!("{there} link set eth0 up"));
+            holder
+        });
+        Self {
+            machines: machines.collect(),
+        }
+    }
+
+    /// Where a machine is.
+    pub fn ip(index: usize) -> String {
+        format!("10.77.0.{}", index + 1)
+    }
+
+    /// The processes by which the machines are entered, see [`on`].
+    pub fn holders(&self) -> Vec<u32> {
+        self.machines.iter().map(Running::id).collect()
+    }
+
+    /// What `from` says to `to` is lost from now on, or again arrives; not what `to` says to `from`.
+    pub fn deafen(&self, from: usize, to: usize, lost: bool) {
+        let verb = if lost { "add" } else { "del" };
+        let (pid, to) = (self.machines[from].id(), Self::ip(to));
+        must(&format!(
+            "nsenter --target {pid} --net ip route {verb} blackhole {to}/32"
+        ));
+    }
+
+    /// Pulls a machine's cable, or plugs it in again.
+    pub fn unplug(&self, index: usize, pulled: bool) {
+        let state = if pulled { "down" } else { "up" };
+        must(&format!("ip link set port{} {state}", index + 1));
+    }
+}
+
+/// The same command in the network namespace of this process.
+pub fn on(holder: u32, command: &Command) -> Command {
+    let mut nsenter = Command::new("nsenter");
+    nsenter.args(["--target", &holder.to_string(), "--net"]);
+    prefixed(nsenter, command)
+}
+
+/// `first`, with this command as its last arguments.
+fn prefixed(mut first: Command, command: &Command) -> Command {
+    first.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => first.env(name, value),
+            None => first.env_remove(name),
+        };
+    }
+    first.stdin(Stdio::null());
+    first
+}
+
+/// A file system of a few megabytes, unmounted at the end.
+pub struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// One of so many megabytes, in a directory of its own; none where the machine does not allow it.
+    pub fn mount(megabytes: usize) -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let options = format!("size={megabytes}m,nr_inodes=200");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &options, "none"]);
+        let mounted = succeeds(command.arg(directory.path()));
+        mounted.then_some(Self { directory })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Leaves no byte and no inode free.
+    pub fn fill(&self) {
+        if let Ok(mut filler) = std::fs::File::create(self.path().join("filler")) {
+            // Each ends when there is no room.
+            while filler.write_all(&[0; 64 << 10]).is_ok() {}
+            while filler.write_all(&[0]).is_ok() {}
+        }
+        for number in 0..200 {
+            let _ = std::fs::write(self.path().join(format!("filler-{number}")), b"");
+        }
+    }
+
+    /// Makes room again.
+    pub fn clear(&self) {
+        let entries = std::fs::read_dir(self.path()).into_iter().flatten();
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("filler") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.directory.path())
+            .status();
+    }
+}
+
+/// Whether system calls of our processes can be looked at here.
+pub fn can_trace() -> bool {
+    succeeds(&mut traced(
+        &Command::new("true"),
+        "fsync",
+        Path::new("/dev/null"),
+    ))
+}
+
+/// The same command, whose system calls of these names are written to `file` with their times.
+pub fn traced(command: &Command, calls: &str, file: &Path) -> Command {
+    // strace beside the process and not above it: signals and exit codes are the command's own.
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "--seccomp-bpf", "-qq", "-ttt", "-e"]);
+    strace.arg(format!("trace={calls}")).arg("-o").arg(file);
+    prefixed(strace, command)
+}
+
+/// When calls in this file succeeded, in seconds since 1970.
+pub fn times(file: &Path) -> Vec<f64> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let done = text.lines().filter(|line| line.trim_end().ends_with("= 0"));
+    let time = |line: &str| line.split_whitespace().nth(1)?.parse().ok();
+    done.filter_map(time).collect()
+}

@@ -1,0 +1,104 @@
+//! Masters that are killed, stopped and restarted under a load of launches: no task is lost or doubled, and nobody gets another id.
+//!
+//! What may be said of a task that was on its way when its master died is `TASK_LOST`, and then it never ran.
+
+use crate::group::Group;
+use crate::load::Load;
+use crate::support::{Running, eventually};
+
+/// How many times the leader is killed, if it is not said otherwise.
+const KILLS: u32 = 4;
+
+fn kills() -> u32 {
+    let said = std::env::var("MEROS_TEST_KILLS").ok();
+    said.map_or(KILLS, |said| {
+        said.parse().expect("MEROS_TEST_KILLS is a number")
+    })
+}
+
+/// Two agents, with room for two tasks of a load each.
+fn two_agents(group: &Group) -> [Running; 2] {
+    ["one", "two"].map(|name| group.cluster.agent(name, "cpus:1;mem:64;disk:0;ports:[]"))
+}
+
+/// S131, S132: as many tasks as the load launches end once, whatever dies in between.
+#[test]
+fn the_leader_is_killed_under_a_load_of_launches_and_no_task_is_lost_or_doubled() {
+    let mut group = Group::start();
+    let _agents = two_agents(&group);
+    let agents = group.agents();
+    let load = Load::start(&group.cluster);
+    for round in 0..kills() {
+        let leader = group.leader();
+        group.process(leader).signal("KILL");
+        group.process(leader).wait();
+        load.goes_on();
+        group.start_again(leader);
+        eprintln!("round {round}: master {leader} was killed");
+    }
+    assert!(load.finish() > 1, "it was subscribed by several masters");
+    eventually("both agents to be back under their ids", || {
+        (group.agents() == agents).then_some(())
+    });
+}
+
+/// A leader that was frozen wakes up, finds that another leads, and says so to whoever asks; what was agreed on meanwhile stands.
+#[test]
+fn a_leader_that_was_frozen_wakes_up_behind_the_others_and_takes_nothing_back() {
+    let mut group = Group::start();
+    let _agents = two_agents(&group);
+    let load = Load::start(&group.cluster);
+    let frozen = group.leader();
+    group.process(frozen).signal("STOP");
+    let next = group.leader_of(&group.others(frozen));
+    load.goes_on();
+    // One that only the others have agreed on.
+    let _late = group
+        .cluster
+        .agent("late", "cpus:0.1;mem:16;disk:0;ports:[]");
+    let agents = group.agents();
+    assert_eq!(agents.len(), 3, "{agents:?}");
+
+    group.process(frozen).signal("CONT");
+    group.follows(frozen);
+    let address = group.addresses[frozen].clone();
+    let asked = group
+        .cluster
+        .output(["kill", "nobody", "--master", &address]);
+    assert!(!asked.status.success(), "it changes nothing any more");
+    assert!(group.leads(next), "the one that was elected leads still");
+
+    // The one that woke up has what it missed, or gets it: with the third it is a majority.
+    group.process(next).signal("KILL");
+    group.process(next).wait();
+    load.goes_on();
+    load.finish();
+    eventually("all agents to be back under their ids", || {
+        (group.agents() == agents).then_some(())
+    });
+}
+
+/// Each is stopped in good order, and the one that leads hands over first.
+#[test]
+fn a_rolling_restart_of_all_masters_under_load_loses_nothing() {
+    let mut group = Group::start();
+    let _agents = two_agents(&group);
+    let agents = group.agents();
+    let load = Load::start(&group.cluster);
+
+    for index in 0..3 {
+        let led = group.leads(index);
+        group.process(index).signal("TERM");
+        let status = group.process(index).wait();
+        assert!(status.success(), "{status}: {}", group.said(index));
+        if led {
+            group.leader_of(&group.others(index));
+        }
+        group.start_again(index);
+        group.is_back(index);
+        load.goes_on();
+    }
+
+    load.finish();
+    assert_eq!(group.agents(), agents);
+}
