@@ -26,6 +26,7 @@ impl Group {
         for follower in (0..3).filter(|index| *index != leader) {
             let port = self.port(follower);
             let staleness = eventually("a follower to show the task", || {
+                TcpStream::connect(("127.0.0.1", port)).ok()?;
                 let (head, body) = get_with(port, "/state", "Cache-Control: max-age=5");
                 let state: serde_json::Value = serde_json::from_str(&body).ok()?;
                 let agent = state["slaves"][0]["hostname"].is_string();

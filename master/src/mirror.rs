@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::member::{Leadership, MemberHandle, MemberStatus};
+use consensus::member::{Leadership, MemberHandle};
 use protocol::MasterInfo;
 use runtime::prelude::*;
 use runtime::{Instant, SpawnError, Timestamp, remote};
@@ -238,7 +238,7 @@ impl Mirror {
         self.is_looking = true;
         let (status, clock, term) = (self.member.status(), ctx.clock().clone(), self.term);
         let looked = async move {
-            let others = others(&status.await.ok()?);
+            let others = status.await.ok()?.others();
             let taken = clock.now();
             match others.is_empty() {
                 true => None,
@@ -298,19 +298,6 @@ impl Mirror {
             });
         }
     }
-}
-
-/// Where the other members are reached.
-fn others(status: &MemberStatus) -> BTreeSet<String> {
-    let Some(raft) = &status.raft else {
-        return BTreeSet::new();
-    };
-    let members = &raft.members;
-    let all = members.voters.iter().chain(&members.learners);
-    all.filter(|id| **id != raft.id)
-        .filter_map(|id| status.roster.address(*id))
-        .map(str::to_owned)
-        .collect()
 }
 
 /// A batch on its way to one follower.

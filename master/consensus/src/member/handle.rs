@@ -3,6 +3,7 @@
 //! A [`Member`](super::Member) is only ever reached through its [`MemberHandle`], which any number of actors may hold. Every question
 //! gets an end: the replica gives one to each proposal and read that it took in, and one that fell with the actor ends with it.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
@@ -124,6 +125,17 @@ impl MemberStatus {
     /// Its role, the leader and the term; none while it has no seat.
     pub fn now(&self) -> Option<RoleNow> {
         self.raft.as_ref().map(|raft| raft.now)
+    }
+
+    /// Where the other members are reached, also those that only listen.
+    pub fn others(&self) -> BTreeSet<String> {
+        let Some(raft) = &self.raft else {
+            return BTreeSet::new();
+        };
+        let all = raft.members.voters.iter().chain(&raft.members.learners);
+        let others = all.filter(|id| **id != raft.id);
+        let addresses = others.filter_map(|id| self.roster.address(*id));
+        addresses.map(str::to_owned).collect()
     }
 }
 
