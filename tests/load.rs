@@ -128,6 +128,11 @@ pub struct Load {
 impl Load {
     /// Subscribes at the cluster's masters and waits until its first task has finished.
     pub fn start(cluster: &Cluster) -> Self {
+        Self::start_as(cluster, "*")
+    }
+
+    /// The same in this role.
+    pub fn start_as(cluster: &Cluster, role: &str) -> Self {
         let authority = transport::Authority::load(&cluster.certs()).expect("an authority");
         let identity = authority.issue(Role::Framework, "load");
         let identity = identity.expect("a certificate");
@@ -137,7 +142,7 @@ impl Load {
             ran: ran.clone(),
             clock: Clock::real(),
         };
-        let mut info = framework("load", "*");
+        let mut info = framework("load", role);
         info.failover_timeout = Duration::from_secs(300);
         let (master, (give, driver)) = (cluster.master.clone(), channel());
         std::thread::spawn(move || {

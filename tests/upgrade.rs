@@ -65,7 +65,10 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
         }
         command
     });
-    let _own = group.cluster.agent("own", "cpus:1;mem:64;disk:0;ports:[]");
+    // All of it is reserved: nobody is offered what another needs.
+    let _own = group
+        .cluster
+        .agent("own", "cpus(load):1;mem(load):64;disk:0;ports:[]");
     let mut agents: Vec<Running> = Vec::new();
     let mut killers: Vec<Killer> = Vec::new();
     for (agent, previous) in [("old", true), ("new", false)] {
@@ -84,7 +87,7 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
         let of = |(role, previous): &(String, bool)| Killer::of(&group, role, *previous);
         killers.extend(roles.iter().map(of));
     }
-    let load = Load::start(&group.cluster);
+    let load = Load::start_as(&group.cluster, "load");
     killers.iter_mut().for_each(Killer::kill);
 
     for index in 0..3 {
