@@ -7,7 +7,7 @@ use protocol::{TaskId, TaskState};
 
 use crate::group::Group;
 use crate::load::Load;
-use crate::puppet::{Puppet, framework, task};
+use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, Running};
 
 /// The file in the cluster's directory from which on a master is of the newest version.
@@ -19,6 +19,8 @@ fn new(index: usize) -> String {
 struct Killer {
     puppet: Puppet,
     tried: u32,
+    /// Offers that were taken.
+    taken: Vec<String>,
 }
 
 impl Killer {
@@ -27,6 +29,7 @@ impl Killer {
         Self {
             puppet: Puppet::subscribe_as(&group.cluster, info, previous),
             tried: 0,
+            taken: Vec::new(),
         }
     }
 
@@ -39,12 +42,32 @@ impl Killer {
         self.puppet.state(&id, TaskState::Killed);
     }
 
+    /// The newest offer, which may have come while something else was waited for.
+    fn offer(&mut self) -> protocol::Offer {
+        let newest = self
+            .puppet
+            .past
+            .iter()
+            .rev()
+            .find_map(|(_, heard)| match heard {
+                Heard::Offers(offers) => offers.first().cloned(),
+                _ => None,
+            });
+        let taken = |offer: &protocol::Offer| self.taken.contains(&offer.id.to_string());
+        let offer = match newest.filter(|offer| !taken(offer)) {
+            Some(offer) => offer,
+            None => self.puppet.offer(),
+        };
+        self.taken.push(offer.id.to_string());
+        offer
+    }
+
     /// What an earlier master has offered is lost: then the next offer is taken.
     fn launch(&mut self) -> String {
         loop {
             self.tried += 1;
             let id = format!("task-{}", self.tried);
-            let offer = self.puppet.offer();
+            let offer = self.offer();
             let endless = task(&id, &offer, "cpus:0.2;mem:16", "exec sleep 98753");
             let launched = self.puppet.driver.launch(vec![offer.id], vec![endless]);
             launched.expect("the driver hears");
