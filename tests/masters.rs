@@ -1,5 +1,7 @@
 //! A group of masters, in processes of their own: whoever leads is killed without a word, and the cluster goes on.
 
+use std::net::TcpStream;
+
 use protocol::TaskState;
 
 use crate::group::Group;

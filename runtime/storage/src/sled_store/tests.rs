@@ -318,7 +318,7 @@ fn files_that_sled_cannot_read_are_an_error_and_can_be_set_aside() {
     fs::write(dir.join("conf"), "not sled's").unwrap();
     let error = SledStore::open(&dir).unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
-    crate::set_aside(&dir).unwrap();
+    crate::set_aside(&dir, "unreadable").unwrap();
     assert_eq!(SledStore::open(&dir).unwrap().get(b"term"), Ok(None));
 }
 
