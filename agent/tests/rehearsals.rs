@@ -9,155 +9,16 @@
 mod common;
 mod stage;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
 use executor_driver::{Environment, ExecutorDriverRef};
 use meros_agent::{AgentEnd, LauncherEvent};
 use module_api::Fault;
-use protocol::message::registration::{
-    DisownTasks, LeaderAnnounced, RegistrationRefused, ReregisterAgent, Reregistered, ShutDownAgent,
-};
+use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ExecutorId, QosCorrection, Reason, TaskState, Termination};
 use resources::Resources;
 use runtime::prelude::*;
 use stage::*;
-
-/// SPEC 5.2.
-#[test]
-fn registration_is_tried_again_with_growing_pauses() {
-    let manners = Manners {
-        not_now: 6,
-        ..Manners::default()
-    };
-    world(
-        Cast {
-            manners,
-            ..Cast::default()
-        },
-        |world| async move {
-            world.advance(70).await;
-            let heard = world.master.heard.lock().unwrap();
-            let times: Vec<f64> = heard
-                .registrations
-                .iter()
-                .map(|(at, _)| at.as_secs_f64())
-                .collect();
-            assert_eq!(times.len(), 7, "six refusals and an admission: {times:?}");
-            for (number, pause) in times.windows(2).map(|pair| pair[1] - pair[0]).enumerate() {
-                let longest = f64::from(1_u32 << number).min(60.0);
-                assert!(
-                    pause > longest * 0.49 && pause < longest + 0.1,
-                    "pause {number} is {pause}"
-                );
-            }
-        },
-    );
-}
-
-/// SPEC 5.2.
-#[test]
-fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence() {
-    world(Cast::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
-        world.settle().await;
-        world.network.sever("agent", "master");
-        world.advance(10).await;
-        assert_eq!(world.master.registrations(), 1);
-        world.network.heal("agent", "master");
-        world.advance(60).await;
-        assert_eq!(world.master.registrations(), 2);
-        {
-            let heard = world.master.heard.lock().unwrap();
-            let again = &heard.registrations[1].1;
-            assert_eq!(again.agent.id, Some(agent_id()));
-            assert_eq!(
-                (again.held.tasks.len(), again.held.tasks[0].state),
-                (1, TaskState::Staging)
-            );
-            assert_eq!(again.held.frameworks, [framework()]);
-        }
-        // Pings keep it; without them it looks for a master after 75 s.
-        for _ in 0..4 {
-            world.advance(15).await;
-            world.master.ping(true).await;
-        }
-        assert_eq!(world.master.registrations(), 2);
-        world.advance(74).await;
-        assert_eq!(world.master.registrations(), 2);
-        world.advance(3).await;
-        assert_eq!(world.master.registrations(), 3);
-        world.master.ping(false).await;
-        world.advance(2).await;
-        assert_eq!(
-            world.master.registrations(),
-            4,
-            "a master that does not hold it for connected is told again"
-        );
-    });
-}
-
-/// A new leader that says not now so often, counted in `asked`.
-struct Hesitant {
-    not_now: usize,
-    asked: Arc<AtomicUsize>,
-}
-
-impl Actor for Hesitant {
-    type Context = Context<Self>;
-}
-
-impl Process for Hesitant {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<ReregisterAgent>(&[Role::Agent]);
-    }
-}
-
-impl Handler<ReregisterAgent> for Hesitant {
-    type Result = MessageResult<ReregisterAgent>;
-    fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
-        let hesitates = self.asked.fetch_add(1, Ordering::Relaxed) < self.not_now;
-        MessageResult(match back.agent.id {
-            Some(id) if !hesitates => {
-                let mut welcome = welcome(id);
-                welcome.master.term = 2;
-                Ok(Reregistered::Registered(welcome))
-            }
-            _ => Err(RegistrationRefused::NotNow {
-                reason: "the master is reading its registry".into(),
-            }),
-        })
-    }
-}
-
-/// S131: the others do not lead, and one of them may be dead and not known to be.
-#[test]
-fn a_new_leader_that_says_not_now_is_asked_again_soon_and_before_any_other() {
-    world(Cast::default(), |world| async move {
-        world.settle().await;
-        let next = world.network.node("next", Role::Master, &[Role::Agent]);
-        let asked = Arc::new(AtomicUsize::new(0));
-        let hesitant = Hesitant {
-            not_now: 5,
-            asked: asked.clone(),
-        };
-        next.spawn("master", hesitant).unwrap();
-        let agent = next.find("agent", "agent", Duration::from_secs(1)).await;
-        let leads = LeaderAnnounced {
-            address: "next".into(),
-            term: 2,
-        };
-        next.tell(&agent.unwrap(), leads).unwrap();
-        world.advance(1).await;
-        assert_eq!(asked.load(Ordering::Relaxed), 6);
-        world.advance(60).await;
-        assert_eq!(asked.load(Ordering::Relaxed), 6, "it stays with it");
-        assert_eq!(world.master.registrations(), 1);
-    });
-}
 
 /// SPEC 5.3.
 #[test]

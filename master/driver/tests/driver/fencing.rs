@@ -6,9 +6,12 @@ use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
 
 use super::*;
 
+/// The term that somebody knows who waits for a later one.
+type Waiting = (u64, Promise<LeaderAnnounced>);
+
 /// Who tells, at a master that does not lead, who does.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<VecDeque<(u64, Promise<LeaderAnnounced>)>>>);
+struct Asked(Arc<Mutex<VecDeque<Waiting>>>);
 
 struct Office(Asked);
 

@@ -237,7 +237,7 @@ fn a_standby_that_dies_while_the_registry_thinks_is_passed_over() {
     });
 }
 
-/// S134, P7: after a failover of the master the one that led leads again, whoever comes first.
+/// S134: after a failover of the master the one that led leads again, whoever comes first.
 #[test]
 fn the_next_master_prefers_the_scheduler_that_led_for_a_while() {
     rehearse_network(|network| async move {
