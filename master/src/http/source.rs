@@ -1,6 +1,6 @@
 //! Where a page comes from: the books of the master that acts here, or a mirror of the leader's.
 //!
-//! [`find`] decides it for one request. A page from a mirror says so: [`STALENESS`] is how old the mirror is, in seconds, and [`LEADER`]
+//! `find` decides it for one request. A page from a mirror says so: [`STALENESS`] is how old the mirror is, in seconds, and [`LEADER`]
 //! whose books it shows. A reader that wants no mirror, or none beyond an age, says it as to any cache: `Cache-Control: no-cache` or
 //! `max-age=5` (RFC 9111). It is sent to the leader then.
 

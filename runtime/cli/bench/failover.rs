@@ -1,7 +1,7 @@
 //! `meros bench failover`: how soon the cluster is as it was when the leading master is killed, and how fast many agents come back.
 //!
 //! Three measurements, each of real masters with their default ticks and timeouts: a leader killed under a load of launches
-//! ([`kills`]); a crowd of agents that comes back within this process, and over QUIC ([`returns`]).
+//! (`kills`); a crowd of agents that comes back within this process, and over QUIC (`returns`).
 
 mod agents;
 mod group;

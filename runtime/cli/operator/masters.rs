@@ -1,6 +1,6 @@
 //! The verbs `meros masters list | add | remove | promote | transfer`: who forms the group of masters, and changes of that.
 //!
-//! Everybody is asked how it stands and the leader is told what is wanted, again after each look, until [`Change`] says that it is there or
+//! Everybody is asked how it stands and the leader is told what is wanted, again after each look, until `Change` says that it is there or
 //! the patience is spent. What comes between (another leader, an answer that was lost) is seen at the next look.
 
 mod change;

@@ -1,7 +1,7 @@
 //! The hidden verb `meros bench connections-part`: one part of the measurement in a process of its own, so that its memory and time are
 //! seen apart.
 //!
-//! It speaks as all parts do (see [`super::super::part`]).
+//! It speaks as all parts do (see `bench/part.rs`).
 
 use std::net::SocketAddr;
 use std::time::Duration;

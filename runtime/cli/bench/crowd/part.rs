@@ -1,7 +1,7 @@
 //! The hidden verb `meros bench crowd-part`: a crowd in a process of its own.
 //!
 //! Each agent has a node, a socket and a certificate of its own, so that the master sees what it would see of as many machines. It speaks as
-//! all parts do (see [`super::super::part`]): it is ready when all have registered, and answers each line when all are with another
+//! all parts do (see `bench/part.rs`): it is ready when all have registered, and answers each line when all are with another
 //! master than the one that most were with before.
 
 use std::net::{Ipv4Addr, SocketAddr};
