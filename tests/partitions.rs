@@ -46,25 +46,19 @@ impl Apart {
     }
 }
 
-/// Its followers do not hear it any more, though it hears them: they elect another, which it hears of.
-#[test]
-fn a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again() {
-    if !inside(
-        "partitions::a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again",
-    ) {
-        return;
-    }
+/// Between the leader and each other master one way is lost, until another leads and this one acts no more.
+fn a_leader_is_cut_off_one_way(lose: impl Fn(&Net, usize, usize, bool)) {
     let apart = Apart::start();
     let load = Load::start(&apart.group.cluster);
     let led = apart.group.leader();
     let lost = |lost| {
         for other in apart.group.others(led) {
-            apart.net.deafen(led, other, lost);
+            lose(&apart.net, led, other, lost);
         }
     };
     lost(true);
     apart.is_replaced(led, &load);
-    eventually("the one that is not heard to act no more", || {
+    eventually("the one that is cut off to act no more", || {
         (!apart.group.leads(led)).then_some(())
     });
     lost(false);
@@ -73,29 +67,22 @@ fn a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again() {
     load.finish();
 }
 
+/// Its followers do not hear it any more, though it hears them: they elect another, which it hears of.
+#[test]
+fn a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again() {
+    if inside(
+        "partitions::a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again",
+    ) {
+        a_leader_is_cut_off_one_way(|net, led, other, lost| net.deafen(led, other, lost));
+    }
+}
+
 /// It hears nobody any more, though it is heard: without a majority that answers it steps down by itself.
 #[test]
 fn a_leader_that_hears_nobody_steps_down() {
-    if !inside("partitions::a_leader_that_hears_nobody_steps_down") {
-        return;
+    if inside("partitions::a_leader_that_hears_nobody_steps_down") {
+        a_leader_is_cut_off_one_way(|net, led, other, lost| net.deafen(other, led, lost));
     }
-    let apart = Apart::start();
-    let load = Load::start(&apart.group.cluster);
-    let led = apart.group.leader();
-    let lost = |lost| {
-        for other in apart.group.others(led) {
-            apart.net.deafen(other, led, lost);
-        }
-    };
-    lost(true);
-    apart.is_replaced(led, &load);
-    eventually("the one that hears nobody to act no more", || {
-        (!apart.group.leads(led)).then_some(())
-    });
-    lost(false);
-    apart.group.follows(led);
-    load.goes_on();
-    load.finish();
 }
 
 /// A follower that the leader does not hear asks for no election that the others would take part in.
