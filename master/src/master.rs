@@ -250,6 +250,8 @@ impl Master {
             master: ctx.pid().clone(),
             allocation_interval: self.config.allocation_interval,
             weights: self.config.weights.clone(),
+            quotas: BTreeMap::new(),
+            agents_expected: 0,
         };
         if let Err(error) = self.allocator.tell(begin) {
             tracing::warn!(%error, "the allocator cannot be told to begin");

@@ -66,7 +66,7 @@ pub fn targets() -> Vec<Target> {
         RunTasks TaskUpdated ExecutorExited ShutDownFramework
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
-        Begin AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
+        Begin QuotasChanged WeightsChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use resources::Resources;
 use runtime::{ActorRef, Pid, TellError, remote};
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,32 @@ pub struct Begin {
     /// How long after one run the next begins by itself; also the floor of every offer filter (1 s by default).
     pub allocation_interval: Duration,
     /// The weight of each role that has not weight 1; always above zero.
+    pub weights: BTreeMap<String, f64>,
+    /// The quota of each role that has one.
+    pub quotas: BTreeMap<String, Quota>,
+    /// How many agents the registry knows. If there is any quota, nothing is granted before [`Begin::RECOVERY_FACTOR`] of them
+    /// were added, or [`Begin::RECOVERY_TIMEOUT`] has passed: what is missing could be what a guarantee needs (SPEC 4.4).
+    pub agents_expected: u64,
+}
+
+impl Begin {
+    /// The part of the expected agents that ends the pause.
+    pub const RECOVERY_FACTOR: f64 = 0.8;
+    /// The longest pause.
+    pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
+}
+
+/// From now on these roles have these quotas; the default is none. The others keep theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotasChanged {
+    /// By role.
+    pub quotas: BTreeMap<String, Quota>,
+}
+
+/// From now on these roles have these weights, each above zero. The others keep theirs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WeightsChanged {
+    /// By role.
     pub weights: BTreeMap<String, f64>,
 }
 
@@ -155,7 +181,9 @@ pub struct Withdrawn {
     pub resources: Resources,
 }
 
-remote! { Begin = "allocator/begin" v1 }
+remote! { Begin = "allocator/begin" v2 }
+remote! { QuotasChanged = "allocator/quotas_changed" v1 }
+remote! { WeightsChanged = "allocator/weights_changed" v1 }
 remote! { AgentAdded = "allocator/agent_added" v1 }
 remote! { AgentRemoved = "allocator/agent_removed" v1 }
 remote! { AgentActivity = "allocator/agent_activity" v1 }
@@ -200,6 +228,8 @@ macro_rules! facts {
 }
 facts!(
     Begin,
+    QuotasChanged,
+    WeightsChanged,
     AgentAdded,
     AgentRemoved,
     AgentActivity,

@@ -99,6 +99,8 @@ impl Cluster {
             master: self.scribe.pid(),
             allocation_interval: Duration::from_secs(1),
             weights: weights.collect(),
+            quotas: BTreeMap::new(),
+            agents_expected: 0,
         };
         self.allocator.tell(begin).unwrap();
     }

@@ -1,6 +1,6 @@
 //! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
 //!
-//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `task`, `status`, `usage`, `view`), one file a message
+//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `task`, `status`, `usage`, `view`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
 //! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
 //! remembers. Nothing does I/O.
@@ -14,6 +14,7 @@ pub mod id;
 pub mod message;
 pub mod offer;
 pub mod operation;
+pub mod quota;
 pub mod status;
 pub mod task;
 pub mod usage;
@@ -28,6 +29,7 @@ pub use id::{
 };
 pub use offer::{Filters, Offer};
 pub use operation::Operation;
+pub use quota::Quota;
 pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};
