@@ -18,6 +18,7 @@ use module_api::resource_estimator::*;
 use module_api::sorter::*;
 use module_api::usage::*;
 use protocol::message::executor::*;
+use protocol::message::operation::*;
 use protocol::message::operator::*;
 use protocol::message::oversubscription::*;
 use protocol::message::registration::*;
@@ -61,6 +62,7 @@ pub fn targets() -> Vec<Target> {
     let mut all: Vec<Target> = messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
+        AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated ResourcesReported Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
         StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework

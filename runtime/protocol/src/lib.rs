@@ -28,7 +28,7 @@ pub use id::{
     TaskId, Uuid,
 };
 pub use offer::{Filters, Offer};
-pub use operation::Operation;
+pub use operation::{AgentResources, Operation, OperationState, OperationStatus, OperationUpdate};
 pub use quota::Quota;
 pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};

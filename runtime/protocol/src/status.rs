@@ -30,6 +30,8 @@ macro_rules! named {
     };
 }
 
+pub(crate) use named;
+
 named! {
     /// How a task is.
     TaskState, "TASK_" {

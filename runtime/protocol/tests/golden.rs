@@ -13,6 +13,7 @@ use std::time::Duration;
 use meros_protocol as protocol;
 use protocol::digest::{DigestKey, Summary};
 use protocol::message::executor::*;
+use protocol::message::operation::*;
 use protocol::message::operator::*;
 use protocol::message::oversubscription::*;
 use protocol::message::registration::*;
@@ -22,7 +23,7 @@ use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::view::*;
 use protocol::*;
-use resources::{Attributes, Resources, Revocable};
+use resources::{Attributes, Conversion, Reservation, Resources, Revocable};
 use runtime::{NodeId, Pid, Remote, Timestamp, codec};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
@@ -228,6 +229,38 @@ fn a_released_message_keeps_its_bytes() {
     let launch = Operation::Launch {
         tasks: vec![task()],
     };
+    let ads = Reservation::dynamic("ads".parse().unwrap(), Some("ops"));
+    let reserved = Resources::parse("cpus:8;mem:4096").unwrap();
+    let reserved = reserved.push_reservation(&ads).unwrap();
+    let reserve = Conversion::Reserve {
+        resources: reserved.clone(),
+    };
+    let operation_id: OperationId = id("op");
+    let operation_status = OperationStatus {
+        converted: reserved.clone(),
+        uuid: Some(Uuid([9; 16])),
+        ..OperationStatus::new(operation_id.clone(), OperationState::Finished, "").on(&agent_id)
+    };
+    let operation_update = OperationUpdate {
+        framework_id: framework_id.clone(),
+        status: operation_status.clone(),
+    };
+    let agent_resources = AgentResources {
+        version: Uuid([3; 16]),
+        total: Resources::parse("cpus:24;mem:61440").unwrap() + &reserved,
+        operations: vec![operation_update.clone()],
+    };
+    let operations = vec![
+        Operation::Convert {
+            id: Some(operation_id.clone()),
+            conversion: reserve.clone(),
+        },
+        launch,
+        Operation::LaunchGroup {
+            executor: executor(),
+            tasks: vec![task()],
+        },
+    ];
     let lines = [
         line(RegisterAgent {
             agent: agent(),
@@ -236,6 +269,7 @@ fn a_released_message_keeps_its_bytes() {
             held: held.clone(),
             digest_key,
             oversubscribed: oversubscribed.clone(),
+            resources: Some(agent_resources.clone()),
             term_seen: 6,
         }),
         line(ReregisterAgent {
@@ -254,6 +288,7 @@ fn a_released_message_keeps_its_bytes() {
                 held,
             }),
             oversubscribed,
+            resources: None,
             term_seen: 6,
         }),
         line(PingAgent { connected: true }),
@@ -280,7 +315,7 @@ fn a_released_message_keeps_its_bytes() {
         line(AcceptOffers {
             framework_id: framework_id.clone(),
             offer_ids: offer_ids.clone(),
-            operations: vec![launch],
+            operations,
             filters,
         }),
         line(DeclineOffers {
@@ -305,6 +340,36 @@ fn a_released_message_keeps_its_bytes() {
         line(ReconcileTasks {
             framework_id: framework_id.clone(),
             tasks: vec![(task_id.clone(), Some(agent_id.clone()))],
+        }),
+        line(AcknowledgeOperation {
+            framework_id: framework_id.clone(),
+            agent_id: agent_id.clone(),
+            operation_id: operation_id.clone(),
+            uuid: Uuid([9; 16]),
+        }),
+        line(ReconcileOperations {
+            framework_id: framework_id.clone(),
+            operations: vec![(operation_id.clone(), Some(agent_id.clone()))],
+        }),
+        line(OperationChanged {
+            status: operation_status,
+        }),
+        line(ApplyOperation {
+            feedback: Some((framework_id.clone(), operation_id)),
+            conversion: reserve.clone(),
+            version: Uuid([3; 16]),
+        }),
+        line(OperationUpdated {
+            agent_id: agent_id.clone(),
+            update: operation_update,
+        }),
+        line(ResourcesReported {
+            agent_id: agent_id.clone(),
+            resources: agent_resources,
+        }),
+        line(Operate {
+            agent_id: agent_id.clone(),
+            conversion: reserve,
         }),
         line(KillTaskV1 {
             framework_id: framework_id.clone(),

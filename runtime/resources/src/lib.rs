@@ -42,6 +42,7 @@
 
 mod annotation;
 mod attributes;
+mod conversion;
 mod disk;
 mod error;
 mod find;
@@ -62,6 +63,7 @@ mod wire;
 
 pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
+pub use conversion::Conversion;
 pub use disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 pub use error::{Invalid, ParseError, Shortage};
 pub use name::{Name, OtherName};

@@ -1,9 +1,10 @@
 //! What an operator's command asks of masters and agents.
 
+use resources::{Conversion, Invalid, Resources};
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ExecutorId, FrameworkId, TaskId};
+use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::view::ClusterView;
 
 /// How does the cluster look?
@@ -17,6 +18,37 @@ pub struct KillByOperator {
     pub task_id: TaskId,
     /// Whose, when several frameworks have a task of that id.
     pub framework_id: Option<FrameworkId>,
+}
+
+/// An operator wants this done with what an agent has (SPEC 3.5). What is offered is taken back as far as needed; what runs is not touched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Operate {
+    /// On which agent.
+    pub agent_id: AgentId,
+    /// What becomes what, allocated to nobody.
+    pub conversion: Conversion,
+}
+
+/// An operator's operation that was not applied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum OperationRefused {
+    /// There is no such agent, or it is not connected.
+    #[error("agent_id is `{agent_id}`: expected an agent that is connected")]
+    NoAgent {
+        /// Which.
+        agent_id: AgentId,
+    },
+    /// It is against the rules, whatever is free.
+    #[error(transparent)]
+    Invalid(Invalid),
+    /// The agent has not, or has in use, what the operation needs.
+    #[error("{lacking} lacks: {free} is free on the agent")]
+    NotFree {
+        /// The first resource that lacks.
+        lacking: String,
+        /// What could be had: what nobody uses.
+        free: Resources,
+    },
 }
 
 /// A piece of a file in an executor's sandbox, please.
@@ -72,4 +104,5 @@ pub enum OperatorError {
 
 remote! { ViewCluster = "operator/view_cluster" v2 -> ClusterView }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
+remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

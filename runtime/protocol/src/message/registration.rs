@@ -11,6 +11,7 @@ use crate::agent::{AgentInfo, MasterInfo};
 use crate::digest::{DigestKey, Summary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
+use crate::operation::AgentResources;
 use crate::status::TaskState;
 use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
@@ -30,6 +31,8 @@ pub struct RegisterAgent {
     pub digest_key: DigestKey,
     /// The revocable resources it estimates, allocated and available together.
     pub oversubscribed: Resources,
+    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    pub resources: Option<AgentResources>,
     /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
     pub term_seen: u64,
 }
@@ -50,6 +53,8 @@ pub struct ReregisterAgent {
     pub report: Option<Report>,
     /// The revocable resources it estimates, allocated and available together.
     pub oversubscribed: Resources,
+    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    pub resources: Option<AgentResources>,
     /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
     pub term_seen: u64,
 }
@@ -210,8 +215,8 @@ pub struct TermSeen {
 remote! { AwaitLeader = "registration/await_leader" v2 -> LeaderAnnounced }
 remote! { LeaderAnnounced = "registration/leader_announced" v2 }
 remote! { TermSeen = "registration/term_seen" v1 }
-remote! { RegisterAgent = "registration/register_agent" v3 -> Result<AgentRegistered, RegistrationRefused> }
-remote! { ReregisterAgent = "registration/reregister_agent" v2 -> Result<Reregistered, RegistrationRefused> }
+remote! { RegisterAgent = "registration/register_agent" v4 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { ReregisterAgent = "registration/reregister_agent" v3 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
 remote! { ShutDownAgent = "registration/shut_down_agent" v1 }

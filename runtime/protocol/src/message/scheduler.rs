@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::MasterInfo;
 use crate::framework::FrameworkInfo;
-use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId, Uuid};
+use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId, OperationId, TaskId, Uuid};
 use crate::offer::{Filters, Offer};
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationStatus};
 use crate::status::{TaskStatus, Termination};
 use crate::task::KillPolicy;
 
@@ -114,6 +114,28 @@ pub struct ReconcileTasks {
     pub tasks: Vec<(TaskId, Option<AgentId>)>,
 }
 
+/// The framework has this status of an operation in hand: it need not be sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcknowledgeOperation {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// The agent that sends it.
+    pub agent_id: AgentId,
+    /// Which operation's status.
+    pub operation_id: OperationId,
+    /// Which status.
+    pub uuid: Uuid,
+}
+
+/// How are these operations? Answered by [`OperationChanged`], with nothing to acknowledge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReconcileOperations {
+    /// Who asks.
+    pub framework_id: FrameworkId,
+    /// Which operations, with their agents where known; empty is all that the master knows.
+    pub operations: Vec<(OperationId, Option<AgentId>)>,
+}
+
 /// The task should end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillTask {
@@ -200,6 +222,13 @@ pub struct StatusChanged {
     pub status: TaskStatus,
 }
 
+/// An operation has a new state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperationChanged {
+    /// The state, to be acknowledged if it bears a uuid.
+    pub status: OperationStatus,
+}
+
 /// An agent or one of its executors is no more (S133).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
@@ -219,12 +248,14 @@ pub struct FrameworkFailed {
 }
 
 remote! { Subscribe = "scheduler/subscribe" v2 -> Result<Subscribed, SubscriptionRefused> }
-remote! { AcceptOffers = "scheduler/accept_offers" v1 }
+remote! { AcceptOffers = "scheduler/accept_offers" v2 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
 remote! { ReviveOffers = "scheduler/revive_offers" v1 }
 remote! { SuppressOffers = "scheduler/suppress_offers" v1 }
 remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
 remote! { ReconcileTasks = "scheduler/reconcile_tasks" v1 }
+remote! { AcknowledgeOperation = "scheduler/acknowledge_operation" v1 }
+remote! { ReconcileOperations = "scheduler/reconcile_operations" v1 }
 remote! { KillTaskV1 = "scheduler/kill_task" v1 }
 remote! { KillTask = "scheduler/kill_task" v2 older KillTaskV1 }
 remote! { TearDown = "scheduler/tear_down" v1 }
@@ -232,5 +263,6 @@ remote! { FrameworkMessage = "scheduler/framework_message" v1 }
 remote! { OffersMade = "scheduler/offers_made" v1 }
 remote! { OfferRescinded = "scheduler/offer_rescinded" v1 }
 remote! { StatusChanged = "scheduler/status_changed" v1 }
+remote! { OperationChanged = "scheduler/operation_changed" v1 }
 remote! { Lost = "scheduler/lost" v1 }
 remote! { FrameworkFailed = "scheduler/framework_failed" v1 }
