@@ -104,6 +104,7 @@ impl Crowd {
                 summary: printer.summary(&held),
                 report: None,
                 oversubscribed: Resources::default(),
+                resources: None,
                 term_seen: 0,
             });
             crowd.reports.push(RegisterAgent {
@@ -113,6 +114,7 @@ impl Crowd {
                 held,
                 digest_key: key,
                 oversubscribed: Resources::default(),
+                resources: None,
                 term_seen: 0,
             });
         }

@@ -72,6 +72,7 @@ async fn master(node: &Node) -> Handle<Master> {
         held: Default::default(),
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
+        resources: None,
         term_seen: 0,
     };
     master.ask(agent, PATIENCE).await.unwrap().unwrap();

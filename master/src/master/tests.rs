@@ -392,6 +392,7 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),
+        resources: None,
         term_seen: 0,
     }
 }

@@ -216,6 +216,7 @@ fn said(report: &RegisterAgent, telling: &Telling) -> Option<ReregisterAgent> {
         summary: printer.summary(&report.held),
         report: theirs.map(|theirs| printer.report(report.held.clone(), theirs)),
         oversubscribed: report.oversubscribed.clone(),
+        resources: None,
         term_seen: report.term_seen,
     })
 }

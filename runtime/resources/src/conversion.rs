@@ -1,10 +1,20 @@
-//! Conversions: what operations make of resources (SPEC 2.8 `Offer.Operation`, 3.5).
+//! Conversions: what operations make of resources, and the rules for it (SPEC 2.8 `Offer.Operation`, 3.5; S12, S13, S91).
+//!
+//! Pure. [`Conversion::apply`] is all or nothing and preserves quantities. Who may ask for a conversion, and whether a volume is in use, is
+//! for others to say: this file knows resources alone.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::annotation::ReservationKind;
+use crate::disk::{DiskInfo, SourceKind};
+use crate::error::{Invalid, Shortage};
 use crate::resource::Resource;
 use crate::resources::Resources;
+use crate::role::Role;
 use crate::scalar::Scalar;
+use crate::value::Value;
 
 /// Some resources become others of the same kind and amount: they change their owner, or become a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +55,26 @@ pub enum Conversion {
     },
 }
 
+/// What a conversion uses up, and what comes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// What is no more.
+    pub consumed: Resources,
+    /// What there is instead.
+    pub converted: Resources,
+}
+
+/// Why a conversion was not applied. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotConverted {
+    /// It is against the rules, whatever there is.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// What it would use up is not there.
+    #[error(transparent)]
+    Lacking(#[from] Shortage),
+}
+
 impl Conversion {
     /// Its name, as in metrics and messages to people.
     pub fn name(&self) -> &'static str {
@@ -57,4 +87,287 @@ impl Conversion {
             Self::ShrinkVolume { .. } => "shrink_volume",
         }
     }
+
+    /// Takes from `pool` what it uses up and puts in what comes of it, or changes nothing. `total` is all that the agent has, wherever it
+    /// is: a volume's id is unique there within its role.
+    pub fn apply(
+        &self,
+        pool: &mut Resources,
+        total: &Resources,
+    ) -> Result<Converted, NotConverted> {
+        let step = self.step()?;
+        if let Self::Create { volumes } = self {
+            check_unique(volumes, total)?;
+        }
+        if let Some(lacking) = pool.lacking(&step.consumed) {
+            let lacking = Box::new(lacking.clone());
+            return Err(Shortage { lacking }.into());
+        }
+        let mut rest = pool.saturating_sub(&step.consumed);
+        rest.checked_add(&step.converted)?;
+        *pool = rest;
+        Ok(step)
+    }
+
+    /// What it would use up and what would come of it, by itself.
+    pub fn step(&self) -> Result<Converted, Invalid> {
+        match self {
+            Self::Reserve { resources } => reserve(resources),
+            Self::Unreserve { resources } => unreserve(resources),
+            Self::Create { volumes } => create(volumes),
+            Self::Destroy { volumes } => destroy(volumes),
+            Self::GrowVolume { volume, addition } => grow(volume, addition),
+            Self::ShrinkVolume { volume, subtract } => shrink(volume, *subtract),
+        }
+    }
+
+    /// All that it names.
+    pub fn named(&self) -> Resources {
+        match self {
+            Self::Reserve { resources } | Self::Unreserve { resources } => resources.clone(),
+            Self::Create { volumes } | Self::Destroy { volumes } => volumes.clone(),
+            Self::GrowVolume { volume, addition } => {
+                Resources::from(volume.clone()) + Resources::from(addition.clone())
+            }
+            Self::ShrinkVolume { volume, .. } => volume.clone().into(),
+        }
+    }
+
+    /// The same, of resources that are allocated to `role`, or to nobody.
+    pub fn allocated(&self, role: Option<&Role>) -> Self {
+        let all = |resources: &Resources| match role {
+            Some(role) => resources.allocate(role),
+            None => resources.unallocate(),
+        };
+        let one = |resource: &Resource| {
+            let mut annotations = resource.annotations().clone();
+            annotations.allocation = role.cloned();
+            resource.with(annotations)
+        };
+        match self {
+            Self::Reserve { resources } => Self::Reserve {
+                resources: all(resources),
+            },
+            Self::Unreserve { resources } => Self::Unreserve {
+                resources: all(resources),
+            },
+            Self::Create { volumes } => Self::Create {
+                volumes: all(volumes),
+            },
+            Self::Destroy { volumes } => Self::Destroy {
+                volumes: all(volumes),
+            },
+            Self::GrowVolume { volume, addition } => Self::GrowVolume {
+                volume: one(volume),
+                addition: one(addition),
+            },
+            Self::ShrinkVolume { volume, subtract } => Self::ShrinkVolume {
+                volume: one(volume),
+                subtract: *subtract,
+            },
+        }
+    }
+}
+
+/// An error about the `field` of an operation.
+fn wrong(field: &str, value: impl std::fmt::Display, expected: &str) -> Invalid {
+    Invalid::new(field, value, expected)
+}
+
+fn at_least_one(field: &str, resources: &Resources) -> Result<(), Invalid> {
+    match resources.is_empty() {
+        true => Err(wrong(field, "empty", "at least one resource")),
+        false => Ok(()),
+    }
+}
+
+fn reserve(resources: &Resources) -> Result<Converted, Invalid> {
+    let field = "reserve.resources";
+    at_least_one(field, resources)?;
+    for resource in resources {
+        if resource.is_revocable() {
+            let expected = "regular resources: revocable ones cannot be reserved";
+            return Err(wrong(field, resource, expected));
+        }
+        if resource.is_persistent_volume() {
+            let expected = "no persistent volume, which is on reserved disk already";
+            return Err(wrong(field, resource, expected));
+        }
+        check_dynamic(field, resource, "its new reservation last, of type DYNAMIC")?;
+    }
+    Ok(Converted {
+        consumed: resources.pop_reservation()?,
+        converted: resources.clone(),
+    })
+}
+
+fn unreserve(resources: &Resources) -> Result<Converted, Invalid> {
+    let field = "unreserve.resources";
+    at_least_one(field, resources)?;
+    for resource in resources {
+        if resource.is_persistent_volume() {
+            let expected = "no persistent volume: it must be destroyed first";
+            return Err(wrong(field, resource, expected));
+        }
+        let expected = "a dynamic reservation: static ones stay for as long as the agent";
+        check_dynamic(field, resource, expected)?;
+    }
+    Ok(Converted {
+        consumed: resources.clone(),
+        converted: resources.pop_reservation()?,
+    })
+}
+
+fn check_dynamic(field: &str, resource: &Resource, expected: &str) -> Result<(), Invalid> {
+    match resource.reservation() {
+        Some(entry) if entry.kind == ReservationKind::Dynamic => Ok(()),
+        _ => Err(wrong(field, resource, expected)),
+    }
+}
+
+fn create(volumes: &Resources) -> Result<Converted, Invalid> {
+    let field = "create.volumes";
+    at_least_one(field, volumes)?;
+    for volume in volumes {
+        check_volume(field, volume)?;
+        if volume.is_revocable() {
+            let expected = "no volume on revocable disk";
+            return Err(wrong(field, volume, expected));
+        }
+        if !volume.is_reserved() {
+            let expected = "a volume on reserved disk";
+            return Err(wrong(field, volume, expected));
+        }
+        if let Some(disk) = &volume.annotations().disk {
+            disk.check_creatable().map_err(|bad| bad.within(field))?;
+        }
+    }
+    Ok(Converted {
+        consumed: volumes.iter().map(stripped).collect(),
+        converted: volumes.clone(),
+    })
+}
+
+fn destroy(volumes: &Resources) -> Result<Converted, Invalid> {
+    let field = "destroy.volumes";
+    at_least_one(field, volumes)?;
+    for volume in volumes {
+        check_volume(field, volume)?;
+    }
+    Ok(Converted {
+        consumed: volumes.clone(),
+        converted: volumes.iter().map(stripped).collect(),
+    })
+}
+
+/// A persistent volume, once, of the agent's own disk.
+fn check_volume(field: &str, volume: &Resource) -> Result<(), Invalid> {
+    if !volume.is_persistent_volume() {
+        return Err(wrong(field, volume, "persistent volumes only"));
+    }
+    if volume.copies() != 1 {
+        return Err(wrong(field, volume, "each volume once"));
+    }
+    if volume.annotations().provider.is_some() {
+        let expected = "a volume on the agent's own disk, without provider_id";
+        return Err(wrong(field, volume, expected));
+    }
+    let kind = source_kind(volume);
+    match kind {
+        Some(SourceKind::Block | SourceKind::Raw) => {
+            let expected = "a volume on the root disk or on a PATH or MOUNT disk";
+            Err(wrong(field, volume, expected))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn source_kind(resource: &Resource) -> Option<SourceKind> {
+    let source = resource.annotations().disk.as_ref()?.source.as_ref();
+    source.map(|source| source.kind)
+}
+
+/// The disk that a volume is made of.
+fn stripped(volume: &Resource) -> Resource {
+    let mut annotations = volume.annotations().clone();
+    annotations.shared = false;
+    let source = annotations.disk.take().and_then(|disk| disk.source);
+    annotations.disk = source.map(|source| {
+        Box::new(DiskInfo {
+            source: Some(source),
+            ..DiskInfo::default()
+        })
+    });
+    volume.with(annotations)
+}
+
+/// A volume's name on its agent: its role and its id.
+fn name_of(volume: &Resource) -> Option<(&Role, &str)> {
+    let persistence = volume.annotations().disk.as_ref()?.persistence.as_ref()?;
+    Some((volume.role(), &persistence.id))
+}
+
+fn check_unique(volumes: &Resources, total: &Resources) -> Result<(), Invalid> {
+    let mut seen: BTreeSet<_> = total.iter().filter_map(name_of).collect();
+    for (role, id) in volumes.iter().filter_map(name_of) {
+        if !seen.insert((role, id)) {
+            let expected = format!("an id that no other volume of role `{role}` on this agent has");
+            return Err(Invalid::new(
+                "create.volumes.disk.persistence.id",
+                id,
+                expected,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn grow(volume: &Resource, addition: &Resource) -> Result<Converted, Invalid> {
+    let field = "grow_volume.volume";
+    let size = check_resizable(field, volume)?;
+    let field = "grow_volume.addition";
+    let added = addition.value().as_scalar().unwrap_or_default();
+    if added.is_zero() {
+        return Err(wrong(field, addition, "more than nothing"));
+    }
+    if stripped(volume).of(addition.value().clone()) != *addition {
+        let expected = "disk of the same kind, source and reservations as the volume, without one";
+        return Err(wrong(field, addition, expected));
+    }
+    let Some(sum) = size.checked_add(added) else {
+        return Err(wrong(field, addition, "a sum that is a number"));
+    };
+    Ok(Converted {
+        consumed: Resources::from_iter([volume.clone(), addition.clone()]),
+        converted: volume.of(Value::Scalar(sum)).into(),
+    })
+}
+
+fn shrink(volume: &Resource, subtract: Scalar) -> Result<Converted, Invalid> {
+    let size = check_resizable("shrink_volume.volume", volume)?;
+    if subtract.is_zero() || subtract >= size {
+        let expected = format!("more than nothing and less than the volume, {size}");
+        return Err(Invalid::new("shrink_volume.subtract", subtract, expected));
+    }
+    let rest = size.saturating_sub(subtract);
+    Ok(Converted {
+        consumed: volume.clone().into(),
+        converted: Resources::from_iter([
+            volume.of(Value::Scalar(rest)),
+            stripped(volume).of(Value::Scalar(subtract)),
+        ]),
+    })
+}
+
+/// A volume whose size may change; gives it.
+fn check_resizable(field: &str, volume: &Resource) -> Result<Scalar, Invalid> {
+    check_volume(field, volume)?;
+    if volume.is_shared() {
+        return Err(wrong(field, volume, "a volume that is not shared"));
+    }
+    if matches!(source_kind(volume), Some(SourceKind::Mount)) {
+        let expected = "a volume on the root disk or on a PATH disk: others have one size";
+        return Err(wrong(field, volume, expected));
+    }
+    Ok(volume.value().as_scalar().unwrap_or_default())
 }

@@ -63,7 +63,7 @@ mod wire;
 
 pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
-pub use conversion::Conversion;
+pub use conversion::{Conversion, Converted, NotConverted};
 pub use disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 pub use error::{Invalid, ParseError, Shortage};
 pub use name::{Name, OtherName};

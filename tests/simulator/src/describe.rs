@@ -95,6 +95,8 @@ fn status(status: &TaskStatus) -> String {
 fn accept(accept: &AcceptOffers) -> String {
     let launched = accept.operations.iter().map(|operation| match operation {
         Operation::Launch { tasks: launched } => tasks(launched),
+        Operation::LaunchGroup { tasks: group, .. } => format!("group {}", tasks(group)),
+        Operation::Convert { conversion, .. } => conversion.name().to_owned(),
     });
     let launched = launched.collect::<Vec<_>>().join("; ");
     format!("{}: {launched}", offers(&accept.offer_ids))

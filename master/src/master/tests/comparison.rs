@@ -20,6 +20,7 @@ fn back(agent: &Member, id: &AgentId, held: &Held, theirs: Option<&[u64]>) -> Re
         summary: Printer::new(key()).summary(held),
         report: theirs.map(|theirs| Printer::new(key()).report(held.clone(), theirs)),
         oversubscribed: Resources::default(),
+        resources: None,
         term_seen: 0,
     }
 }

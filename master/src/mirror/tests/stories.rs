@@ -173,6 +173,7 @@ impl Group {
             },
             digest_key: DigestKey::new([7; 16]),
             oversubscribed: Default::default(),
+            resources: None,
             term_seen: 0,
         };
         let master = self.agent.find(name, "master", PATIENCE).await.unwrap();

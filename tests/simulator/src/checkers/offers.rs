@@ -131,11 +131,9 @@ impl Offers {
             offers: call.offer_ids.clone(),
             valid,
         });
-        for Operation::Launch { tasks } in &call.operations {
-            for task in tasks {
-                let key = (framework.clone(), task.task_id.clone());
-                self.asked.insert(key, accept.clone());
-            }
+        for task in call.operations.iter().flat_map(Operation::tasks) {
+            let key = (framework.clone(), task.task_id.clone());
+            self.asked.insert(key, accept.clone());
         }
     }
 

@@ -174,6 +174,7 @@ impl<C: Checker> Stage<C> {
             },
             digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
+            resources: None,
             term_seen: 0,
         };
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
@@ -214,6 +215,7 @@ impl<C: Checker> Stage<C> {
                 held: Held::default(),
             }),
             oversubscribed: Default::default(),
+            resources: None,
             term_seen: 0,
         };
         let welcome: Result<_, RegistrationRefused> =

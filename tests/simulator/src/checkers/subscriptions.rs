@@ -95,11 +95,9 @@ impl Checker for Subscriptions {
             What::Said(spoken) => self.said(&spoken, event.at),
             What::Heard(spoken) => {
                 if let Some(call) = spoken.is::<AcceptOffers>() {
-                    for Operation::Launch { tasks } in &call.operations {
-                        for task in tasks {
-                            let key = (call.framework_id.clone(), task.task_id.clone());
-                            self.asked.insert(key, spoken.from.to_owned());
-                        }
+                    for task in call.operations.iter().flat_map(Operation::tasks) {
+                        let key = (call.framework_id.clone(), task.task_id.clone());
+                        self.asked.insert(key, spoken.from.to_owned());
                     }
                 }
                 Ok(())
