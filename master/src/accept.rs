@@ -1,6 +1,6 @@
-//! Accept: what becomes of offers that a framework takes, and of the tasks it launches on them (SPEC 2.2 ACCEPT, 3.13).
+//! Accept: what becomes of offers that a framework takes, and of what it wants done with them (SPEC 2.2 ACCEPT, 3.13).
 //!
-//! Pure, and linear in the tasks: each is validated against what its predecessors left over, booked, and sent to the agent
+//! Pure, and linear in the tasks. Operations are applied in order; what conversions do is in [`crate::operations`]. Each task is validated against what its predecessors left over, booked, and sent to the agent
 //! together with the others. One bad offer voids the whole call; one bad task only itself. A call with offers of an earlier
 //! master is void too, but its tasks may run: that master may have sent them off before it failed, so what is known of them is
 //! told (S132). It never waits: what the agent makes of its tasks comes back as status updates.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, Reason, TaskId, TaskInfo,
+    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, OperationId, Reason, TaskId, TaskInfo,
     TaskState, TaskStatus,
 };
 use resources::{Invalid, Resources, Role};
@@ -21,6 +21,7 @@ use runtime::Timestamp;
 use crate::agents::Standing;
 use crate::books::{Books, freed_offer, master_status, sum};
 use crate::effects::{Effects, Tell, ToAgent};
+use crate::operations::Wish;
 use crate::size::in_frames;
 use crate::tasks::{Freed, Task};
 use crate::validation::TaskRules;
@@ -30,6 +31,41 @@ struct Taken {
     agent_id: AgentId,
     role: Role,
     resources: Resources,
+}
+
+/// What has come of an accept so far.
+struct Work {
+    /// What is left of the offers.
+    remaining: Resources,
+    /// What conversions have made.
+    made: Resources,
+    /// What the agent is still to be told to run.
+    launched: Vec<TaskInfo>,
+    /// Whether anything was launched or converted.
+    done: bool,
+}
+
+impl Work {
+    fn of(taken: &Taken) -> Self {
+        Self {
+            remaining: taken.resources.clone(),
+            made: Resources::default(),
+            launched: Vec::new(),
+            done: false,
+        }
+    }
+}
+
+/// The tasks of these operations, and the names of the conversions.
+fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Option<OperationId>>) {
+    let (mut tasks, mut conversions) = (Vec::new(), Vec::new());
+    for operation in operations {
+        match operation {
+            Operation::Convert { id, .. } => conversions.push(id),
+            launch => tasks.extend(launch.into_tasks()),
+        }
+    }
+    (tasks, conversions)
 }
 
 /// Why a whole accept is void.
@@ -44,10 +80,6 @@ impl Books {
         self.counters.count("master/messages_launch_tasks");
         let taken = self.check_offers(&call.framework_id, &call.offer_ids);
         let offers = self.take_offers(&call.framework_id, &call.offer_ids);
-        let tasks = call
-            .operations
-            .into_iter()
-            .flat_map(|Operation::Launch { tasks }| tasks);
         let taken = match taken {
             Ok(taken) => taken,
             Err(void) => {
@@ -56,6 +88,10 @@ impl Books {
                     self.recovered(freed_offer(&offer), Some(Duration::ZERO), out);
                 }
                 let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
+                let (tasks, conversions) = parted(call.operations);
+                for id in conversions {
+                    self.refuse_operation(&call.framework_id, None, id, &void.message, out);
+                }
                 for task in tasks {
                     match others && self.may_run(&call.framework_id, &task) {
                         true => self.tell_how_it_is(&call.framework_id, &task, now, out),
@@ -66,17 +102,66 @@ impl Books {
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
-        let (remaining, launched) = self.launch_all(&call.framework_id, &taken, tasks, now, out);
-        let freed = Freed {
+        let mut work = Work::of(&taken);
+        for operation in call.operations {
+            self.operate_on(&call.framework_id, &taken, operation, &mut work, now, out);
+        }
+        let freed = |resources| Freed {
             framework_id: call.framework_id.clone(),
             agent_id: taken.agent_id.clone(),
-            resources: remaining,
+            resources,
         };
+        let others = work.remaining.saturating_sub(&work.made);
+        let made = work.remaining.saturating_sub(&others);
         // Whoever takes an offer for nothing has refused it; else no time is no filter.
         let refuse = Some(call.filters.refuse());
-        let refuse = refuse.filter(|refuse| launched.is_empty() || !refuse.is_zero());
-        self.recovered(freed, refuse, out);
-        self.run(&call.framework_id, &taken.agent_id, launched, out);
+        let refuse = refuse.filter(|refuse| !work.done || !refuse.is_zero());
+        self.recovered(freed(others), refuse, out);
+        // What was made just now was not refused.
+        self.recovered(freed(made), None, out);
+        self.run(&call.framework_id, &taken.agent_id, work.launched, out);
+    }
+
+    /// One step of an accept.
+    fn operate_on(
+        &mut self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        operation: Operation,
+        work: &mut Work,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        match operation {
+            Operation::Launch { tasks } => {
+                self.launch_all(framework, taken, tasks, work, now, out);
+            }
+            Operation::LaunchGroup { tasks, .. } => {
+                let expected = "tasks one by one: this version has no default executor";
+                let invalid = Invalid::new("launch_group", "set", expected);
+                for task in tasks {
+                    let reason = Reason::TaskGroupInvalid;
+                    self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
+                }
+            }
+            Operation::Convert { id, conversion } => {
+                let wish = Wish {
+                    framework_id: framework,
+                    agent_id: &taken.agent_id,
+                    role: &taken.role,
+                    id,
+                    conversion,
+                };
+                // What was launched before comes first to the agent as well.
+                let launched = std::mem::take(&mut work.launched);
+                self.run(framework, &taken.agent_id, launched, out);
+                if let Some(step) = self.convert(wish, &mut work.remaining, out) {
+                    work.done = true;
+                    work.made.subtract_what_is_there(&step.consumed);
+                    work.made += step.converted;
+                }
+            }
+        }
     }
 
     /// All offers known, of this framework, of one agent that is connected, and of one role.
@@ -203,35 +288,46 @@ impl Books {
         self.tell_status(framework, status, out);
     }
 
-    /// Validates and books each task; gives what is left of the offers and what is to be run.
+    /// Validates and books each task.
     fn launch_all(
         &mut self,
         framework: &FrameworkId,
         taken: &Taken,
-        tasks: impl Iterator<Item = TaskInfo>,
+        tasks: Vec<TaskInfo>,
+        work: &mut Work,
         now: Timestamp,
         out: &mut Effects,
-    ) -> (Resources, Vec<TaskInfo>) {
-        let mut remaining = taken.resources.clone();
-        let mut launched = Vec::new();
+    ) {
         for mut task in tasks {
-            match self.launch(framework, taken, &mut task, &mut remaining) {
-                Ok(()) => launched.push(task),
+            match self.launch(framework, taken, &mut task, &mut work.remaining) {
+                Ok(()) => {
+                    work.done = true;
+                    work.launched.push(task);
+                }
                 Err(invalid) => {
-                    let status = master_status(
-                        self.frameworks.get(framework),
-                        &task.task_id,
-                        TaskState::Error,
-                        Reason::TaskInvalid,
-                        invalid.to_string(),
-                        now,
-                    )
-                    .on(&taken.agent_id);
-                    self.refuse(framework, &task, TaskState::Error, status, out);
+                    let reason = Reason::TaskInvalid;
+                    self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
                 }
             }
         }
-        (remaining, launched)
+    }
+
+    /// Tells that this task is invalid.
+    #[expect(clippy::too_many_arguments, reason = "a status is made of as many things")]
+    fn refuse_task(
+        &mut self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        task: &TaskInfo,
+        reason: Reason,
+        invalid: &Invalid,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let (known, state) = (self.frameworks.get(framework), TaskState::Error);
+        let message = invalid.to_string();
+        let status = master_status(known, &task.task_id, state, reason, message, now);
+        self.refuse(framework, task, state, status.on(&taken.agent_id), out);
     }
 
     fn launch(

@@ -7,7 +7,7 @@
 use module_api::allocator::{AgentActivity, AgentAdded, AgentRemoved};
 use protocol::message::registration::{AgentRegistered, RegistrationRefused};
 use protocol::message::scheduler::Lost;
-use protocol::{AgentId, AgentInfo, Reason, Source, TaskState, TaskStatus};
+use protocol::{AgentId, AgentInfo, OperationState, Reason, Source, TaskState, TaskStatus};
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Standing};
@@ -48,6 +48,10 @@ impl Books {
         });
         validation::agent(&message.agent, &message.oversubscribed)
             .and_then(|()| validation::told(message))
+            .and_then(|()| match &message.resources {
+                Some(reported) => validation::held(&message.agent.resources, reported),
+                None => Ok(()),
+            })
             .map_err(|invalid| RegistrationRefused::Never {
                 reason: invalid.to_string(),
             })?;
@@ -80,7 +84,7 @@ impl Books {
                     );
                     return Err(RegistrationRefused::NotNow { reason });
                 }
-                (!unchanged(&agent.info)).then_some(RegistryOperation::AdmitAgent { info })
+                (!unchanged(&agent.described())).then_some(RegistryOperation::AdmitAgent { info })
             }
             Standing::Recovered => {
                 let known = self.agents.awaited(&agent_id).is_some_and(unchanged);
@@ -125,9 +129,15 @@ impl Books {
         if let Some(before) = before.as_ref().filter(|before| before.pid != message.pid) {
             out.push(Effect::Unlink(before.pid.clone()));
         }
+        let mut info = named(&message.agent, &agent_id);
+        if let Some(reported) = &message.resources {
+            info.resources = reported.total.clone();
+        }
         let agent = Agent {
             id: agent_id.clone(),
-            info: named(&message.agent, &agent_id),
+            info,
+            described: message.agent.resources.clone(),
+            resources_version: message.resources.as_ref().map(|reported| reported.version),
             pid: message.pid.clone(),
             version: message.version.clone(),
             connected: true,
@@ -147,6 +157,9 @@ impl Books {
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
         self.tasks.rekey(&agent_id, message.digest_key);
+        if let Some(reported) = &message.resources {
+            self.bring_operations_together(&agent_id, reported, out);
+        }
         self.bring_together(&agent_id, message, now, out);
         self.answer_early_kills(now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
@@ -217,6 +230,7 @@ impl Books {
             }
             self.tell_status(&task.framework_id, status, out);
         }
+        self.operations_of_lost_agent(agent_id, OperationState::Unreachable, out);
         self.agent_lost(agent_id, out);
         self.answer_early_kills(since, out);
     }
@@ -260,6 +274,7 @@ impl Books {
             self.counters.task_ended(&status);
             self.tell_status(&task.framework_id, status, out);
         }
+        self.operations_of_lost_agent(agent_id, OperationState::Unknown, out);
         self.agent_lost(agent_id, out);
         self.answer_early_kills(now, out);
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{AgentId, AgentInfo};
+use protocol::{AgentId, AgentInfo, Uuid};
 use resources::Resources;
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,12 @@ const UNREACHABLE_MAX: usize = 102_400;
 pub struct Agent {
     /// Its id.
     pub id: AgentId,
-    /// What it says of itself; its id is set.
+    /// What it says of itself; its id is set, and its resources are what operations have made of them.
     pub info: AgentInfo,
+    /// Its resources as it describes itself, before all operations: what the registry knows.
+    pub described: Resources,
+    /// The version of its resources; `None` if it keeps no operations.
+    pub resources_version: Option<Uuid>,
     /// Where it hears.
     pub pid: Pid,
     /// Its version.
@@ -35,6 +39,16 @@ pub struct Agent {
     pub reregistered: Option<Timestamp>,
     /// What it lends at present, allocated and available together.
     pub oversubscribed: Resources,
+}
+
+impl Agent {
+    /// What it says of itself, before all operations.
+    pub fn described(&self) -> AgentInfo {
+        AgentInfo {
+            resources: self.described.clone(),
+            ..self.info.clone()
+        }
+    }
 }
 
 /// All agents.

@@ -2,7 +2,7 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::reconcile`], [`crate::kill`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
@@ -25,6 +25,7 @@ use crate::frameworks::{Framework, Frameworks};
 use crate::ids::Ids;
 use crate::kill::EarlyKills;
 use crate::offers::Offers;
+use crate::operations::Operations;
 use crate::registry::RegistryState;
 use crate::standby::Standbys;
 use crate::tasks::{Freed, Limits, Tasks};
@@ -61,6 +62,8 @@ pub struct Books {
     pub offers: Offers,
     /// The tasks.
     pub tasks: Tasks,
+    /// The operations that somebody wants to hear about.
+    pub operations: Operations,
     /// What has happened.
     pub counters: Counters,
     /// Whether the registry has been read.
@@ -86,6 +89,7 @@ impl Books {
                 completed: config.max_completed_tasks_per_framework,
                 unreachable: config.max_unreachable_tasks_per_framework,
             }),
+            operations: Operations::default(),
             counters: Counters::default(),
             begun: false,
             early_kills: BTreeMap::new(),

@@ -17,7 +17,7 @@ use protocol::message::registration::{
 use protocol::message::scheduler::{KillTask, Lost};
 use protocol::message::task::ShutDownFramework;
 use protocol::{
-    AgentId, AgentInfo, ExecutorId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus,
+    AgentId, AgentInfo, AgentResources, ExecutorId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus,
 };
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Pid, Timestamp};
@@ -47,6 +47,8 @@ pub struct Arrival {
     pub held: Held,
     /// The newest term of a master that it has seen.
     pub term_seen: u64,
+    /// What operations have made of its resources.
+    pub resources: Option<AgentResources>,
 }
 
 /// What part of an agent is told in full.
@@ -88,6 +90,7 @@ impl From<RegisterAgent> for Arrival {
             scope: Scope::All,
             held: message.held,
             term_seen: message.term_seen,
+            resources: message.resources,
         }
     }
 }
@@ -108,6 +111,7 @@ impl From<ReregisterAgent> for Arrival {
             scope: Scope::Buckets { of, which },
             held,
             term_seen: message.term_seen,
+            resources: message.resources,
         }
     }
 }

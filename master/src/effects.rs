@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
+    Converted, FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
 };
+use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{
-    AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
-    OffersMade, StatusChanged,
+    AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
+    OffersMade, OperationChanged, StatusChanged,
 };
 use protocol::message::standby::YouLead;
 use protocol::message::task::{RunTasks, ShutDownFramework};
@@ -55,6 +56,10 @@ pub enum ToAgent {
     Kill(KillTask),
     /// This update has been taken.
     Acknowledge(AcknowledgeStatus),
+    /// Do this with what it has; named, because one that does not go out must be undone.
+    Apply(AgentId, Box<ApplyOperation>),
+    /// This update of an operation has been taken.
+    AcknowledgeOperation(AcknowledgeOperation),
     /// From a scheduler to an executor.
     Message(FrameworkMessage),
     /// The framework is no more.
@@ -76,6 +81,8 @@ pub enum ToScheduler {
     Rescind(OfferRescinded),
     /// A task has a new state.
     Status(Box<StatusChanged>),
+    /// An operation has a new state.
+    Operation(Box<OperationChanged>),
     /// From an executor.
     Message(FrameworkMessage),
     /// An agent or executor is no more.
@@ -105,6 +112,8 @@ pub enum ToAllocator {
     FrameworkActivity(FrameworkActivity),
     /// Something is free again.
     Recovered(Recovered),
+    /// Something has become something else.
+    Converted(Converted),
     /// No more offers for these roles.
     Suppressed(Suppressed),
     /// Offers again for these roles.

@@ -23,6 +23,7 @@ pub mod mirror;
 pub mod offering;
 pub mod offers;
 pub mod office;
+pub mod operations;
 pub mod reconcile;
 pub mod registry;
 mod size;

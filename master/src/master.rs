@@ -20,11 +20,12 @@ use std::time::Duration;
 
 use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, Withdrawn};
-use protocol::message::operator::{KillByOperator, ViewCluster};
+use protocol::message::operation::{OperationUpdated, ResourcesReported};
+use protocol::message::operator::{KillByOperator, Operate, ViewCluster};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
+    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1, ReconcileOperations,
     ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
 };
 use protocol::message::standby::StandBy;
@@ -158,6 +159,8 @@ impl Process for Master {
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
         ears.hear::<TermSeen>(&[Role::Agent, Role::Framework]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
+        ears.hear::<OperationUpdated>(&[Role::Agent]);
+        ears.hear::<ResourcesReported>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
@@ -175,6 +178,9 @@ impl Process for Master {
         ears.hear::<ReconcileTasks>(&[Role::Framework]);
         ears.hear::<KillTask>(&[Role::Framework]);
         ears.hear_older::<KillTaskV1, KillTask>(&[Role::Framework]);
+        ears.hear::<AcknowledgeOperation>(&[Role::Framework]);
+        ears.hear::<ReconcileOperations>(&[Role::Framework]);
+        ears.hear::<Operate>(&[Role::Operator]);
         ears.hear::<ViewCluster>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();

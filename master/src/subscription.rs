@@ -225,6 +225,7 @@ impl Books {
                 .on(&task.agent_id)
         };
         let mut killed = Vec::new();
+        self.operations.remove_framework(id);
         let (tasks, freed, agents) = self.tasks.remove_framework(id, |task| {
             let status = status(task);
             task.observe(&status, status.state);

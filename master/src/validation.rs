@@ -3,8 +3,10 @@
 //! Pure. Each refusal names the field, what stood there and what was expected. It never mends what it is given, except that
 //! resources without an allocation role get the one of the offers they are taken from.
 
+mod conversion;
 mod told;
 
+pub use conversion::{conversion, held};
 pub use told::told;
 
 use std::collections::BTreeSet;

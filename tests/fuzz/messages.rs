@@ -69,7 +69,7 @@ pub fn targets() -> Vec<Target> {
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster KillByOperator ReadSandbox
         Begin QuotasChanged WeightsChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
-        FrameworkActivity Recovered Suppressed Revived Granted Withdrawn
+        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };

@@ -3,6 +3,7 @@
 //! Each handler checks that the agent's own node speaks, and lets the books decide. Nothing is remembered here.
 
 use protocol::AgentId;
+use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
@@ -84,6 +85,33 @@ impl Handler<ExecutorExited> for Master {
     fn handle(&mut self, message: ExecutorExited, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
             self.change(ctx, |books, _, out| books.executor_exited(message, out));
+        }
+    }
+}
+
+impl Handler<OperationUpdated> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: OperationUpdated, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            self.change(ctx, |books, _, out| books.operation_updated(message, out));
+        }
+    }
+}
+
+impl Handler<ResourcesReported> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: ResourcesReported, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            let agent_id = message.agent_id.clone();
+            let done = self.change(ctx, |books, _, out| books.resources_reported(message, out));
+            match done {
+                Ok(()) => tracing::warn!(agent = %agent_id, "an agent has other resources than the books said"),
+                Err(reason) => {
+                    tracing::warn!(agent = %agent_id, %reason, "an agent's resources are ignored");
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Carrying out: what decisions want done, done in order.
 //!
-//! A message that does not go out is counted. Two kinds are mended at once: tasks that did not go out have never run, and
-//! offers that did not go out are free again. For all others somebody asks or sends again.
+//! A message that does not go out is counted. Three kinds are mended at once: tasks that did not go out have never run, an agent that
+//! was not told of an operation must register again, and offers that did not go out are free again. For all others somebody asks or sends again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -47,12 +47,17 @@ impl Master {
         queue: &mut VecDeque<Effect>,
     ) {
         let node = ctx.node().clone();
-        let mut unsent = None;
+        let (mut unsent, mut unapplied) = (None, None);
         let told = match message {
             ToAgent::Run(message) => {
                 unsent = Unsent::of(&message);
                 node.tell(pid, message)
             }
+            ToAgent::Apply(agent_id, message) => {
+                unapplied = Some(agent_id);
+                node.tell(pid, *message)
+            }
+            ToAgent::AcknowledgeOperation(message) => node.tell(pid, message),
             ToAgent::Kill(message) => node.tell(pid, message),
             ToAgent::Acknowledge(message) => node.tell(pid, message),
             ToAgent::Message(message) => node.tell(pid, message),
@@ -66,6 +71,11 @@ impl Master {
             if let Some(unsent) = unsent {
                 let (mut out, now) = (Effects::new(), ctx.clock().wall());
                 self.books_mut().not_launched(unsent, now, &mut out);
+                queue.extend(out);
+            }
+            if let Some(agent_id) = unapplied {
+                let mut out = Effects::new();
+                self.books_mut().not_applied(&agent_id, &mut out);
                 queue.extend(out);
             }
         }
@@ -88,6 +98,7 @@ impl Master {
             }
             ToScheduler::Rescind(message) => node.tell(pid, message),
             ToScheduler::Status(message) => node.tell(pid, *message),
+            ToScheduler::Operation(message) => node.tell(pid, *message),
             ToScheduler::Message(message) => node.tell(pid, message),
             ToScheduler::Lost(message) => node.tell(pid, message),
             ToScheduler::Failed(message) => node.tell(pid, message),
@@ -115,6 +126,7 @@ impl Master {
             ToAllocator::FrameworkRemoved(fact) => self.allocator.tell(fact),
             ToAllocator::FrameworkActivity(fact) => self.allocator.tell(fact),
             ToAllocator::Recovered(fact) => self.allocator.tell(fact),
+            ToAllocator::Converted(fact) => self.allocator.tell(fact),
             ToAllocator::Suppressed(fact) => self.allocator.tell(fact),
             ToAllocator::Revived(fact) => self.allocator.tell(fact),
         };

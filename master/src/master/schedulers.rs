@@ -6,7 +6,7 @@
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileTasks,
+    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileOperations, ReconcileTasks,
     ReviveOffers, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
 use runtime::delivery::{self, NotTaken, Numbered};
@@ -192,6 +192,8 @@ calls! {
     SuppressOffers => |books, call, _, out| books.suppress(call, out);
     AcknowledgeStatus => |books, call, _, out| books.acknowledge(call, out);
     ReconcileTasks => |books, call, now, out| books.reconcile(call, now, out);
+    AcknowledgeOperation => |books, call, _, out| books.acknowledge_operation(call, out);
+    ReconcileOperations => |books, call, _, out| books.reconcile_operations(call, out);
     KillTask => |books, call, now, out| books.kill(call, now, out);
     TearDown => |books, call, _, out| {
         books.counters.count("master/messages_unregister_framework");

@@ -132,6 +132,19 @@ pub struct Recovered {
     pub refuse: Option<Duration>,
 }
 
+/// An operation has turned what a framework holds into something else: the agent has the one no more, and the other instead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Converted {
+    /// Who holds it, before and after.
+    pub framework_id: FrameworkId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What is no more; each resource bears the role it is allocated to.
+    pub consumed: Resources,
+    /// What there is instead; each resource bears the role it is allocated to.
+    pub converted: Resources,
+}
+
 /// A framework wants no offers for these of its roles; empty is all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suppressed {
@@ -192,6 +205,7 @@ remote! { FrameworkAdded = "allocator/framework_added" v1 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
 remote! { FrameworkActivity = "allocator/framework_activity" v1 }
 remote! { Recovered = "allocator/recovered" v1 }
+remote! { Converted = "allocator/converted" v1 }
 remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }
 remote! { Granted = "allocator/granted" v1 }
@@ -238,6 +252,7 @@ facts!(
     FrameworkRemoved,
     FrameworkActivity,
     Recovered,
+    Converted,
     Suppressed,
     Revived
 );

@@ -6,6 +6,7 @@
 
 mod filters;
 mod frameworks;
+mod operations;
 mod run;
 
 pub use run::{Asked, Booked, Refusal};

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, Withdrawn,
+    Converted, FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool};
 use module_api::{ModuleError, SorterRef};
@@ -282,6 +282,7 @@ impl Process for Allocator {
         ears.hear::<FrameworkRemoved>(roles);
         ears.hear::<FrameworkActivity>(roles);
         ears.hear::<Recovered>(roles);
+        ears.hear::<Converted>(roles);
         ears.hear::<Suppressed>(roles);
         ears.hear::<Revived>(roles);
     }
@@ -329,6 +330,7 @@ hear! {
     FrameworkRemoved => |books, removed, _now| { books.framework_removed(&removed); None };
     FrameworkActivity => |books, activity, _now| { books.framework_activity(&activity); None };
     Recovered => |books, recovered, now| { books.recovered(&recovered, now); None };
+    Converted => |books, converted, _now| { books.converted(&converted); None };
     Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };
     Revived => |books, revived, _now| { books.revived(&revived); None };
 }

@@ -1,0 +1,490 @@
+//! Operations: what becomes of conversions that frameworks and operators ask for (SPEC 3.5, 4.2; S90-S92).
+//!
+//! Pure decisions on [`Books`]. A conversion is applied to the books at once and sent to its agent with the version that the books have of
+//! the agent's resources; the agent drops it if that is not its own any more, and says what it has instead. Statuses of operations that a
+//! framework has named are passed on until it has acknowledged them: the agent sends them again. Nothing here waits for an agent.
+
+mod table;
+
+pub use table::{OPERATIONS_MAX, Operations};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use module_api::allocator::{AgentAdded, Converted as ConvertedFact};
+use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesReported};
+use protocol::message::operator::{Operate, OperationRefused};
+use protocol::message::scheduler::{AcknowledgeOperation, OperationChanged, ReconcileOperations};
+use protocol::{
+    AgentId, AgentResources, FrameworkId, Offer, OfferId, OperationId, OperationState,
+    OperationStatus,
+};
+use resources::{Conversion, Converted, Invalid, NotConverted, Resource, Resources, Role};
+
+use crate::agents::{Agent, Standing};
+use crate::books::{Books, sum};
+use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::validation;
+
+/// A conversion that a framework asks for, of what it was offered.
+pub(crate) struct Wish<'a> {
+    pub framework_id: &'a FrameworkId,
+    pub agent_id: &'a AgentId,
+    pub role: &'a Role,
+    pub id: Option<OperationId>,
+    pub conversion: Conversion,
+}
+
+impl Books {
+    /// Applies a conversion to what is left of the offers, or tells why not; gives what became what.
+    pub(crate) fn convert(
+        &mut self,
+        wish: Wish<'_>,
+        remaining: &mut Resources,
+        out: &mut Effects,
+    ) -> Option<Converted> {
+        self.counters.count("master/messages_operations");
+        let (framework_id, agent_id) = (wish.framework_id, wish.agent_id);
+        match self.try_convert(&wish, remaining) {
+            Ok(step) => {
+                // Another framework may have been offered the same shared volume.
+                let shared = step.consumed.shared();
+                if !shared.is_empty() {
+                    let offers = self.offers_with(agent_id, &shared.unallocate());
+                    self.rescind(offers, out);
+                }
+                out.allocator(ToAllocator::Converted(ConvertedFact {
+                    framework_id: framework_id.clone(),
+                    agent_id: agent_id.clone(),
+                    consumed: step.consumed.clone(),
+                    converted: step.converted.clone(),
+                }));
+                let feedback = wish.id.map(|id| (framework_id.clone(), id));
+                if let Some((framework, id)) = &feedback {
+                    let state = OperationState::Pending;
+                    let pending = OperationStatus::new(id.clone(), state, "").on(agent_id);
+                    self.operations.put(framework, agent_id, pending);
+                }
+                self.apply_on_agent(agent_id, wish.conversion.allocated(None), &step, feedback, out);
+                Some(step)
+            }
+            Err(invalid) => {
+                tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "an operation is refused");
+                let reason = invalid.to_string();
+                self.refuse_operation(framework_id, Some(agent_id), wish.id, &reason, out);
+                None
+            }
+        }
+    }
+
+    /// Tells that an operation will not be, if its framework wants to hear of it.
+    pub(crate) fn refuse_operation(
+        &mut self,
+        framework: &FrameworkId,
+        agent: Option<&AgentId>,
+        id: Option<OperationId>,
+        reason: &str,
+        out: &mut Effects,
+    ) {
+        self.counters.count("master/operations_refused");
+        let Some(id) = id else { return };
+        let mut status = OperationStatus::new(id, OperationState::Error, reason);
+        status.agent_id = agent.cloned();
+        self.tell_operation(framework, status, out);
+    }
+
+    fn try_convert(
+        &self,
+        wish: &Wish<'_>,
+        remaining: &mut Resources,
+    ) -> Result<Converted, Invalid> {
+        let unknown = |field: &str, value: &dyn std::fmt::Display, expected: &str| {
+            Err(Invalid::new(field, value, expected))
+        };
+        let Some(framework) = self.frameworks.get(wish.framework_id) else {
+            return unknown("framework_id", wish.framework_id, "a framework that is subscribed");
+        };
+        let Some(agent) = self.agents.connected(wish.agent_id) else {
+            return unknown("agent_id", wish.agent_id, "an agent that is connected");
+        };
+        if agent.resources_version.is_none() {
+            return unknown("agent_id", wish.agent_id, "an agent that keeps operations");
+        }
+        if let Some(id) = &wish.id {
+            if self.operations.get(wish.framework_id, id).is_some() {
+                let expected = "an id that no operation has that is under way or unacknowledged";
+                return unknown("operation.id", id, expected);
+            }
+            if self.operations.of(wish.framework_id).len() >= OPERATIONS_MAX {
+                let expected = format!("fewer than {OPERATIONS_MAX} operations that are under way or unacknowledged");
+                return unknown("operation.id", id, &expected);
+            }
+        }
+        let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
+        self.check_unused(wish.agent_id, &conversion)?;
+        // A volume's name is compared with those of all roles that the total knows, whoever holds it.
+        conversion
+            .apply(remaining, &agent.info.resources)
+            .map_err(|error| match error {
+                NotConverted::Invalid(invalid) => invalid,
+                NotConverted::Lacking(shortage) => {
+                    let left = remaining.unallocate().brief().to_string();
+                    let expected = match left.is_empty() {
+                        true => "no more than what is left of the offers, which is nothing".to_owned(),
+                        false => format!("no more than what is left of the offers, which is {left}"),
+                    };
+                    let lacking = Resources::from(*shortage.lacking).unallocate();
+                    Invalid::new(wish.conversion.name(), lacking.brief(), expected)
+                }
+            })
+    }
+
+    /// No task uses a volume that is to end or to change. One that is not shared is offered to nobody while it is used.
+    fn check_unused(&self, agent_id: &AgentId, conversion: &Conversion) -> Result<(), Invalid> {
+        let volumes = match conversion {
+            Conversion::Destroy { volumes } => volumes,
+            _ => return Ok(()),
+        };
+        let Some(on) = self.tasks.on_agent(agent_id) else {
+            return Ok(());
+        };
+        let held = on.held().values().flat_map(Resources::iter);
+        let same = |held: &Resource| volumes.iter().any(|volume| is_same_volume(held, volume));
+        match held.filter(|held| held.is_persistent_volume()).find(|held| same(held)) {
+            None => Ok(()),
+            Some(used) => {
+                let expected = "volumes that no task uses";
+                Err(Invalid::new("destroy.volumes", used, expected))
+            }
+        }
+    }
+
+    /// The books' total changes, and the agent is told to follow.
+    fn apply_on_agent(
+        &mut self,
+        agent_id: &AgentId,
+        conversion: Conversion,
+        step: &Converted,
+        feedback: Option<(FrameworkId, OperationId)>,
+        out: &mut Effects,
+    ) {
+        self.counters.count("master/operations_applied");
+        self.agents.update(agent_id, |agent| {
+            let total = &mut agent.info.resources;
+            total.subtract_what_is_there(&step.consumed.unallocate());
+            *total += step.converted.unallocate();
+        });
+        let agent = self.agents.get(agent_id);
+        if let Some((agent, version)) = agent.and_then(|agent| Some((agent, agent.resources_version?))) {
+            let apply = ApplyOperation {
+                feedback,
+                conversion,
+                version,
+            };
+            out.agent(&agent.pid, ToAgent::Apply(agent_id.clone(), Box::new(apply)));
+        }
+    }
+
+    /// An operation did not go out to its agent, which now has something else than the books say: it is to register again.
+    pub fn not_applied(&mut self, agent_id: &AgentId, out: &mut Effects) {
+        self.suspend_agent(agent_id, out);
+        if let Some(agent) = self.agents.get(agent_id) {
+            out.agent(&agent.pid, ToAgent::RegisterAgain);
+        }
+    }
+
+    /// An agent reports how an operation went.
+    pub fn operation_updated(&mut self, message: OperationUpdated, out: &mut Effects) {
+        self.counters.count("master/messages_operation_status_update");
+        let OperationUpdated { agent_id, update } = message;
+        let framework = update.framework_id;
+        let mut status = update.status;
+        status.agent_id = Some(agent_id.clone());
+        if self.frameworks.get(&framework).is_none() {
+            // Nobody will acknowledge it: the master does, in the framework's stead.
+            return self.acknowledge_operation_for(&framework, &agent_id, &status, out);
+        }
+        self.operations.put(&framework, &agent_id, status.clone());
+        self.tell_operation(&framework, status, out);
+    }
+
+    fn acknowledge_operation_for(
+        &self,
+        framework: &FrameworkId,
+        agent_id: &AgentId,
+        status: &OperationStatus,
+        out: &mut Effects,
+    ) {
+        if let (Some(agent), Some(uuid)) = (self.agents.connected(agent_id), status.uuid) {
+            let acknowledged = AcknowledgeOperation {
+                framework_id: framework.clone(),
+                agent_id: agent_id.clone(),
+                operation_id: status.operation_id.clone(),
+                uuid,
+            };
+            out.agent(&agent.pid, ToAgent::AcknowledgeOperation(acknowledged));
+        }
+    }
+
+    /// A framework has a status of an operation in hand.
+    pub fn acknowledge_operation(&mut self, call: AcknowledgeOperation, out: &mut Effects) {
+        self.counters
+            .count("master/messages_operation_status_update_acknowledgement");
+        let id = &call.operation_id;
+        let known = self.operations.get(&call.framework_id, id);
+        if known.is_some_and(|status| status.uuid == Some(call.uuid)) {
+            self.operations.remove(&call.framework_id, id);
+        }
+        // One that is away sends the status again, and is acknowledged again.
+        if let Some(agent) = self.agents.connected(&call.agent_id) {
+            out.agent(&agent.pid, ToAgent::AcknowledgeOperation(call));
+        }
+    }
+
+    /// A framework asks how these operations are, or with none named, how all are that the master knows.
+    pub fn reconcile_operations(&mut self, call: ReconcileOperations, out: &mut Effects) {
+        self.counters.count("master/messages_reconcile_operations");
+        let framework = &call.framework_id;
+        let without_uuid = |status: &OperationStatus| OperationStatus {
+            uuid: None,
+            ..status.clone()
+        };
+        let answers: Vec<OperationStatus> = match call.operations.is_empty() {
+            true => self.operations.of(framework).map(without_uuid).collect(),
+            false => {
+                let asked = call.operations.iter();
+                let answer = |(id, agent): &(OperationId, Option<AgentId>)| {
+                    let known = self.operations.get(framework, id);
+                    known.map_or_else(|| self.unknown_operation(id, agent.as_ref()), without_uuid)
+                };
+                asked.map(answer).collect()
+            }
+        };
+        for status in answers {
+            self.tell_operation(framework, status, out);
+        }
+    }
+
+    /// How an operation is that the master does not know, by what it knows of its agent.
+    fn unknown_operation(&self, id: &OperationId, agent: Option<&AgentId>) -> OperationStatus {
+        let awaited = self.agents.recovered().next().is_some();
+        let state = match agent.map(|agent| self.agents.standing(agent)) {
+            Some(Standing::Recovered) => OperationState::Recovering,
+            None if awaited => OperationState::Recovering,
+            Some(Standing::Registered(_)) => OperationState::Dropped,
+            Some(Standing::Unreachable(_)) => OperationState::Unreachable,
+            Some(Standing::Unknown) | None => OperationState::Unknown,
+        };
+        let message = "Reconciliation: the master does not know this operation";
+        let mut status = OperationStatus::new(id.clone(), state, message);
+        status.agent_id = agent.cloned();
+        status
+    }
+
+    /// An agent that comes (back) has this: what it does not know of its operations never arrived.
+    pub(crate) fn bring_operations_together(
+        &mut self,
+        agent_id: &AgentId,
+        reported: &AgentResources,
+        out: &mut Effects,
+    ) {
+        for (framework, id) in self.operations.under_way(agent_id) {
+            let told = |update: &&protocol::OperationUpdate| {
+                update.framework_id == framework && update.status.operation_id == id
+            };
+            if reported.operations.iter().any(|update| told(&update)) {
+                continue;
+            }
+            self.operations.remove(&framework, &id);
+            let message = "the agent came back without this operation";
+            let status = OperationStatus::new(id, OperationState::Dropped, message).on(agent_id);
+            self.tell_operation(&framework, status, out);
+        }
+        for update in &reported.operations {
+            // The agent itself sends it until it is acknowledged.
+            if self.frameworks.get(&update.framework_id).is_some() {
+                let status = update.status.clone().on(agent_id);
+                self.operations.put(&update.framework_id, agent_id, status);
+            }
+        }
+    }
+
+    /// The operations on an agent that is out of reach, or gone: they are as `state` says until it is heard of again.
+    pub(crate) fn operations_of_lost_agent(
+        &mut self,
+        agent_id: &AgentId,
+        state: OperationState,
+        out: &mut Effects,
+    ) {
+        for (framework, id) in self.operations.under_way(agent_id) {
+            let status = OperationStatus::new(id.clone(), state, "the agent is lost").on(agent_id);
+            match state {
+                OperationState::Unreachable => {
+                    self.operations.put(&framework, agent_id, status.clone());
+                }
+                _ => self.operations.remove(&framework, &id),
+            }
+            self.tell_operation(&framework, status, out);
+        }
+    }
+
+    fn tell_operation(&self, framework: &FrameworkId, status: OperationStatus, out: &mut Effects) {
+        let scheduler = self.frameworks.scheduler(framework);
+        let changed = Box::new(OperationChanged { status });
+        out.scheduler(scheduler, ToScheduler::Operation(changed));
+    }
+
+    /// An agent has not done what it was told, and has this instead: offers and grants made of what the books said are void.
+    pub fn resources_reported(
+        &mut self,
+        message: ResourcesReported,
+        out: &mut Effects,
+    ) -> Result<(), Invalid> {
+        let ResourcesReported {
+            agent_id,
+            resources,
+        } = message;
+        let Some(agent) = self.agents.connected(&agent_id) else {
+            let expected = "an agent that is connected";
+            return Err(Invalid::new("agent_id", agent_id, expected));
+        };
+        validation::held(&agent.described, &resources)?;
+        self.rescind_of_agent(&agent_id, out);
+        self.agents.update(&agent_id, |agent| {
+            agent.info.resources = resources.total;
+            agent.resources_version = Some(resources.version);
+        });
+        self.renew_agent(&agent_id, out);
+        Ok(())
+    }
+
+    /// The allocator learns anew what an agent has and who holds what of it; grants that it made before are void.
+    fn renew_agent(&mut self, agent_id: &AgentId, out: &mut Effects) {
+        let Some(agent) = self.agents.get(agent_id).cloned() else {
+            return;
+        };
+        let session = self.agents.register(agent);
+        out.push(Effect::Watch(agent_id.clone(), session));
+        let Some(agent) = self.agents.get(agent_id) else {
+            return;
+        };
+        out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+            agent_id: agent_id.clone(),
+            session,
+            info: agent.info.clone(),
+            oversubscribed: agent.oversubscribed.clone(),
+            used: self.used_on(agent_id).into_iter().collect(),
+        })));
+    }
+
+    /// What each framework holds on an agent, in tasks and in offers.
+    fn used_on(&self, agent_id: &AgentId) -> BTreeMap<FrameworkId, Resources> {
+        let on = self.tasks.on_agent(agent_id);
+        let mut used = on.map(|on| on.held().clone()).unwrap_or_default();
+        for offer in self.offers.of_agent(agent_id) {
+            *used.entry(offer.framework_id.clone()).or_default() += &offer.resources;
+        }
+        used
+    }
+
+    /// The offers of an agent that contain any of these, which are allocated to nobody.
+    fn offers_with(&self, agent_id: &AgentId, wanted: &Resources) -> Vec<OfferId> {
+        let has = |offer: &&Arc<Offer>| {
+            let rest = wanted.saturating_sub(&offer.resources.unallocate());
+            rest != *wanted
+        };
+        let offers = self.offers.of_agent(agent_id).filter(has);
+        offers.map(|offer| offer.id.clone()).collect()
+    }
+
+    /// An operator wants this done with what nobody uses. What is only offered is taken back, in as few offers as it takes.
+    pub fn operate(&mut self, call: Operate, out: &mut Effects) -> Result<(), OperationRefused> {
+        self.counters.count("master/messages_operate");
+        let agent_id = call.agent_id;
+        let agent = self
+            .agents
+            .connected(&agent_id)
+            .filter(|agent| agent.resources_version.is_some());
+        let Some(agent) = agent else {
+            return Err(OperationRefused::NoAgent { agent_id });
+        };
+        let conversion = call.conversion.allocated(None);
+        self.check_unused(&agent_id, &conversion)
+            .map_err(OperationRefused::Invalid)?;
+        let mut unused = self.unused(agent);
+        let step = match conversion.apply(&mut unused, &agent.info.resources) {
+            Ok(step) => step,
+            Err(NotConverted::Invalid(invalid)) => return Err(OperationRefused::Invalid(invalid)),
+            Err(NotConverted::Lacking(shortage)) => {
+                return Err(OperationRefused::NotFree {
+                    lacking: Resources::from(*shortage.lacking).brief().to_string(),
+                    free: self.unused(agent),
+                });
+            }
+        };
+        let rescinded = self.in_the_way(&agent_id, &step.consumed);
+        self.rescind(rescinded, out);
+        self.apply_on_agent(&agent_id, conversion, &step, None, out);
+        self.renew_agent(&agent_id, out);
+        Ok(())
+    }
+
+    /// What no task holds on an agent, whether it is offered or not.
+    fn unused(&self, agent: &Agent) -> Resources {
+        let on = self.tasks.on_agent(&agent.id);
+        let held = on.map(|on| sum(on.held().values())).unwrap_or_default();
+        let total = &agent.info.resources;
+        total.saturating_sub(&held.unallocate())
+    }
+
+    /// The offers to take back so that all of `wanted` is free: those that have most of what lacks first, and none that has nothing of it.
+    fn in_the_way(&self, agent_id: &AgentId, wanted: &Resources) -> Vec<OfferId> {
+        let Some(agent) = self.agents.get(agent_id) else {
+            return Vec::new();
+        };
+        let offers: Vec<&Arc<Offer>> = self.offers.of_agent(agent_id).collect();
+        let offered = sum(offers.iter().map(|offer| &offer.resources)).unallocate();
+        let mut free = self.unused(agent).saturating_sub(&offered);
+        let shared = wanted.shared();
+        let mut chosen = self.offers_with(agent_id, &shared);
+        let mut rest: Vec<&Arc<Offer>> = Vec::new();
+        for offer in offers {
+            match chosen.contains(&offer.id) {
+                true => free += offer.resources.unallocate(),
+                false => rest.push(offer),
+            }
+        }
+        loop {
+            let lacking = wanted.saturating_sub(&free);
+            if lacking.is_empty() {
+                return chosen;
+            }
+            let gain = |offer: &Arc<Offer>| {
+                let after = lacking.saturating_sub(&offer.resources.unallocate());
+                lacking.len() - after.len()
+            };
+            let helps = |offer: &Arc<Offer>| {
+                lacking.saturating_sub(&offer.resources.unallocate()) != lacking
+            };
+            let best = (0..rest.len())
+                .filter(|at| helps(rest[*at]))
+                .max_by_key(|at| gain(rest[*at]));
+            let Some(best) = best else { return chosen };
+            let offer = rest.swap_remove(best);
+            free += offer.resources.unallocate();
+            chosen.push(offer.id.clone());
+        }
+    }
+}
+
+/// Whether both are the same persistent volume, whoever it is allocated to.
+fn is_same_volume(one: &Resource, other: &Resource) -> bool {
+    let name = |volume: &Resource| {
+        let disk = volume.annotations().disk.as_ref()?;
+        Some(disk.persistence.as_ref()?.id.clone())
+    };
+    one.role() == other.role() && name(one) == name(other)
+}
+
+#[cfg(test)]
+mod tests;
