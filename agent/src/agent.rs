@@ -2,7 +2,7 @@
 //!
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
 //! lends. How it joins a master is in `agent/joining.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
-//! the status updates.
+//! the status updates, operations to those who keep what they make.
 
 pub mod joining;
 
@@ -15,7 +15,8 @@ use protocol::message::registration::{
     AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
     UnregisterAgent,
 };
-use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1};
+use protocol::message::operation::ApplyOperation;
+use protocol::message::scheduler::{AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
@@ -28,6 +29,7 @@ use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::events::{KillEverything, Registered};
 use crate::metrics::AgentFigures;
+use crate::operations::{self, Acknowledged, Apply, Operations};
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
 use crate::sandbox;
@@ -105,6 +107,9 @@ pub struct Agent {
     info: AgentInfo,
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
+    operations: Handle<Operations>,
+    /// Its resources after all operations, as far as masters know of them.
+    total: Resources,
     sandboxes: Arc<dyn Sandboxes>,
     rng: SmallRng,
     backoff: Backoff,
@@ -136,16 +141,19 @@ impl Agent {
         config: Config,
         containerizer: Handle<Containerizer>,
         status: Handle<StatusUpdates>,
+        operations: Handle<Operations>,
         sandboxes: Arc<dyn Sandboxes>,
         rng: SmallRng,
         started: Instant,
     ) -> Self {
         Self {
             info: config.info.clone(),
+            total: config.info.resources.clone(),
             backoff: Backoff::new(config.settings.registration_backoff_factor),
             config,
             containerizer,
             status,
+            operations,
             sandboxes,
             rng,
             turn: 0,
@@ -192,7 +200,9 @@ impl Agent {
             master: pid.clone(),
         };
         let _ = self.containerizer.tell(registered);
-        let _ = self.status.tell(MasterIs(self.info.id.clone().zip(pid)));
+        let master = self.info.id.clone().zip(pid);
+        let _ = self.status.tell(MasterIs(master.clone()));
+        let _ = self.operations.tell(MasterIs(master));
     }
 
     /// Tells the master what is lent, if it does not know (S7).
@@ -337,6 +347,7 @@ impl Actor for Agent {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.link(&self.containerizer.pid());
         ctx.link(&self.status.pid());
+        ctx.link(&self.operations.pid());
         self.register(ctx);
     }
 }
@@ -349,6 +360,8 @@ impl Process for Agent {
         ears.hear::<KillTask>(&[Role::Master]);
         ears.hear_older::<KillTaskV1, KillTask>(&[Role::Master]);
         ears.hear::<AcknowledgeStatus>(&[Role::Master]);
+        ears.hear::<ApplyOperation>(&[Role::Master]);
+        ears.hear::<AcknowledgeOperation>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<ShutDownFramework>(&[Role::Master]);
         ears.hear::<DisownTasks>(&[Role::Master]);
@@ -409,6 +422,30 @@ impl Handler<AcknowledgeStatus> for Agent {
                 key,
                 uuid: acknowledged.uuid,
             });
+        }
+    }
+}
+
+impl Handler<ApplyOperation> for Agent {
+    type Result = ();
+    fn handle(&mut self, apply: ApplyOperation, ctx: &mut Context<Self>) {
+        if !self.obeys(ctx) {
+            return;
+        }
+        let applied = self.operations.ask(Apply(apply), operations::PATIENCE);
+        // Nothing that the master says after it is heard before it is done: a task may use what it makes.
+        ctx.wait(applied.into_actor(self).map(|total, this, _| match total {
+            Ok(total) => this.total = total,
+            Err(error) => tracing::error!(%error, "an operation is not applied"),
+        }));
+    }
+}
+
+impl Handler<AcknowledgeOperation> for Agent {
+    type Result = ();
+    fn handle(&mut self, acknowledged: AcknowledgeOperation, ctx: &mut Context<Self>) {
+        if self.obeys(ctx) {
+            let _ = self.operations.tell(Acknowledged(acknowledged));
         }
     }
 }
@@ -477,7 +514,11 @@ impl Handler<Exited> for Agent {
         {
             return self.lose_master(&exited.reason.to_string(), ctx);
         }
-        let own = [self.containerizer.pid(), self.status.pid()];
+        let own = [
+            self.containerizer.pid(),
+            self.status.pid(),
+            self.operations.pid(),
+        ];
         if own.contains(&exited.pid) && !ctx.node().is_shutting_down() {
             let end = AgentEnd::Broken {
                 name: exited.pid.name().to_owned(),
@@ -531,12 +572,15 @@ impl Handler<DescribeAgent> for Agent {
     type Result = MessageResult<DescribeAgent>;
     fn handle(&mut self, _: DescribeAgent, ctx: &mut Context<Self>) -> Self::Result {
         MessageResult(AgentState {
-            info: self.info.clone(),
+            info: AgentInfo {
+                resources: self.total.clone(),
+                ..self.info.clone()
+            },
             master: self.master.as_ref().map(|master| master.address.clone()),
             figures: AgentFigures {
                 registered: self.master.is_some(),
                 uptime_secs: (ctx.clock().now() - self.started).as_secs_f64(),
-                total: self.info.resources.clone(),
+                total: self.total.clone(),
                 oversubscribed: self.oversubscribed.clone(),
                 estimates_rejected: self.estimates_rejected,
                 messages_refused: self.fence.refused(),

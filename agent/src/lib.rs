@@ -22,6 +22,7 @@ pub mod detect;
 pub mod launcher;
 pub mod metrics;
 pub mod monitor;
+pub mod operations;
 pub mod oversubscription;
 pub mod procfs;
 pub mod qos;

@@ -8,6 +8,7 @@ use std::path::Path;
 use protocol::ContainerId;
 use protocol::message::operator::FilePiece;
 
+use crate::operations::volumes::{self, Mount};
 use crate::sandbox::{self, ReadError};
 use crate::sys;
 
@@ -21,6 +22,18 @@ pub trait Sandboxes: Send + Sync {
         container: &ContainerId,
         user: Option<&str>,
     ) -> Result<(), String>;
+
+    /// Lets the sandbox of a container below `runs` lead to these volumes, which are `user`'s from now on unless they are shared. An error
+    /// says what failed, for the task's framework. Where there are no directories, there is nothing to do.
+    fn link(
+        &self,
+        _runs: &Path,
+        _container: &ContainerId,
+        _mounts: &[Mount],
+        _user: Option<&str>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Reads a piece of a file in the newest sandbox below `runs`.
     fn read(
@@ -50,6 +63,26 @@ impl Sandboxes for Directories {
                 runs.display()
             )
         })
+    }
+
+    fn link(
+        &self,
+        runs: &Path,
+        container: &ContainerId,
+        mounts: &[Mount],
+        user: Option<&str>,
+    ) -> Result<(), String> {
+        let (owner, sandbox) = (owner(user)?, runs.join(container.as_str()));
+        for mount in mounts {
+            volumes::link(&sandbox, mount, owner).map_err(|error| {
+                format!(
+                    "volume `{}` cannot be put at `{}` of the sandbox: {error}",
+                    mount.volume.display(),
+                    mount.container_path
+                )
+            })?;
+        }
+        Ok(())
     }
 
     fn read(

@@ -12,7 +12,7 @@ use std::time::Duration;
 use module_api::qos_controller::QosControllerRef;
 use module_api::resource_estimator::ResourceEstimatorRef;
 use module_api::usage::CurrentUsage;
-use protocol::ResourceUsage;
+use protocol::{ResourceUsage, Uuid};
 use runtime::SpawnError;
 use runtime::prelude::*;
 
@@ -23,6 +23,9 @@ use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
+use crate::operations::Operations;
+use crate::operations::checkpoint::Keeper;
+use crate::operations::held::Held;
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
 use crate::sandboxes::{Directories, Sandboxes};
@@ -58,6 +61,14 @@ pub enum StartError {
         /// The system's answer.
         source: io::Error,
     },
+    /// What an earlier process of the agent has kept cannot be read, or does not fit the agent any more.
+    #[error("the resources kept in --work_dir `{work_dir}` cannot be used: {problem}")]
+    Checkpoint {
+        /// The directory.
+        work_dir: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The node does not take its actors.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -67,7 +78,7 @@ pub enum StartError {
 pub struct WorkDir {
     path: PathBuf,
     sandboxes: Arc<dyn Sandboxes>,
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl std::fmt::Debug for WorkDir {
@@ -95,7 +106,7 @@ impl WorkDir {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
                 sandboxes: Arc::new(Directories),
-                _lock: Some(lock),
+                lock: Some(lock),
             }),
             Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
                 work_dir: work_dir(),
@@ -109,13 +120,20 @@ impl WorkDir {
         Self {
             path: path.to_owned(),
             sandboxes,
-            _lock: None,
+            lock: None,
         }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn keeper(&self) -> Keeper {
+        match &self.lock {
+            Some(_) => Keeper::on_disk(&self.path),
+            None => Keeper::rehearsed(),
+        }
     }
 }
 
@@ -151,6 +169,16 @@ pub fn start_with(
     sampler: Sampler,
 ) -> Result<Started, StartError> {
     let settings = config.settings().clone();
+    let mut keeper = work_dir.keeper();
+    let unusable = |problem: String| StartError::Checkpoint {
+        work_dir: work_dir.path.display().to_string(),
+        problem,
+    };
+    let checkpoint = keeper.read().map_err(|error| unusable(error.to_string()))?;
+    let version = Uuid(node.fresh_uuid());
+    let (described, now) = (&config.info().resources, node.clock().now());
+    let held = Held::recovered(described, checkpoint, version, now)
+        .map_err(|invalid| unusable(invalid.to_string()))?;
     let status = node.spawn("status_updates", StatusUpdates::default())?;
     let containerizer = node.spawn(
         "containerizer",
@@ -161,6 +189,8 @@ pub fn start_with(
             status.clone(),
         ),
     )?;
+    let operations = Operations::new(held, keeper, containerizer.clone());
+    let operations = node.spawn("operations", operations)?;
     let total = config.info().resources.clone();
     let monitor = node.spawn(
         "monitor",
@@ -171,6 +201,7 @@ pub fn start_with(
         config,
         containerizer.clone(),
         status.clone(),
+        operations,
         work_dir.sandboxes.clone(),
         node.rng(),
         started,

@@ -11,11 +11,13 @@ use protocol::digest::{self, DigestKey, Printer};
 use protocol::message::registration::{
     Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
+use protocol::AgentResources;
 use rand::Rng;
 use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Master, VERSION, log_told};
 use crate::container::events::TakeInventory;
+use crate::operations::Report;
 use crate::registration::Vigil;
 
 /// How long a master may take to be found and to answer.
@@ -115,12 +117,17 @@ impl Agent {
     fn court(&mut self, address: String, pid: Pid, telling: Telling, ctx: &mut Context<Self>) {
         let attempt = self.attempt;
         let counting = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
-        ctx.then(counting, move |this, held, ctx| {
+        let reporting = self.operations.ask(Report, INVENTORY_PATIENCE);
+        let both = async move { Ok::<_, AskError>((counting.await?, reporting.await?)) };
+        ctx.then(both, move |this, both, ctx| {
             if this.attempt != attempt || this.end.is_some() {
                 return;
             }
-            match held {
-                Ok(held) => this.ask(address, pid, telling, held, ctx),
+            match both {
+                Ok((held, resources)) => {
+                    this.total = resources.total.clone();
+                    this.ask(address, pid, telling, (held, resources), ctx);
+                }
                 Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
             }
         });
@@ -131,7 +138,7 @@ impl Agent {
         address: String,
         pid: Pid,
         telling: Telling,
-        held: Held,
+        has: (Held, AgentResources),
         ctx: &mut Context<Self>,
     ) {
         let (attempt, told) = (self.attempt, self.oversubscribed.clone());
@@ -142,7 +149,7 @@ impl Agent {
         self.courted = Some(pid.clone());
         let asked_with = self.fence.seen();
         let (node, to) = (ctx.node().clone(), pid.clone());
-        let question = self.question(&telling, held, ctx);
+        let question = self.question(&telling, has, ctx);
         let asked = async move {
             match question {
                 Question::All(question) => {
@@ -188,7 +195,13 @@ impl Agent {
         });
     }
 
-    fn question(&mut self, telling: &Telling, held: Held, ctx: &Context<Self>) -> Question {
+    fn question(
+        &mut self,
+        telling: &Telling,
+        has: (Held, AgentResources),
+        ctx: &Context<Self>,
+    ) -> Question {
+        let (held, resources) = (has.0, Some(has.1));
         let new_key = || DigestKey::new(ctx.node().fresh_uuid());
         let key = *self.digest_key.get_or_insert_with(new_key);
         let (agent, pid) = (self.info.clone(), ctx.pid().clone());
@@ -203,6 +216,7 @@ impl Agent {
                     held,
                     digest_key: key,
                     oversubscribed,
+                    resources,
                     term_seen,
                 });
             }
@@ -216,6 +230,7 @@ impl Agent {
             summary: Printer::new(key).summary(&held),
             report: theirs.map(|theirs| Printer::new(key).report(held, theirs)),
             oversubscribed,
+            resources,
             term_seen,
         })
     }

@@ -29,6 +29,11 @@ pub struct Registered {
     pub master: Option<Pid>,
 }
 
+/// Operations have made this of the agent's resources: tasks may use it, and nothing else of its kind.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Checkpointed(pub Resources);
+
 /// A task's end has been acknowledged.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
@@ -435,6 +440,13 @@ impl Handler<KillEverything> for Containerizer {
         for id in all {
             self.with(&id, ctx, Container::destroy);
         }
+    }
+}
+
+impl Handler<Checkpointed> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, Checkpointed(resources): Checkpointed, _: &mut Context<Self>) {
+        self.checkpointed = resources;
     }
 }
 

@@ -10,6 +10,7 @@ pub mod launches;
 pub mod machine;
 pub mod order;
 pub mod table;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
     TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
+use resources::Resources;
 use runtime::NodeId;
 use runtime::prelude::*;
 
@@ -55,6 +57,8 @@ pub struct Containerizer {
     agent: AgentInfo,
     launcher: Box<dyn Launcher>,
     sandboxes: Arc<dyn Sandboxes>,
+    /// The reservations and volumes that the agent has.
+    pub(crate) checkpointed: Resources,
     status: Handle<StatusUpdates>,
     master: Option<Pid>,
     /// Ends of executors since the agent was last asked what it has, while it had no master.
@@ -83,6 +87,7 @@ impl Containerizer {
             config,
             launcher,
             sandboxes,
+            checkpointed: Resources::new(),
             status,
             master: None,
             untold: Vec::new(),
@@ -141,11 +146,23 @@ impl Containerizer {
                     continue;
                 }
             };
+            if let Err(problem) = self.has(&task) {
+                let state = TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
+                let (id, reason) = (&task.task_id, Reason::ResourcesUnknown);
+                self.report_unplaced(&framework_id, id, state, reason, problem, ctx);
+                continue;
+            }
             match self
                 .containers
                 .current(&framework_id, &order.executor.executor_id)
             {
                 Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
+                    if let Err(problem) = self.link_volumes(&id, &task.resources) {
+                        let (state, reason) = (TaskState::Failed, Reason::ContainerUpdateFailed);
+                        let id = &task.task_id;
+                        self.report_unplaced(&framework_id, id, state, reason, problem, ctx);
+                        continue;
+                    }
                     self.containers.place(&framework_id, &task.task_id, &id);
                     self.with(&id, ctx, |container| container.add(task));
                 }
@@ -216,6 +233,7 @@ impl Containerizer {
                         .collect()
                 });
                 for (id, result) in made {
+                    let result = result.and_then(|()| this.link_all_volumes(&id));
                     if let Err(problem) = &result {
                         this.counts.container_launch_errors += 1;
                         tracing::warn!(container = %id, problem, "no sandbox");

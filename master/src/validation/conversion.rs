@@ -84,10 +84,10 @@ pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Inva
         let expected = "resources that are neither revocable nor allocated";
         return Err(Invalid::new("resources.total", resource, expected));
     }
-    let (has, says) = (reported.total.quantities(), described.quantities());
-    if has != says {
-        let expected = format!("as much as the agent's own resources, {says}");
-        return Err(Invalid::new("resources.total", has, expected));
+    let before = reported.total.before_operations();
+    if before != *described {
+        let expected = format!("what operations can have made of {}", described.brief());
+        return Err(Invalid::new("resources.total", reported.total.brief(), expected));
     }
     Ok(())
 }

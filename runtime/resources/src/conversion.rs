@@ -371,3 +371,35 @@ fn check_resizable(field: &str, volume: &Resource) -> Result<Scalar, Invalid> {
     }
     Ok(volume.value().as_scalar().unwrap_or_default())
 }
+
+impl Resources {
+    /// What operations have made and only a checkpoint remembers: persistent volumes, and what is dynamically reserved.
+    pub fn checkpointed(&self) -> Self {
+        self.filter(|own| own.is_persistent_volume() || is_dynamic(own))
+    }
+
+    /// The same as if there had never been an operation.
+    pub fn before_operations(&self) -> Self {
+        self.iter().map(before_operations).collect()
+    }
+}
+
+fn is_dynamic(resource: &Resource) -> bool {
+    let top = resource.reservation();
+    top.is_some_and(|entry| entry.kind == ReservationKind::Dynamic)
+}
+
+fn before_operations(resource: &Resource) -> Resource {
+    let mut bare = match resource.is_persistent_volume() {
+        true => stripped(resource),
+        false => resource.clone(),
+    };
+    if is_dynamic(&bare) {
+        let mut annotations = bare.annotations().clone();
+        annotations
+            .reservations
+            .retain(|entry| entry.kind == ReservationKind::Static);
+        bare = bare.with(annotations);
+    }
+    bare
+}

@@ -551,3 +551,20 @@ proptest! {
         prop_assert_eq!(back, conversion);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_operations_have_made_can_be_told_from_what_was_there((pool, conversion) in some()) {
+        let mut after = pool.clone();
+        let applied = conversion.apply(&mut after, &pool).is_ok();
+        prop_assert_eq!(after.before_operations(), pool.before_operations());
+        let made = after.checkpointed();
+        let rest = after.checked_sub(&made).unwrap();
+        prop_assert_eq!(rest.before_operations(), rest);
+        if applied && matches!(conversion, Conversion::Reserve { .. } | Conversion::Create { .. }) {
+            prop_assert!(!made.is_empty());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What an agent keeps of operations on its disk, and the directories of its volumes (SPEC 5.1).
+//!
+//! Blocking functions: call them beside the mailbox. The store is opened when there is something to keep, so that an agent without
+//! operations has none. What is kept is one value, cut to the size of a record; it is written as a whole, all or nothing.
+
+use std::path::{Path, PathBuf};
+
+use protocol::OperationUpdate;
+use resources::{Conversion, Resources};
+use runtime::codec;
+use serde::{Deserialize, Serialize};
+use storage::forgetful::ForgetfulStore;
+use storage::sled_store::SledStore;
+use storage::{Changes, Store, StoreError, VALUE_BYTES_MAX};
+
+use super::volumes;
+
+/// The first byte of what is kept.
+const FORM: u8 = 1;
+const PREFIX: &[u8] = b"resources/";
+
+/// What outlives an agent's process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// What operations have made: volumes, and what is dynamically reserved.
+    pub made: Resources,
+    /// The statuses of operations that their frameworks have not acknowledged.
+    pub unacknowledged: Vec<OperationUpdate>,
+}
+
+/// Why a checkpoint cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The store refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is there was not written by this program.
+    #[error("the checkpointed resources cannot be read: {0}")]
+    Garbled(String),
+}
+
+/// Where an agent keeps what must outlive it.
+pub struct Keeper {
+    /// The work directory; `None` in a rehearsal, where nothing is on a disk.
+    work_dir: Option<PathBuf>,
+    store: Option<Box<dyn Store>>,
+}
+
+impl Keeper {
+    /// Keeps it in this work directory.
+    pub fn on_disk(work_dir: &Path) -> Self {
+        Self {
+            work_dir: Some(work_dir.to_owned()),
+            store: None,
+        }
+    }
+
+    /// Keeps it in memory, and makes no directories.
+    pub fn rehearsed() -> Self {
+        Self {
+            work_dir: None,
+            store: None,
+        }
+    }
+
+    fn directory(work_dir: &Path) -> PathBuf {
+        work_dir.join("meta").join("resources")
+    }
+
+    fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => match &self.work_dir {
+                Some(work_dir) => Box::new(SledStore::open(Self::directory(work_dir))?),
+                None => Box::new(ForgetfulStore::new()) as Box<dyn Store>,
+            },
+        };
+        Ok(self.store.insert(store))
+    }
+
+    /// What was kept last; nothing if nothing ever was.
+    pub fn read(&mut self) -> Result<Checkpoint, CheckpointError> {
+        let is_there = |work_dir: &PathBuf| Self::directory(work_dir).exists();
+        if self.store.is_none() && !self.work_dir.as_ref().is_some_and(is_there) {
+            return Ok(Checkpoint::default());
+        }
+        let records = self.store()?.scan(PREFIX)?;
+        let bytes: Vec<u8> = records.into_iter().flat_map(|record| record.value).collect();
+        match bytes.split_first() {
+            None => Ok(Checkpoint::default()),
+            Some((&FORM, body)) => {
+                codec::decode(body).map_err(|error| CheckpointError::Garbled(error.to_string()))
+            }
+            Some((form, _)) => {
+                let problem = format!("it has form {form}, expected {FORM}");
+                Err(CheckpointError::Garbled(problem))
+            }
+        }
+    }
+
+    /// Keeps this from now on. It is on the disk when this returns.
+    pub fn write(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        let written = self.try_write(checkpoint);
+        if written.is_err() {
+            // A store that failed is closed: the next time it is opened anew, and all is written again.
+            self.store = None;
+        }
+        written
+    }
+
+    fn try_write(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        let body = codec::encode(checkpoint);
+        let body = body.map_err(|error| CheckpointError::Garbled(error.to_string()))?;
+        let mut bytes = vec![FORM];
+        bytes.extend_from_slice(&body);
+        let store = self.store()?;
+        let mut changes = Changes::new();
+        let pieces: Vec<&[u8]> = bytes.chunks(VALUE_BYTES_MAX).collect();
+        for record in store.scan(PREFIX)?.into_iter().skip(pieces.len()) {
+            changes.remove(record.key);
+        }
+        for (number, piece) in pieces.into_iter().enumerate() {
+            changes.put(key(number), piece);
+        }
+        Ok(store.commit(changes)?)
+    }
+
+    /// Makes the directories of the volumes that this creates. What lies in their way is from a volume that ended.
+    pub fn before(&self, conversion: &Conversion) -> Result<(), String> {
+        match (conversion, &self.work_dir) {
+            (Conversion::Create { volumes }, Some(work_dir)) => {
+                volumes.iter().try_for_each(|volume| volumes::make(work_dir, volume))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the directories of the volumes that this has destroyed. What cannot be removed is logged: it is nobody's any more.
+    pub fn after(&self, conversion: &Conversion) {
+        if let (Conversion::Destroy { volumes }, Some(work_dir)) = (conversion, &self.work_dir) {
+            for volume in volumes {
+                if let Err(problem) = volumes::remove(work_dir, volume) {
+                    tracing::error!(problem, "a volume that was destroyed is still there");
+                }
+            }
+        }
+    }
+}
+
+fn key(number: usize) -> Vec<u8> {
+    [PREFIX, format!("{number:08}").as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resources::Reservation;
+
+    fn checkpoint(reservations: usize) -> Checkpoint {
+        let one = |number: usize| {
+            let role = format!("role-{number:05}").parse().unwrap();
+            let cpus = Resources::parse("cpus:1").unwrap();
+            cpus.push_reservation(&Reservation::dynamic(role, Some("ops"))).unwrap()
+        };
+        Checkpoint {
+            made: (0..reservations).map(one).collect(),
+            unacknowledged: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_by_the_next_process_whether_it_is_large_or_small() {
+        let work_dir = tempfile::tempdir().unwrap();
+        for reservations in [4_000, 3, 0] {
+            let mut keeper = Keeper::on_disk(work_dir.path());
+            keeper.write(&checkpoint(reservations)).unwrap();
+            drop(keeper);
+            let mut next = Keeper::on_disk(work_dir.path());
+            assert_eq!(next.read().unwrap(), checkpoint(reservations));
+        }
+    }
+
+    #[test]
+    fn an_agent_without_operations_keeps_nothing() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::on_disk(work_dir.path());
+        assert_eq!(keeper.read().unwrap(), Checkpoint::default());
+        assert!(!work_dir.path().join("meta").exists());
+    }
+}

@@ -1,0 +1,291 @@
+//! What an agent has after all operations, and the statuses that their frameworks have not acknowledged (SPEC 3.5, 5.3).
+//!
+//! Pure: no clock, no disk, no mailbox. An operation is applied in two steps, because a disk stands between them: [`Held::prepare`] says
+//! what would be, [`Held::settle`] makes it so. Each operation has one status, its last.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::message::operation::ApplyOperation;
+use protocol::{
+    AgentResources, FrameworkId, OperationId, OperationState, OperationStatus, OperationUpdate,
+    Uuid,
+};
+use resources::{Converted, Invalid, Resources};
+use runtime::Instant;
+
+use crate::operations::checkpoint::Checkpoint;
+use crate::status::stream::{RESEND_MAX, RESEND_MIN};
+
+/// Whose operation, and its name there.
+pub type Key = (FrameworkId, OperationId);
+
+/// What an operation would make of the agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// What becomes what.
+    pub step: Converted,
+    /// All that the agent would have.
+    pub total: Resources,
+}
+
+/// An operation that is not applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// `DROPPED` or `FAILED`.
+    pub state: OperationState,
+    /// A sentence for people.
+    pub message: String,
+}
+
+struct Waiting {
+    update: OperationUpdate,
+    wait: Duration,
+    due: Instant,
+}
+
+/// What the agent has.
+pub struct Held {
+    version: Uuid,
+    total: Resources,
+    waiting: BTreeMap<Key, Waiting>,
+}
+
+impl Held {
+    /// An agent of these resources, before all operations, that finds this checkpoint. An error says why the two do not fit.
+    pub fn recovered(
+        described: &Resources,
+        checkpoint: Checkpoint,
+        version: Uuid,
+        now: Instant,
+    ) -> Result<Self, Invalid> {
+        let before = checkpoint.made.before_operations();
+        let rest = described.checked_sub(&before).map_err(|shortage| {
+            let expected = format!(
+                "at least what reservations and volumes were made of, {}; {} lacks. Remove `meta/resources` of the work directory to forget them",
+                before.brief(),
+                shortage.lacking
+            );
+            Invalid::new("--resources", described.brief(), expected)
+        })?;
+        let mut held = Self {
+            version,
+            total: rest + &checkpoint.made,
+            waiting: BTreeMap::new(),
+        };
+        for update in checkpoint.unacknowledged {
+            held.await_acknowledgement(update, now);
+        }
+        Ok(held)
+    }
+
+    /// All that the agent has.
+    pub fn total(&self) -> &Resources {
+        &self.total
+    }
+
+    /// What a master is told when the agent registers. Whatever was sent to it before that is stale.
+    pub fn report(&mut self, version: Uuid) -> AgentResources {
+        self.version = version;
+        let waiting = self.waiting.values();
+        AgentResources {
+            version,
+            total: self.total.clone(),
+            operations: waiting.map(|waiting| waiting.update.clone()).collect(),
+        }
+    }
+
+    /// What this operation would make of the agent, or why it is not applied.
+    pub fn prepare(&self, apply: &ApplyOperation) -> Result<Prepared, Refused> {
+        if apply.version != self.version {
+            let message = format!(
+                "it was meant for version {} of the agent's resources, which is {} now",
+                apply.version, self.version
+            );
+            return Err(Refused {
+                state: OperationState::Dropped,
+                message,
+            });
+        }
+        let mut total = self.total.clone();
+        let conversion = apply.conversion.allocated(None);
+        match conversion.apply(&mut total, &self.total) {
+            Ok(step) => Ok(Prepared { step, total }),
+            Err(error) => Err(Refused {
+                state: OperationState::Failed,
+                message: error.to_string(),
+            }),
+        }
+    }
+
+    /// What is to be on the disk before an operation that would make this counts as applied.
+    pub fn checkpoint(&self, prepared: &Prepared, update: Option<&OperationUpdate>) -> Checkpoint {
+        let waiting = self.waiting.values().map(|waiting| &waiting.update);
+        Checkpoint {
+            made: prepared.total.checkpointed(),
+            unacknowledged: waiting.chain(update).cloned().collect(),
+        }
+    }
+
+    /// It is on the disk: so it is.
+    pub fn settle(&mut self, prepared: Prepared) {
+        self.total = prepared.total;
+    }
+
+    /// This update is sent until its framework has it.
+    pub fn await_acknowledgement(&mut self, update: OperationUpdate, now: Instant) {
+        let key = (
+            update.framework_id.clone(),
+            update.status.operation_id.clone(),
+        );
+        let waiting = Waiting {
+            update,
+            wait: RESEND_MIN,
+            due: now + RESEND_MIN,
+        };
+        self.waiting.insert(key, waiting);
+    }
+
+    /// The framework has this status.
+    pub fn acknowledge(&mut self, key: &Key, uuid: Uuid) {
+        let waiting = self.waiting.get(key);
+        if waiting.is_some_and(|waiting| waiting.update.status.uuid == Some(uuid)) {
+            self.waiting.remove(key);
+        }
+    }
+
+    /// The updates whose acknowledgement is overdue, to be sent again; each waits twice as long next time.
+    pub fn overdue(&mut self, now: Instant) -> Vec<OperationUpdate> {
+        let late = self.waiting.values_mut().filter(|waiting| waiting.due <= now);
+        late.map(|waiting| {
+            waiting.wait = (waiting.wait * 2).min(RESEND_MAX);
+            waiting.due = now + waiting.wait;
+            waiting.update.clone()
+        })
+        .collect()
+    }
+
+    /// A new master: everything is sent again at once, and the waits begin anew.
+    pub fn all(&mut self, now: Instant) -> Vec<OperationUpdate> {
+        let all = self.waiting.values_mut();
+        all.map(|waiting| {
+            waiting.wait = RESEND_MIN;
+            waiting.due = now + waiting.wait;
+            waiting.update.clone()
+        })
+        .collect()
+    }
+
+    /// When something is next overdue.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.waiting.values().map(|waiting| waiting.due).min()
+    }
+}
+
+/// The last status of an operation.
+pub fn update(
+    key: Key,
+    state: OperationState,
+    message: String,
+    converted: Resources,
+    uuid: Uuid,
+) -> OperationUpdate {
+    let (framework_id, operation_id) = key;
+    OperationUpdate {
+        framework_id,
+        status: OperationStatus {
+            converted,
+            uuid: Some(uuid),
+            ..OperationStatus::new(operation_id, state, message)
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resources::{Conversion, Reservation};
+
+    fn parse(text: &str) -> Resources {
+        Resources::parse(text).unwrap()
+    }
+
+    fn reserved(text: &str) -> Resources {
+        let ads = Reservation::dynamic("ads".parse().unwrap(), None);
+        parse(text).push_reservation(&ads).unwrap()
+    }
+
+    fn version(number: u8) -> Uuid {
+        Uuid([number; 16])
+    }
+
+    fn reserve(text: &str, number: u8) -> ApplyOperation {
+        let resources = reserved(text);
+        ApplyOperation {
+            feedback: None,
+            conversion: Conversion::Reserve { resources },
+            version: version(number),
+        }
+    }
+
+    fn held(described: &str, made: Resources) -> Result<Held, Invalid> {
+        let checkpoint = Checkpoint {
+            made,
+            unacknowledged: Vec::new(),
+        };
+        Held::recovered(&parse(described), checkpoint, version(1), Instant::default())
+    }
+
+    #[test]
+    fn an_operation_for_another_version_is_dropped_and_one_that_cannot_be_fails() {
+        let held = held("cpus:4", Resources::new()).unwrap();
+        let refused = |apply| held.prepare(&apply).unwrap_err().state;
+        assert_eq!(refused(reserve("cpus:1", 2)), OperationState::Dropped);
+        assert_eq!(refused(reserve("cpus:5", 1)), OperationState::Failed);
+        let prepared = held.prepare(&reserve("cpus:1", 1)).unwrap();
+        assert_eq!(prepared.total, parse("cpus:3") + reserved("cpus:1"));
+        assert_eq!(*held.total(), parse("cpus:4"), "not before it is on the disk");
+    }
+
+    #[test]
+    fn what_was_sent_before_a_report_is_stale_after_it() {
+        let mut held = held("cpus:4", Resources::new()).unwrap();
+        let before = reserve("cpus:1", 1);
+        assert_eq!(held.report(version(2)).version, version(2));
+        assert!(held.prepare(&before).is_err());
+        assert!(held.prepare(&reserve("cpus:1", 2)).is_ok());
+    }
+
+    #[test]
+    fn a_checkpoint_is_laid_over_whatever_the_agent_is_started_with() {
+        let made = reserved("cpus:3");
+        let same = held("cpus:4;mem:10", made.clone()).unwrap();
+        assert_eq!(*same.total(), parse("cpus:1;mem:10") + &made);
+        let more = held("cpus:8;mem:20", made.clone()).unwrap();
+        assert_eq!(*more.total(), parse("cpus:5;mem:20") + &made);
+        let error = held("cpus:2;mem:10", made).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("--resources is `cpus:2;mem:10`: expected at least"), "{error}");
+    }
+
+    #[test]
+    fn a_status_is_sent_until_it_is_acknowledged_and_waits_ever_longer() {
+        let mut held = held("cpus:4", Resources::new()).unwrap();
+        let key = (
+            FrameworkId::new("f").unwrap(),
+            OperationId::new("op").unwrap(),
+        );
+        let (state, none) = (OperationState::Finished, Resources::new());
+        let update = update(key.clone(), state, String::new(), none, version(9));
+        let start = Instant::default();
+        held.await_acknowledgement(update.clone(), start);
+        assert_eq!(held.overdue(start), []);
+        let first = start + RESEND_MIN;
+        assert_eq!(held.next_due(), Some(first));
+        assert_eq!(held.overdue(first), [update.clone()]);
+        assert_eq!(held.next_due(), Some(first + RESEND_MIN * 2));
+        held.acknowledge(&key, version(8));
+        assert_eq!(held.all(first), [update], "an acknowledgement of something else");
+        held.acknowledge(&key, version(9));
+        assert_eq!(held.next_due(), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! The directories of persistent volumes, and how a sandbox leads to them (SPEC 3.5, 5.1).
+//!
+//! Blocking functions. A volume on the root disk is at `volumes/roles/<role>/<id>` of the work directory, one on a PATH disk below its
+//! root in the same way, and one on a MOUNT disk is the mounted file system itself. A sandbox has a link to it, as Mesos' `filesystem/posix`
+//! makes it. No link that a task has put into its sandbox is followed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+use nix::unistd::symlinkat;
+use resources::{Resource, Resources, SourceKind};
+
+/// A volume that a container uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is on the host.
+    pub volume: PathBuf,
+    /// Where it appears, relative to the sandbox.
+    pub container_path: String,
+    /// Whether others use it as well, so that it belongs to nobody.
+    pub shared: bool,
+}
+
+/// The volumes among these resources.
+pub fn mounts(work_dir: &Path, resources: &Resources) -> Vec<Mount> {
+    let mount = |volume: &Resource| {
+        let disk = volume.annotations().disk.as_ref()?;
+        Some(Mount {
+            volume: path(work_dir, volume)?,
+            container_path: disk.volume.as_ref()?.container_path.clone(),
+            shared: volume.is_shared(),
+        })
+    };
+    resources.iter().filter_map(mount).collect()
+}
+
+/// Where a persistent volume is; `None` if it is none.
+pub fn path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
+    let disk = volume.annotations().disk.as_ref()?;
+    let id = &disk.persistence.as_ref()?.id;
+    let source = disk.source.as_ref();
+    let root = source.and_then(|source| source.root.as_ref());
+    let below = match (source.map(|source| source.kind), root) {
+        (None, _) => work_dir.to_owned(),
+        (Some(SourceKind::Path), root) => work_dir.join(root?),
+        (Some(SourceKind::Mount), root) => return Some(work_dir.join(root?)),
+        (Some(SourceKind::Block | SourceKind::Raw), _) => return None,
+    };
+    // A role has no blanks, so that this is the role's alone; so does Mesos.
+    let role = volume.role().as_str().replace('/', " ");
+    Some(below.join("volumes").join("roles").join(role).join(id))
+}
+
+fn is_mounted(volume: &Resource) -> bool {
+    let disk = volume.annotations().disk.as_ref();
+    let source = disk.and_then(|disk| disk.source.as_ref());
+    source.is_some_and(|source| source.kind == SourceKind::Mount)
+}
+
+/// Makes the directory of a volume, empty. A mounted disk is there already and stays as it is.
+pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
+    let Some(path) = path(work_dir, volume) else {
+        return Err(format!("{volume} cannot be a directory"));
+    };
+    let failed = |error: io::Error| format!("volume `{}` cannot be made: {error}", path.display());
+    if is_mounted(volume) {
+        return match path.is_dir() {
+            true => Ok(()),
+            false => Err(failed(io::Error::from(io::ErrorKind::NotADirectory))),
+        };
+    }
+    discard(work_dir, &path).map_err(failed)?;
+    fs::create_dir_all(&path).map_err(failed)
+}
+
+/// Removes the directory of a volume with all that is in it; of a mounted disk only what is in it.
+pub fn remove(work_dir: &Path, volume: &Resource) -> Result<(), String> {
+    let Some(path) = path(work_dir, volume) else {
+        return Ok(());
+    };
+    let removed = match is_mounted(volume) {
+        true => empty(&path),
+        false => discard(work_dir, &path),
+    };
+    removed.map_err(|error| format!("volume `{}` cannot be removed: {error}", path.display()))
+}
+
+/// Takes a directory out of the way in one step, then removes it: whoever comes next finds nothing half removed.
+fn discard(work_dir: &Path, path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let aside = parent.join(format!(".{}.removed", name.to_string_lossy()));
+    debug_assert!(aside != work_dir);
+    remove_if_there(&aside)?;
+    match fs::rename(path, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    remove_if_there(&aside)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn empty(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        remove_if_there(&entry?.path())?;
+    }
+    Ok(())
+}
+
+/// Lets a sandbox lead to a volume, which belongs to `owner` from now on unless it is shared.
+pub fn link(sandbox: &Path, mount: &Mount, owner: Option<(u32, u32)>) -> io::Result<()> {
+    if let Some((uid, gid)) = owner.filter(|_| !mount.shared) {
+        std::os::unix::fs::lchown(&mount.volume, Some(uid), Some(gid))?;
+    }
+    let volume = fs::canonicalize(&mount.volume)?;
+    let parts: Vec<&std::ffi::OsStr> = Path::new(&mount.container_path)
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(Ok(name)),
+            Component::CurDir => None,
+            _ => Some(Err(io::Error::from(io::ErrorKind::InvalidInput))),
+        })
+        .collect::<io::Result<_>>()?;
+    let Some((name, directories)) = parts.split_last() else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let mut at = File::open(sandbox)?;
+    for part in directories {
+        match nix::sys::stat::mkdirat(at.as_fd(), *part, Mode::from_bits_truncate(0o755)) {
+            Err(error) if error != Errno::EEXIST => return Err(error.into()),
+            _ => {}
+        }
+        let how = OpenHow::new()
+            .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        at = File::from(openat2(at.as_fd(), *part, how)?);
+    }
+    match symlinkat(&volume, at.as_fd(), *name) {
+        // A further task of the same executor uses it as well.
+        Err(Errno::EEXIST) => match nix::fcntl::readlinkat(at.as_fd(), *name) {
+            Ok(there) if Path::new(&there) == volume => Ok(()),
+            _ => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
+        },
+        linked => Ok(linked?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resources::{
+        Annotations, DiskInfo, DiskSource, Name, Persistence, Reservation, Scalar, Volume,
+        VolumeMode,
+    };
+
+    fn volume(role: &str, source: Option<DiskSource>) -> Resource {
+        let annotations = Annotations {
+            reservations: vec![Reservation::fixed(role.parse().unwrap())],
+            disk: Some(Box::new(DiskInfo {
+                persistence: Some(Persistence {
+                    id: "v1".to_owned(),
+                    principal: None,
+                }),
+                volume: Some(Volume {
+                    container_path: "a/data".to_owned(),
+                    host_path: None,
+                    mode: VolumeMode::ReadWrite,
+                }),
+                source,
+            })),
+            ..Annotations::default()
+        };
+        Resource::annotated(Name::Disk, Scalar::whole(10), annotations).unwrap()
+    }
+
+    fn disk(kind: SourceKind, root: &Path) -> Option<DiskSource> {
+        Some(DiskSource {
+            root: Some(root.display().to_string()),
+            ..DiskSource::new(kind)
+        })
+    }
+
+    /// SPEC 5.1.
+    #[test]
+    fn a_volume_is_where_mesos_users_expect_it() {
+        let work_dir = Path::new("/w");
+        let on_root = path(work_dir, &volume("eng/web", None)).unwrap();
+        assert_eq!(on_root, Path::new("/w/volumes/roles/eng web/v1"));
+        let on_path = volume("eng", disk(SourceKind::Path, Path::new("/mnt/a")));
+        let on_path = path(work_dir, &on_path).unwrap();
+        assert_eq!(on_path, Path::new("/mnt/a/volumes/roles/eng/v1"));
+        let mounted = volume("eng", disk(SourceKind::Mount, Path::new("/mnt/b")));
+        assert_eq!(path(work_dir, &mounted).unwrap(), Path::new("/mnt/b"));
+    }
+
+    #[test]
+    fn a_volume_begins_empty_and_ends_with_what_is_in_it() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let volume = volume("eng", None);
+        let path = path(work_dir.path(), &volume).unwrap();
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("left"), "by a volume that ended").unwrap();
+        make(work_dir.path(), &volume).unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        fs::write(path.join("file"), "content").unwrap();
+        remove(work_dir.path(), &volume).unwrap();
+        assert!(!path.exists());
+        remove(work_dir.path(), &volume).unwrap();
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_mounted_disk_is_emptied_and_stays() {
+        let (work_dir, disk_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volume = volume("eng", disk(SourceKind::Mount, disk_dir.path()));
+        make(work_dir.path(), &volume).unwrap();
+        fs::create_dir(disk_dir.path().join("sub")).unwrap();
+        fs::write(disk_dir.path().join("sub/file"), "content").unwrap();
+        remove(work_dir.path(), &volume).unwrap();
+        assert_eq!(fs::read_dir(disk_dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_sandbox_leads_to_its_volume_and_no_link_of_a_task_is_followed() {
+        let (work_dir, sandbox) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volume = volume("eng", None);
+        make(work_dir.path(), &volume).unwrap();
+        let mounts = mounts(work_dir.path(), &volume.into());
+        link(sandbox.path(), &mounts[0], None).unwrap();
+        fs::write(sandbox.path().join("a/data/file"), "content").unwrap();
+        assert_eq!(fs::read_to_string(mounts[0].volume.join("file")).unwrap(), "content");
+        link(sandbox.path(), &mounts[0], None).unwrap();
+
+        let (hostile, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(outside.path(), hostile.path().join("a")).unwrap();
+        assert!(link(hostile.path(), &mounts[0], None).is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+}
