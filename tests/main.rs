@@ -16,6 +16,7 @@ mod load;
 mod machine;
 mod masters;
 mod offers;
+mod operations;
 mod operators;
 mod outages;
 mod oversubscription;

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use protocol::message::scheduler::{Lost, Subscribed};
 use protocol::{
-    AgentId, CommandInfo, ExecutorId, FrameworkId, FrameworkInfo, Offer, OfferId, TaskId, TaskInfo,
-    TaskState, TaskStatus,
+    AgentId, CommandInfo, ExecutorId, FrameworkId, FrameworkInfo, Offer, OfferId, OperationStatus,
+    TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Clock, Role, Timestamp};
@@ -25,6 +25,7 @@ pub enum Heard {
     Offers(Vec<Offer>),
     Rescinded(OfferId),
     Status(Box<TaskStatus>),
+    Operation(Box<OperationStatus>),
     Message(ExecutorId, Vec<u8>),
     Lost(Lost),
     Failed(String),
@@ -54,6 +55,9 @@ impl Scheduler for Ears {
     }
     fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
         self.hear(Heard::Status(Box::new(status.clone())));
+    }
+    fn operation_status(&mut self, _: &mut Verbs, status: &OperationStatus) {
+        self.hear(Heard::Operation(Box::new(status.clone())));
     }
     fn message(&mut self, _: &mut Verbs, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
         self.hear(Heard::Message(executor.clone(), data.to_vec()));

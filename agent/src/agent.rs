@@ -9,14 +9,16 @@ pub mod joining;
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
+use protocol::message::operation::ApplyOperation;
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
     UnregisterAgent,
 };
-use protocol::message::operation::ApplyOperation;
-use protocol::message::scheduler::{AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1};
+use protocol::message::scheduler::{
+    AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
+};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, OperationId, Reason, TaskId, TaskInfo,
-    TaskState, TaskStatus,
+    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, OperationId, Reason, TaskId,
+    TaskInfo, TaskState, TaskStatus,
 };
 use resources::{Invalid, Resources, Role};
 use runtime::Timestamp;
@@ -313,7 +313,10 @@ impl Books {
     }
 
     /// Tells that this task is invalid.
-    #[expect(clippy::too_many_arguments, reason = "a status is made of as many things")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a status is made of as many things"
+    )]
     fn refuse_task(
         &mut self,
         framework: &FrameworkId,

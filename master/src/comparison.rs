@@ -17,7 +17,8 @@ use protocol::message::registration::{
 use protocol::message::scheduler::{KillTask, Lost};
 use protocol::message::task::ShutDownFramework;
 use protocol::{
-    AgentId, AgentInfo, AgentResources, ExecutorId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus,
+    AgentId, AgentInfo, AgentResources, ExecutorId, FrameworkId, Reason, Source, TaskId, TaskState,
+    TaskStatus,
 };
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Pid, Timestamp};

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, FrameworkActivity,
-    Converted, FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Converted, FrameworkActivity,
+    FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
 };
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{
-    AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost, OfferRescinded,
-    OffersMade, OperationChanged, StatusChanged,
+    AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost,
+    OfferRescinded, OffersMade, OperationChanged, StatusChanged,
 };
 use protocol::message::standby::YouLead;
 use protocol::message::task::{RunTasks, ShutDownFramework};

@@ -25,8 +25,9 @@ use protocol::message::operator::{KillByOperator, Operate, ViewCluster};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1, ReconcileOperations,
-    ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
+    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
+    KillTask, KillTaskV1, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe,
+    SuppressOffers, TearDown,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};

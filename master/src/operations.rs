@@ -65,7 +65,13 @@ impl Books {
                     let pending = OperationStatus::new(id.clone(), state, "").on(agent_id);
                     self.operations.put(framework, agent_id, pending);
                 }
-                self.apply_on_agent(agent_id, wish.conversion.allocated(None), &step, feedback, out);
+                self.apply_on_agent(
+                    agent_id,
+                    wish.conversion.allocated(None),
+                    &step,
+                    feedback,
+                    out,
+                );
                 Some(step)
             }
             Err(invalid) => {
@@ -102,7 +108,11 @@ impl Books {
             Err(Invalid::new(field, value, expected))
         };
         let Some(framework) = self.frameworks.get(wish.framework_id) else {
-            return unknown("framework_id", wish.framework_id, "a framework that is subscribed");
+            return unknown(
+                "framework_id",
+                wish.framework_id,
+                "a framework that is subscribed",
+            );
         };
         let Some(agent) = self.agents.connected(wish.agent_id) else {
             return unknown("agent_id", wish.agent_id, "an agent that is connected");
@@ -116,7 +126,9 @@ impl Books {
                 return unknown("operation.id", id, expected);
             }
             if self.operations.of(wish.framework_id).len() >= OPERATIONS_MAX {
-                let expected = format!("fewer than {OPERATIONS_MAX} operations that are under way or unacknowledged");
+                let expected = format!(
+                    "fewer than {OPERATIONS_MAX} operations that are under way or unacknowledged"
+                );
                 return unknown("operation.id", id, &expected);
             }
         }
@@ -130,8 +142,12 @@ impl Books {
                 NotConverted::Lacking(shortage) => {
                     let left = remaining.unallocate().brief().to_string();
                     let expected = match left.is_empty() {
-                        true => "no more than what is left of the offers, which is nothing".to_owned(),
-                        false => format!("no more than what is left of the offers, which is {left}"),
+                        true => {
+                            "no more than what is left of the offers, which is nothing".to_owned()
+                        }
+                        false => {
+                            format!("no more than what is left of the offers, which is {left}")
+                        }
                     };
                     let lacking = Resources::from(*shortage.lacking).unallocate();
                     Invalid::new(wish.conversion.name(), lacking.brief(), expected)
@@ -150,7 +166,10 @@ impl Books {
         };
         let held = on.held().values().flat_map(Resources::iter);
         let same = |held: &Resource| volumes.iter().any(|volume| is_same_volume(held, volume));
-        match held.filter(|held| held.is_persistent_volume()).find(|held| same(held)) {
+        match held
+            .filter(|held| held.is_persistent_volume())
+            .find(|held| same(held))
+        {
             None => Ok(()),
             Some(used) => {
                 let expected = "volumes that no task uses";
@@ -175,13 +194,18 @@ impl Books {
             *total += step.converted.unallocate();
         });
         let agent = self.agents.get(agent_id);
-        if let Some((agent, version)) = agent.and_then(|agent| Some((agent, agent.resources_version?))) {
+        if let Some((agent, version)) =
+            agent.and_then(|agent| Some((agent, agent.resources_version?)))
+        {
             let apply = ApplyOperation {
                 feedback,
                 conversion,
                 version,
             };
-            out.agent(&agent.pid, ToAgent::Apply(agent_id.clone(), Box::new(apply)));
+            out.agent(
+                &agent.pid,
+                ToAgent::Apply(agent_id.clone(), Box::new(apply)),
+            );
         }
     }
 
@@ -195,7 +219,8 @@ impl Books {
 
     /// An agent reports how an operation went.
     pub fn operation_updated(&mut self, message: OperationUpdated, out: &mut Effects) {
-        self.counters.count("master/messages_operation_status_update");
+        self.counters
+            .count("master/messages_operation_status_update");
         let OperationUpdated { agent_id, update } = message;
         let framework = update.framework_id;
         let mut status = update.status;
@@ -485,6 +510,3 @@ fn is_same_volume(one: &Resource, other: &Resource) -> bool {
     };
     one.role() == other.role() && name(one) == name(other)
 }
-
-#[cfg(test)]
-mod tests;

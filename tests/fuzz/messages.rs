@@ -85,6 +85,7 @@ pub fn targets() -> Vec<Target> {
         body::<master::registry::StateRecord>("registry/state"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
+        body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),
         body::<consensus::member::roster::Roster>("consensus/roster"),
         body::<consensus::member::roster::RosterChange>("consensus/roster change"),
     ]);

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use protocol::AgentResources;
 use protocol::digest::{self, DigestKey, Printer};
 use protocol::message::registration::{
     Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
-use protocol::AgentResources;
 use rand::Rng;
 use runtime::prelude::*;
 

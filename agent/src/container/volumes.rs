@@ -18,7 +18,9 @@ impl Containerizer {
                 continue;
             }
             if let Some(lacking) = self.checkpointed.lacking(&made.unallocate()) {
-                return Err(format!("task.resources is `{lacking}`: expected reservations and volumes that the agent has"));
+                return Err(format!(
+                    "task.resources is `{lacking}`: expected reservations and volumes that the agent has"
+                ));
             }
         }
         Ok(())

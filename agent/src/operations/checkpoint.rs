@@ -85,7 +85,10 @@ impl Keeper {
             return Ok(Checkpoint::default());
         }
         let records = self.store()?.scan(PREFIX)?;
-        let bytes: Vec<u8> = records.into_iter().flat_map(|record| record.value).collect();
+        let bytes: Vec<u8> = records
+            .into_iter()
+            .flat_map(|record| record.value)
+            .collect();
         match bytes.split_first() {
             None => Ok(Checkpoint::default()),
             Some((&FORM, body)) => {
@@ -128,9 +131,9 @@ impl Keeper {
     /// Makes the directories of the volumes that this creates. What lies in their way is from a volume that ended.
     pub fn before(&self, conversion: &Conversion) -> Result<(), String> {
         match (conversion, &self.work_dir) {
-            (Conversion::Create { volumes }, Some(work_dir)) => {
-                volumes.iter().try_for_each(|volume| volumes::make(work_dir, volume))
-            }
+            (Conversion::Create { volumes }, Some(work_dir)) => volumes
+                .iter()
+                .try_for_each(|volume| volumes::make(work_dir, volume)),
             _ => Ok(()),
         }
     }
@@ -160,7 +163,8 @@ mod tests {
         let one = |number: usize| {
             let role = format!("role-{number:05}").parse().unwrap();
             let cpus = Resources::parse("cpus:1").unwrap();
-            cpus.push_reservation(&Reservation::dynamic(role, Some("ops"))).unwrap()
+            cpus.push_reservation(&Reservation::dynamic(role, Some("ops")))
+                .unwrap()
         };
         Checkpoint {
             made: (0..reservations).map(one).collect(),

@@ -156,7 +156,10 @@ impl Held {
 
     /// The updates whose acknowledgement is overdue, to be sent again; each waits twice as long next time.
     pub fn overdue(&mut self, now: Instant) -> Vec<OperationUpdate> {
-        let late = self.waiting.values_mut().filter(|waiting| waiting.due <= now);
+        let late = self
+            .waiting
+            .values_mut()
+            .filter(|waiting| waiting.due <= now);
         late.map(|waiting| {
             waiting.wait = (waiting.wait * 2).min(RESEND_MAX);
             waiting.due = now + waiting.wait;
@@ -233,7 +236,12 @@ mod tests {
             made,
             unacknowledged: Vec::new(),
         };
-        Held::recovered(&parse(described), checkpoint, version(1), Instant::default())
+        Held::recovered(
+            &parse(described),
+            checkpoint,
+            version(1),
+            Instant::default(),
+        )
     }
 
     #[test]
@@ -244,7 +252,11 @@ mod tests {
         assert_eq!(refused(reserve("cpus:5", 1)), OperationState::Failed);
         let prepared = held.prepare(&reserve("cpus:1", 1)).unwrap();
         assert_eq!(prepared.total, parse("cpus:3") + reserved("cpus:1"));
-        assert_eq!(*held.total(), parse("cpus:4"), "not before it is on the disk");
+        assert_eq!(
+            *held.total(),
+            parse("cpus:4"),
+            "not before it is on the disk"
+        );
     }
 
     #[test]
@@ -263,8 +275,14 @@ mod tests {
         assert_eq!(*same.total(), parse("cpus:1;mem:10") + &made);
         let more = held("cpus:8;mem:20", made.clone()).unwrap();
         assert_eq!(*more.total(), parse("cpus:5;mem:20") + &made);
-        let error = held("cpus:2;mem:10", made).map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("--resources is `cpus:2;mem:10`: expected at least"), "{error}");
+        let error = held("cpus:2;mem:10", made)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("--resources is `cpus:2;mem:10`: expected at least"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -284,7 +302,11 @@ mod tests {
         assert_eq!(held.overdue(first), [update.clone()]);
         assert_eq!(held.next_due(), Some(first + RESEND_MIN * 2));
         held.acknowledge(&key, version(8));
-        assert_eq!(held.all(first), [update], "an acknowledgement of something else");
+        assert_eq!(
+            held.all(first),
+            [update],
+            "an acknowledgement of something else"
+        );
         held.acknowledge(&key, version(9));
         assert_eq!(held.next_due(), None);
     }

@@ -187,7 +187,13 @@ impl Handler<Apply> for Operations {
         let update = apply.feedback.clone().map(|key| {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let converted = prepared.step.converted.clone();
-            held::update(key, OperationState::Finished, String::new(), converted, uuid)
+            held::update(
+                key,
+                OperationState::Finished,
+                String::new(),
+                converted,
+                uuid,
+            )
         });
         let checkpoint = self.held.checkpoint(&prepared, update.as_ref());
         let conversion = apply.conversion.clone();

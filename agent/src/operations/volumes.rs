@@ -245,7 +245,10 @@ mod tests {
         let mounts = mounts(work_dir.path(), &volume.into());
         link(sandbox.path(), &mounts[0], None).unwrap();
         fs::write(sandbox.path().join("a/data/file"), "content").unwrap();
-        assert_eq!(fs::read_to_string(mounts[0].volume.join("file")).unwrap(), "content");
+        assert_eq!(
+            fs::read_to_string(mounts[0].volume.join("file")).unwrap(),
+            "content"
+        );
         link(sandbox.path(), &mounts[0], None).unwrap();
 
         let (hostile, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

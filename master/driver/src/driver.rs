@@ -14,8 +14,8 @@ use futures_util::future::BoxFuture;
 use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
-    Lost, OfferRescinded, OffersMade, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe,
-    Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
+    Lost, OfferRescinded, OffersMade, OperationChanged, ReconcileTasks, ReviveOffers,
+    StatusChanged, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
 };
 use protocol::message::standby::{Standing, YouLead};
 use protocol::{
@@ -37,6 +37,7 @@ use crate::state::{StateCall, StateOutcome};
 use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
 
 mod calls;
+mod operations;
 mod reconcile;
 mod standing;
 mod state;
@@ -59,6 +60,7 @@ enum Event {
     Offers(OffersMade),
     Rescinded(OfferRescinded),
     Status(Box<StatusChanged>),
+    Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
     Lost(Lost),
     Failed(FrameworkFailed),
@@ -178,6 +180,7 @@ impl<S: Scheduler> Process for Driver<S> {
         ears.hear::<OffersMade>(&[Role::Master]);
         ears.hear::<OfferRescinded>(&[Role::Master]);
         ears.hear::<StatusChanged>(&[Role::Master]);
+        ears.hear::<OperationChanged>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<Lost>(&[Role::Master]);
         ears.hear::<FrameworkFailed>(&[Role::Master]);
@@ -418,6 +421,7 @@ impl<S: Scheduler> Driver<S> {
                 });
             }
             Event::Status(changed) => self.status(changed.status, ctx),
+            Event::Operation(changed) => self.operation(changed.status, ctx),
             Event::Message(message) => self.call(ctx, |scheduler, verbs| {
                 scheduler.message(
                     verbs,
@@ -465,6 +469,7 @@ hears! {
     OffersMade => Event::Offers,
     OfferRescinded => Event::Rescinded,
     StatusChanged => |changed| Event::Status(Box::new(changed)),
+    OperationChanged => |changed| Event::Operation(Box::new(changed)),
     FrameworkMessage => Event::Message,
     Lost => Event::Lost,
     FrameworkFailed => Event::Failed,

@@ -5,7 +5,7 @@
 
 use protocol::message::scheduler::{Lost, Subscribed};
 use protocol::message::standby::StandingBy;
-use protocol::{AgentId, ExecutorId, Offer, OfferId, TaskId, TaskStatus};
+use protocol::{AgentId, ExecutorId, Offer, OfferId, OperationStatus, TaskId, TaskStatus};
 use runtime::delivery::DeliveryError;
 
 use crate::state::{StateCall, StateOutcome};
@@ -55,6 +55,10 @@ pub trait Scheduler: Send + Unpin + 'static {
 
     /// A task has a new state. Each update comes once as long as the driver lives and remembers it (see [`crate::UPDATES_REMEMBERED`]).
     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);
+
+    /// An operation that the framework has named in an [accept](Verbs::accept) has a new state. Each update comes once, as those of tasks.
+    /// Its resources are as they were if it is not `FINISHED`: what was built upon it in the meantime is dropped as well.
+    fn operation_status(&mut self, _driver: &mut Verbs, _status: &OperationStatus) {}
 
     /// Bytes from an executor. At most once.
     fn message(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use protocol::message::state::StateValue;
 use protocol::{
-    AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, TaskId, TaskInfo,
-    TaskStatus,
+    AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, OperationId,
+    OperationStatus, TaskId, TaskInfo, TaskStatus,
 };
 use runtime::TellError;
 use tokio::sync::watch;
@@ -61,6 +61,16 @@ pub enum Verb {
     Acknowledge {
         /// The status as it came.
         status: Box<TaskStatus>,
+    },
+    /// Ask how these operations are; empty asks for all that the master knows.
+    ReconcileOperations {
+        /// Which operations, with their agents where known.
+        operations: Vec<(OperationId, Option<AgentId>)>,
+    },
+    /// This status of an operation is in hand. Needed only with [`crate::Acknowledgement::Explicit`].
+    AcknowledgeOperation {
+        /// The status as it came.
+        status: Box<OperationStatus>,
     },
     /// Send bytes to an executor, at most once.
     Message {
@@ -257,6 +267,15 @@ macro_rules! verbs {
             /// Says that this status is in hand. Only with [`crate::Acknowledgement::Explicit`]; else the driver says it.
             pub fn acknowledge($($receiver)*, status: &TaskStatus) -> $result {
                 $self.perform(Verb::Acknowledge { status: Box::new(status.clone()) })
+            }
+            /// Asks how these operations are, by the names that the framework gave them; empty asks for all that the master knows. The
+            /// answers come as [`Scheduler::operation_status`](crate::Scheduler::operation_status). The driver does not ask by itself.
+            pub fn reconcile_operations($($receiver)*, operations: Vec<(OperationId, Option<AgentId>)>) -> $result {
+                $self.perform(Verb::ReconcileOperations { operations })
+            }
+            /// Says that this status of an operation is in hand. Only with [`crate::Acknowledgement::Explicit`]; else the driver says it.
+            pub fn acknowledge_operation($($receiver)*, status: &OperationStatus) -> $result {
+                $self.perform(Verb::AcknowledgeOperation { status: Box::new(status.clone()) })
             }
             /// Sends bytes to an executor, at most once, in order with the other calls.
             pub fn message($($receiver)*, agent: AgentId, executor: ExecutorId, data: Vec<u8>) -> $result {

@@ -107,7 +107,9 @@ impl Handler<ResourcesReported> for Master {
             let agent_id = message.agent_id.clone();
             let done = self.change(ctx, |books, _, out| books.resources_reported(message, out));
             match done {
-                Ok(()) => tracing::warn!(agent = %agent_id, "an agent has other resources than the books said"),
+                Ok(()) => {
+                    tracing::warn!(agent = %agent_id, "an agent has other resources than the books said")
+                }
                 Err(reason) => {
                     tracing::warn!(agent = %agent_id, %reason, "an agent's resources are ignored");
                 }

@@ -3,7 +3,9 @@
 //! Views are made of a snapshot, off the mailbox and off its thread.
 
 use protocol::FrameworkId;
-use protocol::message::operator::{KillByOperator, Operate, OperationRefused, OperatorError, ViewCluster};
+use protocol::message::operator::{
+    KillByOperator, Operate, OperationRefused, OperatorError, ViewCluster,
+};
 use protocol::view::ClusterView;
 use runtime::prelude::*;
 
@@ -34,8 +36,12 @@ impl Handler<Operate> for Master {
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
         let done = self.change(ctx, |books, _, out| books.operate(call, out));
         match &done {
-            Ok(()) => tracing::info!(%agent, operation = name, "an operator's operation is applied"),
-            Err(refused) => tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused"),
+            Ok(()) => {
+                tracing::info!(%agent, operation = name, "an operator's operation is applied")
+            }
+            Err(refused) => {
+                tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused")
+            }
         }
         done
     }

@@ -6,8 +6,9 @@
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, ReconcileOperations, ReconcileTasks,
-    ReviveOffers, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
+    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
+    KillTask, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, Subscribed,
+    SubscriptionRefused, SuppressOffers, TearDown,
 };
 use runtime::delivery::{self, NotTaken, Numbered};
 use runtime::prelude::*;

@@ -6,6 +6,7 @@ mod delivery;
 mod fencing;
 mod frameworks;
 mod launch;
+mod operations;
 mod refusals;
 mod registry;
 mod standbys;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use module_api::allocator::*;
 use protocol::digest::DigestKey;
+use protocol::message::operation::*;
+use protocol::message::operator::{Operate, OperationRefused};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::*;
 use protocol::message::scheduler::*;
@@ -88,6 +91,15 @@ records! {
     };
     KillTask(&[Role::Master]) => |m| format!("kill {}", m.task_id);
     AcknowledgeStatus(&[Role::Master]) => |m| format!("acknowledge {}", m.task_id);
+    ApplyOperation(&[Role::Master]) => |m| format!("apply {} to {}", m.conversion.name(), m.version.0[0]);
+    AcknowledgeOperation(&[Role::Master]) => |m| format!("acknowledge {}", m.operation_id);
+    OperationChanged(&[Role::Master]) => |m| format!("{} {}", m.status.operation_id, m.status.state);
+    Converted(&[]) => |m| format!(
+        "converted {} {} to {}",
+        short(&m.framework_id),
+        m.consumed.unallocate().brief(),
+        m.converted.unallocate().brief()
+    );
     ShutDownFramework(&[Role::Master]) => |m| format!("shut down {}", short(&m.framework_id));
     DisownTasks(&[Role::Master]) => |m| {
         let ids: Vec<_> = m.tasks.iter().map(|(_, t)| t.to_string()).collect();

@@ -20,7 +20,11 @@ pub fn conversion(
     if let Some(wrong) = named.iter().find(astray) {
         let given = wrong.allocation_role().map_or("", Role::as_str);
         let expected = format!("the role of the offers, `{role}`");
-        return Err(Invalid::new(format!("{name}.allocation_info.role"), given, expected));
+        return Err(Invalid::new(
+            format!("{name}.allocation_info.role"),
+            given,
+            expected,
+        ));
     }
     match conversion {
         Conversion::Reserve { resources } => reserve(framework, role, resources)?,
@@ -37,7 +41,11 @@ fn reserve(framework: &FrameworkInfo, role: &Role, resources: &Resources) -> Res
         };
         if entry.role != *role {
             let expected = format!("the role of the offers, `{role}`");
-            return Err(Invalid::new("reserve.reservations.role", &entry.role, expected));
+            return Err(Invalid::new(
+                "reserve.reservations.role",
+                &entry.role,
+                expected,
+            ));
         }
         if resource.reservations().len() > 1 && !framework.can(Capability::ReservationRefinement) {
             let expected = "unreserved resources, or the capability RESERVATION_REFINEMENT";
@@ -87,7 +95,11 @@ pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Inva
     let before = reported.total.before_operations();
     if before != *described {
         let expected = format!("what operations can have made of {}", described.brief());
-        return Err(Invalid::new("resources.total", reported.total.brief(), expected));
+        return Err(Invalid::new(
+            "resources.total",
+            reported.total.brief(),
+            expected,
+        ));
     }
     Ok(())
 }

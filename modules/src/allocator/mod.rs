@@ -19,8 +19,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, FrameworkActivity,
-    Converted, FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, Withdrawn,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted,
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed,
+    Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool};
 use module_api::{ModuleError, SorterRef};

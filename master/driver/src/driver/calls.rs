@@ -5,6 +5,7 @@
 //! launched without one are lost, since their offers are void, and so are declines and bytes for executors. Remembers nothing
 //! itself; never decides what a framework wants.
 
+use protocol::message::scheduler::ReconcileOperations;
 use runtime::delivery::{DeliveryError, Receipt};
 
 use super::*;
@@ -23,6 +24,7 @@ pub(super) enum Failed {
     Call(Undelivered),
     Launch {
         tasks: Vec<(TaskId, AgentId)>,
+        operations: Vec<protocol::OperationId>,
         reason: String,
     },
 }
@@ -106,7 +108,14 @@ impl<S: Scheduler> Driver<S> {
                     tasks,
                 });
             }
+            Verb::ReconcileOperations { operations } => {
+                self.say(|framework_id| ReconcileOperations {
+                    framework_id,
+                    operations,
+                })
+            }
             Verb::Acknowledge { status } => self.acknowledge(&status),
+            Verb::AcknowledgeOperation { status } => self.acknowledge_operation(&status),
             Verb::Message {
                 agent,
                 executor,
@@ -125,15 +134,19 @@ impl<S: Scheduler> Driver<S> {
         filters: protocol::Filters,
         ctx: &mut Context<Self>,
     ) {
-        let launched = operations
-            .iter()
-            .flat_map(|Operation::Launch { tasks }| tasks);
+        let launched = operations.iter().flat_map(Operation::tasks);
         let tasks: Vec<_> = launched
             .map(|task| (task.task_id.clone(), task.agent_id.clone()))
             .collect();
+        let named = operations::named(&operations);
+        let failed = |tasks, operations, reason| Failed::Launch {
+            tasks,
+            operations,
+            reason,
+        };
         if !self.is_subscribed() {
             let reason = "the driver had no master to tell of the launch".to_owned();
-            return ctx.notify(Failed::Launch { tasks, reason });
+            return ctx.notify(failed(tasks, named, reason));
         }
         let sent = self.call_master(|framework_id| AcceptOffers {
             framework_id,
@@ -144,21 +157,20 @@ impl<S: Scheduler> Driver<S> {
         let receipt = match sent {
             Ok(receipt) => receipt,
             Err(error) => {
-                let reason = error.to_string();
-                return ctx.notify(Failed::Launch { tasks, reason });
+                return ctx.notify(failed(tasks, named, error.to_string()));
             }
         };
         for (task, agent) in &tasks {
             self.ledger.launched(task, agent);
         }
-        ctx.then(receipt, |driver: &mut Self, end, ctx| {
+        ctx.then(receipt, move |driver: &mut Self, end, ctx| {
             for (task, _) in &tasks {
                 driver.ledger.launch_settled(task);
             }
             match end {
                 Ok(()) => {}
                 Err(DeliveryError::Refused { reason }) => {
-                    ctx.notify(Failed::Launch { tasks, reason });
+                    ctx.notify(failed(tasks, named, reason));
                 }
                 // It may have been heard: what became of the tasks comes out when the driver asks (W17).
                 Err(error) => ctx.notify(Failed::Call(Undelivered {
@@ -294,7 +306,14 @@ impl<S: Scheduler> Handler<Failed> for Driver<S> {
     type Result = ();
     fn handle(&mut self, failed: Failed, ctx: &mut Context<Self>) {
         match failed {
-            Failed::Launch { tasks, reason } => self.not_launched(tasks, &reason, ctx),
+            Failed::Launch {
+                tasks,
+                operations,
+                reason,
+            } => {
+                self.not_launched(tasks, &reason, ctx);
+                self.not_converted(operations, &reason, ctx);
+            }
             Failed::Call(undelivered) => {
                 self.call(ctx, |scheduler, verbs| {
                     scheduler.undelivered(verbs, &undelivered);

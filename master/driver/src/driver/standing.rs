@@ -122,11 +122,14 @@ impl<S: Scheduler> Driver<S> {
                 self.end(Ended::LeftForFailover, ctx);
             }
             Verb::Accept { operations, .. } => {
-                let launched = operations
-                    .into_iter()
-                    .flat_map(|Operation::Launch { tasks }| tasks);
+                let named = operations::named(&operations);
+                let launched = operations.into_iter().flat_map(Operation::into_tasks);
                 let tasks = launched.map(|task| (task.task_id, task.agent_id)).collect();
-                ctx.notify(Failed::Launch { tasks, reason });
+                ctx.notify(Failed::Launch {
+                    tasks,
+                    operations: named,
+                    reason,
+                });
             }
             Verb::Kill { task, .. } => ctx.notify(Failed::Call(Undelivered {
                 call: "kill",

@@ -108,6 +108,8 @@ fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
         0 | 1 => drop(agents.register(Agent {
             id: agent,
             info: info(a),
+            described: info(a).resources,
+            resources_version: (t > 0).then_some(Uuid([t; 16])),
             pid: pid("agent", a),
             version: now.to_string(),
             connected: true,

@@ -1,0 +1,601 @@
+//! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
+
+use resources::{
+    Annotations, Conversion, DiskInfo, Name, Persistence, Reservation, Resource, Revocable, Scalar,
+    Volume, VolumeMode,
+};
+
+use super::*;
+
+fn ads() -> ResourceRole {
+    ResourceRole::new("ads").unwrap()
+}
+
+fn reserved(text: &str) -> Resources {
+    let entry = Reservation::dynamic(ads(), Some("ops"));
+    resources(text).push_reservation(&entry).unwrap()
+}
+
+fn reserve(text: &str) -> Conversion {
+    let resources = reserved(text);
+    Conversion::Reserve { resources }
+}
+
+fn volume(id: &str, size: u32) -> Resource {
+    let annotations = Annotations {
+        reservations: vec![Reservation::dynamic(ads(), Some("ops"))],
+        disk: Some(Box::new(DiskInfo {
+            persistence: Some(Persistence {
+                id: id.to_owned(),
+                principal: Some("ops".to_owned()),
+            }),
+            volume: Some(Volume {
+                container_path: "data".to_owned(),
+                host_path: None,
+                mode: VolumeMode::ReadWrite,
+            }),
+            source: None,
+        })),
+        ..Annotations::default()
+    };
+    Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()
+}
+
+fn named(id: &str, conversion: Conversion) -> Operation {
+    Operation::Convert {
+        id: Some(OperationId::new(id).unwrap()),
+        conversion,
+    }
+}
+
+fn version(number: u8) -> Uuid {
+    Uuid([number; 16])
+}
+
+/// A registration of an agent that keeps operations, and has this.
+fn keeping(agent: &Member, id: Option<AgentId>, total: Resources, number: u8) -> RegisterAgent {
+    let mut message = registration(agent, id, vec![]);
+    message.agent.resources = resources("cpus:8;mem:8192;disk:100");
+    message.resources = Some(AgentResources {
+        version: version(number),
+        total,
+        operations: Vec::new(),
+    });
+    message
+}
+
+async fn comes(agent: &Member, message: RegisterAgent) -> AgentId {
+    let answer = agent.node.ask(&agent.master, message, PATIENCE).await;
+    answer.unwrap().unwrap().agent_id
+}
+
+/// A framework in role `ads` that signs as `ops`.
+fn advertiser(info: &mut FrameworkInfo) {
+    info.roles = ["ads".to_owned()].into();
+    info.principal = Some("ops".to_owned());
+}
+
+/// A world with one agent that keeps operations and one framework of role `ads`; both have heard all that came first.
+struct Story {
+    world: World,
+    agent: Member,
+    agent_id: AgentId,
+    scheduler: Member,
+    id: FrameworkId,
+}
+
+impl Story {
+    async fn begin(network: Network) -> Self {
+        Self::with(network, advertiser).await
+    }
+
+    async fn with(network: Network, change: impl FnOnce(&mut FrameworkInfo)) -> Self {
+        let world = World::new(network, Config::default()).await;
+        let agent = world.member("agent", "agent", Role::Agent).await;
+        let total = resources("cpus:8;mem:8192;disk:100");
+        let agent_id = comes(&agent, keeping(&agent, None, total, 1)).await;
+        let (scheduler, id) = world.framework("ads", change).await;
+        world.allocator();
+        Self {
+            world,
+            agent,
+            agent_id,
+            scheduler,
+            id,
+        }
+    }
+
+    async fn offer(&self, what: Resources) -> Offer {
+        let role = self
+            .world
+            .books()
+            .await
+            .frameworks
+            .get(&self.id)
+            .unwrap()
+            .info
+            .roles
+            .clone();
+        let role = role.into_iter().next().unwrap();
+        let granted = Grant {
+            role: role.clone(),
+            resources: what.allocate(&ResourceRole::new(&role).unwrap()),
+            ..grant(&self.id, &self.agent_id, "")
+        };
+        self.world.grant(vec![granted]).await;
+        self.scheduler.heard();
+        self.scheduler.offers().pop().expect("an offer")
+    }
+
+    async fn accept(&self, offers: &[&Offer], operations: Vec<Operation>) {
+        let call = AcceptOffers {
+            operations,
+            ..accept(&self.id, offers, vec![])
+        };
+        self.scheduler.say(call);
+        self.world.settle().await;
+    }
+
+    async fn operate(&self, conversion: Conversion) -> Result<(), OperationRefused> {
+        let operator = self
+            .world
+            .network
+            .node("operator", Role::Operator, &[Role::Master]);
+        let master = operator.find("master", "master", PATIENCE).await.unwrap();
+        let call = Operate {
+            agent_id: self.agent_id.clone(),
+            conversion,
+        };
+        operator.ask(&master, call, PATIENCE).await.unwrap()
+    }
+
+    async fn total(&self) -> Resources {
+        let books = self.world.books().await;
+        books
+            .agents
+            .get(&self.agent_id)
+            .unwrap()
+            .info
+            .resources
+            .clone()
+    }
+
+    fn updated(&self, id: &str, state: OperationState) -> OperationUpdated {
+        let id = OperationId::new(id).unwrap();
+        OperationUpdated {
+            agent_id: self.agent_id.clone(),
+            update: OperationUpdate {
+                framework_id: self.id.clone(),
+                status: OperationStatus {
+                    uuid: Some(version(9)),
+                    ..OperationStatus::new(id, state, "")
+                },
+            },
+        }
+    }
+}
+
+#[test] // SPEC 2.2, ACCEPT
+fn operations_of_one_accept_each_see_the_last_ones_result_and_reach_the_agent_in_order() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4;disk:100")).await;
+        let mut writer = task("t1", &story.agent_id, "cpus:1");
+        writer.resources += Resources::from(volume("v", 10));
+        let steps = vec![
+            Operation::Launch {
+                tasks: vec![task("t0", &story.agent_id, "cpus:1")],
+            },
+            named("r", reserve("disk:50")),
+            Operation::convert(Conversion::Create {
+                volumes: volume("v", 10).into(),
+            }),
+            Operation::Launch {
+                tasks: vec![writer],
+            },
+            named("bad", reserve("disk:51")),
+        ];
+        story.accept(&[&offer], steps).await;
+        let heard = story.agent.heard();
+        assert_eq!(heard.len(), 4, "{heard:?}");
+        assert!(heard[0].starts_with("run t0="), "{heard:?}");
+        assert_eq!(heard[1..3], ["apply reserve to 1", "apply create to 1"]);
+        assert!(heard[3].starts_with("run t1="), "{heard:?}");
+        assert_eq!(story.scheduler.heard(), ["bad OPERATION_ERROR"]);
+        let facts = story.world.allocator();
+        assert_eq!(facts.len(), 4, "{facts:?}");
+        assert!(
+            facts[0].starts_with("converted 0000 disk:50 to disk"),
+            "{facts:?}"
+        );
+        assert!(facts[1].starts_with("converted 0000 disk"), "{facts:?}");
+        assert_eq!(facts[2], "recovered 0000 cpus:2;disk:50 for 5s");
+        // What was made just now was not refused: it comes back without a filter.
+        assert!(
+            facts[3].starts_with("recovered 0000 ") && !facts[3].contains(" for "),
+            "{facts:?}"
+        );
+        let expected = resources("cpus:8;mem:8192;disk:50")
+            + reserved("disk:40")
+            + Resources::from(volume("v", 10));
+        assert_eq!(story.total().await, expected);
+    });
+}
+
+#[test]
+fn what_is_against_the_rules_is_an_error_with_its_field_and_changes_nothing() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let other = Reservation::dynamic(ResourceRole::new("web").unwrap(), Some("ops"));
+        let of_other_role = resources("cpus:1").push_reservation(&other).unwrap();
+        let nobody = Reservation::dynamic(ads(), None);
+        let unsigned = resources("cpus:1").push_reservation(&nobody).unwrap();
+        let deeper = Reservation::dynamic(ads(), Some("ops"));
+        let fixed = Reservation::fixed(ResourceRole::new("ads").unwrap());
+        let statically = resources("cpus:1").push_reservation(&fixed).unwrap();
+        assert!(
+            statically.push_reservation(&deeper).is_err(),
+            "no refinement of itself"
+        );
+        let shared = {
+            let mut annotations = volume("v", 10).annotations().clone();
+            annotations.shared = true;
+            Resource::annotated(Name::Disk, Scalar::whole(10), annotations).unwrap()
+        };
+        let slack = resources("cpus(ads):1")
+            .to_revocable(Revocable::Throttleable)
+            .unwrap();
+        for (number, conversion) in [
+            Conversion::Reserve {
+                resources: of_other_role,
+            },
+            Conversion::Reserve {
+                resources: unsigned,
+            },
+            Conversion::Reserve {
+                resources: statically.clone(),
+            },
+            Conversion::Reserve { resources: slack },
+            reserve("cpus:5"),
+            Conversion::Unreserve {
+                resources: statically,
+            },
+            Conversion::Unreserve {
+                resources: reserved("cpus:1"),
+            },
+            Conversion::Create {
+                volumes: shared.into(),
+            },
+            Conversion::Create {
+                volumes: volume("v", 10).into(),
+            },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let offer = story.offer(resources("cpus:4;disk:100")).await;
+            story
+                .accept(&[&offer], vec![named(&number.to_string(), conversion)])
+                .await;
+            let heard = story.scheduler.heard();
+            assert_eq!(heard, [format!("{number} OPERATION_ERROR")]);
+            let facts = story.world.allocator();
+            assert_eq!(facts, ["recovered 0000 cpus:4;disk:100 for 5s"]);
+            assert_eq!(story.agent.heard(), [""; 0]);
+        }
+        assert_eq!(story.total().await, resources("cpus:8;mem:8192;disk:100"));
+    });
+}
+
+#[test]
+fn a_reservation_is_refined_only_by_a_framework_that_knows_refinements() {
+    rehearse_network(|network| async move {
+        let video = ResourceRole::new("ads/video").unwrap();
+        let refined = reserved("cpus:1")
+            .push_reservation(&Reservation::dynamic(video, Some("ops")))
+            .unwrap();
+        let story = Story::with(network, |info| {
+            advertiser(info);
+            info.roles = ["ads/video".to_owned()].into();
+        })
+        .await;
+        story.operate(reserve("cpus:2")).await.unwrap();
+        let refine = || Conversion::Reserve {
+            resources: refined.clone(),
+        };
+        let offer = story.offer(reserved("cpus:2")).await;
+        story.accept(&[&offer], vec![named("no", refine())]).await;
+        assert_eq!(story.scheduler.heard(), ["no OPERATION_ERROR"]);
+        let (able, id) = story
+            .world
+            .framework("able", |info| {
+                advertiser(info);
+                info.roles = ["ads/video".to_owned()].into();
+                info.capabilities.insert(Capability::ReservationRefinement);
+            })
+            .await;
+        let story = Story {
+            scheduler: able,
+            id,
+            ..story
+        };
+        let offer = story.offer(reserved("cpus:2")).await;
+        story.accept(&[&offer], vec![named("yes", refine())]).await;
+        assert_eq!(story.scheduler.heard(), [""; 0], "it is under way");
+        assert!(story.total().await.contains(&refined));
+    });
+}
+
+#[test]
+fn an_operations_status_is_passed_on_until_it_is_acknowledged() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        story
+            .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
+            .await;
+        story.agent.heard();
+        let ask = |operations| ReconcileOperations {
+            framework_id: story.id.clone(),
+            operations,
+        };
+        story.scheduler.say(ask(vec![]));
+        story.world.settle().await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_PENDING"]);
+        // A name that is taken is refused.
+        let offer = story.offer(resources("cpus:4")).await;
+        story
+            .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
+            .await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+        for _ in 0..2 {
+            story
+                .agent
+                .tell(story.updated("op", OperationState::Finished));
+            story.world.settle().await;
+            assert_eq!(story.scheduler.heard(), ["op OPERATION_FINISHED"]);
+        }
+        story.scheduler.say(AcknowledgeOperation {
+            framework_id: story.id.clone(),
+            agent_id: story.agent_id.clone(),
+            operation_id: OperationId::new("op").unwrap(),
+            uuid: version(9),
+        });
+        story.world.settle().await;
+        assert_eq!(story.agent.heard(), ["acknowledge op"]);
+        let id = |text: &str| OperationId::new(text).unwrap();
+        let nobody = AgentId::new("nobody").unwrap();
+        let agent_id = story.agent_id.clone();
+        let asked = vec![
+            (id("op"), Some(agent_id)),
+            (id("a"), Some(nobody)),
+            (id("b"), None),
+        ];
+        story.scheduler.say(ask(asked));
+        story.world.settle().await;
+        let expected = [
+            "op OPERATION_DROPPED",
+            "a OPERATION_UNKNOWN",
+            "b OPERATION_UNKNOWN",
+        ];
+        assert_eq!(story.scheduler.heard(), expected);
+        // Nobody is left to acknowledge: the master does.
+        let mut orphan = story.updated("op", OperationState::Finished);
+        orphan.update.framework_id = FrameworkId::new("gone").unwrap();
+        story.agent.tell(orphan);
+        story.world.settle().await;
+        assert_eq!(story.agent.heard(), ["acknowledge op"]);
+    });
+}
+
+#[test]
+fn an_agent_that_comes_back_without_an_operation_has_dropped_it_and_what_it_has_is_adopted() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let steps = vec![
+            named("seen", reserve("cpus:1")),
+            named("lost", reserve("cpus:2")),
+        ];
+        story.accept(&[&offer], steps).await;
+        story.world.allocator();
+        let has = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
+        let mut back = keeping(&story.agent, Some(story.agent_id.clone()), has.clone(), 2);
+        let seen = story.updated("seen", OperationState::Finished).update;
+        back.resources.as_mut().unwrap().operations.push(seen);
+        assert_eq!(comes(&story.agent, back).await, story.agent_id);
+        story.world.settle().await;
+        assert_eq!(story.scheduler.heard(), ["lost OPERATION_DROPPED"]);
+        assert_eq!(story.total().await, has);
+        let books = story.world.books().await;
+        let agent = books.agents.get(&story.agent_id).unwrap();
+        assert_eq!(agent.described, resources("cpus:8;mem:8192;disk:100"));
+        // What cannot have come of its own resources is refused.
+        let more = resources("cpus:8;mem:8192;disk:100") + reserved("cpus:1");
+        let wrong = keeping(&story.agent, Some(story.agent_id.clone()), more, 3);
+        let refused = story
+            .agent
+            .node
+            .ask(&story.agent.master, wrong, PATIENCE)
+            .await;
+        let RegistrationRefused::Never { reason } = refused.unwrap().unwrap_err() else {
+            panic!("it may come again");
+        };
+        assert!(reason.starts_with("resources.total is"), "{reason}");
+    });
+}
+
+#[test]
+fn an_agent_that_has_something_else_than_the_books_voids_offers_and_grants() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        story
+            .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
+            .await;
+        let out = story.offer(reserved("cpus:1")).await;
+        story.world.allocator();
+        let before = story
+            .world
+            .books()
+            .await
+            .agents
+            .get(&story.agent_id)
+            .unwrap()
+            .session;
+        let total = resources("cpus:8;mem:8192;disk:100");
+        story.agent.tell(ResourcesReported {
+            agent_id: story.agent_id.clone(),
+            resources: AgentResources {
+                version: version(2),
+                total: total.clone(),
+                operations: vec![],
+            },
+        });
+        story.world.settle().await;
+        assert_eq!(story.total().await, total);
+        assert_eq!(
+            story.scheduler.heard(),
+            [format!("rescind {}", short(&out.id))]
+        );
+        let facts = story.world.allocator();
+        assert!(facts.contains(&"agent S0 used []".to_owned()), "{facts:?}");
+        let stale = Grant {
+            session: before,
+            role: "ads".to_owned(),
+            resources: reserved("cpus:1").allocate(&ads()),
+            ..grant(&story.id, &story.agent_id, "")
+        };
+        let grants = vec![stale];
+        story
+            .world
+            .node
+            .tell(&story.world.master.pid(), Granted { grants })
+            .unwrap();
+        story.world.settle().await;
+        assert!(story.scheduler.offers().is_empty());
+        // The next operation bears the version that the agent has told.
+        let offer = story.offer(resources("cpus:4")).await;
+        story.agent.heard();
+        story
+            .accept(&[&offer], vec![Operation::convert(reserve("cpus:1"))])
+            .await;
+        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
+    });
+}
+
+#[test] // S91
+fn an_operator_gets_what_is_only_offered_and_no_more_offers_are_rescinded_than_it_takes() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let small = story.offer(resources("cpus:1")).await;
+        let large = story.offer(resources("cpus:4")).await;
+        let other = story.offer(resources("mem:100")).await;
+        story.operate(reserve("cpus:3")).await.unwrap();
+        assert_eq!(
+            story.scheduler.heard(),
+            [""; 0],
+            "three cpus are free anyway"
+        );
+        story.operate(reserve("cpus:4")).await.unwrap();
+        assert_eq!(
+            story.scheduler.heard(),
+            [format!("rescind {}", short(&large.id))]
+        );
+        let books = story.world.books().await;
+        let mut left: Vec<_> = books.offers.iter().map(|offer| offer.id.clone()).collect();
+        left.sort();
+        let mut expected = vec![small.id.clone(), other.id];
+        expected.sort();
+        assert_eq!(left, expected);
+        let facts = story.world.allocator();
+        assert!(
+            facts.last().unwrap().starts_with("agent S0 used [0000="),
+            "{facts:?}"
+        );
+        assert_eq!(
+            story.agent.heard(),
+            ["apply reserve to 1", "apply reserve to 1"]
+        );
+
+        // What a task uses is not to be had.
+        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
+        story
+            .accept(&[&small], vec![Operation::Launch { tasks }])
+            .await;
+        let refused = story.operate(reserve("cpus:1")).await.unwrap_err();
+        assert!(
+            matches!(&refused, OperationRefused::NotFree { lacking, .. } if lacking == "cpus:1"),
+            "{refused:?}"
+        );
+        let fixed = resources("cpus(ads):1");
+        let invalid = story
+            .operate(Conversion::Unreserve { resources: fixed })
+            .await;
+        assert!(
+            matches!(invalid, Err(OperationRefused::Invalid(_))),
+            "{invalid:?}"
+        );
+        assert_eq!(
+            story.world.books().await.offers.len(),
+            1,
+            "nothing was rescinded for nothing"
+        );
+    });
+}
+
+#[test]
+fn an_agent_that_keeps_no_operations_is_asked_for_none() {
+    rehearse_network(|network| async move {
+        let mut story = Story::begin(network).await;
+        let (agent, agent_id) = story.world.agent("plain").await;
+        (story.agent, story.agent_id) = (agent, agent_id);
+        let offer = story.offer(resources("cpus:1")).await;
+        story
+            .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
+            .await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+        let refused = story.operate(reserve("cpus:1")).await;
+        assert!(
+            matches!(refused, Err(OperationRefused::NoAgent { .. })),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
+fn a_void_accept_and_a_group_of_tasks_give_everything_back() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let bogus = Offer {
+            id: OfferId::new("bogus").unwrap(),
+            ..offer.clone()
+        };
+        story
+            .accept(&[&offer, &bogus], vec![named("op", reserve("cpus:1"))])
+            .await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 0ns"]);
+
+        let offer = story.offer(resources("cpus:4")).await;
+        let executor = ExecutorInfo {
+            executor_id: ExecutorId::new("e").unwrap(),
+            name: "default".to_owned(),
+            command: CommandInfo::shell("true"),
+            resources: resources("cpus:1"),
+            data: vec![],
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        };
+        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
+        story
+            .accept(&[&offer], vec![Operation::LaunchGroup { executor, tasks }])
+            .await;
+        assert_eq!(
+            story.scheduler.heard(),
+            ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]
+        );
+        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
+    });
+}

@@ -1,0 +1,53 @@
+//! Operations in the allocator's books: who held the ones holds the others, and what is given back is offered as what it has become.
+
+use module_api::allocator::Converted;
+use resources::{Reservation, Resources};
+use runtime::rehearsal::rehearse;
+
+use crate::cluster::{Cluster, agent, framework, lines};
+
+/// S92: what was reserved and given back is offered to its role and to nobody else, together with what is left.
+#[test]
+fn what_is_reserved_out_of_a_grant_is_offered_to_its_role_alone_from_then_on() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("ads", "ads", &[]);
+        cluster.agent("a1", "cpus:32;mem:65536");
+        let grant = cluster.granted().await.remove(0);
+        let consumed: Resources = "cpus:8;mem:4096".parse().unwrap();
+        let ads = "ads".parse().unwrap();
+        let reservation = Reservation::dynamic("ads".parse().unwrap(), Some("ops"));
+        let converted = consumed.push_reservation(&reservation).unwrap();
+        let fact = Converted {
+            framework_id: framework("ads"),
+            agent_id: agent("a1"),
+            consumed: consumed.allocate(&ads),
+            converted: converted.allocate(&ads),
+        };
+        cluster.allocator.tell(fact).unwrap();
+        assert_eq!(cluster.granted().await, [], "all of it is held as before");
+
+        let rest = grant
+            .resources
+            .checked_sub(&consumed.allocate(&ads))
+            .unwrap();
+        let all = rest + converted.allocate(&ads);
+        cluster.framework("web", "web", &[]);
+        // The role that reserved refuses all of it for a while; the other gets what is nobody's.
+        let hour = std::time::Duration::from_secs(3600);
+        cluster.give_back_part(&grant, all, Some(hour));
+        assert_eq!(
+            lines(&cluster.granted().await),
+            ["web a1 cpus:24;mem:61440"]
+        );
+        // An agent or a framework that is not known is nobody's.
+        let stray = Converted {
+            framework_id: framework("nobody"),
+            agent_id: agent("nowhere"),
+            consumed: consumed.clone(),
+            converted: consumed,
+        };
+        cluster.allocator.tell(stray).unwrap();
+        assert_eq!(cluster.granted().await, []);
+    });
+}

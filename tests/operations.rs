@@ -1,0 +1,225 @@
+//! Reservations and volumes, as frameworks make them with what they are offered, over real agents and their disks (SPEC 3.5).
+
+use std::path::Path;
+
+use protocol::{
+    Filters, Offer, Operation, OperationId, OperationState, OperationStatus, Reason, TaskState,
+};
+use resources::{
+    Annotations, Conversion, DiskInfo, Name, Persistence, Reservation, Resource, Resources, Scalar,
+    Volume, VolumeMode,
+};
+
+use crate::puppet::{Puppet, framework, task};
+use crate::support::{Cluster, eventually};
+
+/// Takes nothing away: what is not used may be offered again at once.
+const NO_FILTER: Filters = Filters {
+    refuse_seconds: 0.0,
+};
+
+fn parse(text: &str) -> Resources {
+    text.parse().expect("resources")
+}
+
+fn reserved(text: &str) -> Resources {
+    let ads = Reservation::dynamic("ads".parse().expect("a role"), None);
+    parse(text).push_reservation(&ads).expect("reserved")
+}
+
+/// A volume that appears as `data` in a sandbox.
+fn volume(id: &str, megabytes: u32) -> Resource {
+    let annotations = Annotations {
+        reservations: vec![Reservation::dynamic("ads".parse().expect("a role"), None)],
+        disk: Some(Box::new(DiskInfo {
+            persistence: Some(Persistence {
+                id: id.to_owned(),
+                principal: None,
+            }),
+            volume: Some(Volume {
+                container_path: "data".to_owned(),
+                host_path: None,
+                mode: VolumeMode::ReadWrite,
+            }),
+            source: None,
+        })),
+        ..Annotations::default()
+    };
+    Resource::annotated(Name::Disk, Scalar::whole(megabytes), annotations).expect("a volume")
+}
+
+fn step(id: &str, conversion: Conversion) -> Operation {
+    Operation::Convert {
+        id: Some(OperationId::new(id).expect("an id")),
+        conversion,
+    }
+}
+
+fn reserve(id: &str, text: &str) -> Operation {
+    let resources = reserved(text);
+    step(id, Conversion::Reserve { resources })
+}
+
+impl Puppet {
+    fn operate(&self, offer: &Offer, operations: Vec<Operation>) {
+        let accepted = self
+            .driver
+            .accept(vec![offer.id.clone()], operations, NO_FILTER);
+        accepted.expect("the driver hears");
+    }
+
+    /// Waits until an operation has that state.
+    fn operation(&mut self, id: &str, state: OperationState) -> OperationStatus {
+        use crate::puppet::Heard;
+        let wanted = |heard: &Heard| match heard {
+            Heard::Operation(status)
+                if status.operation_id.as_str() == id && status.state == state =>
+            {
+                Some((**status).clone())
+            }
+            _ => None,
+        };
+        let past = self.past.iter().find_map(|(_, heard)| wanted(heard));
+        past.unwrap_or_else(|| self.hear(&format!("{id} as {state}"), wanted))
+    }
+}
+
+fn has(offer: &Offer) -> Resources {
+    offer.resources.unallocate()
+}
+
+/// S91, S92, with the seed's numbers: the operation changes the next offer, to everybody.
+#[test]
+fn the_offer_after_a_reservation_is_exactly_the_seeds() {
+    let cluster = Cluster::start(1, "cpus:32;mem:65536;disk:0;ports:[]");
+    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let offer = ads.offer();
+    assert_eq!(has(&offer), parse("cpus:32;mem:65536"));
+    ads.operate(&offer, vec![reserve("first", "cpus:8;mem:4096")]);
+    let next = ads.offer();
+    let expected = parse("cpus:24;mem:61440") + reserved("cpus:8;mem:4096");
+    assert_eq!(has(&next), expected);
+    let finished = ads.operation("first", OperationState::Finished);
+    assert_eq!(finished.converted, reserved("cpus:8;mem:4096"));
+    assert_eq!(finished.agent_id.as_ref(), Some(&next.agent_id));
+
+    // Of another role, one is offered what is reserved for nobody.
+    let declined = ads.driver.decline(
+        vec![next.id],
+        Filters {
+            refuse_seconds: 3600.0,
+        },
+    );
+    declined.expect("the driver hears");
+    let mut web = Puppet::subscribe(&cluster, framework("web", "web"));
+    assert_eq!(has(&web.offer()), parse("cpus:24;mem:61440"));
+}
+
+/// SPEC 3.5: RESERVE, CREATE and LAUNCH in one accept; the volume outlives its task and its agent, and ends with DESTROY.
+#[test]
+fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
+    let cluster = Cluster::master_alone(|_, _| {});
+    let resources = "cpus:4;mem:1024;disk:1024;ports:[]";
+    let mut agent = cluster.agent("agent", resources);
+    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let offer = ads.offer();
+    let volumes: Resources = volume("v", 64).into();
+    let mut writer = task(
+        "writer",
+        &offer,
+        "cpus:1;mem:32",
+        "echo content > data/file",
+    );
+    writer.resources += volumes.allocate(&"ads".parse().expect("a role"));
+    let create = Conversion::Create {
+        volumes: volumes.clone(),
+    };
+    let launch = Operation::Launch {
+        tasks: vec![writer],
+    };
+    let steps = vec![reserve("r", "disk:100"), step("c", create), launch];
+    ads.operate(&offer, steps);
+    ads.operation("c", OperationState::Finished);
+    ads.state("writer", TaskState::Finished);
+    let directory = cluster.directory().join("agent/volumes/roles/ads/v");
+    let content = || std::fs::read_to_string(directory.join("file"));
+    assert_eq!(content().expect("the volume's file"), "content\n");
+
+    agent.signal("KILL");
+    agent.wait();
+    let _agent = cluster.agent("agent", resources);
+    let expected = parse("cpus:4;mem:1024;disk:924") + reserved("disk:36") + volumes.clone();
+    let offer = offered(&mut ads, &expected);
+    let mut reader = task(
+        "reader",
+        &offer,
+        "cpus:1;mem:32",
+        "grep -q content data/file",
+    );
+    reader.resources += volumes.allocate(&"ads".parse().expect("a role"));
+    let launch = Operation::Launch {
+        tasks: vec![reader],
+    };
+    ads.operate(&offer, vec![launch]);
+    ads.state("reader", TaskState::Finished);
+
+    let offer = offered(&mut ads, &expected);
+    let destroy = step("d", Conversion::Destroy { volumes });
+    let resources = reserved("disk:100");
+    let unreserve = step("u", Conversion::Unreserve { resources });
+    ads.operate(&offer, vec![destroy, unreserve]);
+    ads.operation("u", OperationState::Finished);
+    assert!(!directory.exists());
+    offered(&mut ads, &parse("cpus:4;mem:1024;disk:1024"));
+}
+
+/// Offers are taken until one is exactly this; the others are declined.
+fn offered(puppet: &mut Puppet, expected: &Resources) -> Offer {
+    loop {
+        let offer = puppet.offer();
+        if has(&offer) == *expected {
+            return offer;
+        }
+        let declined = puppet.driver.decline(vec![offer.id], NO_FILTER);
+        declined.expect("the driver hears");
+    }
+}
+
+/// SPEC 3.5: what was applied at the master alone is taken back, with all that was built upon it.
+#[test]
+fn what_follows_an_operation_that_failed_is_dropped_as_stale() {
+    let cluster = Cluster::master_alone(|_, _| {});
+    let work_dir = cluster.directory().join("agent");
+    let block = |path: &Path| std::fs::write(path, "in the way").expect("a file");
+    std::fs::create_dir(&work_dir).expect("a directory");
+    block(&work_dir.join("volumes"));
+    let _agent = cluster.agent("agent", "cpus:4;mem:1024;disk:1024;ports:[]");
+    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let offer = ads.offer();
+    let volumes: Resources = volume("v", 64).into();
+    let mut doomed = task("doomed", &offer, "cpus:1;mem:32", "true");
+    doomed.resources += volumes.allocate(&"ads".parse().expect("a role"));
+    let launch = Operation::Launch {
+        tasks: vec![doomed],
+    };
+    let steps = vec![
+        reserve("kept", "disk:100"),
+        step("failed", Conversion::Create { volumes }),
+        reserve("stale", "cpus:1"),
+        launch,
+    ];
+    ads.operate(&offer, steps);
+    let failed = ads.operation("failed", OperationState::Failed);
+    assert!(failed.message.contains("cannot be made"), "{failed:?}");
+    ads.operation("kept", OperationState::Finished);
+    ads.operation("stale", OperationState::Dropped);
+    let lost = ads.state("doomed", TaskState::Lost);
+    assert_eq!(lost.reason, Some(Reason::ResourcesUnknown));
+    let expected = parse("cpus:4;mem:1024;disk:924") + reserved("disk:100");
+    offered(&mut ads, &expected);
+    eventually("the operator's list to show it", || {
+        let agent = cluster.list("agents").remove(0);
+        let offered = agent["offered_resources"]["disk"].as_f64();
+        (offered == Some(1024.0)).then_some(())
+    });
+}
