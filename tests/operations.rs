@@ -11,7 +11,7 @@ use resources::{
 };
 
 use crate::puppet::{Puppet, framework, task};
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, Running, eventually};
 
 /// Takes nothing away: what is not used may be offered again at once.
 const NO_FILTER: Filters = Filters {
@@ -120,7 +120,8 @@ fn the_offer_after_a_reservation_is_exactly_the_seeds() {
 fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
     let cluster = Cluster::master_alone(|_, _| {});
     let resources = "cpus:4;mem:1024;disk:1024;ports:[]";
-    let mut agent = cluster.agent("agent", resources);
+    let mut command = cluster.agent_command("agent", resources);
+    let mut agent = cluster.agent_of(&mut command);
     let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     let volumes: Resources = volume("v", 64).into();
@@ -147,9 +148,12 @@ fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
 
     agent.signal("KILL");
     agent.wait();
-    let _agent = cluster.agent("agent", resources);
+    let _agent = Running::start(&mut command);
     let expected = parse("cpus:4;mem:1024;disk:924") + reserved("disk:36") + volumes.clone();
-    let offer = offered(&mut ads, &expected);
+    let dead = offer.agent_id;
+    let offer = offered(&mut ads, |offer| {
+        offer.agent_id != dead && has(offer) == expected
+    });
     let mut reader = task(
         "reader",
         &offer,
@@ -163,21 +167,22 @@ fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
     ads.operate(&offer, vec![launch]);
     ads.state("reader", TaskState::Finished);
 
-    let offer = offered(&mut ads, &expected);
+    let offer = offered(&mut ads, |offer| has(offer) == expected);
     let destroy = step("d", Conversion::Destroy { volumes });
     let resources = reserved("disk:100");
     let unreserve = step("u", Conversion::Unreserve { resources });
     ads.operate(&offer, vec![destroy, unreserve]);
     ads.operation("u", OperationState::Finished);
     assert!(!directory.exists());
-    offered(&mut ads, &parse("cpus:4;mem:1024;disk:1024"));
+    let before = parse("cpus:4;mem:1024;disk:1024");
+    offered(&mut ads, |offer| has(offer) == before);
 }
 
-/// Offers are taken until one is exactly this; the others are declined.
-fn offered(puppet: &mut Puppet, expected: &Resources) -> Offer {
+/// Offers are declined until there is one that is wanted.
+fn offered(puppet: &mut Puppet, wanted: impl Fn(&Offer) -> bool) -> Offer {
     loop {
         let offer = puppet.offer();
-        if has(&offer) == *expected {
+        if wanted(&offer) {
             return offer;
         }
         let declined = puppet.driver.decline(vec![offer.id], NO_FILTER);
@@ -216,7 +221,7 @@ fn what_follows_an_operation_that_failed_is_dropped_as_stale() {
     let lost = ads.state("doomed", TaskState::Lost);
     assert_eq!(lost.reason, Some(Reason::ResourcesUnknown));
     let expected = parse("cpus:4;mem:1024;disk:924") + reserved("disk:100");
-    offered(&mut ads, &expected);
+    offered(&mut ads, |offer| has(offer) == expected);
     eventually("the operator's list to show it", || {
         let agent = cluster.list("agents").remove(0);
         let offered = agent["offered_resources"]["disk"].as_f64();

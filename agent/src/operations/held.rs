@@ -95,9 +95,14 @@ impl Held {
         }
     }
 
+    /// Whether a master that has sent this knows what there was before it, so that it knows what there is after it.
+    pub fn is_current(&self, apply: &ApplyOperation) -> bool {
+        apply.version == self.version
+    }
+
     /// What this operation would make of the agent, or why it is not applied.
     pub fn prepare(&self, apply: &ApplyOperation) -> Result<Prepared, Refused> {
-        if apply.version != self.version {
+        if !self.is_current(apply) {
             let message = format!(
                 "it was meant for version {} of the agent's resources, which is {} now",
                 apply.version, self.version

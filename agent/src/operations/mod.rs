@@ -73,6 +73,10 @@ impl Operations {
         tracing::info!(operation = apply.conversion.name(), converted = %prepared.step.converted.brief(), "an operation is applied");
         self.held.settle(prepared);
         self.tell_containerizer();
+        if !self.held.is_current(apply) {
+            // It took so long that a master was told meanwhile what there was before it.
+            self.report(ctx);
+        }
         if let Some(update) = update {
             self.give(update, ctx);
         }
@@ -84,22 +88,27 @@ impl Operations {
         tracing::warn!(operation = apply.conversion.name(), %state, message, "an operation is not applied");
         // Whoever sent a stale one has been told what there is, or is about to be.
         if state != OperationState::Dropped {
-            let resources = self.held.report(Uuid(ctx.node().fresh_uuid()));
-            if let Some((agent_id, master)) = &self.master {
-                let agent_id = agent_id.clone();
-                let report = ResourcesReported {
-                    agent_id,
-                    resources,
-                };
-                if let Err(error) = ctx.node().tell(master, report) {
-                    tracing::debug!(%error, "resources not reported; they are when the agent registers again");
-                }
-            }
+            self.report(ctx);
         }
         if let Some(key) = apply.feedback.clone() {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let update = held::update(key, state, message, Resources::new(), uuid);
             self.give(update, ctx);
+        }
+    }
+
+    /// Tells the master what there is, under a new version.
+    fn report(&mut self, ctx: &mut Context<Self>) {
+        let resources = self.held.report(Uuid(ctx.node().fresh_uuid()));
+        let Some((agent_id, master)) = &self.master else {
+            return;
+        };
+        let report = ResourcesReported {
+            agent_id: agent_id.clone(),
+            resources,
+        };
+        if let Err(error) = ctx.node().tell(master, report) {
+            tracing::debug!(%error, "resources not reported; they are when the agent registers again");
         }
     }
 
