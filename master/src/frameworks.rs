@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState};
+use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState, Wants};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,8 @@ pub struct Framework {
     pub reregistered: Option<Timestamp>,
     /// When it ended.
     pub unregistered: Option<Timestamp>,
-    /// Roles it wants no offers for at present.
-    pub suppressed: BTreeSet<String>,
+    /// Which offers it would like for the present.
+    pub wants: Wants,
     /// Whether the registry or an agent told of it, and no scheduler of it has come back yet.
     pub recovered: bool,
 }
@@ -161,10 +161,10 @@ impl Frameworks {
         } else {
             roles & &framework.info.roles
         };
-        framework.suppressed = if suppressed {
-            &framework.suppressed | &roles
-        } else {
-            &framework.suppressed - &roles
+        let before = &framework.wants.suppressed_roles;
+        framework.wants.suppressed_roles = match suppressed {
+            true => before | &roles,
+            false => before - &roles,
         };
     }
 

@@ -251,6 +251,11 @@ impl Master {
             allocation_interval: self.config.allocation_interval,
             weights: self.config.weights.clone(),
             quotas: BTreeMap::new(),
+            region: self
+                .config
+                .domain
+                .as_ref()
+                .map(|domain| domain.region.clone()),
             agents_expected: 0,
         };
         if let Err(error) = self.allocator.tell(begin) {

@@ -69,6 +69,9 @@ pub struct AgentFlags {
     /// Attributes of the agent, as in `rack:abc;zone:west`
     #[arg(long, env = "MESOS_ATTRIBUTES", value_name = "TEXT")]
     pub attributes: Option<Text>,
+    /// Where the machine lies; the master's own is where frameworks expect their tasks
+    #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
+    pub domain: Option<Domain>,
     /// The role of resources that name none
     #[arg(
         long,

@@ -83,7 +83,7 @@ enum Phase {
 pub(crate) struct Plan {
     pub masters: Vec<String>,
     pub framework: FrameworkInfo,
-    pub suppressed: BTreeSet<String>,
+    pub wants: Wants,
     /// Whether other schedulers of the framework may lead in its stead.
     pub stands_by: bool,
     pub acknowledgement: Acknowledgement,

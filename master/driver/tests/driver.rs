@@ -83,7 +83,7 @@ impl Handler<Subscribe> for Master {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
-        let suppressed = Vec::from_iter(message.suppressed_roles);
+        let suppressed = Vec::from_iter(message.wants.suppressed_roles);
         self.note(format!(
             "subscribe {id:?} suppressed {suppressed:?} at {}",
             ctx.clock().now_secs()

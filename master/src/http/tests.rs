@@ -65,6 +65,7 @@ async fn master(node: &Node) -> Handle<Master> {
             port: 5051,
             resources: "cpus:4;mem(ads):512;ports:[31000-32000]".parse().unwrap(),
             attributes: Attributes::parse("rack:r1").unwrap(),
+            domain: None,
             id: None,
         },
         pid: idle.pid(),
@@ -78,7 +79,7 @@ async fn master(node: &Node) -> Handle<Master> {
     let subscribe = Subscribe {
         framework: FrameworkInfo::new("nobody", "web"),
         scheduler: idle.pid(),
-        suppressed_roles: BTreeSet::new(),
+        wants: Default::default(),
     };
     master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
     master

@@ -29,7 +29,7 @@ fn known() -> Framework {
         registered: Timestamp::from_nanos(0),
         reregistered: None,
         unregistered: None,
-        suppressed: BTreeSet::new(),
+        wants: Default::default(),
         recovered: false,
     }
 }
@@ -250,6 +250,7 @@ proptest! {
             port: 1,
             resources: resources.clone(),
             attributes: Attributes::default(),
+            domain: None,
             id: None,
         };
         let _ = agent(&about, &resources);

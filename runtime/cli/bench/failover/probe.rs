@@ -81,7 +81,7 @@ impl Probe {
         let mut framework = FrameworkInfo::new(user(), "probe");
         framework.hostname = "localhost".to_owned();
         let question = Subscribe {
-            suppressed_roles: BTreeSet::from(["*".to_owned()]),
+            wants: Wants::but_not(BTreeSet::from(["*".to_owned()])),
             framework,
             scheduler: scheduler.pid(),
         };

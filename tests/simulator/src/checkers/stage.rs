@@ -164,6 +164,7 @@ impl<C: Checker> Stage<C> {
                 port: 1,
                 resources: resources(has),
                 attributes: Default::default(),
+                domain: None,
                 id: None,
             },
             pid: pid("agent-1"),
@@ -203,6 +204,7 @@ impl<C: Checker> Stage<C> {
                 port: 1,
                 resources: resources(has),
                 attributes: Default::default(),
+                domain: None,
                 id: Some(agent()),
             },
             pid: pid("agent-1"),
@@ -232,7 +234,7 @@ impl<C: Checker> Stage<C> {
         let ask = Subscribe {
             framework: info,
             scheduler: pid(node),
-            suppressed_roles: Default::default(),
+            wants: Default::default(),
         };
         let welcome: Result<_, SubscriptionRefused> = Ok(Subscribed {
             framework_id,
@@ -247,7 +249,7 @@ impl<C: Checker> Stage<C> {
         let ask = Subscribe {
             framework: FrameworkInfo::new("user", "f"),
             scheduler: pid(node),
-            suppressed_roles: Default::default(),
+            wants: Default::default(),
         };
         self.told(node, "master", &ask)
     }
