@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::agent::AgentInfo;
+use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
 use crate::detect::{self, Host};

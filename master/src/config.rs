@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::agent::Domain;
 use resources::Role;
 
 /// The longest interval or timeout that makes sense: a year.

@@ -150,6 +150,18 @@ impl Frameworks {
         Some(self.insert(framework))
     }
 
+    /// It says this of itself from now on; gives whether it is connected.
+    pub fn update(
+        &mut self,
+        id: &FrameworkId,
+        info: &FrameworkInfo,
+        wants: &Wants,
+    ) -> Option<bool> {
+        let framework = Arc::make_mut(self.known.get_mut(id)?);
+        (framework.info, framework.wants) = (info.clone(), wants.clone());
+        Some(framework.is_connected())
+    }
+
     /// It wants offers for these roles, or no longer; empty is all of its roles.
     pub fn suppress(&mut self, id: &FrameworkId, roles: &BTreeSet<String>, suppressed: bool) {
         let Some(framework) = self.known.get_mut(id) else {

@@ -25,7 +25,7 @@ use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
-    ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
+    ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown, UpdateFramework,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
@@ -162,6 +162,7 @@ impl Process for Master {
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
         ears.hear::<Subscribe>(&[Role::Framework]);
+        ears.hear::<UpdateFramework>(&[Role::Framework]);
         ears.hear::<StandBy>(&[Role::Framework]);
         ears.hear::<GetState>(&[Role::Framework]);
         ears.hear::<ChangeState>(&[Role::Framework]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use protocol::message::scheduler::{FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused};
 use protocol::message::standby::{StandBy, StandingBy, YouLead};
 use protocol::message::state::StateRefused;
-use protocol::{FrameworkId, FrameworkInfo};
+use protocol::{FrameworkId, FrameworkInfo, Wants};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 

@@ -6,11 +6,12 @@
 //! framework may have to wait for its turn ([`standing`]). Never decides about offers: the
 //! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use protocol::Wants;
 use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
@@ -40,6 +41,7 @@ mod calls;
 mod reconcile;
 mod standing;
 mod state;
+mod updating;
 mod vigil;
 
 /// How long one master may take to be found.
@@ -105,6 +107,8 @@ pub(crate) struct Driver<S> {
     fence: Fence,
     ledger: Ledger,
     updates: SeenUpdates,
+    /// Counts what the framework wanted to become.
+    updates_wanted: u64,
     reconciliation: Vec<Errand>,
     /// Sees to it that calls arrive; there from the start of the actor on.
     courier: Option<Courier>,
@@ -135,6 +139,7 @@ pub(crate) fn start<S: Scheduler>(
         fence: Fence::default(),
         ledger: Ledger::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
+        updates_wanted: 0,
         reconciliation: Vec::new(),
         courier: None,
         questions: VecDeque::new(),

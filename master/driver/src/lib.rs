@@ -167,10 +167,10 @@ mod scheduler;
 mod state;
 mod verbs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::FrameworkInfo;
+use protocol::{Demand, FrameworkInfo, Wants};
 use runtime::delivery::Bounds;
 use runtime::{Node, SpawnError};
 

@@ -1,6 +1,6 @@
 //! The stories of the state pages: keys, values and sums as Mesos' tools read them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use module_api::AllocatorRef;

@@ -4,7 +4,6 @@ use module_api::allocator::{AgentAdded, AgentRemoved};
 use protocol::Capability;
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
-use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
 use crate::cluster::{Cluster, added, agent, lines};

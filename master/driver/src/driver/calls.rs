@@ -106,6 +106,7 @@ impl<S: Scheduler> Driver<S> {
                     roles,
                 });
             }
+            Verb::Update { framework, wants } => self.update(*framework, *wants, ctx),
             Verb::Reconcile { tasks } => {
                 self.ledger.asked_by_scheduler(&tasks);
                 self.say(|framework_id| ReconcileTasks {

@@ -79,6 +79,7 @@ impl Other {
             heard: self.asked.clone(),
             incoming: Incoming::default(),
             refuse: None,
+            asked_later: false,
             term,
             network: stage.network.clone(),
             scheduler: stage.scheduler.clone(),

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use protocol::FrameworkInfo;
+use protocol::Wants;
 use protocol::message::scheduler::Subscribe;
 use runtime::prelude::*;
 use transport::{Endpoint, Options};
