@@ -192,7 +192,8 @@ impl<S: Scheduler> Process for Driver<S> {
 
 // Finding a master and staying with it.
 impl<S: Scheduler> Driver<S> {
-    /// Tries the `index`th master, or waits if that was the last.
+    /// Looks for the master that acts among those from the `index`th on, or waits if there are none; one that was announced
+    /// is looked for alone.
     fn seek(&mut self, index: usize, ctx: &mut Context<Self>) {
         if matches!(self.phase, Phase::Ending) {
             return;
@@ -200,7 +201,9 @@ impl<S: Scheduler> Driver<S> {
         self.phase = Phase::Seeking;
         self.attempt += 1;
         let attempt = self.attempt;
-        let Some(address) = self.plan.masters.get(index).cloned() else {
+        let alone = self.tries > 0;
+        let asked = vigil::asked(&self.plan.masters, index, alone);
+        if asked.is_empty() {
             self.rounds = self.rounds.saturating_add(1);
             let wait = backoff(self.rounds, ctx.node().rng().random());
             ctx.after(wait, move |driver, ctx| {
@@ -209,27 +212,39 @@ impl<S: Scheduler> Driver<S> {
                 }
             });
             return;
+        }
+        let patience = match alone {
+            true => vigil::ANNOUNCED_PATIENCE,
+            false => FIND_PATIENCE,
         };
-        let node = ctx.node().clone();
-        let search = {
-            let address = address.clone();
-            async move { node.find(&address, "master", FIND_PATIENCE).await }
-        };
+        let search = ctx.node().find_among(asked.to_vec(), "master", patience);
+        let last = index + asked.len() - 1;
         ctx.then(search, move |driver: &mut Self, found, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
                 return;
             }
             match found {
-                Ok(master) => driver.subscribe(master, index, address, ctx),
+                Ok((place, master)) => driver.subscribe(master, index + place, ctx),
                 Err(error) => {
-                    warn!(master = %address, %error, "master not reached");
-                    driver.seek_after(index, ctx);
+                    let asked = driver.plan.masters.get(index..=last);
+                    warn!(masters = ?asked, %error, "no master reached");
+                    match error {
+                        // Announced and silent: it may have died since. The others know who leads.
+                        AskError::Late { .. } if alone => {
+                            driver.tries = 0;
+                            driver.seek(0, ctx);
+                        }
+                        _ => driver.seek_after(last, ctx),
+                    }
                 }
             }
         });
     }
 
-    fn subscribe(&mut self, master: Pid, index: usize, address: String, ctx: &mut Context<Self>) {
+    fn subscribe(&mut self, master: Pid, index: usize, ctx: &mut Context<Self>) {
+        let Some(address) = self.plan.masters.get(index).cloned() else {
+            return;
+        };
         let attempt = self.attempt;
         let asking = self.ask_to_be_had(&master, ctx);
         // A subscription is taken by a majority of the masters, and so after this was asked.

@@ -26,6 +26,8 @@ use scheduler_driver::{
 mod delivery;
 #[path = "driver/fencing.rs"]
 mod fencing;
+#[path = "driver/seeking.rs"]
+mod seeking;
 #[path = "driver/standing.rs"]
 mod standing;
 
