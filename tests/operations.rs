@@ -10,7 +10,7 @@ use resources::{
     Volume, VolumeMode,
 };
 
-use crate::puppet::{Puppet, framework, task};
+use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually};
 
 /// Takes nothing away: what is not used may be offered again at once.
@@ -70,7 +70,6 @@ impl Puppet {
 
     /// Waits until an operation has that state.
     fn operation(&mut self, id: &str, state: OperationState) -> OperationStatus {
-        use crate::puppet::Heard;
         let wanted = |heard: &Heard| match heard {
             Heard::Operation(status)
                 if status.operation_id.as_str() == id && status.state == state =>
@@ -180,6 +179,13 @@ fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
 
 /// Offers are declined until there is one that is wanted.
 fn offered(puppet: &mut Puppet, wanted: impl Fn(&Offer) -> bool) -> Offer {
+    // Those that were passed over while something else was waited for are declined as well: what is free comes in one offer again.
+    let passed_over = puppet.past.iter().flat_map(|(_, heard)| match heard {
+        Heard::Offers(offers) => offers.iter().map(|offer| offer.id.clone()).collect(),
+        _ => Vec::new(),
+    });
+    let declined = puppet.driver.decline(passed_over.collect(), NO_FILTER);
+    declined.expect("the driver hears");
     loop {
         let offer = puppet.offer();
         if wanted(&offer) {

@@ -185,7 +185,9 @@ impl Agent {
         self.announced = None;
         self.tries = 0;
         // The next attempt, should this link break, begins here too.
-        self.turn = self.turn.wrapping_sub(1);
+        let masters = &self.config.settings.masters;
+        let place = masters.iter().position(|other| *other == master.address);
+        self.turn = place.unwrap_or(self.turn);
         self.info.id = Some(registered.agent_id);
         ctx.link(&master.pid);
         self.master = Some(master);

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::agent::AgentInfo;
+use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
 use crate::detect::{self, Host};
@@ -25,6 +25,8 @@ pub struct Settings {
     pub resources: Option<String>,
     /// `--attributes`: text or JSON.
     pub attributes: Option<String>,
+    /// `--domain`: where the machine lies, as `REGION/ZONE`.
+    pub domain: Option<Domain>,
     /// `--default_role`: of resources that name none, default `*`.
     pub default_role: String,
     /// The Unix socket on which executors are heard; in a short path, since the system allows 107 bytes.
@@ -53,6 +55,7 @@ impl Settings {
             port: 5051,
             resources: None,
             attributes: None,
+            domain: None,
             default_role: "*".into(),
             executor_socket: work_dir.join("executors.sock"),
             work_dir,
@@ -146,6 +149,7 @@ impl Settings {
                 port: self.port,
                 resources,
                 attributes,
+                domain: self.domain.clone(),
                 id: None,
             },
             settings: self,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::agent::Domain;
 use resources::Role;
 
 /// The longest interval or timeout that makes sense: a year.
@@ -24,6 +25,8 @@ pub struct Config {
     pub allocation_interval: Duration,
     /// The weight of each role that has not weight 1 (S77).
     pub weights: BTreeMap<String, f64>,
+    /// Where the master lies: agents of another region are offered only to frameworks that are `REGION_AWARE`.
+    pub domain: Option<Domain>,
     /// The roles that frameworks may have; `None` is any.
     pub roles: Option<BTreeSet<String>>,
     /// Time between two pings of an agent (15 s).
@@ -55,6 +58,7 @@ impl Default for Config {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             allocation_interval: Duration::from_secs(1),
             weights: BTreeMap::new(),
+            domain: None,
             roles: None,
             agent_ping_timeout: Duration::from_secs(15),
             max_agent_ping_timeouts: 5,

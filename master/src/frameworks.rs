@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState};
+use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState, Wants};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,8 @@ pub struct Framework {
     pub reregistered: Option<Timestamp>,
     /// When it ended.
     pub unregistered: Option<Timestamp>,
-    /// Roles it wants no offers for at present.
-    pub suppressed: BTreeSet<String>,
+    /// Which offers it would like for the present.
+    pub wants: Wants,
     /// Whether the registry or an agent told of it, and no scheduler of it has come back yet.
     pub recovered: bool,
 }
@@ -150,6 +150,18 @@ impl Frameworks {
         Some(self.insert(framework))
     }
 
+    /// It says this of itself from now on; gives whether it is connected.
+    pub fn update(
+        &mut self,
+        id: &FrameworkId,
+        info: &FrameworkInfo,
+        wants: &Wants,
+    ) -> Option<bool> {
+        let framework = Arc::make_mut(self.known.get_mut(id)?);
+        (framework.info, framework.wants) = (info.clone(), wants.clone());
+        Some(framework.is_connected())
+    }
+
     /// It wants offers for these roles, or no longer; empty is all of its roles.
     pub fn suppress(&mut self, id: &FrameworkId, roles: &BTreeSet<String>, suppressed: bool) {
         let Some(framework) = self.known.get_mut(id) else {
@@ -161,10 +173,10 @@ impl Frameworks {
         } else {
             roles & &framework.info.roles
         };
-        framework.suppressed = if suppressed {
-            &framework.suppressed | &roles
-        } else {
-            &framework.suppressed - &roles
+        let before = &framework.wants.suppressed_roles;
+        framework.wants.suppressed_roles = match suppressed {
+            true => before | &roles,
+            false => before - &roles,
         };
     }
 

@@ -31,6 +31,7 @@ pub mod standby;
 pub mod status;
 pub mod subscription;
 pub mod tasks;
+pub mod updating;
 pub mod validation;
 pub mod view;
 

@@ -27,7 +27,7 @@ use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, 
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
     KillTask, KillTaskV1, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe,
-    SuppressOffers, TearDown,
+    SuppressOffers, TearDown, UpdateFramework,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
@@ -166,6 +166,7 @@ impl Process for Master {
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
         ears.hear::<Subscribe>(&[Role::Framework]);
+        ears.hear::<UpdateFramework>(&[Role::Framework]);
         ears.hear::<StandBy>(&[Role::Framework]);
         ears.hear::<GetState>(&[Role::Framework]);
         ears.hear::<ChangeState>(&[Role::Framework]);
@@ -258,6 +259,11 @@ impl Master {
             allocation_interval: self.config.allocation_interval,
             weights: self.config.weights.clone(),
             quotas: BTreeMap::new(),
+            region: self
+                .config
+                .domain
+                .as_ref()
+                .map(|domain| domain.region.clone()),
             agents_expected: 0,
         };
         if let Err(error) = self.allocator.tell(begin) {

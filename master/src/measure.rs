@@ -70,6 +70,7 @@ impl Crowd {
                 port: 5051,
                 resources: resources.clone(),
                 attributes: Default::default(),
+                domain: None,
                 id: Some(master.agent(number.into())),
             };
             let info = |task: u32| -> Result<RunningTask, NoCrowd> {

@@ -129,7 +129,7 @@ impl Books {
             out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
                 framework_id: framework.id.clone(),
                 info: framework.info.clone(),
-                suppressed_roles: framework.suppressed.clone(),
+                wants: framework.wants.clone(),
                 active: framework.is_connected(),
             })));
         }

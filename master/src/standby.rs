@@ -11,7 +11,7 @@ use std::time::Duration;
 use protocol::message::scheduler::{FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused};
 use protocol::message::standby::{StandBy, StandingBy, YouLead};
 use protocol::message::state::StateRefused;
-use protocol::{FrameworkId, FrameworkInfo};
+use protocol::{FrameworkId, FrameworkInfo, Wants};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
@@ -42,7 +42,7 @@ pub struct Standbys {
 struct Waiting {
     scheduler: Pid,
     info: FrameworkInfo,
-    suppressed_roles: BTreeSet<String>,
+    wants: Wants,
 }
 
 /// What a scheduler that would lead is to be.
@@ -133,7 +133,7 @@ impl Books {
         let subscribe = Subscribe {
             framework,
             scheduler: message.scheduler.clone(),
-            suppressed_roles: message.suppressed_roles.clone(),
+            wants: message.wants.clone(),
         };
         let prepared = self.prepare_framework(&subscribe)?;
         let (id, scheduler) = (&prepared.framework_id, &message.scheduler);
@@ -150,7 +150,7 @@ impl Books {
         let standby = Waiting {
             scheduler: scheduler.clone(),
             info: prepared.info.clone(),
-            suppressed_roles: subscribe.suppressed_roles,
+            wants: subscribe.wants,
         };
         let new = self.standbys.at(scheduler).is_none();
         self.standbys.wait(id, standby)?;
@@ -204,7 +204,7 @@ impl Books {
         let subscribe = Subscribe {
             framework: prepared.info.clone(),
             scheduler: message.scheduler,
-            suppressed_roles: message.suppressed_roles,
+            wants: message.wants,
         };
         let subscribed = self.subscribe(prepared, subscribe, now, out)?;
         let id = subscribed.framework_id.clone();
@@ -229,12 +229,12 @@ impl Books {
             let message = StandBy {
                 framework: next.info,
                 scheduler: next.scheduler.clone(),
-                suppressed_roles: next.suppressed_roles,
+                wants: next.wants,
             };
             let subscribe = Subscribe {
                 framework: message.framework.clone(),
                 scheduler: message.scheduler.clone(),
-                suppressed_roles: message.suppressed_roles.clone(),
+                wants: message.wants.clone(),
             };
             let Ok(prepared) = self.prepare_framework(&subscribe) else {
                 // What was fit when it came is unfit now: the next one's turn.

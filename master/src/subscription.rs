@@ -43,8 +43,7 @@ impl Books {
         let never = |invalid: Invalid| SubscriptionRefused::Never {
             reason: invalid.to_string(),
         };
-        validation::framework(&message.framework, &message.suppressed_roles, &self.policy)
-            .map_err(never)?;
+        validation::framework(&message.framework, &message.wants, &self.policy).map_err(never)?;
         // A scheduler that asks again because the answer was lost gets the same id.
         let same = || self.frameworks.at(&message.scheduler).map(|f| f.id.clone());
         let known = message.framework.id.clone().or_else(same);
@@ -112,7 +111,7 @@ impl Books {
         out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
             framework_id: framework_id.clone(),
             info: info.clone(),
-            suppressed_roles: message.suppressed_roles.clone(),
+            wants: message.wants.clone(),
             active: true,
         })));
         self.frameworks.insert(Framework {
@@ -123,7 +122,7 @@ impl Books {
             registered: before.as_ref().map_or(now, |before| before.registered),
             reregistered: before.is_some().then_some(now),
             unregistered: None,
-            suppressed: message.suppressed_roles,
+            wants: message.wants,
             recovered: false,
         });
         Ok(Subscribed {
@@ -195,7 +194,7 @@ impl Books {
         out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
             framework_id: id.clone(),
             info: info.clone(),
-            suppressed_roles: Default::default(),
+            wants: Default::default(),
             active: false,
         })));
         let session = self.frameworks.insert(Framework {
@@ -206,7 +205,7 @@ impl Books {
             registered: now,
             reregistered: None,
             unregistered: None,
-            suppressed: Default::default(),
+            wants: Default::default(),
             recovered: true,
         });
         out.push(Effect::Later(patience, Due::FailoverExpired(id, session)));

@@ -11,8 +11,10 @@ pub use told::told;
 
 use std::collections::BTreeSet;
 
+use module_api::demand::{CONSTRAINTS_MAX, Prepared};
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
+    Wants,
 };
 use resources::{Invalid, Resource, Resources, Role};
 
@@ -21,11 +23,7 @@ use crate::frameworks::Framework;
 use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 
 /// Whether a framework may subscribe as it describes itself.
-pub fn framework(
-    info: &FrameworkInfo,
-    suppressed: &BTreeSet<String>,
-    policy: &Policy,
-) -> Result<(), Invalid> {
+pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result<(), Invalid> {
     user("framework.user", &info.user, policy)?;
     if info.roles.is_empty() {
         return Err(Invalid::new("framework.roles", "", "at least one role"));
@@ -47,13 +45,24 @@ pub fn framework(
             return Err(Invalid::new("framework.roles", role, expected));
         }
     }
-    match suppressed.difference(&info.roles).next() {
-        None => Ok(()),
-        Some(role) => Err(Invalid::new(
-            "suppressed_roles",
-            role,
-            "roles of the framework only",
-        )),
+    let expected = "roles of the framework only";
+    if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
+        return Err(Invalid::new("suppressed_roles", role, expected));
+    }
+    let mut size = 0;
+    for (role, demand) in &wants.demands {
+        if !info.roles.contains(role) {
+            return Err(Invalid::new("demands", role, expected));
+        }
+        size += demand.agents.iter().map(Vec::len).sum::<usize>();
+        Prepared::new(role, demand)?;
+    }
+    match size > CONSTRAINTS_MAX {
+        false => Ok(()),
+        true => {
+            let expected = format!("at most {CONSTRAINTS_MAX} constraints in all roles");
+            Err(Invalid::new("demands", size, expected))
+        }
     }
 }
 

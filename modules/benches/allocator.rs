@@ -71,6 +71,7 @@ fn agents(count: u32) -> Vec<AgentAdded> {
             port: 5051,
             resources: total.clone(),
             attributes: Attributes::default(),
+            domain: None,
             id: None,
         },
         oversubscribed: Resources::new(),
@@ -83,7 +84,7 @@ fn frameworks(count: u32) -> Vec<FrameworkAdded> {
     let added = |n| FrameworkAdded {
         framework_id: id("framework-", n),
         info: FrameworkInfo::new("nobody", format!("framework-{n}")),
-        suppressed_roles: Default::default(),
+        wants: Default::default(),
         active: true,
     };
     (0..count).map(added).collect()

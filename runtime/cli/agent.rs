@@ -9,12 +9,13 @@ use std::time::Duration;
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::Args;
 use module_api::{Manifest, Registry};
+use protocol::agent::Domain;
 use runtime::{Node, Role};
 use transport::{Identity, unix};
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, duration, master_address};
+use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
@@ -45,6 +46,9 @@ pub struct AgentArgs {
     /// The host that others are told [default: the address, or this machine's name]
     #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
     hostname: Option<String>,
+    /// Where the machine lies; agents of another region than the master's are only for frameworks that are REGION_AWARE
+    #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
+    domain: Option<Domain>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
@@ -280,6 +284,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
     settings.hostname = args.hostname;
+    settings.domain = args.domain;
     let plan = Plan {
         settings,
         modules: modules(args.modules.as_ref())?,

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use protocol::agent::Domain;
 use runtime::Placement;
 
 /// Turns the dash form of long flags into the underscore form, up to a bare `--`. Values are left alone.
@@ -103,6 +104,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     protocol::duration::parse(text).map_err(|error| error.to_string())
 }
 
+/// Reads a fault domain: `REGION/ZONE`, or the object that Mesos takes.
+pub fn domain(text: &str) -> Result<Domain, String> {
+    if !text.trim_start().starts_with('{') {
+        return text
+            .parse()
+            .map_err(|invalid: resources::Invalid| format!("expected {}", invalid.expected));
+    }
+    let named = |name: &serde_json::Value| name.get("name")?.as_str().map(str::to_owned);
+    let read = |value: serde_json::Value| {
+        let domain = value.get("fault_domain")?;
+        let (region, zone) = (named(domain.get("region")?)?, named(domain.get("zone")?)?);
+        format!("{region}/{zone}").parse().ok()
+    };
+    let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let example =
+        r#"{"fault_domain": {"region": {"name": "europe"}, "zone": {"name": "europe-1"}}}"#;
+    read(value).ok_or_else(|| format!("expected an object such as {example}"))
+}
+
 /// Reads `NAME=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -145,6 +165,26 @@ pub fn master_address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_domain_is_read_in_both_forms_and_a_wrong_one_is_shown_what_was_expected() {
+        let expected = Ok(Domain {
+            region: "eu".to_owned(),
+            zone: "eu-1".to_owned(),
+        });
+        assert_eq!(domain("eu/eu-1"), expected);
+        let json = r#"{"fault_domain": {"region": {"name": "eu"}, "zone": {"name": "eu-1"}}}"#;
+        assert_eq!(domain(json), expected);
+        for (wrong, hint) in [
+            ("eu", "REGION/ZONE"),
+            ("eu/a/b", "REGION/ZONE"),
+            ("{", "EOF"),
+            (r#"{"fault_domain": {}}"#, "an object such as"),
+        ] {
+            let error = domain(wrong).unwrap_err();
+            assert!(error.contains(hint), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn both_spellings_of_a_flag_are_one_and_a_tasks_own_arguments_are_left_alone() {

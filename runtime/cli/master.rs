@@ -16,13 +16,14 @@ use consensus::member::{MemberHandle, Settings};
 use consensus::store::StoredLog;
 use futures_util::future::LocalBoxFuture;
 use module_api::{AllocatorRef, Manifest, Registry};
+use protocol::agent::Domain;
 use runtime::{Node, Pid, Role};
 use storage::sled_store::SledStore;
 use transport::Identity;
 
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, duration};
+use crate::flags::{Text, Threads, ThreadsFlag, domain, duration};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
@@ -52,6 +53,9 @@ pub struct MasterArgs {
     /// The host that others are told [default: the address, or this machine's name]
     #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
     hostname: Option<String>,
+    /// Where the masters are; agents of another region are only for frameworks that are REGION_AWARE
+    #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
+    domain: Option<Domain>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
@@ -519,7 +523,10 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let name = member::node_name(&["master", &machine, &args.port.to_string()]);
     let is_member = holds_anything(&args.work_dir.join(LOG));
     let plan = Plan {
-        config: args.flags.config()?,
+        config: Config {
+            domain: args.domain,
+            ..args.flags.config()?
+        },
         allocator: args.flags.allocator.clone(),
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,

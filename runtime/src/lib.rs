@@ -85,6 +85,7 @@ mod registry;
 pub mod rehearsal;
 mod respond;
 mod run;
+mod seek;
 mod sequence;
 mod series;
 mod supervise;

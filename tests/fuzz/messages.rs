@@ -61,7 +61,7 @@ macro_rules! messages {
 pub fn targets() -> Vec<Target> {
     let mut all: Vec<Target> = messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
-        Subscribe AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
+        Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated ResourcesReported Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
         StandBy YouLead GetState ChangeState

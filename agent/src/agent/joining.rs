@@ -77,40 +77,50 @@ enum Question {
 }
 
 impl Agent {
-    /// Finds the next master and registers there.
+    /// Finds the master that acts, beginning with the one whose turn it is, and registers there.
     pub(super) fn register(&mut self, ctx: &mut Context<Self>) {
         if self.end.is_some() {
             return;
         }
         self.attempt += 1;
-        let masters = &self.config.settings.masters;
-        let address = self.announced.take().unwrap_or_else(|| {
-            let next = masters[self.turn % masters.len()].clone();
-            self.turn = self.turn.wrapping_add(1);
-            next
-        });
-        let (attempt, node, to) = (self.attempt, ctx.node().clone(), address.clone());
-        let finding = async move { node.find(&to, "master", FIND_PATIENCE).await };
+        let announced = self.announced.take();
+        let is_announced = announced.is_some();
+        let asked = announced.map_or_else(|| self.masters_by_turn(), |announced| vec![announced]);
+        let attempt = self.attempt;
+        let finding = ctx
+            .node()
+            .find_among(asked.clone(), "master", FIND_PATIENCE);
         ctx.then(finding, move |this, found, ctx| {
             if this.attempt != attempt || this.end.is_some() {
                 return;
             }
             match found {
-                Ok(master) => {
+                Ok((place, master)) => {
+                    if !is_announced {
+                        // Should it refuse, the next attempt begins after it.
+                        this.turn = this.turn.wrapping_add(place + 1);
+                    }
                     let telling = match this.info.id {
                         Some(_) => Telling::Summary { compared: 0 },
                         None => Telling::All,
                     };
-                    this.court(address, master, telling, ctx);
+                    this.court(asked[place].clone(), master, telling, ctx);
                 }
-                // Only the one that leads has a master; where the others are, there is nothing to wait for.
-                Err(problem) if this.turn % this.config.settings.masters.len() != 0 => {
-                    tracing::debug!(master = address, %problem, "no master acts there; trying the next");
+                Err(problem) if is_announced => {
+                    tracing::debug!(master = ?asked, %problem, "no master acts there; looking for it");
                     this.register(ctx);
                 }
-                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
+                Err(problem) => this.try_later(&asked.join(","), &problem.to_string(), ctx),
             }
         });
+    }
+
+    /// All masters, in the order in which they are to be asked.
+    fn masters_by_turn(&self) -> Vec<String> {
+        let mut masters = self.config.settings.masters.clone();
+        let turn = self.turn.checked_rem(masters.len()).unwrap_or(0);
+        masters.rotate_left(turn);
+        masters
     }
 
     /// Counts what there is, then asks a master that was found to have us.

@@ -6,11 +6,12 @@
 //! framework may have to wait for its turn ([`standing`]). Never decides about offers: the
 //! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use protocol::Wants;
 use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
@@ -41,6 +42,7 @@ mod operations;
 mod reconcile;
 mod standing;
 mod state;
+mod updating;
 mod vigil;
 
 /// How long one master may take to be found.
@@ -85,7 +87,7 @@ enum Phase {
 pub(crate) struct Plan {
     pub masters: Vec<String>,
     pub framework: FrameworkInfo,
-    pub suppressed: BTreeSet<String>,
+    pub wants: Wants,
     /// Whether other schedulers of the framework may lead in its stead.
     pub stands_by: bool,
     pub acknowledgement: Acknowledgement,
@@ -107,6 +109,8 @@ pub(crate) struct Driver<S> {
     fence: Fence,
     ledger: Ledger,
     updates: SeenUpdates,
+    /// Counts what the framework wanted to become.
+    updates_wanted: u64,
     reconciliation: Vec<Errand>,
     /// Sees to it that calls arrive; there from the start of the actor on.
     courier: Option<Courier>,
@@ -137,6 +141,7 @@ pub(crate) fn start<S: Scheduler>(
         fence: Fence::default(),
         ledger: Ledger::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
+        updates_wanted: 0,
         reconciliation: Vec::new(),
         courier: None,
         questions: VecDeque::new(),
@@ -190,7 +195,8 @@ impl<S: Scheduler> Process for Driver<S> {
 
 // Finding a master and staying with it.
 impl<S: Scheduler> Driver<S> {
-    /// Tries the `index`th master, or waits if that was the last.
+    /// Looks for the master that acts among those from the `index`th on, or waits if there are none; one that was announced
+    /// is looked for alone.
     fn seek(&mut self, index: usize, ctx: &mut Context<Self>) {
         if matches!(self.phase, Phase::Ending) {
             return;
@@ -198,7 +204,9 @@ impl<S: Scheduler> Driver<S> {
         self.phase = Phase::Seeking;
         self.attempt += 1;
         let attempt = self.attempt;
-        let Some(address) = self.plan.masters.get(index).cloned() else {
+        let alone = self.tries > 0;
+        let asked = vigil::asked(&self.plan.masters, index, alone);
+        if asked.is_empty() {
             self.rounds = self.rounds.saturating_add(1);
             let wait = backoff(self.rounds, ctx.node().rng().random());
             ctx.after(wait, move |driver, ctx| {
@@ -207,27 +215,39 @@ impl<S: Scheduler> Driver<S> {
                 }
             });
             return;
+        }
+        let patience = match alone {
+            true => vigil::ANNOUNCED_PATIENCE,
+            false => FIND_PATIENCE,
         };
-        let node = ctx.node().clone();
-        let search = {
-            let address = address.clone();
-            async move { node.find(&address, "master", FIND_PATIENCE).await }
-        };
+        let search = ctx.node().find_among(asked.to_vec(), "master", patience);
+        let last = index + asked.len() - 1;
         ctx.then(search, move |driver: &mut Self, found, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
                 return;
             }
             match found {
-                Ok(master) => driver.subscribe(master, index, address, ctx),
+                Ok((place, master)) => driver.subscribe(master, index + place, ctx),
                 Err(error) => {
-                    warn!(master = %address, %error, "master not reached");
-                    driver.seek_after(index, ctx);
+                    let asked = driver.plan.masters.get(index..=last);
+                    warn!(masters = ?asked, %error, "no master reached");
+                    match error {
+                        // Announced and silent: it may have died since. The others know who leads.
+                        AskError::Late { .. } if alone => {
+                            driver.tries = 0;
+                            driver.seek(0, ctx);
+                        }
+                        _ => driver.seek_after(last, ctx),
+                    }
                 }
             }
         });
     }
 
-    fn subscribe(&mut self, master: Pid, index: usize, address: String, ctx: &mut Context<Self>) {
+    fn subscribe(&mut self, master: Pid, index: usize, ctx: &mut Context<Self>) {
+        let Some(address) = self.plan.masters.get(index).cloned() else {
+            return;
+        };
         let attempt = self.attempt;
         let asking = self.ask_to_be_had(&master, ctx);
         // A subscription is taken by a majority of the masters, and so after this was asked.

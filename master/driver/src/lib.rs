@@ -167,10 +167,10 @@ mod scheduler;
 mod state;
 mod verbs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::FrameworkInfo;
+use protocol::{Demand, FrameworkInfo, Wants};
 use runtime::delivery::Bounds;
 use runtime::{Node, SpawnError};
 
@@ -217,7 +217,7 @@ impl SchedulerDriver {
             plan: driver::Plan {
                 masters,
                 framework,
-                suppressed: BTreeSet::new(),
+                wants: Wants::default(),
                 stands_by: false,
                 acknowledgement: Acknowledgement::default(),
                 calls: CALLS,
@@ -242,7 +242,13 @@ impl SchedulerDriver {
 
     /// Subscribes without wanting offers for these roles until they are revived.
     pub fn suppressed(mut self, roles: BTreeSet<String>) -> Self {
-        self.plan.suppressed = roles;
+        self.plan.wants.suppressed_roles = roles;
+        self
+    }
+
+    /// Subscribes for offers that are like this, by role: of some agents only, no smaller than this, no larger than that.
+    pub fn demands(mut self, demands: BTreeMap<String, Demand>) -> Self {
+        self.plan.wants.demands = demands;
         self
     }
 

@@ -44,6 +44,9 @@ pub trait Scheduler: Send + Unpin + 'static {
     /// What has become of a question about the framework's state, or of a change, that was written down in a callback.
     fn state(&mut self, _driver: &mut Verbs, _call: &StateCall, _outcome: &StateOutcome) {}
 
+    /// The framework is what an [`update`](Verbs::update) made it, or stays what it was for this reason.
+    fn updated(&mut self, _driver: &mut Verbs, _outcome: Result<(), &str>) {}
+
     /// The master is lost. All offers are void; the driver is already looking for a master again.
     fn disconnected(&mut self, _driver: &mut Verbs, _reason: &str) {}
 

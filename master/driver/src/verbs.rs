@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use protocol::message::state::StateValue;
 use protocol::{
-    AgentId, ExecutorId, Filters, FrameworkId, KillPolicy, OfferId, Operation, OperationId,
-    OperationStatus, TaskId, TaskInfo, TaskStatus,
+    AgentId, ExecutorId, Filters, FrameworkId, FrameworkInfo, KillPolicy, OfferId, Operation,
+    OperationId, OperationStatus, TaskId, TaskInfo, TaskStatus, Wants,
 };
 use runtime::TellError;
 use tokio::sync::watch;
@@ -51,6 +51,13 @@ pub enum Verb {
     Suppress {
         /// Which roles.
         roles: BTreeSet<String>,
+    },
+    /// Be this from now on, and want these offers. The outcome comes as [`Scheduler::updated`](crate::Scheduler::updated).
+    Update {
+        /// What the framework is; its id, user, principal and checkpointing cannot change.
+        framework: Box<FrameworkInfo>,
+        /// Which offers it would like.
+        wants: Box<Wants>,
     },
     /// Ask how these tasks are; empty asks for all that the master knows.
     Reconcile {
@@ -259,6 +266,13 @@ macro_rules! verbs {
             /// Wants no offers until revived, for `roles` or (empty) for all. Kept over a loss of the master.
             pub fn suppress($($receiver)*, roles: BTreeSet<String>) -> $result {
                 $self.perform(Verb::Suppress { roles })
+            }
+            /// Is this from now on, and wants these offers.
+            pub fn update($($receiver)*, framework: FrameworkInfo, wants: Wants) -> $result {
+                $self.perform(Verb::Update {
+                    framework: Box::new(framework),
+                    wants: Box::new(wants),
+                })
             }
             /// Asks how `tasks` are; empty asks for all that have not ended. The driver asks by itself too (W17).
             pub fn reconcile($($receiver)*, tasks: Vec<(TaskId, Option<AgentId>)>) -> $result {

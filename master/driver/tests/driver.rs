@@ -26,6 +26,8 @@ use scheduler_driver::{
 mod delivery;
 #[path = "driver/fencing.rs"]
 mod fencing;
+#[path = "driver/seeking.rs"]
+mod seeking;
 #[path = "driver/standing.rs"]
 mod standing;
 
@@ -40,6 +42,7 @@ struct Master {
     heard: Log,
     incoming: Incoming,
     refuse: Option<SubscriptionRefused>,
+    asked_later: bool,
     /// The term that it names.
     term: u64,
     /// The network it loses its framework on when it is told to kill `cut`, before it can say that it heard.
@@ -62,6 +65,7 @@ impl Process for Master {
     fn hears(ears: &mut Ears<Self>) {
         let from = &[Role::Framework];
         ears.hear::<Subscribe>(from);
+        ears.hear::<UpdateFramework>(from);
         ears.hear::<Numbered>(from);
         ears.hear::<AcceptOffers>(from);
         ears.hear::<DeclineOffers>(from);
@@ -83,7 +87,7 @@ impl Handler<Subscribe> for Master {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
-        let suppressed = Vec::from_iter(message.suppressed_roles);
+        let suppressed = Vec::from_iter(message.wants.suppressed_roles);
         self.note(format!(
             "subscribe {id:?} suppressed {suppressed:?} at {}",
             ctx.clock().now_secs()
@@ -112,6 +116,23 @@ impl Handler<Subscribe> for Master {
             framework_id: master.id.framework(0),
             master,
         }))
+    }
+}
+
+/// Takes any name but `taken`; at `later` it has another answer the next time.
+impl Handler<UpdateFramework> for Master {
+    type Result = MessageResult<UpdateFramework>;
+    fn handle(&mut self, message: UpdateFramework, ctx: &mut Context<Self>) -> Self::Result {
+        let name = &message.framework.name;
+        self.note(format!("update {name} at {}", ctx.clock().now_secs()));
+        let reason = format!("framework.name is `{name}`");
+        MessageResult(match name.as_str() {
+            "taken" => Err(SubscriptionRefused::Never { reason }),
+            "later" if !std::mem::replace(&mut self.asked_later, true) => {
+                Err(SubscriptionRefused::NotNow { reason })
+            }
+            _ => Ok(()),
+        })
     }
 }
 
@@ -202,6 +223,9 @@ impl Scheduler for Notes {
             .unwrap()
             .push(format!("{} {}{reason}", status.task_id, status.state));
     }
+    fn updated(&mut self, _: &mut Verbs, outcome: Result<(), &str>) {
+        self.0.lock().unwrap().push(format!("updated {outcome:?}"));
+    }
     fn undelivered(&mut self, _: &mut Verbs, failed: &Undelivered) {
         let tasks: Vec<_> = failed.tasks.iter().map(ToString::to_string).collect();
         let line = format!(
@@ -252,6 +276,7 @@ impl Stage {
             heard: self.asked.clone(),
             incoming: Incoming::default(),
             refuse,
+            asked_later: false,
             term: 0,
             network: self.network.clone(),
             scheduler: self.scheduler.clone(),
@@ -552,5 +577,50 @@ fn replaced_by_a_newer_scheduler_it_stops() {
             }
         );
         assert_eq!(take(&stage.told).last().unwrap(), "failed: failed over");
+    });
+}
+
+/// SPEC 2.2, UPDATE_FRAMEWORK.
+#[test]
+fn what_the_framework_becomes_is_asked_of_the_master_and_said_again_when_it_subscribes() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network);
+        let driver = stage.drive();
+        stage.settle().await;
+        take(&stage.told);
+        take(&stage.asked);
+        let become_named = |name: &str| {
+            let info = FrameworkInfo::new("user", name);
+            let roles = BTreeSet::from([format!("{name}-role")]);
+            driver.update(info, Wants::but_not(roles)).unwrap();
+        };
+        become_named("taken");
+        stage.settle().await;
+        assert_eq!(
+            take(&stage.told),
+            [r#"updated Err("framework.name is `taken`")"#]
+        );
+        become_named("later");
+        stage.pass(60).await;
+        assert_eq!(take(&stage.told), ["updated Ok(())"]);
+        assert_eq!(take(&stage.asked).len(), 3, "one was asked twice");
+        become_named("next");
+        become_named("last");
+        stage.settle().await;
+        assert_eq!(
+            take(&stage.told),
+            ["updated Ok(())"],
+            "only the newest counts"
+        );
+        take(&stage.asked);
+        stage.network.sever("master", "framework");
+        stage.settle().await;
+        stage.network.heal("master", "framework");
+        stage.pass(60).await;
+        let again = take(&stage.asked);
+        assert!(
+            again[0].contains(r#"suppressed ["last-role"]"#),
+            "{again:?}"
+        );
     });
 }

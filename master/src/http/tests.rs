@@ -1,6 +1,6 @@
 //! The stories of the state pages: keys, values and sums as Mesos' tools read them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use module_api::AllocatorRef;
@@ -65,6 +65,7 @@ async fn master(node: &Node) -> Handle<Master> {
             port: 5051,
             resources: "cpus:4;mem(ads):512;ports:[31000-32000]".parse().unwrap(),
             attributes: Attributes::parse("rack:r1").unwrap(),
+            domain: None,
             id: None,
         },
         pid: idle.pid(),
@@ -79,7 +80,7 @@ async fn master(node: &Node) -> Handle<Master> {
     let subscribe = Subscribe {
         framework: FrameworkInfo::new("nobody", "web"),
         scheduler: idle.pid(),
-        suppressed_roles: BTreeSet::new(),
+        wants: Default::default(),
     };
     master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
     master

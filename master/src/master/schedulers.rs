@@ -8,7 +8,7 @@ use protocol::FrameworkId;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
     KillTask, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, Subscribed,
-    SubscriptionRefused, SuppressOffers, TearDown,
+    SubscriptionRefused, SuppressOffers, TearDown, UpdateFramework,
 };
 use runtime::delivery::{self, NotTaken, Numbered};
 use runtime::prelude::*;
@@ -43,7 +43,50 @@ impl Handler<Subscribe> for Master {
     }
 }
 
+impl Handler<UpdateFramework> for Master {
+    type Result = Reply<Result<(), SubscriptionRefused>>;
+
+    fn handle(&mut self, message: UpdateFramework, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        match self.prepare_update(&message, ctx) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(prepared) => {
+                let applied = self.registry.apply(prepared.operation.clone());
+                ctx.then(applied, move |master, applied, ctx| {
+                    promise.answer(match applied {
+                        Ok(_) => {
+                            master.change(ctx, |books, _, out| books.update(prepared, message, out))
+                        }
+                        Err(error) => Err(master.subscription_refused(error, ctx)),
+                    });
+                });
+            }
+        }
+        reply
+    }
+}
+
 impl Master {
+    fn prepare_update(
+        &mut self,
+        message: &UpdateFramework,
+        ctx: &mut Context<Self>,
+    ) -> Result<FrameworkPrepared, SubscriptionRefused> {
+        if let Some(reason) = self.not_leading() {
+            return Err(SubscriptionRefused::NotNow { reason });
+        }
+        let id = &message.framework_id;
+        if !self.is_from_framework(id, ctx) {
+            let reason = format!("framework_id is `{id}`: expected the asker's own framework");
+            return Err(SubscriptionRefused::Never { reason });
+        }
+        if self.removing.contains(id) {
+            let reason = "the framework is being removed".to_owned();
+            return Err(SubscriptionRefused::Never { reason });
+        }
+        self.change(ctx, |books, _, _| books.prepare_update(message))
+    }
+
     fn prepare_subscription(
         &mut self,
         message: &Subscribe,

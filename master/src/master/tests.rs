@@ -394,6 +394,7 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
             port: 5051,
             resources: resources("cpus:8;mem:8192;ports:[31000-32000]"),
             attributes: Attributes::default(),
+            domain: None,
             id,
         },
         pid: agent.pid.clone(),
@@ -429,7 +430,7 @@ async fn subscribe(
     let message = Subscribe {
         framework,
         scheduler: scheduler.pid.clone(),
-        suppressed_roles: BTreeSet::new(),
+        wants: Default::default(),
     };
     scheduler
         .node

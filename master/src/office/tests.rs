@@ -236,6 +236,7 @@ fn the_agents_of_the_registry_are_told_of_each_new_leader_and_its_term() {
             port: 5051,
             resources: "cpus:1".parse().unwrap(),
             attributes: Default::default(),
+            domain: None,
             id: Some(protocol::AgentId::new("m-S0").unwrap()),
         };
         let mut registry = ReplicatedRegistry::over(place.member.clone());

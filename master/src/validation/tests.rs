@@ -29,7 +29,7 @@ fn known() -> Framework {
         registered: Timestamp::from_nanos(0),
         reregistered: None,
         unregistered: None,
-        suppressed: BTreeSet::new(),
+        wants: Default::default(),
         recovered: false,
     }
 }
@@ -212,12 +212,12 @@ fn each_wrong_field_of_a_task_is_refused_by_name() {
 fn a_framework_with_several_roles_says_that_it_understands_them() {
     let mut info = FrameworkInfo::new("nobody", "web");
     info.roles = BTreeSet::from(["a".to_owned(), "b/c".to_owned()]);
-    let none = BTreeSet::new();
+    let none = Wants::default();
     let refused = framework(&info, &none, &policy()).unwrap_err();
     assert_eq!(refused.field, "framework.roles");
     info.capabilities.insert(Capability::MultiRole);
     assert_eq!(framework(&info, &none, &policy()), Ok(()));
-    let other = BTreeSet::from(["z".to_owned()]);
+    let other = Wants::but_not(BTreeSet::from(["z".to_owned()]));
     assert_eq!(
         framework(&info, &other, &policy()).unwrap_err().field,
         "suppressed_roles"
@@ -242,7 +242,7 @@ proptest! {
     ) {
         let mut info = FrameworkInfo::new(texts[0].clone(), texts[1].clone());
         info.roles = BTreeSet::from([texts[2].clone()]);
-        let _ = framework(&info, &BTreeSet::from([texts[3].clone()]), &policy());
+        let _ = framework(&info, &Wants::but_not(BTreeSet::from([texts[3].clone()])), &policy());
 
         let resources: Resources = format!("cpus:{amount};mem:1").parse().unwrap_or_default();
         let about = AgentInfo {
@@ -250,6 +250,7 @@ proptest! {
             port: 1,
             resources: resources.clone(),
             attributes: Attributes::default(),
+            domain: None,
             id: None,
         };
         let _ = agent(&about, &resources);

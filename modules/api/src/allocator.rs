@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, Wants};
 use resources::Resources;
 use runtime::{ActorRef, Pid, TellError, remote};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ pub struct Begin {
     pub weights: BTreeMap<String, f64>,
     /// The quota of each role that has one.
     pub quotas: BTreeMap<String, Quota>,
+    /// The master's own region, if it says: agents of another are for frameworks that are `REGION_AWARE`.
+    pub region: Option<String>,
     /// How many agents the registry knows. If there is any quota, nothing is granted before [`Begin::RECOVERY_FACTOR`] of them
     /// were added, or [`Begin::RECOVERY_TIMEOUT`] has passed: what is missing could be what a guarantee needs (SPEC 4.4).
     pub agents_expected: u64,
@@ -96,8 +98,8 @@ pub struct FrameworkAdded {
     pub framework_id: FrameworkId,
     /// What it is.
     pub info: FrameworkInfo,
-    /// Roles it wants nothing for at present.
-    pub suppressed_roles: BTreeSet<String>,
+    /// Which offers it would like.
+    pub wants: Wants,
     /// Whether it is offered anything at present.
     pub active: bool,
 }
@@ -197,11 +199,11 @@ pub struct Withdrawn {
 remote! { Begin = "allocator/begin" v2 }
 remote! { QuotasChanged = "allocator/quotas_changed" v1 }
 remote! { WeightsChanged = "allocator/weights_changed" v1 }
-remote! { AgentAdded = "allocator/agent_added" v1 }
+remote! { AgentAdded = "allocator/agent_added" v2 }
 remote! { AgentRemoved = "allocator/agent_removed" v1 }
 remote! { AgentActivity = "allocator/agent_activity" v1 }
 remote! { AgentOversubscribed = "allocator/agent_oversubscribed" v1 }
-remote! { FrameworkAdded = "allocator/framework_added" v1 }
+remote! { FrameworkAdded = "allocator/framework_added" v2 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
 remote! { FrameworkActivity = "allocator/framework_activity" v1 }
 remote! { Recovered = "allocator/recovered" v1 }

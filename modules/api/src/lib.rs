@@ -110,6 +110,7 @@
 //! offered what). The crate `modules` has one of each to look at.
 
 pub mod allocator;
+pub mod demand;
 pub mod error;
 pub mod manifest;
 pub mod parameters;

@@ -4,6 +4,7 @@
 //! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. This file has the
 //! agents; frameworks, filters and what a run does with the books are beside it.
 
+mod choosing;
 mod filters;
 mod frameworks;
 mod operations;
@@ -19,8 +20,9 @@ use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, Withdrawn,
 };
 use module_api::sorter::{Client, Pool};
+use protocol::agent::Domain;
 use protocol::{AgentId, Capability, FrameworkId};
-use resources::{Quantities, Resources, Role};
+use resources::{Attributes, Quantities, Resources, Role};
 use runtime::Instant;
 
 use super::by_client::ByClient;
@@ -99,6 +101,11 @@ pub struct Agent {
     pub active: bool,
     /// Whether it has graphics processors, which only some frameworks want.
     pub gpus: bool,
+    /// Whether it lies in another region than the master, which only some frameworks want.
+    pub remote: bool,
+    hostname: String,
+    attributes: Attributes,
+    domain: Option<Domain>,
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
     /// Who holds what here, by pool.
@@ -140,6 +147,8 @@ pub struct Books {
     ends: BTreeSet<(Instant, u32, u64, Client)>,
     /// Agents that have graphics processors.
     with_gpus: usize,
+    /// The master's region.
+    region: Option<String>,
     serials: u64,
     epoch: u64,
     slates: u64,
@@ -166,6 +175,7 @@ impl Default for Books {
             everybody: false,
             ends: BTreeSet::new(),
             with_gpus: 0,
+            region: None,
             serials: 0,
             epoch: 0,
             slates: 0,
@@ -181,6 +191,7 @@ impl Books {
             sets_min: std::mem::take(&mut self.sets_min),
             serials: self.serials,
             epoch: self.epoch + 1,
+            region: begin.region.clone(),
             ..Self::default()
         };
         for (text, weight) in &begin.weights {
@@ -221,6 +232,10 @@ impl Books {
             session,
             active: true,
             gpus,
+            remote: self.is_remote(info.domain.as_ref()),
+            hostname: info.hostname,
+            attributes: info.attributes,
+            domain: info.domain,
             sides: [
                 Side::of(regular.unallocate()),
                 Side::of(oversubscribed.revocable().unallocate()),
@@ -256,6 +271,7 @@ impl Books {
             return;
         };
         self.unused.push(slot);
+        self.clients.forget_verdicts(slot);
         self.with_gpus -= usize::from(agent.gpus);
         for (client, filters) in agent.filters {
             self.forget_end(slot, agent.serial, client, &filters);
@@ -432,6 +448,12 @@ impl Books {
             .map_or(Role::STAR, |member| member.role.clone())
     }
 
+    /// Whether that is in another region than the master's, as far as both are known.
+    fn is_remote(&self, domain: Option<&Domain>) -> bool {
+        let regions = self.region.as_ref().zip(domain);
+        regions.is_some_and(|(own, domain)| *own != domain.region)
+    }
+
     fn count_totals(&mut self, slot: u32, add: bool) {
         let Some(agent) = self.agents[slot as usize].as_ref() else {
             return;
@@ -455,12 +477,6 @@ impl Books {
         let slot = *self.by_id.get(id)?;
         let agent = self.agents[slot as usize].as_mut()?;
         Some((slot, agent))
-    }
-
-    /// The agent in this slot, if it is still the one with this serial.
-    fn agent_at(&mut self, slot: u32, serial: u64) -> Option<&mut Agent> {
-        let agent = self.agents.get_mut(slot as usize)?.as_mut()?;
-        (agent.serial == serial).then_some(agent)
     }
 
     /// The agent in this slot together with the clients.

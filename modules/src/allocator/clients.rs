@@ -9,6 +9,8 @@ use module_api::sorter::{Change, Client, Pool};
 use protocol::FrameworkId;
 use resources::{Quantities, Role};
 
+use super::choice::Choice;
+
 /// One framework in one of its roles.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -26,6 +28,8 @@ pub struct Member {
     held: [Quantities; 2],
     /// What its framework understands beyond plain resources.
     pub takes: Takes,
+    /// Which agents it would take.
+    pub choice: Choice,
     /// On how many agents it holds anything.
     pub places: usize,
     /// The agents on which it has filters.
@@ -39,6 +43,8 @@ pub struct Member {
 pub struct Takes {
     /// Agents with graphics processors.
     pub gpus: bool,
+    /// Agents of other regions.
+    pub remote: bool,
     /// Shared volumes.
     pub shared: bool,
     /// Refined reservations.
@@ -113,6 +119,12 @@ impl Clients {
             .filter_map(|(client, member)| Some((client, member.as_ref()?)))
     }
 
+    /// The agent in that slot is gone: the next one there is judged anew.
+    pub fn forget_verdicts(&mut self, slot: u32) {
+        let members = self.members.iter_mut().flatten();
+        members.for_each(|member| member.choice.forget(slot));
+    }
+
     /// How many take part in this pool.
     pub fn active(&self, pool: Pool) -> usize {
         self.active[index(pool)]
@@ -135,6 +147,7 @@ impl Clients {
             active: [false; 2],
             held: Default::default(),
             takes: Takes::default(),
+            choice: Choice::default(),
             places: 0,
             filtered: BTreeSet::new(),
             told: None,

@@ -7,6 +7,7 @@
 
 mod books;
 mod by_client;
+mod choice;
 mod clients;
 mod filter;
 

@@ -1,13 +1,13 @@
 //! A cluster as the allocator sees it: the real allocator and sorter, and a master that writes down what it is told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{
     AgentAdded, Begin, FrameworkAdded, Grant, Granted, Recovered, Withdrawn,
 };
 use module_api::{AllocatorRef, Parameters};
-use protocol::{AgentId, AgentInfo, Capability, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
 use resources::{Attributes, Resources, Revocable};
 use runtime::prelude::*;
 
@@ -100,6 +100,7 @@ impl Cluster {
             allocation_interval: Duration::from_secs(1),
             weights: weights.collect(),
             quotas: BTreeMap::new(),
+            region: Some("home".to_owned()),
             agents_expected: 0,
         };
         self.allocator.tell(begin).unwrap();
@@ -117,6 +118,13 @@ impl Cluster {
         self.allocator
             .tell(subscribed(name, roles, capabilities))
             .unwrap();
+    }
+
+    /// A framework in one role that demands this of its offers.
+    pub fn demanding(&self, name: &str, role: &str, demand: Demand) {
+        let mut added = subscribed(name, role, &[]);
+        added.wants.demands.insert(role.to_owned(), demand);
+        self.allocator.tell(added).unwrap();
     }
 
     /// What was granted since it was last asked, once all has happened that follows at once.
@@ -156,6 +164,7 @@ pub fn added(name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) -> Ag
         port: 5051,
         resources: Resources::parse(total).unwrap(),
         attributes: Attributes::default(),
+        domain: None,
         id: None,
     };
     AgentAdded {
@@ -174,7 +183,7 @@ pub fn subscribed(name: &str, roles: &str, capabilities: &[Capability]) -> Frame
     FrameworkAdded {
         framework_id: framework(name),
         info,
-        suppressed_roles: BTreeSet::new(),
+        wants: Default::default(),
         active: true,
     }
 }

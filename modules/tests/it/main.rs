@@ -6,6 +6,7 @@
     reason = "what the lints allow in tests, for the helpers of tests too"
 )]
 
+mod choosing;
 mod cluster;
 mod examples;
 mod laws;

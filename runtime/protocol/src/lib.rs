@@ -1,6 +1,6 @@
 //! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
 //!
-//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `task`, `status`, `usage`, `view`), one file a message
+//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `task`, `status`, `usage`, `view`, `wants`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
 //! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
 //! remembers. Nothing does I/O.
@@ -19,6 +19,7 @@ pub mod status;
 pub mod task;
 pub mod usage;
 pub mod view;
+pub mod wants;
 
 pub use agent::{AgentInfo, MasterInfo};
 pub use fence::Fence;
@@ -33,3 +34,4 @@ pub use quota::Quota;
 pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};
+pub use wants::{Demand, Wants};

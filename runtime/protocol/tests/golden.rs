@@ -41,6 +41,7 @@ fn agent() -> AgentInfo {
         )
         .unwrap(),
         attributes: Attributes::parse("rack:rack-2;datacenter:europe").unwrap(),
+        domain: None,
         id: Some(id("m-S1")),
     }
 }
@@ -310,7 +311,7 @@ fn a_released_message_keeps_its_bytes() {
         line(Subscribe {
             framework: framework(),
             scheduler: pid.clone(),
-            suppressed_roles: roles.clone(),
+            wants: Wants::but_not(roles.clone()),
         }),
         line(AcceptOffers {
             framework_id: framework_id.clone(),
@@ -409,7 +410,7 @@ fn a_released_message_keeps_its_bytes() {
         line(StandBy {
             framework: framework(),
             scheduler: pid.clone(),
-            suppressed_roles: BTreeSet::new(),
+            wants: Default::default(),
         }),
         line(YouLead {
             subscribed: Subscribed {

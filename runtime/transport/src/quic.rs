@@ -17,6 +17,7 @@ mod room;
 mod session;
 mod spares;
 mod tasks;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;

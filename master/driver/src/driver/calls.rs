@@ -81,8 +81,12 @@ impl<S: Scheduler> Driver<S> {
             }
             Verb::Revive { roles } => {
                 match roles.is_empty() {
-                    true => self.plan.suppressed.clear(),
-                    false => self.plan.suppressed.retain(|role| !roles.contains(role)),
+                    true => self.plan.wants.suppressed_roles.clear(),
+                    false => self
+                        .plan
+                        .wants
+                        .suppressed_roles
+                        .retain(|role| !roles.contains(role)),
                 }
                 self.say(|framework_id| ReviveOffers {
                     framework_id,
@@ -95,12 +99,16 @@ impl<S: Scheduler> Driver<S> {
                 } else {
                     &roles
                 };
-                self.plan.suppressed.extend(named.iter().cloned());
+                self.plan
+                    .wants
+                    .suppressed_roles
+                    .extend(named.iter().cloned());
                 self.say(|framework_id| SuppressOffers {
                     framework_id,
                     roles,
                 });
             }
+            Verb::Update { framework, wants } => self.update(*framework, *wants, ctx),
             Verb::Reconcile { tasks } => {
                 self.ledger.asked_by_scheduler(&tasks);
                 self.say(|framework_id| ReconcileTasks {

@@ -26,12 +26,12 @@ impl<S: Scheduler> Driver<S> {
     ) -> LocalBoxFuture<'static, Answer> {
         let framework = self.plan.framework.clone();
         let scheduler = ctx.pid().clone();
-        let suppressed_roles = self.plan.suppressed.clone();
+        let wants = self.plan.wants.clone();
         if self.plan.stands_by {
             let question = StandBy {
                 framework,
                 scheduler,
-                suppressed_roles,
+                wants,
             };
             let asked = ctx.node().ask(master, question, SUBSCRIBE_PATIENCE);
             return asked.boxed_local();
@@ -39,7 +39,7 @@ impl<S: Scheduler> Driver<S> {
         let question = Subscribe {
             framework,
             scheduler,
-            suppressed_roles,
+            wants,
         };
         let asked = ctx.node().ask(master, question, SUBSCRIBE_PATIENCE);
         async move { asked.await.map(|answer| answer.map(Standing::Leads)) }.boxed_local()

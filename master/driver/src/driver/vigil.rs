@@ -20,6 +20,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often a master that was announced is tried before the others, and the pause between.
 const TRIES: u32 = 30;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How long it may be silent each time before the others are asked after all. A dial to it goes on meanwhile.
+pub(super) const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(1);
 /// How many masters are remembered, those included that were announced and not named by the user.
 const MASTERS_MAX: usize = 64;
 
@@ -106,6 +108,15 @@ impl<S: Scheduler> Driver<S> {
     }
 }
 
+/// Who is asked whether it leads: those from place `from` on, or the one there alone.
+pub(super) fn asked(masters: &[String], from: usize, alone: bool) -> &[String] {
+    let left = masters.get(from..).unwrap_or_default();
+    match alone {
+        true => left.get(..1).unwrap_or_default(),
+        false => left,
+    }
+}
+
 /// The first of these from place `from` on, around, that is not `address`; `None` if there is no other.
 fn other_than(masters: &[String], from: usize, address: &str) -> Option<(usize, String)> {
     let around = (0..masters.len()).map(|step| (from + step) % masters.len());
@@ -117,6 +128,16 @@ fn other_than(masters: &[String], from: usize, address: &str) -> Option<(usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_are_left_are_asked_or_the_one_that_was_announced() {
+        let masters = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(asked(&masters, 0, false), masters);
+        assert_eq!(asked(&masters, 1, false), ["b", "c"]);
+        assert_eq!(asked(&masters, 1, true), ["b"]);
+        assert!(asked(&masters, 3, true).is_empty());
+        assert!(asked(&masters, usize::MAX, false).is_empty());
+    }
 
     #[test]
     fn another_master_than_ours_is_asked_each_in_turn() {

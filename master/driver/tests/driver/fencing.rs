@@ -11,7 +11,7 @@ type Waiting = (u64, Promise<LeaderAnnounced>);
 
 /// Who tells, at a master that does not lead, who does.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<VecDeque<Waiting>>>);
+pub struct Asked(Arc<Mutex<VecDeque<Waiting>>>);
 
 struct Office(Asked);
 
@@ -41,7 +41,7 @@ impl Asked {
     }
 
     /// Answers the oldest question.
-    fn answer(&self, address: &str, term: u64) {
+    pub fn answer(&self, address: &str, term: u64) {
         let (_, promise) = self.0.lock().unwrap().pop_front().unwrap();
         let address = address.to_owned();
         promise.answer(LeaderAnnounced { address, term });
@@ -49,15 +49,15 @@ impl Asked {
 }
 
 /// A master besides the first: what it has heard, and what its office is asked.
-struct Other {
-    node: Node,
-    asked: Log,
-    office: Asked,
+pub struct Other {
+    pub node: Node,
+    pub asked: Log,
+    pub office: Asked,
 }
 
 impl Other {
     /// It has an office, as every master of a group; it acts under `term`, if it does.
-    fn at(stage: &Stage, address: &str, term: Option<u64>) -> Self {
+    pub fn at(stage: &Stage, address: &str, term: Option<u64>) -> Self {
         let node = stage
             .network
             .node(address, Role::Master, &[Role::Framework]);
@@ -74,11 +74,12 @@ impl Other {
         other
     }
 
-    fn act(&self, stage: &Stage, term: u64) {
+    pub fn act(&self, stage: &Stage, term: u64) {
         let actor = Master {
             heard: self.asked.clone(),
             incoming: Incoming::default(),
             refuse: None,
+            asked_later: false,
             term,
             network: stage.network.clone(),
             scheduler: stage.scheduler.clone(),
@@ -87,14 +88,14 @@ impl Other {
     }
 }
 
-fn drive(stage: &Stage, masters: &[&str]) -> DriverRef {
+pub fn drive(stage: &Stage, masters: &[&str]) -> DriverRef {
     SchedulerDriver::new(masters.iter().copied(), FrameworkInfo::new("user", "test"))
         .start(&stage.framework, Notes(stage.told.clone()))
         .unwrap()
 }
 
 /// How often it was subscribed at.
-fn subscriptions(log: &Log) -> usize {
+pub fn subscriptions(log: &Log) -> usize {
     let lines = log.lock().unwrap();
     let asks = |line: &&String| line.starts_with("subscribe");
     lines.iter().filter(asks).count()

@@ -303,3 +303,66 @@ fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
         assert_eq!(world.allocator(), ["suppressed 0000", "revived 0000"]);
     });
 }
+
+/// SPEC 2.2, UPDATE_FRAMEWORK: all but user, principal and checkpoint; offers of roles that were left are rescinded, others stay.
+#[test]
+fn a_framework_becomes_something_else_without_subscribing_anew() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_, a) = world.agent("agent-1").await;
+        let multi = |info: &mut FrameworkInfo| {
+            info.capabilities.insert(protocol::Capability::MultiRole);
+            info.roles = BTreeSet::from(["dev".to_owned(), "qa".to_owned()]);
+        };
+        let (scheduler, f) = world.framework("web", multi).await;
+        let grants = [("dev", "cpus:1"), ("qa", "cpus:2")].map(|(role, text)| Grant {
+            role: role.to_owned(),
+            resources: resources(text).allocate(&ResourceRole::new(role).unwrap()),
+            ..grant(&f, &a, text)
+        });
+        world.grant(grants.to_vec()).await;
+        scheduler.heard();
+        world.allocator();
+        let update = |change: &dyn Fn(&mut UpdateFramework)| {
+            let mut framework = FrameworkInfo::new("nobody", "web");
+            multi(&mut framework);
+            let mut message = UpdateFramework {
+                framework_id: f.clone(),
+                framework,
+                wants: Default::default(),
+            };
+            change(&mut message);
+            scheduler.node.ask(&scheduler.master, message, PATIENCE)
+        };
+        let refused = async |change: &dyn Fn(&mut UpdateFramework)| {
+            update(change).await.unwrap().unwrap_err().to_string()
+        };
+        let reason = refused(&|message| message.framework.user = "else".to_owned()).await;
+        assert!(reason.starts_with("framework.user is `else`"), "{reason}");
+        let reason = refused(&|message| message.framework.checkpoint = true).await;
+        assert!(
+            reason.starts_with("framework.checkpoint is `true`"),
+            "{reason}"
+        );
+        let reason = refused(&|message| {
+            let demand = protocol::Demand::on_hosts(["a"]);
+            message.wants.demands.insert("other".to_owned(), demand);
+        });
+        let reason = reason.await;
+        assert!(reason.starts_with("demands is `other`"), "{reason}");
+        assert_eq!(world.allocator(), Vec::<String>::new());
+        let left = update(&|message| {
+            message.framework.name = "net".to_owned();
+            message.framework.roles.remove("dev");
+        });
+        assert_eq!(left.await.unwrap(), Ok(()));
+        world.settle().await;
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1", "framework 0000 active true"]
+        );
+        assert_eq!(scheduler.heard().len(), 1, "one offer was rescinded");
+        let recorded = world.whims.state().frameworks[&f].info.clone();
+        assert_eq!((recorded.name.as_str(), recorded.roles.len()), ("net", 1));
+    });
+}

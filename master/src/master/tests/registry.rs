@@ -62,7 +62,7 @@ fn a_scheduler_that_asks_twice_while_the_registry_thinks_is_one_framework() {
         let message = Subscribe {
             framework: FrameworkInfo::new("nobody", "web"),
             scheduler: scheduler.pid.clone(),
-            suppressed_roles: BTreeSet::new(),
+            wants: Default::default(),
         };
         let asked = scheduler
             .node
@@ -127,7 +127,7 @@ fn a_master_that_lost_its_leadership_ends_and_its_agents_hear_of_it() {
         let message = Subscribe {
             framework: FrameworkInfo::new("nobody", "web"),
             scheduler: scheduler.pid.clone(),
-            suppressed_roles: BTreeSet::new(),
+            wants: Default::default(),
         };
         let answer = scheduler
             .node

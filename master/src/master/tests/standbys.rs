@@ -15,7 +15,7 @@ async fn stand_by(
     let message = StandBy {
         framework,
         scheduler: scheduler.pid.clone(),
-        suppressed_roles: BTreeSet::new(),
+        wants: Default::default(),
     };
     let asked = scheduler.node.ask(&scheduler.master, message, PATIENCE);
     asked.await.unwrap()
@@ -348,7 +348,7 @@ fn what_is_too_much_or_somebody_elses_is_refused_by_name() {
         let forged = StandBy {
             framework: web(),
             scheduler: first.pid.clone(),
-            suppressed_roles: BTreeSet::new(),
+            wants: Default::default(),
         };
         let forged = stranger.node.ask(&stranger.master, forged, PATIENCE).await;
         assert!(

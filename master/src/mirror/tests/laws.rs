@@ -60,6 +60,7 @@ fn info(n: u8) -> AgentInfo {
         port: 5051,
         resources: "cpus:8;mem(ads):100".parse().unwrap(),
         attributes: Default::default(),
+        domain: None,
         id: Some(agent_id(n)),
     }
 }
@@ -139,7 +140,7 @@ fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
             registered: at,
             reregistered: None,
             unregistered: None,
-            suppressed: BTreeSet::new(),
+            wants: Default::default(),
             recovered: false,
         })),
         8 => drop(frameworks.disconnect(&framework_id)),

@@ -162,6 +162,7 @@ impl Group {
                 port: 5051,
                 resources: "cpus:8".parse().unwrap(),
                 attributes: Default::default(),
+                domain: None,
                 id: self.id.clone(),
             },
             pid: self.agent.whereis("agent").unwrap(),

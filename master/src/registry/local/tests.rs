@@ -14,6 +14,7 @@ fn agent(id: &str) -> AgentInfo {
         port: 5051,
         resources: "cpus:4;mem(ads):64".parse::<Resources>().unwrap(),
         attributes: Attributes::default(),
+        domain: None,
         id: Some(AgentId::new(id).unwrap()),
     }
 }

@@ -12,6 +12,7 @@ use protocol::{Capability, FrameworkId};
 use resources::Role;
 
 use super::{Books, Framework};
+use crate::allocator::choice::Choice;
 use crate::allocator::clients::Takes;
 
 impl Books {
@@ -20,7 +21,7 @@ impl Books {
         let FrameworkAdded {
             framework_id: id,
             info,
-            suppressed_roles,
+            wants,
             active,
         } = added;
         let framework = Framework {
@@ -42,9 +43,12 @@ impl Books {
                 continue;
             };
             let subscribed = roles.contains(&member.role);
-            let suppressed = suppressed_roles.contains(member.role.as_str());
+            let suppressed = wants.suppressed_roles.contains(member.role.as_str());
             let unsuppressed = member.suppressed && !suppressed;
             (member.subscribed, member.suppressed) = (subscribed, suppressed);
+            let demand = wants.demands.get(member.role.as_str());
+            member.choice =
+                demand.map_or_else(Choice::default, |demand| Choice::new(&member.role, demand));
             if !subscribed || unsuppressed || !active {
                 self.drop_filters(client);
             }
@@ -120,6 +124,7 @@ impl Books {
         };
         let takes = Takes {
             gpus: can(Capability::GpuResources),
+            remote: can(Capability::RegionAware),
             shared: can(Capability::SharedResources),
             refined: can(Capability::ReservationRefinement),
         };

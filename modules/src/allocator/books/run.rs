@@ -101,7 +101,7 @@ impl Books {
         let mut rooms = Vec::with_capacity(slots.len());
         let mut agents = Vec::with_capacity(slots.len());
         let mut exclusions = Exclusions::default();
-        let blind = self.without_gpus(pool);
+        let choosers = self.choosers(pool);
         let sets_min = self.sets_min.clone();
         for &slot in slots {
             let Some((agent, clients)) = self.agent_in(slot) else {
@@ -115,11 +115,9 @@ impl Books {
                 continue;
             }
             exclude_filtered(&mut exclusions, rooms.len(), agent, clients, pool, now);
-            if agent.gpus {
-                blind
-                    .iter()
-                    .for_each(|client| exclusions.add(*client, rooms.len()));
-            }
+            choosers.exclude(slot, agent, clients, |client| {
+                exclusions.add(client, rooms.len());
+            });
             for (_, client) in barred.range((slot, 0)..=(slot, Client::MAX)) {
                 exclusions.add(*client, rooms.len());
             }
@@ -172,18 +170,6 @@ impl Books {
         }
         self.clients.tell(&mut changes);
         changes
-    }
-
-    /// Active clients that must not be offered an agent with graphics processors (SPEC 4.5, `capable`).
-    fn without_gpus(&self, pool: Pool) -> Vec<Client> {
-        if self.with_gpus == 0 {
-            return Vec::new();
-        }
-        let blind = self
-            .clients
-            .iter()
-            .filter(|(_, member)| member.is_active(pool) && !member.takes.gpus);
-        blind.map(|(client, _)| client).collect()
     }
 
     /// Follows the advice in its order, as far as the books allow.
@@ -254,9 +240,11 @@ impl Books {
         now: Instant,
     ) -> Result<(protocol::AgentId, u64, Resources), Refusal> {
         let (client, pool) = (taker.client, taker.pool);
-        let agent = self.agent_at(slot, serial).filter(|agent| agent.active);
-        let agent = agent.ok_or(Refusal::NoAgent)?;
-        if agent.gpus && !taker.takes.gpus {
+        let known = self.agent_in(slot);
+        let known = known.filter(|(agent, _)| agent.serial == serial && agent.active);
+        let (agent, clients) = known.ok_or(Refusal::NoAgent)?;
+        let member = clients.get_mut(client).ok_or(Refusal::NoClient)?;
+        if !member.would_take(slot, agent) {
             return Err(Refusal::Incapable);
         }
         let side = &mut agent.sides[index(pool)];

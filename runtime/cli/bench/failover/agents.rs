@@ -23,7 +23,7 @@ use crate::member::{Member, Running};
 
 /// What each has.
 const RESOURCES: &str = "cpus:8;mem:16384;disk:100000;ports:[31000-32000]";
-/// How often it is looked whether they are back.
+/// How often it is looked whether one is back.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The agents, on a thread of their own. Dropping it ends them.
@@ -58,27 +58,29 @@ impl Agents {
         &self.record
     }
 
-    /// Waits until each is with a master that is not at `not_at`. Fails with how many are not.
+    /// Waits until each has been with a master that is not at `not_at`. Fails with how many are not.
+    ///
+    /// One is asked at a time: to ask a thousand every few milliseconds would cost their thread what it is measured for.
     pub async fn with_a_master(&self, clock: &Clock, not_at: &str, patience: Duration) -> Outcome {
         let begun = clock.now();
-        let mut missing: Vec<&Started> = self.agents.iter().collect();
-        loop {
-            let states = join_all(missing.iter().map(|agent| agent.state())).await;
-            let mut back = states
-                .iter()
-                .map(|state| state.as_ref().is_ok_and(|state| is_back(state, not_at)));
-            missing.retain(|_| !back.next().unwrap_or(false));
-            if missing.is_empty() {
-                return Ok(());
+        for (number, agent) in self.agents.iter().enumerate() {
+            let is_back = async || {
+                agent
+                    .state()
+                    .await
+                    .is_ok_and(|state| is_back(&state, not_at))
+            };
+            while !is_back().await {
+                if clock.now() - begun > patience {
+                    let all = self.agents.len();
+                    return Err(Failure::new(format!(
+                        "agent {number} of {all} has no master after {patience:?}"
+                    )));
+                }
+                clock.sleep(LOOK).await;
             }
-            if clock.now() - begun > patience {
-                let (missing, all) = (missing.len(), self.agents.len());
-                return Err(Failure::new(format!(
-                    "{missing} of {all} agents have no master after {patience:?}"
-                )));
-            }
-            clock.sleep(LOOK).await;
         }
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use protocol::FrameworkInfo;
+use protocol::Wants;
 use protocol::message::scheduler::Subscribe;
 use runtime::prelude::*;
 use transport::{Endpoint, Options};
@@ -81,7 +82,7 @@ impl Probe {
         let mut framework = FrameworkInfo::new(user(), "probe");
         framework.hostname = "localhost".to_owned();
         let question = Subscribe {
-            suppressed_roles: BTreeSet::from(["*".to_owned()]),
+            wants: Wants::but_not(BTreeSet::from(["*".to_owned()])),
             framework,
             scheduler: scheduler.pid(),
         };

@@ -12,6 +12,7 @@ use crate::offer::{Filters, Offer};
 use crate::operation::{Operation, OperationStatus};
 use crate::status::{TaskStatus, Termination};
 use crate::task::KillPolicy;
+use crate::wants::Wants;
 
 /// This framework would like offers. With an id it takes over from its earlier scheduler (newest wins).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,8 +21,20 @@ pub struct Subscribe {
     pub framework: FrameworkInfo,
     /// Where its scheduler hears.
     pub scheduler: Pid,
-    /// Roles it wants no offers for at present.
-    pub suppressed_roles: BTreeSet<String>,
+    /// Which offers it would like.
+    pub wants: Wants,
+}
+
+/// The framework is something else from now on, or wants other offers. Its user, principal and checkpointing stay what they were; the
+/// offers that are out stay as well, but for those of roles that it has left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateFramework {
+    /// Who says so.
+    pub framework_id: FrameworkId,
+    /// What it is.
+    pub framework: FrameworkInfo,
+    /// Which offers it would like.
+    pub wants: Wants,
 }
 
 /// The framework is subscribed.
@@ -247,7 +260,8 @@ pub struct FrameworkFailed {
     pub message: String,
 }
 
-remote! { Subscribe = "scheduler/subscribe" v2 -> Result<Subscribed, SubscriptionRefused> }
+remote! { Subscribe = "scheduler/subscribe" v3 -> Result<Subscribed, SubscriptionRefused> }
+remote! { UpdateFramework = "scheduler/update_framework" v1 -> Result<(), SubscriptionRefused> }
 remote! { AcceptOffers = "scheduler/accept_offers" v2 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
 remote! { ReviveOffers = "scheduler/revive_offers" v1 }

@@ -1,8 +1,6 @@
 //! How several schedulers of one framework share its lead (S134): one leads, the others stand by until the master says that it is
 //! their turn.
 
-use std::collections::BTreeSet;
-
 use runtime::{Pid, remote};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +8,7 @@ use super::scheduler::{Subscribed, SubscriptionRefused};
 use crate::agent::MasterInfo;
 use crate::framework::FrameworkInfo;
 use crate::id::FrameworkId;
+use crate::wants::Wants;
 
 /// This scheduler would lead its framework, or else stand by for it.
 ///
@@ -21,8 +20,8 @@ pub struct StandBy {
     pub framework: FrameworkInfo,
     /// Where it hears.
     pub scheduler: Pid,
-    /// Roles it wants no offers for at first, once it leads.
-    pub suppressed_roles: BTreeSet<String>,
+    /// Which offers it would like at first, once it leads.
+    pub wants: Wants,
 }
 
 /// What a scheduler that would lead is for now.

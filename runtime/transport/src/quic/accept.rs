@@ -1,18 +1,22 @@
 //! Accepting: from a first packet to a link.
 //!
-//! Hears connections from outside. Remembers how many handshakes are under way, and refuses those above the bound at
-//! the cost of one packet, so that a whole cluster coming back costs seconds and not an outage.
+//! Hears connections from outside. Remembers how many handshakes are under way, and lets those above the bound wait
+//! for their turn ([`Waiting`]); beyond its places they are refused at the cost of one packet, so that a whole cluster
+//! coming back costs seconds and not an outage.
 //! Never reads a byte of a stream before the certificate's role was found acceptable.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use futures_util::{FutureExt, select_biased};
 use quinn::{Connection, Incoming};
-use runtime::{AttachError, Dialled};
-use tokio::sync::Semaphore;
+use runtime::{AttachError, Clock, Dialled, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::handshake::{self, Failure};
 use super::session::Session;
+use super::waiting::{Turned, Waiting};
 use super::{Closing, Shared, canonical};
 
 /// What has become of the connections that others began.
@@ -22,9 +26,11 @@ pub struct Handshakes {
     pub under_way: usize,
     /// The most that were ever under way at once.
     pub under_way_most: usize,
+    /// The most that ever waited at once for their turn.
+    pub waiting_most: usize,
     /// Became links.
     pub linked: u64,
-    /// Refused for one packet, because as many as allowed were under way.
+    /// Refused for one packet, because as many as allowed were under way and waiting, or the wait was too long.
     pub refused: u64,
     /// Begun, and did not become links.
     pub failed: u64,
@@ -35,6 +41,7 @@ pub struct Handshakes {
 pub(super) struct Tally {
     under_way: AtomicUsize,
     under_way_most: AtomicUsize,
+    waiting_most: AtomicUsize,
     linked: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -45,6 +52,7 @@ impl Tally {
         Handshakes {
             under_way: self.under_way.load(Ordering::Relaxed),
             under_way_most: self.under_way_most.load(Ordering::Relaxed),
+            waiting_most: self.waiting_most.load(Ordering::Relaxed),
             linked: self.linked.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
@@ -56,6 +64,10 @@ impl Tally {
         self.under_way_most.fetch_max(now, Ordering::Relaxed);
     }
 
+    fn waits(&self, now: usize) {
+        self.waiting_most.fetch_max(now, Ordering::Relaxed);
+    }
+
     fn ended(&self, linked: bool) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
         let count = if linked { &self.linked } else { &self.failed };
@@ -65,43 +77,105 @@ impl Tally {
 
 /// Accepts until the endpoint is closed.
 pub(super) async fn accept(shared: Arc<Shared>) {
+    let clock = shared.node.clock().clone();
     let allowed = Arc::new(Semaphore::new(shared.options.handshakes_max));
-    while let Some(incoming) = shared.endpoint.accept().await {
-        if shared.state().closing {
-            incoming.refuse();
-            continue;
+    let mut waiting = Waiting::new(
+        shared.options.handshakes_waiting_max,
+        shared.options.wait_max(),
+    );
+    loop {
+        while let Some(late) = waiting.late(clock.now()) {
+            refuse(&shared, late);
         }
-        let Ok(permit) = allowed.clone().try_acquire_owned() else {
-            shared.handshakes.refused.fetch_add(1, Ordering::Relaxed);
-            incoming.refuse();
-            continue;
-        };
-        shared.handshakes.begun();
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            let address = incoming.remote_address();
-            let clock = shared.node.clock().clone();
-            let admitted = admit(&shared, incoming);
-            let admitted = clock
-                .timeout(shared.options.handshake_timeout, admitted)
-                .await;
-            shared.handshakes.ended(matches!(admitted, Ok(Ok(_))));
-            match admitted {
-                Ok(Ok(session)) => drop(tokio::spawn(session.run())),
-                Ok(Err(Failure::Lost(error))) => {
-                    tracing::debug!(%address, %error, "a connection ended unfinished")
+        let mut room = pin!(room(&allowed, !waiting.is_empty()).fuse());
+        let mut knock = pin!(shared.endpoint.accept().fuse());
+        let mut due = pin!(due(&clock, waiting.due()).fuse());
+        select_biased! {
+            permit = room => {
+                if let Some(incoming) = waiting.next() {
+                    serve(&shared, incoming, permit);
                 }
-                Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
-                    tracing::debug!(%address, reason, "not linked")
-                }
-                Ok(Err(Failure::Close(_, reason))) => {
-                    tracing::warn!(%address, reason, "refused a connection")
-                }
-                Err(late) => tracing::debug!(%address, %late, "gave up on a handshake"),
             }
-            drop(permit);
-        });
+            incoming = knock => match incoming {
+                None => break,
+                Some(incoming) => receive(&shared, incoming, &allowed, &mut waiting),
+            },
+            () = due => {}
+        }
     }
+}
+
+/// Another handshake may begin, and somebody waits for that.
+async fn room(allowed: &Arc<Semaphore>, waited_for: bool) -> Option<OwnedSemaphorePermit> {
+    match waited_for {
+        true => allowed.clone().acquire_owned().await.ok(), // never closed
+        false => std::future::pending().await,
+    }
+}
+
+/// Somebody has waited in vain.
+async fn due(clock: &Clock, at: Option<Instant>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One has come: it is served at once, or waits, or is sent away.
+fn receive(
+    shared: &Arc<Shared>,
+    incoming: Incoming,
+    allowed: &Arc<Semaphore>,
+    waiting: &mut Waiting<Incoming>,
+) {
+    if waiting.is_empty()
+        && let Ok(permit) = allowed.clone().try_acquire_owned()
+    {
+        return serve(shared, incoming, Some(permit));
+    }
+    let (now, from) = (shared.node.clock().now(), incoming.remote_address());
+    match waiting.join(now, from, incoming) {
+        Ok(()) => shared.handshakes.waits(waiting.len()),
+        Err(Turned::Again(incoming)) => incoming.ignore(),
+        Err(Turned::Full(incoming)) => refuse(shared, incoming),
+    }
+}
+
+fn refuse(shared: &Shared, incoming: Incoming) {
+    shared.handshakes.refused.fetch_add(1, Ordering::Relaxed);
+    incoming.refuse();
+}
+
+/// Makes a link of it, unless the endpoint closes.
+fn serve(shared: &Arc<Shared>, incoming: Incoming, permit: Option<OwnedSemaphorePermit>) {
+    if shared.state().closing {
+        return incoming.refuse();
+    }
+    shared.handshakes.begun();
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        let address = incoming.remote_address();
+        let clock = shared.node.clock().clone();
+        let admitted = admit(&shared, incoming);
+        let admitted = clock
+            .timeout(shared.options.handshake_timeout, admitted)
+            .await;
+        shared.handshakes.ended(matches!(admitted, Ok(Ok(_))));
+        match admitted {
+            Ok(Ok(session)) => drop(tokio::spawn(session.run())),
+            Ok(Err(Failure::Lost(error))) => {
+                tracing::debug!(%address, %error, "a connection ended unfinished")
+            }
+            Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
+                tracing::debug!(%address, reason, "not linked")
+            }
+            Ok(Err(Failure::Close(_, reason))) => {
+                tracing::warn!(%address, reason, "refused a connection")
+            }
+            Err(late) => tracing::debug!(%address, %late, "gave up on a handshake"),
+        }
+        drop(permit);
+    });
 }
 
 async fn admit(shared: &Arc<Shared>, incoming: Incoming) -> Result<Session, Failure> {

@@ -27,6 +27,10 @@ const ALPN: &[u8] = b"meros/1";
 /// Two lanes and the bulk transfers under way, as seen by the side that receives them. Each stream a peer might open
 /// costs memory on every idle connection.
 pub(super) const STREAMS_MAX: u32 = 16;
+/// Connections begun by others that are held at least, before anybody has looked at them.
+const INCOMING_MIN: usize = 256;
+/// What may come of one after its first packet while it waits: that packet again, a few times.
+const INCOMING_BYTES: u64 = 8 << 10;
 
 /// How an endpoint treats its connections. [`Options::default`] suits a data centre.
 #[derive(Clone, Debug)]
@@ -39,9 +43,12 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a dial may take, hello included, and how long an accepted one may stay unfinished. Default 10 s.
     pub handshake_timeout: Duration,
-    /// How many handshakes may be under way on the accepting side; more are refused and come back. Default 256, at
+    /// How many handshakes may be under way on the accepting side; more wait for their turn. Default 256, at
     /// least 1: about 0.4 ms of CPU each.
     pub handshakes_max: usize,
+    /// How many may wait for their turn on the accepting side, at most half of `handshake_timeout` and one from each
+    /// address; more are refused and come back. Default 2,048, with a few KiB each.
+    pub handshakes_waiting_max: usize,
     /// How many unread bytes one connection may hold here. Default 4 MiB. Every slow reader can cost this much.
     pub receive_window: u32,
     /// How many bytes one connection may have sent and not acknowledged. Default 1 MiB: a ping waits behind as much as
@@ -66,6 +73,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             handshakes_max: 256,
+            handshakes_waiting_max: 2048,
             receive_window: 4 << 20,
             send_window: 1 << 20,
             stream_receive_window: 2 << 20,
@@ -85,6 +93,7 @@ impl Options {
             .keep_alive
             .clamp(Duration::from_millis(10), self.idle_timeout / 3);
         self.handshakes_max = self.handshakes_max.clamp(1, 65_536);
+        self.handshakes_waiting_max = self.handshakes_waiting_max.min(65_536);
         self.receive_window = self.receive_window.max(64 << 10);
         self.bulk_room = self.bulk_room.max(1 << 20);
         self.send_window = self.send_window.max(64 << 10);
@@ -92,6 +101,11 @@ impl Options {
             .stream_receive_window
             .clamp(64 << 10, self.receive_window);
         self
+    }
+
+    /// How long one may wait for its turn: its dialler must still be there when it comes.
+    pub(super) fn wait_max(&self) -> Duration {
+        self.handshake_timeout / 2
     }
 
     fn transport(&self, dialling: bool) -> TransportConfig {
@@ -138,8 +152,13 @@ pub(crate) fn server(
     let crypto =
         QuicServerConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+    let waiting = options.handshakes_waiting_max;
     server
         .transport_config(Arc::new(options.transport(false)))
+        // What comes faster than it can even be refused is dropped without a word.
+        .max_incoming(2 * waiting + INCOMING_MIN)
+        .incoming_buffer_size(INCOMING_BYTES)
+        .incoming_buffer_size_total(INCOMING_BYTES * waiting.max(INCOMING_MIN) as u64)
         .migration(false);
     Ok(server)
 }

@@ -1,12 +1,17 @@
 //! Dialling: from an address to a link.
 //!
-//! Hears addresses from the node. Remembers nothing beyond the attempt: one at a time goes to one address, and those
-//! who ask meanwhile get its link. Never tries again by itself.
+//! Hears addresses from the node. Remembers nothing beyond the dial: one at a time goes to one address, and those
+//! who ask meanwhile get its link. While nothing is heard from there it knocks again and again, until the dial's
+//! patience ends; never after an answer, and never after that.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use quinn::{Connection, ConnectionError};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::{FutureExt, select_biased};
+use quinn::{Connecting, Connection, ConnectionError};
 use runtime::{AttachError, ConnectError, Dialled, Peer, Role};
 
 use super::address::Address;
@@ -14,6 +19,10 @@ use super::handshake::{self, Failure};
 use super::session::Session;
 use super::{Closing, Shared, canonical};
 use crate::certificates::{Subject, server_name};
+
+/// How long nothing may be heard from a host before another attempt begins beside the first. QUIC repeats a first packet
+/// after 1, 2, 4 and 8 s; with a new attempt every 2 s a host that comes up hears one each second.
+const KNOCK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Connects to the first of the address's hosts that can be reached.
 pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, ConnectError> {
@@ -76,12 +85,7 @@ async fn dial_one(
 }
 
 async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result<Peer, Failure> {
-    let client = shared.client.load().as_ref().clone();
-    let connecting = shared
-        .endpoint
-        .connect_with(client, host, &server_name(role))
-        .map_err(|error| Failure::Close(Closing::Refused, error.to_string()))?;
-    let connection = connecting.await?;
+    let connection = knock(shared, host, role).await?.await?;
     let subject = handshake::subject(&connection)?;
     let answer = greet(shared, &connection, &subject, host).await;
     match &answer {
@@ -99,6 +103,31 @@ async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result
     let linked =
         shared.linked_as(|peer| peer.node.name() == subject.name && peer.role == subject.role);
     linked.map_or(answer, Ok)
+}
+
+/// The first attempt that this host has answered. All go on until then: a host that is slow may answer any of them.
+async fn knock(shared: &Shared, host: SocketAddr, role: Role) -> Result<Connecting, Failure> {
+    let clock = shared.node.clock();
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        attempts.push(attempt(shared, host, role));
+        let mut again = pin!(clock.sleep(KNOCK_AGAIN).fuse());
+        select_biased! {
+            heard = attempts.select_next_some() => return heard,
+            () = again => {}
+        }
+    }
+}
+
+/// A connection that has begun, as soon as the host has answered.
+async fn attempt(shared: &Shared, host: SocketAddr, role: Role) -> Result<Connecting, Failure> {
+    let client = shared.client.load().as_ref().clone();
+    let mut connecting = shared
+        .endpoint
+        .connect_with(client, host, &server_name(role))
+        .map_err(|error| Failure::Close(Closing::Refused, error.to_string()))?;
+    connecting.handshake_data().await?;
+    Ok(connecting)
 }
 
 async fn greet(

@@ -164,6 +164,7 @@ impl<C: Checker> Stage<C> {
                 port: 1,
                 resources: resources(has),
                 attributes: Default::default(),
+                domain: None,
                 id: None,
             },
             pid: pid("agent-1"),
@@ -204,6 +205,7 @@ impl<C: Checker> Stage<C> {
                 port: 1,
                 resources: resources(has),
                 attributes: Default::default(),
+                domain: None,
                 id: Some(agent()),
             },
             pid: pid("agent-1"),
@@ -234,7 +236,7 @@ impl<C: Checker> Stage<C> {
         let ask = Subscribe {
             framework: info,
             scheduler: pid(node),
-            suppressed_roles: Default::default(),
+            wants: Default::default(),
         };
         let welcome: Result<_, SubscriptionRefused> = Ok(Subscribed {
             framework_id,
@@ -249,7 +251,7 @@ impl<C: Checker> Stage<C> {
         let ask = Subscribe {
             framework: FrameworkInfo::new("user", "f"),
             scheduler: pid(node),
-            suppressed_roles: Default::default(),
+            wants: Default::default(),
         };
         self.told(node, "master", &ask)
     }

@@ -382,11 +382,12 @@ fn noise_on_the_socket_disturbs_nobody() {
 }
 
 #[test]
-fn more_handshakes_than_the_bound_are_refused_and_may_come_back() {
+fn more_handshakes_than_the_bounds_are_refused_and_may_come_back() {
     play(async {
         let authority = Authority::create().unwrap();
         let options = Options {
             handshakes_max: 1,
+            handshakes_waiting_max: 0,
             handshake_timeout: Duration::from_secs(2),
             ..quick()
         };

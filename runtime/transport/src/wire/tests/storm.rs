@@ -1,4 +1,4 @@
-//! A storm: a whole cluster comes back at once, and those who never left must not notice.
+//! A storm: a whole cluster comes back at once, and those who never left must not notice. And who waits at the door.
 
 use std::cell::Cell;
 
@@ -9,6 +9,8 @@ use super::*;
 const CROWD: u8 = 200;
 const PINGERS: u8 = 20;
 const HANDSHAKES_MAX: usize = 8;
+const WAITING_MAX: usize = 40;
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// As agents do: again and again, with waits that grow.
 async fn link(node: &Node, refusals: &Cell<u32>) {
@@ -30,6 +32,7 @@ fn a_storm_of_reconnects_passes_its_bound_never_and_costs_the_connected_no_ping(
         });
         let options = Options {
             handshakes_max: HANDSHAKES_MAX,
+            handshakes_waiting_max: WAITING_MAX,
             ..Options::default()
         };
         let (master, served) = member_with(&ether, "master-1", Role::Master, 1, 1, options);
@@ -66,10 +69,121 @@ fn a_storm_of_reconnects_passes_its_bound_never_and_costs_the_connected_no_ping(
 
         let seen = served.handshakes();
         assert_eq!(seen.under_way_most, HANDSHAKES_MAX, "{seen:?}");
+        assert_eq!(seen.waiting_most, WAITING_MAX, "{seen:?}");
         assert_eq!(seen.linked, u64::from(CROWD + PINGERS), "{seen:?}");
         assert_eq!((seen.under_way, seen.failed), (0, 0), "{seen:?}");
         assert_eq!(seen.refused, u64::from(refusals.get()), "{seen:?}");
         assert!(seen.refused > u64::from(CROWD / 2), "{seen:?}");
         assert_eq!(served.links(), usize::from(CROWD + PINGERS));
     });
+}
+
+/// The other end of the wire takes 5 ms to reach.
+fn near(_: Datagram) -> Fate {
+    Fate::After(Duration::from_millis(5))
+}
+
+#[test]
+fn a_crowd_that_finds_places_to_wait_is_let_in_by_turns_and_nobody_comes_twice() {
+    stage(async {
+        let ether = Ether::new(Clock::paused(), near);
+        let options = Options {
+            handshakes_max: HANDSHAKES_MAX,
+            ..Options::default()
+        };
+        let (_master, served) = member_with(&ether, "master-1", Role::Master, 1, 1, options);
+        let agent = |number: u8| {
+            let name = format!("agent-{number}");
+            member(&ether, &name, Role::Agent, number, u64::from(number))
+        };
+        let crowd: Vec<_> = (50..50 + CROWD).map(agent).collect();
+        let clock = Clock::paused();
+        let begun = clock.now();
+        let linking = crowd.iter().map(|(node, _)| node.connect("10.0.0.1:5050"));
+        for linked in join_all(linking).await {
+            linked.unwrap();
+        }
+        let took = clock.now() - begun;
+        assert!(took < SECOND, "25 turns of a few round trips: {took:?}");
+        let seen = served.handshakes();
+        assert_eq!(seen.under_way_most, HANDSHAKES_MAX, "{seen:?}");
+        let waited = usize::from(CROWD) - HANDSHAKES_MAX;
+        assert_eq!((seen.waiting_most, seen.refused), (waited, 0), "{seen:?}");
+    });
+}
+
+#[test]
+fn who_waits_in_vain_is_sent_away_in_time_and_holds_one_place_however_often_it_knocks() {
+    stage(async {
+        // Who holds the only place hears nothing of the master, so that its handshake never ends.
+        let deaf = |datagram: Datagram| match datagram.to == address(2) {
+            true => Fate::Lost,
+            false => near(datagram),
+        };
+        let ether = Ether::new(Clock::paused(), deaf);
+        let options = Options {
+            handshakes_max: 1,
+            handshake_timeout: 20 * SECOND,
+            ..Options::default()
+        };
+        let (_master, served) = member_with(&ether, "master-1", Role::Master, 1, 1, options);
+        let patient = Options {
+            handshake_timeout: 30 * SECOND,
+            idle_timeout: 60 * SECOND,
+            ..Options::default()
+        };
+        let dialler = |name, number: u8| {
+            let seed = u64::from(number);
+            member_with(&ether, name, Role::Agent, number, seed, patient.clone())
+        };
+        let (stuck, _dialling) = dialler("agent-2", 2);
+        let (agent, _dialling_too) = dialler("agent-3", 3);
+        let clock = agent.clock().clone();
+        let stuck = stuck.connect("10.0.0.1:5050");
+        let waits = async {
+            clock.sleep(Duration::from_millis(100)).await;
+            let begun = clock.now();
+            let error = agent.connect("10.0.0.1:5050").await.unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains("takes no connections now"), "{told}");
+            clock.now() - begun
+        };
+        let (stuck, waited) = join(stuck, waits).await;
+        assert!(stuck.is_err());
+        // Half of the time that a handshake may take, and the way there and back.
+        assert_eq!(waited, 10 * SECOND + Duration::from_millis(10));
+        let seen = served.handshakes();
+        // One place for each address: the one that is stuck knocks as well.
+        assert_eq!((seen.waiting_most, seen.under_way_most), (2, 1), "{seen:?}");
+        // When that has given up there is room again.
+        clock.sleep(SECOND).await;
+        agent.connect("10.0.0.1:5050").await.unwrap();
+    });
+}
+
+#[test]
+fn a_host_that_comes_up_while_it_is_dialled_is_reached_within_about_a_second() {
+    for late in [300, 1100, 2500, 3200, 4900, 6100, 7300, 8900] {
+        stage(async {
+            let late = Duration::from_millis(late);
+            let ether = Ether::new(Clock::paused(), near);
+            let (agent, dialling) = member(&ether, "agent-2", Role::Agent, 2, 2);
+            let clock = agent.clock().clone();
+            let dialled = async {
+                agent.connect("10.0.0.1:5050").await.unwrap();
+                clock.now()
+            };
+            let comes_up = async {
+                clock.sleep(late).await;
+                (member(&ether, "master-1", Role::Master, 1, 1), clock.now())
+            };
+            let (linked, ((master, served), up)) = join(dialled, comes_up).await;
+            let took = linked - up;
+            assert!(took < SECOND + 100 * MILLISECOND, "{late:?}: {took:?}");
+            clock.sleep(20 * SECOND).await;
+            assert_eq!((dialling.links(), served.links()), (1, 1));
+            assert_eq!(served.handshakes().linked, 1, "the other attempts are gone");
+            assert_eq!(master.peers().len(), 1);
+        });
+    }
 }

@@ -52,6 +52,7 @@ fn agent(id: &str, port: u16) -> AgentInfo {
             .parse::<Resources>()
             .unwrap(),
         attributes: Attributes::default(),
+        domain: None,
         id: Some(AgentId::new(id).unwrap()),
     }
 }

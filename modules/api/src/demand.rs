@@ -1,0 +1,379 @@
+//! Demands prepared for use: which agents a framework would take in a role (SPEC 2.4, S126).
+//!
+//! Pure. Refuses what cannot be understood, with the field's name, so that the master can say so to the framework; the allocator then asks
+//! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size.
+
+use std::collections::BTreeSet;
+
+use protocol::agent::Domain;
+use protocol::wants::{Constraint, Demand, Predicate, Selector};
+use regex::{Regex, RegexBuilder};
+use resources::{AttributeValue, Attributes, Invalid, Quantities};
+
+/// Constraints in one demand, of all its groups together.
+pub const CONSTRAINTS_MAX: usize = 10_000;
+/// Characters in one text or expression.
+pub const TEXT_MAX: usize = 1_024;
+/// Regular expressions in one demand.
+pub const EXPRESSIONS_MAX: usize = 100;
+/// Bytes that one compiled expression may take.
+const EXPRESSION_SIZE_MAX: usize = 32 << 10;
+
+/// What of an agent constraints look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks<'a> {
+    /// The host it runs on.
+    pub hostname: &'a str,
+    /// What it says of itself.
+    pub attributes: &'a Attributes,
+    /// Where it lies, if it says.
+    pub domain: Option<&'a Domain>,
+}
+
+/// The constraints of one demand, ready to be asked.
+#[derive(Clone, Debug, Default)]
+pub struct AgentTest {
+    groups: Vec<Vec<Test>>,
+    /// Groups that only name one host, as one set: a long list of nodes costs one look.
+    hosts: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Test {
+    selector: Selector,
+    holds: Holds,
+}
+
+#[derive(Clone, Debug)]
+enum Holds {
+    Exists(bool),
+    Equals(bool, String),
+    Matches(bool, Regex),
+}
+
+/// What an agent has where a selector points.
+enum Value<'a> {
+    Missing,
+    Text(&'a str),
+    Other,
+}
+
+impl<'a> Value<'a> {
+    fn of(text: Option<&'a String>) -> Self {
+        text.map_or(Self::Missing, |text| Self::Text(text))
+    }
+}
+
+impl AgentTest {
+    /// Prepares the constraints of the demand for this role.
+    pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
+        let field = format!("demands[{role}].agents");
+        let count: usize = demand.agents.iter().map(Vec::len).sum();
+        if count > CONSTRAINTS_MAX {
+            let expected = format!("at most {CONSTRAINTS_MAX} constraints");
+            return Err(Invalid::new(field, count, expected));
+        }
+        let mut made = Self::default();
+        let mut expressions = 0;
+        for (n, group) in demand.agents.iter().enumerate() {
+            let field = format!("{field}[{n}]");
+            if group.is_empty() {
+                let expected = "at least one constraint in each group";
+                return Err(Invalid::new(field, "", expected));
+            }
+            if let [only] = group.as_slice()
+                && let Some(host) = only_host(only)
+            {
+                made.hosts.insert(host.to_lowercase());
+                continue;
+            }
+            let test = |constraint| Test::new(&field, constraint, &mut expressions);
+            let tests = group.iter().map(test).collect::<Result<_, _>>()?;
+            made.groups.push(tests);
+        }
+        Ok(made)
+    }
+
+    /// Whether it holds for every agent, because nothing was asked for.
+    pub fn is_open(&self) -> bool {
+        self.groups.is_empty() && self.hosts.is_empty()
+    }
+
+    /// Whether the framework would take this agent.
+    pub fn passes(&self, agent: Looks<'_>) -> bool {
+        self.is_open()
+            || self.hosts.contains(&agent.hostname.to_lowercase())
+            || self
+                .groups
+                .iter()
+                .any(|group| group.iter().all(|test| test.passes(agent)))
+    }
+}
+
+/// The host that this constraint names, if it does nothing else.
+fn only_host(constraint: &Constraint) -> Option<&str> {
+    match (&constraint.selector, &constraint.predicate) {
+        (Selector::Hostname, Predicate::TextEquals(host)) if host.len() <= TEXT_MAX => Some(host),
+        _ => None,
+    }
+}
+
+impl Test {
+    fn new(field: &str, constraint: &Constraint, expressions: &mut usize) -> Result<Self, Invalid> {
+        if let Selector::Attribute(name) = &constraint.selector
+            && (name.is_empty() || name.len() > TEXT_MAX)
+        {
+            let expected = format!("an attribute's name of 1 to {TEXT_MAX} bytes");
+            return Err(Invalid::new(format!("{field}.selector"), name, expected));
+        }
+        let short = |text: &String| {
+            if text.len() <= TEXT_MAX {
+                return Ok(text.clone());
+            }
+            let expected = format!("at most {TEXT_MAX} bytes");
+            Err(Invalid::new(format!("{field}.predicate"), text, expected))
+        };
+        let mut expression = |text: &String| {
+            *expressions += 1;
+            if *expressions > EXPRESSIONS_MAX {
+                let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in a role");
+                let field = format!("{field}.predicate");
+                return Err(Invalid::new(field, &*expressions, expected));
+            }
+            compile(&short(text)?).map_err(|expected| {
+                Invalid::new(format!("{field}.predicate.regex"), text, expected)
+            })
+        };
+        let holds = match &constraint.predicate {
+            Predicate::Exists => Holds::Exists(true),
+            Predicate::NotExists => Holds::Exists(false),
+            Predicate::TextEquals(text) => Holds::Equals(true, short(text)?),
+            Predicate::TextNotEquals(text) => Holds::Equals(false, short(text)?),
+            Predicate::TextMatches(text) => Holds::Matches(true, expression(text)?),
+            Predicate::TextNotMatches(text) => Holds::Matches(false, expression(text)?),
+        };
+        let selector = constraint.selector.clone();
+        Ok(Self { selector, holds })
+    }
+
+    fn passes(&self, agent: Looks<'_>) -> bool {
+        let value = match &self.selector {
+            Selector::Hostname => Value::Text(agent.hostname),
+            Selector::Region => Value::of(agent.domain.map(|domain| &domain.region)),
+            Selector::Zone => Value::of(agent.domain.map(|domain| &domain.zone)),
+            Selector::Attribute(name) => match agent.attributes.get(name) {
+                None => Value::Missing,
+                Some(AttributeValue::Text(text)) => Value::Text(text),
+                Some(_) => Value::Other,
+            },
+        };
+        match (&self.holds, value) {
+            (Holds::Exists(wanted), value) => *wanted != matches!(value, Value::Missing),
+            (_, Value::Other) => true,
+            (Holds::Equals(wanted, _) | Holds::Matches(wanted, _), Value::Missing) => !*wanted,
+            (Holds::Equals(wanted, text), Value::Text(own)) => *wanted == (text == own),
+            (Holds::Matches(wanted, regex), Value::Text(own)) => *wanted == regex.is_match(own),
+        }
+    }
+}
+
+/// The expression that matches a whole text, or what is wrong with it.
+fn compile(text: &str) -> Result<Regex, String> {
+    let whole = format!(r"\A(?:{text})\z");
+    let alone = RegexBuilder::new(text)
+        .size_limit(EXPRESSION_SIZE_MAX)
+        .build();
+    // Compiled alone first: what closes the group that we open around it is no expression.
+    let made = alone.and_then(|_| {
+        RegexBuilder::new(&whole)
+            .size_limit(EXPRESSION_SIZE_MAX)
+            .build()
+    });
+    made.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            "a regular expression that takes less memory when it is compiled".to_owned()
+        }
+        error => {
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or("it cannot be read").trim();
+            format!(
+                "a regular expression: {}",
+                reason.trim_start_matches("error: ")
+            )
+        }
+    })
+}
+
+/// A demand whose every part can be understood.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    /// Which agents.
+    pub test: AgentTest,
+    /// The least worth an offer, if the framework says so itself.
+    pub min: Option<Vec<Quantities>>,
+    /// The most in an offer of one agent, by the names it lists.
+    pub max: Quantities,
+}
+
+impl Prepared {
+    /// What was asked for in this role, or what cannot be understood of it.
+    pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
+        let Demand {
+            agents: _,
+            min,
+            max,
+        } = demand;
+        let field = |name: &str| format!("demands[{role}].{name}");
+        if min.len() > SETS_MAX {
+            let expected = format!("at most {SETS_MAX} sets of quantities");
+            return Err(Invalid::new(field("min"), min.len(), expected));
+        }
+        if min.iter().any(Quantities::is_empty) {
+            let expected = "sets of quantities with something in each";
+            return Err(Invalid::new(field("min"), "an empty set", expected));
+        }
+        if let Some((name, _)) = max.iter().find(|(_, amount)| amount.is_zero()) {
+            let expected = "quantities above zero";
+            return Err(Invalid::new(field("max"), format!("{name}:0"), expected));
+        }
+        let fits = |set: &Quantities| {
+            let above = |(name, least)| max.names(name) && max.get(name) < least;
+            !set.iter().any(above)
+        };
+        if !min.is_empty() && !min.iter().any(fits) {
+            let expected = "at least what one set of `min` asks for";
+            return Err(Invalid::new(field("max"), max, expected));
+        }
+        Ok(Self {
+            test: AgentTest::new(role, demand)?,
+            min: (!min.is_empty()).then(|| min.clone()),
+            max: max.clone(),
+        })
+    }
+}
+
+/// Sets of quantities in one demand.
+pub const SETS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(agents: &[&[(Selector, Predicate)]]) -> Demand {
+        let constraint = |(selector, predicate): &(Selector, Predicate)| Constraint {
+            selector: selector.clone(),
+            predicate: predicate.clone(),
+        };
+        let group = |group: &&[(Selector, Predicate)]| group.iter().map(constraint).collect();
+        Demand {
+            agents: agents.iter().map(group).collect(),
+            ..Demand::default()
+        }
+    }
+
+    fn attribute(name: &str) -> Selector {
+        Selector::Attribute(name.to_owned())
+    }
+
+    fn passes(demand: &Demand) -> bool {
+        let attributes = "rack:r-2;cores:8;rack:r-3;os:ubuntu".parse().unwrap();
+        let domain = Domain {
+            region: "eu".to_owned(),
+            zone: "eu-1".to_owned(),
+        };
+        AgentTest::new("dev", demand).unwrap().passes(Looks {
+            hostname: "node-7.example",
+            attributes: &attributes,
+            domain: Some(&domain),
+        })
+    }
+
+    /// SPEC 2.4: every predicate against a text, against what is no text, and against nothing.
+    #[test]
+    fn every_predicate_says_what_the_table_says() {
+        use Predicate::*;
+        let text = |text: &str| text.to_owned();
+        for (predicate, of_text, of_number, of_nothing) in [
+            (Exists, true, true, false),
+            (NotExists, false, false, true),
+            (TextEquals(text("r-2")), true, true, false),
+            (TextEquals(text("r-3")), false, true, false),
+            (TextNotEquals(text("r-2")), false, true, true),
+            (TextNotEquals(text("r-3")), true, true, true),
+            (TextMatches(text("r-[0-9]")), true, true, false),
+            (TextMatches(text("r-")), false, true, false),
+            (TextNotMatches(text("r-[0-9]")), false, true, true),
+            (TextNotMatches(text("r")), true, true, true),
+        ] {
+            let holds = |name| passes(&demand(&[&[(attribute(name), predicate.clone())]]));
+            assert_eq!(
+                [holds("rack"), holds("cores"), holds("gone")],
+                [of_text, of_number, of_nothing],
+                "{predicate:?}"
+            );
+        }
+    }
+
+    /// SPEC 2.4: any group, with all its constraints; the three values that are no attributes.
+    #[test]
+    fn any_group_does_and_all_of_a_group_must() {
+        use Predicate::{Exists, TextEquals};
+        let is = |selector: Selector, text: &str| (selector, TextEquals(text.to_owned()));
+        let (os, rack) = (is(attribute("os"), "ubuntu"), is(attribute("rack"), "r-9"));
+        assert!(passes(&demand(&[])), "no groups ask for nothing");
+        assert!(!passes(&demand(&[&[os.clone(), rack.clone()]])));
+        assert!(passes(&demand(&[&[rack.clone()], &[os]])));
+        assert!(passes(&demand(&[&[is(
+            Selector::Hostname,
+            "NODE-7.example"
+        )]])));
+        assert!(passes(&demand(&[&[
+            is(Selector::Region, "eu"),
+            is(Selector::Zone, "eu-1")
+        ]])));
+        assert!(!passes(&demand(&[&[is(Selector::Zone, "eu-2")]])));
+        assert!(passes(&demand(&[&[(Selector::Zone, Exists)]])));
+    }
+
+    /// S126, the node list.
+    #[test]
+    fn a_list_of_nodes_admits_those_nodes() {
+        let list = (0..9).map(|n| format!("node-{n}.example"));
+        assert!(passes(&Demand::on_hosts(list)));
+        assert!(!passes(&Demand::on_hosts([
+            "node-70.example",
+            "ode-7.example"
+        ])));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused_by_its_field() {
+        let regex = |text: &str| {
+            demand(&[&[(Selector::Hostname, Predicate::TextMatches(text.to_owned()))]])
+        };
+        let long = "x".repeat(TEXT_MAX + 1);
+        let quantities = |text: &str| Quantities::parse(text).unwrap();
+        let bundle = |min: &str, max: &str| Demand {
+            min: vec![quantities(min)],
+            max: quantities(max),
+            ..Demand::default()
+        };
+        for (wrong, field) in [
+            (demand(&[&[]]), "agents[0]"),
+            (regex("a("), "agents[0].predicate.regex"),
+            (regex("a)|(b"), "agents[0].predicate.regex"),
+            (regex("(x{1000}){1000}"), "agents[0].predicate.regex"),
+            (regex(&long), "agents[0].predicate"),
+            (
+                demand(&[&[(attribute(""), Predicate::Exists)]]),
+                "agents[0].selector",
+            ),
+            (bundle("cpus:4;mem:8", "cpus:2"), "max"),
+            (bundle("cpus:0", ""), "min"),
+        ] {
+            let error = Prepared::new("dev", &wrong).unwrap_err();
+            assert_eq!(error.field, format!("demands[dev].{field}"), "{error}");
+        }
+        assert!(Prepared::new("dev", &bundle("cpus:2", "cpus:2;gpus:1")).is_ok());
+    }
+}

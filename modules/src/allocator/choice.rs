@@ -1,0 +1,109 @@
+//! Choice: which agents a client would take, each judged once (SPEC 2.4, S126).
+//!
+//! Pure. Remembers the verdict on each agent by its slot, two bits, until the agent is another or the client wants something else.
+
+use module_api::demand::{Looks, Prepared};
+use protocol::Demand;
+use resources::{Quantities, Role};
+
+/// What one client demands of offers in its role.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    demand: Prepared,
+    judged: Bits,
+    taken: Bits,
+}
+
+impl Choice {
+    /// By this demand. The master has refused what cannot be understood; if it has not, nothing is demanded.
+    pub fn new(role: &Role, demand: &Demand) -> Self {
+        let demand = Prepared::new(role.as_str(), demand).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a demand is passed over");
+            Prepared::default()
+        });
+        Self {
+            demand,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it would take any agent.
+    pub fn is_open(&self) -> bool {
+        self.demand.test.is_open()
+    }
+
+    /// Whether it would take the agent in that slot, which looks so.
+    pub fn takes(&mut self, slot: u32, looks: Looks<'_>) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        if !self.judged.has(slot) {
+            self.judged.set(slot, true);
+            self.taken.set(slot, self.demand.test.passes(looks));
+        }
+        self.taken.has(slot)
+    }
+
+    /// The agent in that slot is gone.
+    pub fn forget(&mut self, slot: u32) {
+        self.judged.set(slot, false);
+    }
+
+    /// The least that is worth an offer, if the framework says so itself.
+    pub fn min(&self) -> Option<&[Quantities]> {
+        self.demand.min.as_deref()
+    }
+
+    /// The most of one agent in an offer, by the names it lists.
+    pub fn max(&self) -> &Quantities {
+        &self.demand.max
+    }
+}
+
+/// Bits by slot; those beyond the last word are not set.
+#[derive(Clone, Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, slot: u32) -> bool {
+        let word = self.0.get(slot as usize / 64);
+        word.is_some_and(|word| word & (1 << (slot % 64)) != 0)
+    }
+
+    fn set(&mut self, slot: u32, on: bool) {
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if on && self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        match self.0.get_mut(word) {
+            Some(word) if on => *word |= bit,
+            Some(word) => *word &= !bit,
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resources::Attributes;
+
+    #[test]
+    fn a_verdict_holds_until_another_agent_is_in_the_slot() {
+        let mut choice = Choice::new(&Role::STAR, &Demand::on_hosts(["a"]));
+        let attributes = Attributes::default();
+        let looks = |hostname| Looks {
+            hostname,
+            attributes: &attributes,
+            domain: None,
+        };
+        assert!(choice.takes(70, looks("a")) && !choice.takes(3, looks("b")));
+        assert!(choice.takes(70, looks("b")), "judged before");
+        choice.forget(70);
+        assert!(!choice.takes(70, looks("b")));
+        assert!(
+            Choice::default().takes(70, looks("b")),
+            "who demands nothing takes all"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Which agents a framework is offered at all: what it demands of them, and where they lie.
+
+use module_api::allocator::{AgentAdded, AgentRemoved};
+use protocol::Capability;
+use protocol::agent::Domain;
+use protocol::wants::{Constraint, Demand, Predicate, Selector};
+use runtime::rehearsal::rehearse;
+
+use crate::cluster::{Cluster, added, agent, lines};
+
+fn in_rack(name: &str, rack: &str) -> AgentAdded {
+    let mut added = added(name, "cpus:1;mem:100", vec![]);
+    added.info.attributes = format!("rack:{rack}").parse().unwrap();
+    added
+}
+
+fn rack_is(expression: &str) -> Demand {
+    let constraint = Constraint {
+        selector: Selector::Attribute("rack".to_owned()),
+        predicate: Predicate::TextMatches(expression.to_owned()),
+    };
+    Demand {
+        agents: vec![vec![constraint]],
+        ..Demand::default()
+    }
+}
+
+/// SPEC 2.4: an agent that fails a framework's constraints goes to others, also when it is the only one left.
+#[test]
+fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.demanding("choosy", "a", rack_is("r[12]"));
+        for (name, rack) in [("a1", "r1"), ("a2", "r2"), ("a3", "r3")] {
+            cluster.allocator.tell(in_rack(name, rack)).unwrap();
+        }
+        let mut given = lines(&cluster.granted().await);
+        given.sort();
+        assert_eq!(
+            given,
+            ["choosy a1 cpus:1;mem:100", "choosy a2 cpus:1;mem:100"]
+        );
+        cluster.framework("other", "b", &[]);
+        assert_eq!(lines(&cluster.granted().await), ["other a3 cpus:1;mem:100"]);
+    });
+}
+
+/// SPEC 2.3: new constraints are obeyed from the next offer on; an agent that comes back with other attributes is judged anew.
+#[test]
+fn what_is_judged_changes_with_the_demand_and_with_the_agent() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.demanding("choosy", "a", rack_is("r1"));
+        cluster.allocator.tell(in_rack("a1", "r2")).unwrap();
+        assert_eq!(cluster.granted().await, []);
+        cluster.demanding("choosy", "a", rack_is("r2"));
+        assert_eq!(
+            lines(&cluster.granted().await),
+            ["choosy a1 cpus:1;mem:100"]
+        );
+        cluster.allocator.tell(in_rack("a1", "r1")).unwrap();
+        assert_eq!(cluster.granted().await, []);
+        let removed = AgentRemoved {
+            agent_id: agent("a1"),
+        };
+        cluster.allocator.tell(removed).unwrap();
+        cluster.allocator.tell(in_rack("a2", "r2")).unwrap();
+        assert_eq!(
+            lines(&cluster.granted().await),
+            ["choosy a2 cpus:1;mem:100"],
+            "in the slot of the one that did not pass"
+        );
+    });
+}
+
+/// S126: only nodes of a list.
+#[test]
+fn a_list_of_nodes_is_a_demand() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.demanding("choosy", "a", Demand::on_hosts(["a2.example"]));
+        for name in ["a1", "a2", "a3"] {
+            cluster.agent(name, "cpus:1;mem:100");
+        }
+        assert_eq!(
+            lines(&cluster.granted().await),
+            ["choosy a2 cpus:1;mem:100"]
+        );
+    });
+}
+
+/// SPEC 4.1, `domain`: agents of another region are for those who say that they can do with them.
+#[test]
+fn agents_of_another_region_are_for_the_region_aware() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("near", "a", &[]);
+        for (name, region) in [("a1", "away"), ("a2", "home")] {
+            let mut added = added(name, "cpus:1;mem:100", vec![]);
+            added.info.domain = Some(Domain {
+                region: region.to_owned(),
+                zone: "z".to_owned(),
+            });
+            cluster.allocator.tell(added).unwrap();
+        }
+        assert_eq!(lines(&cluster.granted().await), ["near a2 cpus:1;mem:100"]);
+        cluster.framework("far", "b", &[Capability::RegionAware]);
+        assert_eq!(lines(&cluster.granted().await), ["far a1 cpus:1;mem:100"]);
+    });
+}
