@@ -444,6 +444,32 @@ pub fn get_over(
     Ok((head.to_owned(), dechunk(head, body)))
 }
 
+/// Sends a body as `curl -d` does; returns status line and body of the answer.
+pub fn send(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
+    let (head, answer) = send_whole(port, method, path, body);
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    (status, answer)
+}
+
+/// The same; returns the whole head and the body of the answer.
+pub fn send_whole(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .expect("the request is taken");
+    let mut text = String::new();
+    stream
+        .read_to_string(&mut text)
+        .expect("the answer is read");
+    let (head, answer) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    (head.to_owned(), dechunk(head, answer))
+}
+
 /// The value of a header; its name is given in small letters.
 pub fn header(head: &str, name: &str) -> Option<String> {
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));

@@ -121,6 +121,11 @@ impl Agents {
         self.recovered.iter()
     }
 
+    /// How many the registry knows, those aside that are out of reach.
+    pub fn known(&self) -> usize {
+        self.registered.len() + self.recovered.len()
+    }
+
     /// What the registry knew of one of those.
     pub fn awaited(&self, id: &AgentId) -> Option<&AgentInfo> {
         self.recovered.get(id)

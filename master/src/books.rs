@@ -2,17 +2,18 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::Recovered;
 use protocol::message::scheduler::{OfferRescinded, StatusChanged};
 use protocol::{
-    AgentId, FrameworkId, MasterInfo, OfferId, Reason, Source, TaskId, TaskState, TaskStatus,
+    AgentId, FrameworkId, MasterInfo, OfferId, Quota, Reason, Source, TaskId, TaskState, TaskStatus,
 };
 use resources::Resources;
 use runtime::Timestamp;
@@ -29,6 +30,7 @@ use crate::operations::Operations;
 use crate::registry::RegistryState;
 use crate::standby::Standbys;
 use crate::tasks::{Freed, Limits, Tasks};
+use crate::weights::{self, Weights};
 
 /// What the operator has chosen, as far as decisions look at it.
 #[derive(Clone, Debug)]
@@ -62,6 +64,10 @@ pub struct Books {
     pub offers: Offers,
     /// The tasks.
     pub tasks: Tasks,
+    /// The quotas of the roles that have one.
+    pub quotas: Arc<BTreeMap<String, Quota>>,
+    /// The weights of the roles that have not the default.
+    pub weights: Arc<Weights>,
     /// The operations that somebody wants to hear about.
     pub operations: Operations,
     /// What has happened.
@@ -89,6 +95,8 @@ impl Books {
                 completed: config.max_completed_tasks_per_framework,
                 unreachable: config.max_unreachable_tasks_per_framework,
             }),
+            quotas: Arc::default(),
+            weights: Arc::new(config.weights.clone()),
             operations: Operations::default(),
             counters: Counters::default(),
             begun: false,
@@ -105,6 +113,11 @@ impl Books {
     /// Takes over what the registry holds at the beginning of a leadership.
     pub fn recover(&mut self, state: RegistryState, now: Timestamp, out: &mut Effects) {
         (self.elected, self.begun) = (now, true);
+        let (held, warnings) = weights::effective(&self.weights, &state.weights);
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        (self.quotas, self.weights) = (Arc::new(state.quotas), Arc::new(held));
         self.agents.recover(state.agents, state.unreachable);
         self.frameworks.recover_removed(state.removed_frameworks);
         for (id, entry) in state.frameworks {

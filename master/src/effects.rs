@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Converted, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, Recovered, Revived, Suppressed,
+    FrameworkAdded, FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed,
+    WeightsChanged,
 };
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
@@ -118,6 +119,10 @@ pub enum ToAllocator {
     Suppressed(Suppressed),
     /// Offers again for these roles.
     Revived(Revived),
+    /// Roles have other quotas.
+    QuotasChanged(QuotasChanged),
+    /// Roles have other weights.
+    WeightsChanged(WeightsChanged),
 }
 
 /// What is to be looked at again later. Each names a session or an id, so that one that comes too late does nothing.

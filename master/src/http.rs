@@ -3,12 +3,15 @@
 //! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
 //! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
-//! Nothing here changes anything.
+//! What changes something ([`changes`], [`operate`]) is asked of the master that acts, and sent to the one that leads elsewhere.
 
+mod changes;
 mod metrics;
+mod operate;
 mod pieces;
 pub mod source;
 mod state;
+pub mod words;
 
 pub use metrics::metrics;
 pub(crate) use source::Chosen;
@@ -17,12 +20,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{OriginalUri, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use axum::{Extension, Router};
 use futures_util::FutureExt;
 use runtime::Node;
@@ -48,8 +51,8 @@ struct Pages {
     chosen: Arc<Chosen>,
 }
 
-/// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/flags`, each also under
-/// `/master`. They are to be merged with those that every service has.
+/// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
+/// `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
 pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     let pages = Pages {
         front: front.clone(),
@@ -65,7 +68,15 @@ pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
         .route("/tasks", get(tasks))
         .route("/tasks.json", get(tasks))
         .route("/roles", get(roles))
-        .route("/flags", get(flags));
+        .route("/weights", get(weights).put(changes::put_weights))
+        .route(
+            "/quota",
+            get(quota).post(changes::post_quota).put(changes::put_quota),
+        )
+        .route("/quota/{*role}", delete(changes::delete_quota))
+        .route("/flags", get(flags))
+        .merge(operate::routes())
+        .layer(DefaultBodyLimit::max(changes::BODY_MAX));
     Router::new()
         .merge(routes.clone())
         .nest("/master", routes)
@@ -81,7 +92,10 @@ async fn answer(State(pages): State<Pages>, mut request: Request, next: Next) ->
     } = pages;
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return match front.master() {
-            Some(_) => next.run(request).await,
+            Some(_) => {
+                request.extensions_mut().insert(front);
+                next.run(request).await
+            }
             None => to_the_leader(&front, &request),
         };
     }
@@ -203,7 +217,19 @@ async fn frameworks(Extension(source): Extension<Source>) -> Response {
 
 async fn roles(Extension(source): Extension<Source>) -> Response {
     source
-        .page(|books, chosen| json!({ "roles": state::roles(books, &chosen.weights) }))
+        .page(|books, _| json!({ "roles": state::roles(books) }))
+        .await
+}
+
+async fn weights(Extension(source): Extension<Source>) -> Response {
+    source
+        .page(|books, _| words::weight_infos(&books.weights))
+        .await
+}
+
+async fn quota(Extension(source): Extension<Source>) -> Response {
+    source
+        .page(|books, _| words::quota_status(&books.quotas))
         .await
 }
 

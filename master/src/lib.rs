@@ -24,6 +24,7 @@ pub mod offering;
 pub mod offers;
 pub mod office;
 pub mod operations;
+pub mod quota;
 pub mod reconcile;
 pub mod registry;
 mod size;
@@ -34,6 +35,7 @@ pub mod tasks;
 pub mod updating;
 pub mod validation;
 pub mod view;
+pub mod weights;
 
 pub use config::{Config, InvalidConfig};
 pub use error::StartError;

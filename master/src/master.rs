@@ -21,7 +21,9 @@ use std::time::Duration;
 use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
-use protocol::message::operator::{KillByOperator, Operate, ViewCluster};
+use protocol::message::operator::{
+    KillByOperator, Operate, UpdateQuotas, UpdateWeights, ViewCluster, ViewRoles,
+};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
@@ -38,7 +40,7 @@ use runtime::prelude::*;
 
 use crate::books::Books;
 use crate::config::Config;
-use crate::effects::Effects;
+use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::health::Health;
 use crate::registry::{Registry, RegistryError, RegistryState};
@@ -90,6 +92,8 @@ pub struct Master {
     failovers: BTreeMap<FrameworkId, Errand>,
     /// A majority is being asked whether this master still leads, since somebody knows of a later leader.
     in_doubt: bool,
+    /// The registry is asked to record quotas: the next ones are judged when it has.
+    updating_quotas: bool,
 }
 
 /// A master that runs.
@@ -136,6 +140,7 @@ pub fn start(
         incoming: Incoming::default(),
         failovers: BTreeMap::new(),
         in_doubt: false,
+        updating_quotas: false,
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -145,7 +150,6 @@ impl Actor for Master {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.begin_allocation(ctx);
         self.read_registry(ctx);
     }
 }
@@ -184,6 +188,9 @@ impl Process for Master {
         ears.hear::<ReconcileOperations>(&[Role::Framework]);
         ears.hear::<Operate>(&[Role::Operator]);
         ears.hear::<ViewCluster>(&[Role::Operator]);
+        ears.hear::<ViewRoles>(&[Role::Operator]);
+        ears.hear::<UpdateQuotas>(&[Role::Operator]);
+        ears.hear::<UpdateWeights>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
@@ -257,14 +264,14 @@ impl Master {
         let begin = Begin {
             master: ctx.pid().clone(),
             allocation_interval: self.config.allocation_interval,
-            weights: self.config.weights.clone(),
-            quotas: BTreeMap::new(),
+            weights: BTreeMap::clone(&self.books.weights),
+            quotas: BTreeMap::clone(&self.books.quotas),
             region: self
                 .config
                 .domain
                 .as_ref()
                 .map(|domain| domain.region.clone()),
-            agents_expected: 0,
+            agents_expected: self.books.agents.known() as u64,
         };
         if let Err(error) = self.allocator.tell(begin) {
             tracing::warn!(%error, "the allocator cannot be told to begin");
@@ -294,7 +301,13 @@ impl Master {
             "leading"
         );
         self.phase = Phase::Leading;
-        self.change(ctx, |books, now, out| books.recover(state, now, out));
+        let mut effects = Effects::new();
+        let now = ctx.clock().wall();
+        Arc::make_mut(&mut self.books).recover(state, now, &mut effects);
+        // The allocator hears all that there is when it begins, which is now: before it nobody knew the quotas.
+        effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
+        self.begin_allocation(ctx);
+        self.perform(effects, ctx);
     }
 
     /// The master may act no more: whoever is linked to it hears that it has ended and looks for the next one.

@@ -12,6 +12,7 @@ mod machine;
 mod memory;
 mod record;
 mod replicated;
+mod roles;
 mod state;
 
 pub use fickle::{FickleRegistry, Whims};
@@ -21,12 +22,15 @@ pub use machine::{RegistryMachine, SnapshotRecord};
 pub use memory::MemoryRegistry;
 pub use record::StateRecord;
 pub use replicated::ReplicatedRegistry;
+pub use roles::ROLES_MAX;
 pub use state::{FrameworkEntry, RegistryState};
+
+use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use protocol::message::state::StateValue;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +88,16 @@ pub enum RegistryOperation {
         expected: Option<u64>,
         /// The value; its version is the registry's after this operation. `None` deletes the key.
         value: Option<Vec<u8>>,
+    },
+    /// These roles have these quotas from now on, all of them or none. Whether the cluster has so much was judged before.
+    UpdateQuotas {
+        /// By role; the default takes the quota away.
+        quotas: BTreeMap<String, Quota>,
+    },
+    /// These roles have these weights from now on, all of them or none.
+    UpdateWeights {
+        /// By role; `None` is whatever the master's flags say.
+        weights: BTreeMap<String, Option<f64>>,
     },
 }
 

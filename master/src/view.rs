@@ -2,16 +2,18 @@
 //!
 //! Pure, and run outside the master's mailbox. It never changes anything.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::Offer;
-use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
+use protocol::view::{AgentView, ClusterView, FrameworkView, RoleView, TaskView};
 use resources::Resources;
 
 use crate::agents::Agent;
 use crate::books::{Books, sum};
 use crate::frameworks::Framework;
 use crate::tasks::{OfFramework, Task};
+use crate::{quota, weights};
 
 /// The whole cluster.
 pub fn cluster(books: &Books) -> ClusterView {
@@ -103,4 +105,57 @@ fn task(task: &Task) -> TaskView {
         statuses: task.statuses.clone(),
         labels: task.labels.clone(),
     }
+}
+
+/// Every role that has a weight, a quota, a framework or a reservation, in the order of their names.
+pub fn roles(books: &Books) -> Vec<RoleView> {
+    let mut reserved: BTreeMap<String, Resources> = BTreeMap::new();
+    for agent in books.agents.iter() {
+        for (role, part) in agent.info.resources.reservations() {
+            *reserved.entry(role.to_string()).or_default() += &part;
+        }
+    }
+    let mut frameworks: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for framework in books.frameworks.iter() {
+        for role in &framework.info.roles {
+            let of_role = frameworks.entry(role).or_default();
+            of_role.push(framework.id.clone());
+        }
+    }
+    let on_agents = books.agents.iter();
+    let on_agents = on_agents.filter_map(|agent| books.tasks.on_agent(&agent.id));
+    let mut allocated = by_role(on_agents.flat_map(|on| on.held().values()));
+    let mut offered = by_role(books.offers.iter().map(|offer| &offer.resources));
+    let mut consumed = quota::consumed(books);
+    let named = books.weights.keys().chain(books.quotas.keys());
+    let mut names: BTreeSet<&str> = named.chain(reserved.keys()).map(String::as_str).collect();
+    names.extend(frameworks.keys());
+    names.insert("*");
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let one = |name: String| RoleView {
+        weight: books
+            .weights
+            .get(&name)
+            .copied()
+            .unwrap_or(weights::DEFAULT),
+        quota: books.quotas.get(&name).cloned().unwrap_or_default(),
+        consumed: consumed.remove(&name).unwrap_or_default(),
+        frameworks: frameworks.remove(name.as_str()).unwrap_or_default(),
+        allocated: allocated.remove(&name).unwrap_or_default(),
+        offered: offered.remove(&name).unwrap_or_default(),
+        reserved: reserved.remove(&name).unwrap_or_default(),
+        name,
+    };
+    names.into_iter().map(one).collect()
+}
+
+/// The sums of what is allocated to each role.
+fn by_role<'a>(parts: impl Iterator<Item = &'a Resources>) -> BTreeMap<String, Resources> {
+    let mut sums: BTreeMap<String, Resources> = BTreeMap::new();
+    for part in parts {
+        for (role, allocated) in part.allocations() {
+            *sums.entry(role.to_string()).or_default() += &allocated;
+        }
+    }
+    sums
 }

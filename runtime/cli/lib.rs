@@ -62,6 +62,18 @@ enum Verb {
     Frameworks(operator::ListArgs),
     /// Show the whole cluster at a glance
     State(operator::ListArgs),
+    /// List the roles: weight, quota, and what they hold
+    Roles(operator::ListArgs),
+    #[command(subcommand)]
+    Quota(operator::roles::QuotaArgs),
+    #[command(subcommand)]
+    Weights(operator::roles::WeightsArgs),
+    /// Reserve resources of an agent for a role
+    Reserve(operator::owners::ReserveArgs),
+    /// Give reserved resources back to all roles
+    Unreserve(operator::owners::ReserveArgs),
+    #[command(subcommand)]
+    Volume(operator::owners::VolumeArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
     #[command(subcommand)]
@@ -141,6 +153,12 @@ fn perform(cli: Cli) -> Outcome {
         Verb::Tasks(args) => on_this_thread(operator::list::tasks(args))?,
         Verb::Frameworks(args) => on_this_thread(operator::list::frameworks(args))?,
         Verb::State(args) => on_this_thread(operator::list::state(args))?,
+        Verb::Roles(args) => on_this_thread(operator::roles::list(args))?,
+        Verb::Quota(args) => on_this_thread(operator::roles::quota(args))?,
+        Verb::Weights(args) => on_this_thread(operator::roles::weights(args))?,
+        Verb::Reserve(args) => on_this_thread(operator::owners::reserve(args))?,
+        Verb::Unreserve(args) => on_this_thread(operator::owners::unreserve(args))?,
+        Verb::Volume(args) => on_this_thread(operator::owners::volume(args))?,
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
         Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,

@@ -8,7 +8,9 @@ pub mod list;
 pub mod logs;
 pub mod masters;
 pub mod members;
+pub mod owners;
 pub mod registry;
+pub mod roles;
 pub mod tail;
 
 use std::cell::RefCell;

@@ -67,7 +67,7 @@ pub fn targets() -> Vec<Target> {
         StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
-        OversubscribedChanged ViewCluster KillByOperator ReadSandbox
+        OversubscribedChanged ViewCluster ViewRoles UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         Begin QuotasChanged WeightsChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
@@ -83,6 +83,8 @@ pub fn targets() -> Vec<Target> {
         body::<protocol::FrameworkId>("registry/removed"),
         body::<Pid>("registry/leading"),
         body::<master::registry::StateRecord>("registry/state"),
+        body::<(String, protocol::Quota)>("registry/quota"),
+        body::<(String, f64)>("registry/weight"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),

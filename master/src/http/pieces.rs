@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use protocol::task::Labels;
 use protocol::{ExecutorInfo, FrameworkId, Offer, TaskStatus};
-use resources::Resources;
 use resources::json::resources_object;
+use resources::{Name, Quantities, Resources, Scalar};
 use serde_json::{Value, json};
 
 use crate::tasks::Task;
@@ -15,6 +15,12 @@ use crate::tasks::Task;
 /// A resource object: always cpus, gpus, mem and disk.
 pub(super) fn resources(resources: &Resources) -> Value {
     Value::Object(resources_object(resources))
+}
+
+/// Amounts by name, those only that are listed.
+pub(super) fn amounts(amounts: &Quantities) -> Value {
+    let one = |(name, amount): (&Name, Scalar)| (name.to_string(), json!(amount.as_f64()));
+    Value::Object(amounts.iter().map(one).collect())
 }
 
 /// What is reserved, by role.

@@ -31,7 +31,6 @@ pub const LEADER: HeaderName = HeaderName::from_static("meros-leader");
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Chosen {
     pub flags: BTreeMap<String, String>,
-    pub weights: BTreeMap<String, f64>,
 }
 
 impl Chosen {
@@ -39,7 +38,6 @@ impl Chosen {
     pub fn of(config: &Config) -> Self {
         Self {
             flags: config.flags.clone(),
-            weights: config.weights.clone(),
         }
     }
 }

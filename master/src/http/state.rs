@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::{FrameworkInfo, Offer, TaskState};
-use resources::Resources;
 use resources::json::attributes_object;
 use serde_json::{Value, json};
 
-use super::{Chosen, pieces};
+use super::{Chosen, pieces, words};
 use crate::agents::Agent;
 use crate::books::{Books, sum};
 use crate::frameworks::Framework;
@@ -261,57 +260,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// `/roles`: every role that has a weight, a framework or a reservation.
-pub(super) fn roles(books: &Books, weights: &BTreeMap<String, f64>) -> Value {
-    let mut names: BTreeSet<String> = weights.keys().cloned().collect();
-    names.insert("*".to_owned());
-    for framework in books.frameworks.iter() {
-        names.extend(framework.info.roles.iter().cloned());
-    }
-    let mut reserved: BTreeMap<String, Resources> = BTreeMap::new();
-    for agent in books.agents.iter() {
-        for (role, part) in agent.info.resources.reservations() {
-            *reserved.entry(role.to_string()).or_default() += &part;
-        }
-    }
-    names.extend(reserved.keys().cloned());
-    let mut allocated = by_role(
-        books
-            .agents
-            .iter()
-            .filter_map(|agent| books.tasks.on_agent(&agent.id))
-            .flat_map(|on| on.held().values()),
-    );
-    let mut offered = by_role(books.offers.iter().map(|offer| &offer.resources));
-    let one = |name: String| {
-        let allocated = allocated.remove(&name).unwrap_or_default();
-        let offered = offered.remove(&name).unwrap_or_default();
-        let frameworks: Vec<_> = books
-            .frameworks
-            .iter()
-            .filter(|framework| framework.info.roles.contains(&name))
-            .map(|framework| &framework.id)
-            .collect();
-        json!({
-            "name": name,
-            "weight": weights.get(&name).copied().unwrap_or(1.0),
-            "resources": pieces::resources(&(&allocated + &offered)),
-            "allocated": pieces::resources(&allocated),
-            "offered": pieces::resources(&offered),
-            "reserved": pieces::resources(reserved.get(&name).unwrap_or(&Resources::default())),
-            "frameworks": frameworks,
-        })
-    };
-    names.into_iter().map(one).collect()
-}
-
-/// The sums of what is allocated to each role.
-fn by_role<'a>(parts: impl Iterator<Item = &'a Resources>) -> BTreeMap<String, Resources> {
-    let mut sums: BTreeMap<String, Resources> = BTreeMap::new();
-    for part in parts {
-        for (role, allocated) in part.allocations() {
-            *sums.entry(role.to_string()).or_default() += &allocated;
-        }
-    }
-    sums
+/// `/roles`.
+pub(super) fn roles(books: &Books) -> Value {
+    view::roles(books).iter().map(words::role).collect()
 }

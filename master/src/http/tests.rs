@@ -106,7 +106,7 @@ pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
     json!([
         state::whole(books, chosen),
         state::summary(books),
-        state::roles(books, &chosen.weights),
+        state::roles(books),
         tasks,
     ])
 }
@@ -154,10 +154,7 @@ fn state_has_the_keys_that_tools_read() {
         );
         assert_eq!(framework["role"], "*");
 
-        let roles = body(&node, &master, |books, chosen| {
-            state::roles(books, &chosen.weights)
-        })
-        .await;
+        let roles = body(&node, &master, |books, _| state::roles(books)).await;
         let dev = roles
             .as_array()
             .unwrap()

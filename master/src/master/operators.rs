@@ -4,28 +4,143 @@
 
 use protocol::FrameworkId;
 use protocol::message::operator::{
-    KillByOperator, Operate, OperationRefused, OperatorError, ViewCluster,
+    KillByOperator, Operate, OperationRefused, OperatorError, UpdateQuotas, UpdateRefused,
+    UpdateWeights, ViewCluster, ViewRoles,
 };
-use protocol::view::ClusterView;
+use protocol::view::{ClusterView, RoleView};
 use runtime::prelude::*;
 
 use super::Master;
-use crate::view;
+use crate::books::Books;
+use crate::registry::{Applied, RegistryError};
+use crate::{view, weights};
 
 impl Handler<ViewCluster> for Master {
     type Result = Reply<ClusterView>;
 
     fn handle(&mut self, _: ViewCluster, ctx: &mut Context<Self>) -> Reply<ClusterView> {
+        self.view(ctx, view::cluster)
+    }
+}
+
+impl Handler<ViewRoles> for Master {
+    type Result = Reply<Vec<RoleView>>;
+
+    fn handle(&mut self, _: ViewRoles, ctx: &mut Context<Self>) -> Self::Result {
+        self.view(ctx, view::roles)
+    }
+}
+
+impl Handler<UpdateQuotas> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, update: UpdateQuotas, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let allowed = self.may_update().and_then(|()| match self.updating_quotas {
+            false => self.books.prepare_quotas(&update),
+            true => Err(UpdateRefused::NotNow {
+                reason: "another update of quotas is being recorded; try again".to_owned(),
+            }),
+        });
+        let operation = match allowed {
+            Ok(operation) => operation,
+            Err(refused) => {
+                promise.answer(Err(refused));
+                return reply;
+            }
+        };
+        self.updating_quotas = true;
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| {
+            master.updating_quotas = false;
+            if let Some(answer) = master.recorded(applied, ctx) {
+                if answer.is_ok() {
+                    master.change(ctx, |books, _, out| {
+                        books.quotas_updated(update.quotas, out);
+                    });
+                }
+                promise.answer(answer);
+            }
+        });
+        reply
+    }
+}
+
+impl Handler<UpdateWeights> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, update: UpdateWeights, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let allowed = self
+            .may_update()
+            .and_then(|()| weights::prepare(&update, &self.config.weights));
+        let operation = match allowed {
+            Ok(operation) => operation,
+            Err(refused) => {
+                promise.answer(Err(refused));
+                return reply;
+            }
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master, applied, ctx| {
+            if let Some(answer) = master.recorded(applied, ctx) {
+                if answer.is_ok() {
+                    master.change(ctx, |books, _, out| {
+                        books.weights_updated(update.weights, out);
+                    });
+                }
+                promise.answer(answer);
+            }
+        });
+        reply
+    }
+}
+
+impl Master {
+    /// A view made of a snapshot. An interrupted one is none: the operator's command hears that the question was let go.
+    fn view<T: Send + 'static>(
+        &self,
+        ctx: &mut Context<Self>,
+        make: impl FnOnce(&Books) -> T + Send + 'static,
+    ) -> Reply<T> {
         let (promise, reply) = promise();
         let books = self.books.clone();
-        let viewed = ctx.node().blocking(move || view::cluster(&books));
+        let viewed = ctx.node().blocking(move || make(&books));
         ctx.then(viewed, move |_, viewed, _| {
-            // An interrupted view is no view: the operator's command hears that the question was let go.
             if let Ok(view) = viewed {
                 promise.answer(view);
             }
         });
         reply
+    }
+
+    fn may_update(&self) -> Result<(), UpdateRefused> {
+        match self.not_leading() {
+            None => Ok(()),
+            Some(reason) => Err(UpdateRefused::NotNow { reason }),
+        }
+    }
+
+    /// What the operator hears when the registry has answered; nothing if nobody knows whether it has the update, which is the end of
+    /// this master.
+    fn recorded(
+        &mut self,
+        applied: Result<Applied, RegistryError>,
+        ctx: &mut Context<Self>,
+    ) -> Option<Result<(), UpdateRefused>> {
+        let error = match applied {
+            Ok(_) => return Some(Ok(())),
+            Err(error) => error,
+        };
+        self.step_down_if_over(&error, ctx);
+        let reason = error.to_string();
+        match error {
+            RegistryError::NotNow { .. } => Some(Err(UpdateRefused::NotNow { reason })),
+            RegistryError::Refused { .. } | RegistryError::Conflict { .. } => {
+                Some(Err(UpdateRefused::Invalid { reason }))
+            }
+            RegistryError::LostLeadership | RegistryError::Broken { .. } => None,
+        }
     }
 }
 

@@ -118,6 +118,8 @@ impl Master {
 
     fn tell_allocator(&mut self, fact: ToAllocator) {
         let told = match fact {
+            ToAllocator::QuotasChanged(fact) => self.allocator.tell(fact),
+            ToAllocator::WeightsChanged(fact) => self.allocator.tell(fact),
             ToAllocator::AgentAdded(fact) => self.allocator.tell(*fact),
             ToAllocator::AgentRemoved(fact) => self.allocator.tell(fact),
             ToAllocator::AgentActivity(fact) => self.allocator.tell(fact),

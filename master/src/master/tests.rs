@@ -9,6 +9,7 @@ mod launch;
 mod operations;
 mod refusals;
 mod registry;
+mod roles;
 mod standbys;
 
 use std::collections::BTreeSet;
@@ -113,7 +114,15 @@ records! {
     };
     FrameworkFailed(&[Role::Master]) => |m| format!("failed {}", m.message);
     YouLead(&[Role::Master]) => |m| format!("you lead {}", short(&m.subscribed.framework_id));
-    Begin(&[]) => |_| "begin".to_owned();
+    Begin(&[]) => |m| {
+        let (quotas, weights) = (m.quotas.keys().collect::<Vec<_>>(), &m.weights);
+        match quotas.is_empty() {
+            true => "begin".to_owned(),
+            false => format!("begin with quotas of {quotas:?}, weights {weights:?} and {} agents", m.agents_expected),
+        }
+    };
+    QuotasChanged(&[]) => |m| format!("quotas of {:?}", m.quotas.keys().collect::<Vec<_>>());
+    WeightsChanged(&[]) => |m| format!("weights {:?}", m.weights);
     AgentAdded(&[]) => |m| {
         let used: Vec<_> = m.used.iter().map(|(f, r)| format!("{}={}", short(f), r.unallocate())).collect();
         format!("agent {} used [{}]", short(&m.agent_id), used.join(" "))

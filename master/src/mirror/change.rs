@@ -6,16 +6,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::{AgentId, AgentInfo, ExecutorId, ExecutorInfo, FrameworkId, Offer, OfferId, TaskId};
+use protocol::{
+    AgentId, AgentInfo, ExecutorId, ExecutorInfo, FrameworkId, Offer, OfferId, Quota, TaskId,
+};
 use resources::Resources;
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::agents::Agent;
+use crate::agents::{Agent, keep};
 use crate::books::Books;
 use crate::counters::Counted;
 use crate::frameworks::Framework;
 use crate::tasks::{OfFramework, Place, Task};
+use crate::weights;
 
 /// One thing that is not as it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +63,10 @@ pub enum Change {
     NoOffer(OfferId),
     /// So many of this were counted.
     Count(Counted, u64),
+    /// A role's quota; the default is none.
+    Quota(String, Quota),
+    /// A role's weight; 1 is the default.
+    Weight(String, f64),
 }
 
 /// Where a framework's tasks are kept.
@@ -119,6 +126,14 @@ impl Change {
             }
             Self::NoOffer(id) => drop(books.offers.remove(&id)),
             Self::Count(counted, count) => books.counters.mirror(&counted, count),
+            Self::Quota(role, quota) => {
+                let quota = (!quota.is_default()).then_some(quota);
+                keep(Arc::make_mut(&mut books.quotas), role, quota);
+            }
+            Self::Weight(role, weight) => {
+                let weight = (weight != weights::DEFAULT).then_some(weight);
+                keep(Arc::make_mut(&mut books.weights), role, weight);
+            }
         }
     }
 

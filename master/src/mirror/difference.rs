@@ -10,6 +10,7 @@ use super::change::{Change, Whose};
 use crate::books::Books;
 use crate::frameworks::Completed;
 use crate::tasks::{OfFramework, OnAgent, Place, Task};
+use crate::weights;
 
 /// What makes `now` of `before`. Whoever the master is and since when are not among it.
 pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
@@ -34,6 +35,16 @@ pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
             Some(offer) => Change::Offer(offer.clone()),
             None => Change::NoOffer(id.clone()),
         });
+    });
+    let (old, new) = (before.quotas.iter(), now.quotas.iter());
+    compare(old, new, PartialEq::eq, |role, _, quota| {
+        let quota = quota.cloned().unwrap_or_default();
+        out.push(Change::Quota(role.clone(), quota));
+    });
+    let (old, new) = (before.weights.iter(), now.weights.iter());
+    compare(old, new, PartialEq::eq, |role, _, weight| {
+        let weight = weight.copied().unwrap_or(weights::DEFAULT);
+        out.push(Change::Weight(role.clone(), weight));
     });
     let counts = now.counters.since(&before.counters);
     out.extend(

@@ -76,6 +76,8 @@ impl Receiver {
         let mirrored = match base {
             Base::Nothing(words) => {
                 let mut books = Books::new(words.master.clone(), &self.config, words.started);
+                // The leader's, not those of a flag here.
+                books.weights = Arc::default();
                 books.elected = words.elected;
                 Mirrored {
                     books: Arc::new(books),

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use consensus::machine::{CannotRestore, StateMachine};
-use protocol::{AgentId, AgentInfo, FrameworkId};
+use protocol::{AgentId, AgentInfo, FrameworkId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,10 @@ pub enum SnapshotRecord {
     Leading(FrameworkId, Pid),
     /// One key of a framework's state.
     State(StateRecord),
+    /// The quota of a role.
+    Quota(String, Quota),
+    /// The weight of a role.
+    Weight(String, f64),
 }
 
 /// The registry, as a group holds it.
@@ -109,6 +113,8 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
             value: value.clone(),
         }
     });
+    let quotas = state.quotas.clone().into_iter();
+    let weights = state.weights.clone().into_iter();
     [SnapshotRecord::Version(state.version)]
         .into_iter()
         .chain(agents)
@@ -117,6 +123,8 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
         .chain(removed.map(SnapshotRecord::Removed))
         .chain(leading.map(|(id, pid)| SnapshotRecord::Leading(id.clone(), pid.clone())))
         .chain(states.map(SnapshotRecord::State))
+        .chain(quotas.map(|(role, quota)| SnapshotRecord::Quota(role, quota)))
+        .chain(weights.map(|(role, weight)| SnapshotRecord::Weight(role, weight)))
 }
 
 fn read(bytes: &[u8]) -> Result<RegistryState, String> {
@@ -174,6 +182,8 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
             let states = &mut state.framework_states;
             states.set(&record.framework_id, &record.key, Some(record.value));
         }
+        SnapshotRecord::Quota(role, quota) => drop(state.quotas.insert(role, quota)),
+        SnapshotRecord::Weight(role, weight) => drop(state.weights.insert(role, weight)),
     }
     Ok(())
 }
@@ -216,14 +226,14 @@ mod tests {
             .collect();
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let removed = &story()[9];
         assert_eq!(first(codec::encode(removed).unwrap()), 5);
         let machine = after(&story());
         let places: Vec<u8> = records(machine.state())
             .map(|record| first(codec::encode(&record).unwrap()))
             .collect();
-        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6]);
+        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The registry's records in a store: one for each agent, unreachable agent, framework, removed
-//! framework, leading scheduler and key of a framework's state.
+//! framework, leading scheduler, key of a framework's state, quota and weight of a role.
 //!
 //! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
 //! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
 
 use protocol::message::state::{self, StateValue};
-use protocol::{AgentId, AgentInfo, FrameworkId};
+use protocol::{AgentId, AgentInfo, FrameworkId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::de::DeserializeOwned;
@@ -32,6 +32,8 @@ const FRAMEWORK: Kind = Kind("registry/framework/");
 const REMOVED: Kind = Kind("registry/removed/");
 const LEADING: Kind = Kind("registry/leading/");
 const STATE: Kind = Kind("registry/state/");
+const QUOTA: Kind = Kind("registry/quota/");
+const WEIGHT: Kind = Kind("registry/weight/");
 const VERSION: Kind = Kind("registry/version/");
 
 /// One key of a framework's state.
@@ -112,7 +114,11 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
             .map_err(|invalid| RegistryError::Refused {
                 reason: invalid.to_string(),
             }),
-        RegistryOperation::MarkAgentUnreachable { .. }
+        RegistryOperation::UpdateQuotas { quotas } => quotas
+            .iter()
+            .try_for_each(|record| QUOTA.encode(&record).map(drop)),
+        RegistryOperation::UpdateWeights { .. }
+        | RegistryOperation::MarkAgentUnreachable { .. }
         | RegistryOperation::RemoveAgent { .. }
         | RegistryOperation::RemoveFramework { .. } => Ok(()),
     }
@@ -178,6 +184,16 @@ pub(super) fn write(
                 let value = record.map(|record| STATE.encode(&record)).transpose()?;
                 (STATE.key(&place), value)
             }
+            Entry::Quota(role) => {
+                let record = state.quotas.get_key_value(role);
+                let value = record.map(|record| QUOTA.encode(&record)).transpose()?;
+                (QUOTA.key(role), value)
+            }
+            Entry::Weight(role) => {
+                let record = state.weights.get_key_value(role);
+                let value = record.map(|record| WEIGHT.encode(&record)).transpose()?;
+                (WEIGHT.key(role), value)
+            }
         };
         match value {
             Some(value) => changes.put(key, value),
@@ -226,6 +242,18 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
         let record: StateRecord = STATE.decode(record)?;
         let states = &mut state.framework_states;
         states.set(&record.framework_id, &record.key, Some(record.value));
+        Ok(())
+    })?;
+    each(store, QUOTA, |record| {
+        state
+            .quotas
+            .extend([QUOTA.decode::<(String, Quota)>(record)?]);
+        Ok(())
+    })?;
+    each(store, WEIGHT, |record| {
+        state
+            .weights
+            .extend([WEIGHT.decode::<(String, f64)>(record)?]);
         Ok(())
     })?;
     each(store, VERSION, |record| {

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::framework_state::{Change, FrameworkStates};
-use super::{Applied, RegistryError, RegistryOperation};
+use super::{Applied, RegistryError, RegistryOperation, roles};
 
 /// How many unreachable agents are remembered (SPEC 3.1).
 pub(super) const UNREACHABLE_MAX: usize = 102_400;
@@ -32,6 +32,10 @@ pub struct RegistryState {
     pub leading: BTreeMap<FrameworkId, Pid>,
     /// What frameworks keep.
     pub framework_states: FrameworkStates,
+    /// The quotas that operators have set; none is the default.
+    pub quotas: BTreeMap<String, Quota>,
+    /// The weights that operators have set.
+    pub weights: BTreeMap<String, f64>,
     /// How many operations were applied.
     pub version: u64,
 }
@@ -54,6 +58,8 @@ pub(super) enum Entry {
     Removed(FrameworkId),
     Leading(FrameworkId),
     State(FrameworkId, String),
+    Quota(String),
+    Weight(String),
 }
 
 impl RegistryState {
@@ -145,6 +151,19 @@ impl RegistryState {
                 self.framework_states
                     .change(framework_id, change, version)?;
                 vec![Entry::State(framework_id.clone(), key.clone())]
+            }
+            RegistryOperation::UpdateQuotas { quotas } => {
+                let quotas = quotas.iter().map(|(role, quota)| {
+                    let quota = (!quota.is_default()).then(|| quota.clone());
+                    (role.clone(), quota)
+                });
+                let touched = roles::set("quotas", &mut self.quotas, quotas.collect())?;
+                touched.into_iter().map(Entry::Quota).collect()
+            }
+            RegistryOperation::UpdateWeights { weights } => {
+                roles::check_weights(weights)?;
+                let touched = roles::set("weights", &mut self.weights, weights.clone())?;
+                touched.into_iter().map(Entry::Weight).collect()
             }
         };
         self.version += 1;

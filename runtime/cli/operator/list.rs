@@ -23,7 +23,11 @@ pub(super) fn print_json(value: &Value) -> Outcome {
     Ok(())
 }
 
-fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]], nothing: impl Display) {
+pub(super) fn print<const N: usize>(
+    headings: [&str; N],
+    rows: &[[String; N]],
+    nothing: impl Display,
+) {
     if rows.is_empty() {
         return out!("{nothing}");
     }
@@ -33,7 +37,7 @@ fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]], nothing: imp
 }
 
 /// Resources without whom they are allocated to, which is said beside them.
-fn plain(resources: &resources::Resources) -> String {
+pub(super) fn plain(resources: &resources::Resources) -> String {
     resources.unallocate().brief().to_string()
 }
 
@@ -217,7 +221,7 @@ pub async fn state(args: ListArgs) -> Outcome {
     Ok(())
 }
 
-fn amounts(quantities: &resources::Quantities) -> String {
+pub(super) fn amounts(quantities: &resources::Quantities) -> String {
     let parts: Vec<_> = quantities
         .iter()
         .map(|(name, amount)| format!("{name}:{amount}"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use resources::Resources;
+use resources::{Quantities, Resources};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,7 @@ use crate::agent::{AgentInfo, MasterInfo};
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::offer::Offer;
+use crate::quota::Quota;
 use crate::status::{TaskState, TaskStatus};
 
 /// The whole cluster.
@@ -100,4 +101,26 @@ pub struct TaskView {
     pub statuses: Vec<TaskStatus>,
     /// Notes for people and tools.
     pub labels: BTreeMap<String, String>,
+}
+
+/// A role: what operators have said of it, and what it has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleView {
+    /// Its name, a path.
+    pub name: String,
+    /// Its weight; 1 unless an operator has said another.
+    pub weight: f64,
+    /// Its quota; the default is none.
+    pub quota: Quota,
+    /// What counts against its limits: what its frameworks hold of what is not reserved, and all that is reserved for it, be it in use
+    /// or not; the roles below it included (SPEC 3.4).
+    pub consumed: Quantities,
+    /// The frameworks that have it.
+    pub frameworks: Vec<FrameworkId>,
+    /// What its frameworks hold in it.
+    pub allocated: Resources,
+    /// What they are being offered in it.
+    pub offered: Resources,
+    /// What is reserved for it.
+    pub reserved: Resources,
 }

@@ -23,8 +23,9 @@ use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::view::*;
 use protocol::*;
-use resources::{Attributes, Conversion, Reservation, Resources, Revocable};
+use resources::{Attributes, Conversion, Quantities, Reservation, Resources, Revocable};
 use runtime::{NodeId, Pid, Remote, Timestamp, codec};
+use serde::Serialize;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
 
@@ -180,6 +181,27 @@ fn cluster() -> ClusterView {
         agents: vec![agent],
         frameworks: vec![framework],
         completed_frameworks: Vec::new(),
+    }
+}
+
+fn quota() -> Quota {
+    Quota {
+        guarantees: Quantities::parse("cpus:2").unwrap(),
+        limits: Quantities::parse("cpus:4;mem:2048").unwrap(),
+    }
+}
+
+fn role() -> RoleView {
+    let nothing = Resources::default();
+    RoleView {
+        name: "eng/web".to_owned(),
+        weight: 2.5,
+        quota: quota(),
+        consumed: Quantities::parse("cpus:1").unwrap(),
+        frameworks: vec![id("m-0000")],
+        allocated: Resources::parse("cpus:1").unwrap(),
+        offered: nothing.clone(),
+        reserved: nothing,
     }
 }
 
@@ -480,6 +502,14 @@ fn a_released_message_keeps_its_bytes() {
                 .to_revocable(Revocable::Throttleable)
                 .unwrap(),
         }),
+        line(ViewRoles),
+        line(UpdateQuotas {
+            quotas: BTreeMap::from([("eng/web".to_owned(), quota())]),
+            force: true,
+        }),
+        line(UpdateWeights {
+            weights: BTreeMap::from([("eng/web".to_owned(), 2.5)]),
+        }),
         line(ViewCluster),
         line(KillByOperator {
             task_id,
@@ -495,6 +525,7 @@ fn a_released_message_keeps_its_bytes() {
     ];
     let mut now = lines.join("\n");
     writeln!(now, "\nanswer/view_cluster v2 {}", hex(&cluster())).unwrap();
+    writeln!(now, "answer/view_roles v1 {}", hex(&role())).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();
     }
@@ -512,7 +543,7 @@ fn a_released_message_keeps_its_bytes() {
     );
 }
 
-fn hex(view: &ClusterView) -> String {
+fn hex(view: &impl Serialize) -> String {
     let bytes = codec::encode(view).unwrap();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

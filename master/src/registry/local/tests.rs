@@ -1,6 +1,6 @@
 //! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use resources::{Attributes, Resources};
 use runtime::rehearsal::rehearse;
 use runtime::{NodeId, Pid, Timestamp};
@@ -61,7 +61,32 @@ pub(in super::super) fn story() -> Vec<RegistryOperation> {
         keep("f3", "kept", Some(b"value")),
         keep("f3", "gone", Some(b"value")),
         keep("f3", "gone", None),
+        quotas(&[("eng", "cpus:4"), ("ops", "mem:1")]),
+        quotas(&[("ops", "")]),
+        weights(&[("eng", Some(2.5)), ("ops", Some(3.0))]),
+        weights(&[("ops", None)]),
     ]
+}
+
+pub(in super::super) fn quotas(limits: &[(&str, &str)]) -> RegistryOperation {
+    let quota = |(role, limits): &(&str, &str)| {
+        let limits = limits.parse().unwrap();
+        let quota = Quota {
+            limits,
+            ..Quota::default()
+        };
+        ((*role).to_owned(), quota)
+    };
+    RegistryOperation::UpdateQuotas {
+        quotas: limits.iter().map(quota).collect(),
+    }
+}
+
+fn weights(weights: &[(&str, Option<f64>)]) -> RegistryOperation {
+    let weight = |(role, weight): &(&str, Option<f64>)| ((*role).to_owned(), *weight);
+    RegistryOperation::UpdateWeights {
+        weights: weights.iter().map(weight).collect(),
+    }
 }
 
 fn keep(id: &str, key: &str, value: Option<&[u8]>) -> RegistryOperation {
@@ -92,6 +117,8 @@ fn what_was_answered_is_found_again_after_a_crash() {
             (known.leading.len(), known.framework_states.iter().count()),
             (1, 1)
         );
+        assert_eq!(known.quotas.keys().collect::<Vec<_>>(), ["eng"]);
+        assert_eq!(known.weights, [("eng".to_owned(), 2.5)].into());
         let f3 = FrameworkId::new("f3").unwrap();
         let kept = registry.framework_state(&f3, "kept").await.unwrap();
         assert_eq!(

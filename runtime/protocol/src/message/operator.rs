@@ -1,11 +1,14 @@
 //! What an operator's command asks of masters and agents.
 
+use std::collections::BTreeMap;
+
 use resources::{Conversion, Invalid, Resources};
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
-use crate::view::ClusterView;
+use crate::quota::Quota;
+use crate::view::{ClusterView, RoleView};
 
 /// How does the cluster look?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,49 @@ pub struct KillByOperator {
     pub task_id: TaskId,
     /// Whose, when several frameworks have a task of that id.
     pub framework_id: Option<FrameworkId>,
+}
+
+/// What is every role's weight and quota, and what does it hold?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewRoles;
+
+/// An operator wants these roles to have these quotas, all of them or none. The others keep theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateQuotas {
+    /// By role; the default takes the quota away.
+    pub quotas: BTreeMap<String, Quota>,
+    /// Also if the cluster has less than is guaranteed, or a role holds more than its limit already.
+    pub force: bool,
+}
+
+/// An operator wants these roles to have these weights, all of them or none. The others keep theirs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateWeights {
+    /// By role; above zero, and 1 is what a role has of which nothing is said.
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// Why an update of quotas or weights was not made. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum UpdateRefused {
+    /// It will never be made as it is.
+    #[error("{reason}")]
+    Invalid {
+        /// Names the field, the value and what was expected.
+        reason: String,
+    },
+    /// The cluster as it is just now does not allow it; made all the same when forced.
+    #[error("{reason}")]
+    Conflict {
+        /// Names the role, the resource, what was asked for and what there is.
+        reason: String,
+    },
+    /// The master cannot do it just now: try again.
+    #[error("{reason}")]
+    NotNow {
+        /// For the operator.
+        reason: String,
+    },
 }
 
 /// An operator wants this done with what an agent has (SPEC 3.5). What is offered is taken back as far as needed; what runs is not touched.
@@ -103,6 +149,9 @@ pub enum OperatorError {
 }
 
 remote! { ViewCluster = "operator/view_cluster" v2 -> ClusterView }
+remote! { ViewRoles = "operator/view_roles" v1 -> Vec<RoleView> }
+remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
+remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

@@ -240,5 +240,11 @@ fn named(operation: &RegistryOperation) -> String {
             expected,
             ..
         } => format!("change {key:?} of framework {framework_id}, expecting {expected:?}"),
+        RegistryOperation::UpdateQuotas { quotas } => {
+            format!("update the quotas of {:?}", quotas.keys())
+        }
+        RegistryOperation::UpdateWeights { weights } => {
+            format!("update the weights of {:?}", weights.keys())
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! The registry under test: a real one, taken through random overlaps by several clients, and the same with a planted bug.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use master::registry::{Applied, RegistryOperation, RegistryState};
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use resources::{Attributes, Resources};
+use resources::{Attributes, Name, Resources, Scalar};
 use runtime::Timestamp;
 
 use super::*;
@@ -69,7 +70,8 @@ fn any_request(rng: &mut SmallRng) -> RegistryRequest {
     let framework_id = FrameworkId::new(format!("f{}", rng.random_range(0..12))).unwrap();
     let since = Timestamp::from_nanos(rng.random_range(0..1000));
     let info = agent(&id, rng.random_range(1..9));
-    let operation = match rng.random_range(0..12) {
+    let role = format!("r{}", rng.random_range(0..4));
+    let operation = match rng.random_range(0..14) {
         0..=2 => return RegistryRequest::Read,
         3..=5 => RegistryOperation::AdmitAgent { info },
         6 => RegistryOperation::MarkAgentUnreachable { agent_id, since },
@@ -80,6 +82,20 @@ fn any_request(rng: &mut SmallRng) -> RegistryRequest {
             info.id = Some(framework_id);
             let deadline = rng.random_bool(0.5).then_some(since);
             RegistryOperation::AdmitFramework { info, deadline }
+        }
+        11 => {
+            let cpus = Scalar::whole(rng.random_range(1..9));
+            let mut quota = Quota::default();
+            if rng.random_bool(0.7) {
+                quota.limits.set(Name::Cpus, cpus);
+            }
+            let quotas = BTreeMap::from([(role, quota)]);
+            RegistryOperation::UpdateQuotas { quotas }
+        }
+        12 => {
+            let weight = rng.random_bool(0.7).then_some(rng.random_range(-1.0..9.0));
+            let weights = BTreeMap::from([(role, weight)]);
+            RegistryOperation::UpdateWeights { weights }
         }
         _ => RegistryOperation::RemoveFramework { framework_id },
     };

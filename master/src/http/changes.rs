@@ -1,0 +1,128 @@
+//! Requests that change something: quotas and weights (SPEC 3.9).
+//!
+//! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 409 not as things
+//! are, 503 not just now. Where no master acts the request never comes here: it was sent to the leader. Bodies are read whatever their
+//! type is said to be, since `curl -d` says nothing true of it. Decides nothing; whoever asks is not known yet.
+
+use std::fmt::Display;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use protocol::Quota;
+use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights};
+use runtime::prelude::*;
+
+use super::{PATIENCE, words};
+use crate::master::{Master, TakeSnapshot};
+use crate::office::Front;
+
+/// The most bytes of a body.
+pub(super) const BODY_MAX: usize = 4 << 20;
+
+/// Asks the master that acts here.
+pub(super) async fn ask<M>(front: &Front, question: M) -> Result<M::Result, Response>
+where
+    M: Message + Send + 'static,
+    M::Result: Send,
+    Master: Handler<M>,
+{
+    let gone = || {
+        let problem =
+            "the master gave no answer in time: look what has become of it before you say it again";
+        not_now(problem)
+    };
+    let master = front.master().ok_or_else(gone)?;
+    master.ask(question, PATIENCE).await.map_err(|_| gone())
+}
+
+pub(super) fn not_now(problem: impl Display) -> Response {
+    let again = [(RETRY_AFTER, "1")];
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        again,
+        format!("{problem}\n"),
+    )
+        .into_response()
+}
+
+pub(super) fn bad(problem: impl Display) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response()
+}
+
+pub(super) fn conflict(problem: impl Display) -> Response {
+    (StatusCode::CONFLICT, format!("{problem}\n")).into_response()
+}
+
+/// `PUT /weights`.
+pub(super) async fn put_weights(Extension(front): Extension<Front>, body: Bytes) -> Response {
+    match words::weights(&body) {
+        Ok(update) => change::<UpdateWeights>(&front, update).await,
+        Err(problem) => bad(problem),
+    }
+}
+
+/// `POST /quota`: in the old form it sets what is not set yet, as in Mesos.
+pub(super) async fn post_quota(Extension(front): Extension<Front>, body: Bytes) -> Response {
+    let said = match words::quotas(&body) {
+        Ok(said) => said,
+        Err(problem) => return bad(problem),
+    };
+    if said.is_v0 {
+        let books = match ask(&front, TakeSnapshot).await {
+            Ok(books) => books,
+            Err(response) => return response,
+        };
+        let mut roles = said.update.quotas.keys();
+        if let Some(role) = roles.find(|role| books.quotas.contains_key(*role)) {
+            return bad(format!(
+                "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
+            ));
+        }
+    }
+    change::<UpdateQuotas>(&front, said.update).await
+}
+
+/// `PUT /quota`.
+pub(super) async fn put_quota(Extension(front): Extension<Front>, body: Bytes) -> Response {
+    match words::quotas(&body) {
+        Ok(said) => change::<UpdateQuotas>(&front, said.update).await,
+        Err(problem) => bad(problem),
+    }
+}
+
+/// `DELETE /quota/ROLE`.
+pub(super) async fn delete_quota(
+    Extension(front): Extension<Front>,
+    Path(role): Path<String>,
+) -> Response {
+    match ask(&front, TakeSnapshot).await {
+        Err(response) => return response,
+        Ok(books) if !books.quotas.contains_key(&role) => {
+            return bad(format!("role is `{role}`: expected one that has a quota"));
+        }
+        Ok(_) => {}
+    }
+    let update = UpdateQuotas {
+        quotas: [(role, Quota::default())].into(),
+        force: false,
+    };
+    change::<UpdateQuotas>(&front, update).await
+}
+
+async fn change<M>(front: &Front, update: M) -> Response
+where
+    M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
+    Master: Handler<M>,
+{
+    match ask(front, update).await {
+        Ok(Ok(())) => StatusCode::OK.into_response(),
+        Ok(Err(UpdateRefused::Invalid { reason })) => bad(reason),
+        Ok(Err(UpdateRefused::Conflict { reason })) => conflict(reason),
+        Ok(Err(UpdateRefused::NotNow { reason })) => not_now(reason),
+        Err(response) => response,
+    }
+}

@@ -1,0 +1,274 @@
+//! What operators say over HTTP, in Mesos' JSON, and how Meros shows the same (SPEC 2.6, 3.9).
+//!
+//! Pure. Reads quotas in both forms that Mesos has had, and weights; a field that nobody knows is refused, since a misspelled limit would
+//! otherwise be none. Decides nothing.
+
+use std::collections::BTreeMap;
+
+use protocol::Quota;
+use protocol::message::operator::{UpdateQuotas, UpdateWeights};
+use resources::{Quantities, json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::pieces;
+use crate::weights::Weights;
+
+/// A body that says quotas.
+const QUOTAS: &str = r#"{"quota_configs":[{"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8}}}]} or {"role":"eng","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#;
+/// A body that says weights.
+const WEIGHTS: &str = r#"[{"role":"eng","weight":2.5}]"#;
+
+/// An update of quotas as it came.
+#[derive(Debug, PartialEq)]
+pub struct SaidQuotas {
+    /// What is wanted.
+    pub update: UpdateQuotas,
+    /// In the form that Mesos had before 1.9, which sets one role's guarantee and limit to the same.
+    pub is_v0: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct V2 {
+    #[serde(default)]
+    force: bool,
+    quota_configs: Vec<QuotaConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaConfig {
+    role: String,
+    #[serde(default)]
+    guarantees: json::Quantities,
+    #[serde(default)]
+    limits: json::Quantities,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct V0 {
+    role: String,
+    #[serde(default)]
+    force: bool,
+    guarantee: json::Resources,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WeightInfo {
+    role: String,
+    weight: f64,
+}
+
+/// Reads quotas, in either form.
+pub fn quotas(body: &[u8]) -> Result<SaidQuotas, String> {
+    let value: Value = read(body, "quota", QUOTAS)?;
+    if value.get("quota_configs").is_some() {
+        let V2 {
+            force,
+            quota_configs,
+        } = shaped(value, QUOTAS)?;
+        let configs = quota_configs.into_iter().map(|config| {
+            let quota = Quota {
+                guarantees: config.guarantees.0,
+                limits: config.limits.0,
+            };
+            (config.role, quota)
+        });
+        let update = UpdateQuotas {
+            quotas: each_once(configs)?,
+            force,
+        };
+        return Ok(SaidQuotas {
+            update,
+            is_v0: false,
+        });
+    }
+    let V0 {
+        role,
+        force,
+        guarantee,
+    } = shaped(value, QUOTAS)?;
+    let amounts = amounts(&guarantee.0)?;
+    let quota = Quota {
+        guarantees: amounts.clone(),
+        limits: amounts,
+    };
+    let quotas = BTreeMap::from([(role, quota)]);
+    Ok(SaidQuotas {
+        update: UpdateQuotas { quotas, force },
+        is_v0: true,
+    })
+}
+
+/// Reads weights.
+pub fn weights(body: &[u8]) -> Result<UpdateWeights, String> {
+    let value = read(body, "weights", WEIGHTS)?;
+    let infos: Vec<WeightInfo> = shaped(value, WEIGHTS)?;
+    let weights = each_once(infos.into_iter().map(|info| (info.role, info.weight)))?;
+    Ok(UpdateWeights { weights })
+}
+
+fn read(body: &[u8], what: &str, expected: &str) -> Result<Value, String> {
+    serde_json::from_slice(body)
+        .map_err(|error| format!("{what} is no JSON: {error}: expected {expected}"))
+}
+
+fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| format!("{error}: expected {expected}"))
+}
+
+fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<String, T>, String> {
+    let mut all = BTreeMap::new();
+    for (role, value) in pairs {
+        let again = all.insert(role.clone(), value);
+        if again.is_some() {
+            return Err(format!(
+                "role `{role}` is there twice: expected each role once"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// The amounts of resources with nothing else said of them.
+fn amounts(resources: &resources::Resources) -> Result<Quantities, String> {
+    let plain = |one: &&resources::Resource| {
+        one.amount().is_some() && !one.is_reserved() && !one.is_revocable() && !one.is_shared()
+    };
+    match resources.iter().find(|one| !plain(one)) {
+        None => Ok(resources.quantities()),
+        Some(other) => Err(format!(
+            "guarantee is `{other}`: expected amounts that are reserved for nobody, as cpus:2"
+        )),
+    }
+}
+
+/// `GET /quota`: both forms at once, as Mesos has it since 1.9.
+pub(super) fn quota_status(quotas: &BTreeMap<String, Quota>) -> Value {
+    let info = |(role, quota): (&String, &Quota)| {
+        let amount = |(name, amount): (&resources::Name, resources::Scalar)| json!({ "name": name.as_str(), "type": "SCALAR", "scalar": { "value": amount.as_f64() } });
+        json!({ "role": role, "guarantee": quota.guarantees.iter().map(amount).collect::<Value>() })
+    };
+    let config = |(role, quota): (&String, &Quota)| {
+        json!({
+            "role": role,
+            "guarantees": json::Quantities(quota.guarantees.clone()),
+            "limits": json::Quantities(quota.limits.clone()),
+        })
+    };
+    json!({
+        "infos": quotas.iter().map(info).collect::<Value>(),
+        "configs": quotas.iter().map(config).collect::<Value>(),
+    })
+}
+
+/// `GET /weights`.
+pub(super) fn weight_infos(weights: &Weights) -> Value {
+    let info = |(role, weight): (&String, &f64)| json!({ "role": role, "weight": weight });
+    weights.iter().map(info).collect()
+}
+
+/// A role as `/roles` shows it.
+pub fn role(role: &protocol::view::RoleView) -> Value {
+    json!({
+        "name": role.name,
+        "weight": role.weight,
+        "quota": {
+            "role": role.name,
+            "guarantee": pieces::amounts(&role.quota.guarantees),
+            "limit": pieces::amounts(&role.quota.limits),
+            "consumed": pieces::amounts(&role.consumed),
+        },
+        "resources": pieces::resources(&(&role.allocated + &role.offered)),
+        "allocated": pieces::resources(&role.allocated),
+        "offered": pieces::resources(&role.offered),
+        "reserved": pieces::resources(&role.reserved),
+        "frameworks": role.frameworks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(guarantees: &str, limits: &str) -> Quota {
+        Quota {
+            guarantees: guarantees.parse().unwrap(),
+            limits: limits.parse().unwrap(),
+        }
+    }
+
+    /// SPEC 2.6, 3.4.
+    #[test]
+    fn both_forms_of_quota_are_read() {
+        let said = quotas(
+            br#"{"force":true,"quota_configs":[
+                {"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8},"mem":1024}},
+                {"role":"ops"}]}"#,
+        )
+        .unwrap();
+        assert!(said.update.force && !said.is_v0);
+        assert_eq!(
+            said.update.quotas["eng"],
+            quota("cpus:2", "cpus:8;mem:1024")
+        );
+        assert!(said.update.quotas["ops"].is_default());
+        let said = quotas(
+            br#"{"role":"eng","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":12}},{"name":"mem","type":"SCALAR","scalar":{"value":6144}}]}"#,
+        )
+        .unwrap();
+        assert!(said.is_v0 && !said.update.force);
+        let both = "cpus:12;mem:6144";
+        assert_eq!(said.update.quotas["eng"], quota(both, both));
+    }
+
+    #[test]
+    fn a_body_that_is_not_understood_is_answered_with_one_that_is() {
+        for (body, words) in [
+            ("", "quota is no JSON"),
+            ("{}", "missing field"),
+            (
+                r#"{"quota_configs":[{"role":"eng","limit":{"cpus":1}}]}"#,
+                "unknown field `limit`",
+            ),
+            (
+                r#"{"quota_configs":[{"role":"eng","limits":{"cpus":-1}}]}"#,
+                "cpus is `-1`",
+            ),
+            (r#"{"quota_configs":[{"role":"e"},{"role":"e"}]}"#, "twice"),
+            (
+                r#"{"role":"e","guarantee":[{"name":"ports","type":"RANGES","ranges":{"range":[{"begin":1,"end":2}]}}]}"#,
+                "expected amounts",
+            ),
+            (
+                r#"{"role":"e","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":"ads"}]}"#,
+                "reserved for nobody",
+            ),
+        ] {
+            let problem = quotas(body.as_bytes()).unwrap_err();
+            assert!(
+                problem.contains(words) && problem.contains("expected"),
+                "{problem}"
+            );
+        }
+        for body in ["[]x", r#"{"role":"e"}"#, r#"[{"role":"e","weight":"2"}]"#] {
+            let problem = weights(body.as_bytes()).unwrap_err();
+            assert!(problem.contains(WEIGHTS), "{problem}");
+        }
+        let said = weights(br#"[{"role":"eng","weight":2.5},{"role":"ops","weight":1}]"#).unwrap();
+        assert_eq!(said.weights.len(), 2);
+    }
+
+    #[test]
+    fn what_is_shown_of_quotas_can_be_said_again() {
+        let held = BTreeMap::from([("eng".to_owned(), quota("cpus:2", "cpus:8;mem:0"))]);
+        let status = quota_status(&held);
+        assert_eq!(status["infos"][0]["guarantee"][0]["scalar"]["value"], 2.0);
+        let again = json!({ "quota_configs": status["configs"] }).to_string();
+        assert_eq!(quotas(again.as_bytes()).unwrap().update.quotas, held);
+    }
+}

@@ -1,0 +1,227 @@
+//! What operators say of roles: quotas and weights are judged, recorded, told, and known to the next master.
+
+use std::collections::BTreeMap;
+
+use protocol::message::operator::*;
+use resources::Quantities;
+
+use super::*;
+use crate::registry::{RegistryError, RegistryOperation};
+
+fn quota(guarantees: &str, limits: &str) -> Quota {
+    Quota {
+        guarantees: guarantees.parse().unwrap(),
+        limits: limits.parse().unwrap(),
+    }
+}
+
+fn quotas(quotas: &[(&str, Quota)], force: bool) -> UpdateQuotas {
+    let owned = |(role, quota): &(&str, Quota)| ((*role).to_owned(), quota.clone());
+    UpdateQuotas {
+        quotas: quotas.iter().map(owned).collect(),
+        force,
+    }
+}
+
+fn weights(weights: &[(&str, f64)]) -> UpdateWeights {
+    let owned = |(role, weight): &(&str, f64)| ((*role).to_owned(), *weight);
+    UpdateWeights {
+        weights: weights.iter().map(owned).collect(),
+    }
+}
+
+impl Member {
+    async fn ask<M: Remote>(&self, question: M) -> M::Result {
+        let asked = self.node.ask(&self.master, question, PATIENCE);
+        asked.await.unwrap()
+    }
+
+    async fn role(&self, name: &str) -> protocol::view::RoleView {
+        let mut roles = self.ask(ViewRoles).await;
+        roles.retain(|role| role.name == name);
+        roles.pop().expect("the role is known")
+    }
+}
+
+/// Two roles at the framework, of which one lies below the other.
+fn of_eng(info: &mut FrameworkInfo) {
+    info.roles = ["eng", "eng/web"].map(str::to_owned).into();
+    info.capabilities.insert(Capability::MultiRole);
+}
+
+fn grant_to(role: &str, framework: &FrameworkId, agent: &AgentId, text: &str) -> Grant {
+    Grant {
+        role: role.to_owned(),
+        resources: resources(text).allocate(&ResourceRole::new(role).unwrap()),
+        ..grant(framework, agent, text)
+    }
+}
+
+/// SPEC 3.4.
+#[test]
+fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", of_eng).await;
+        world
+            .grant(vec![grant_to("eng/web", &f, &a, "cpus:2")])
+            .await;
+        let offer = scheduler.offers().pop().unwrap();
+        let mut task = task("t", &a, "cpus:2");
+        task.resources = task.resources.allocate(&"eng/web".parse().unwrap());
+        scheduler.tell(accept(&f, &[&offer], vec![task]));
+        for (role, text) in [
+            ("eng/web", "cpus:1"),
+            ("eng", "mem:64"),
+            ("eng", "cpus:2;mem:64"),
+            ("eng", "cpus:1"),
+        ] {
+            world.grant(vec![grant_to(role, &f, &a, text)]).await;
+        }
+        scheduler.heard();
+        world.allocator();
+        assert_eq!(
+            operator.role("eng").await.consumed,
+            "cpus:2".parse().unwrap()
+        );
+
+        // Two are consumed, and four are offered: there is room for the two offers of one.
+        let update = quotas(&[("eng", quota("", "cpus:4"))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O3"]);
+        let told = ["quotas of [\"eng\"]", "recovered 0000 cpus:2;mem:64"];
+        assert_eq!(world.allocator(), told);
+        let role = operator.role("eng").await;
+        assert_eq!(role.quota, quota("", "cpus:4"));
+        assert_eq!(role.offered.unallocate(), resources("cpus:1;mem:64"));
+
+        let below = quotas(&[("eng", quota("", "cpus:1"))], false);
+        let refused = operator.ask(below.clone()).await;
+        assert!(
+            matches!(refused, Err(UpdateRefused::Conflict { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(world.allocator(), [""; 0]);
+        let forced = UpdateQuotas {
+            force: true,
+            ..below
+        };
+        assert_eq!(operator.ask(forced).await, Ok(()));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O1", "rescind O4"]);
+
+        let reset = quotas(&[("eng", Quota::default())], false);
+        assert_eq!(operator.ask(reset).await, Ok(()));
+        assert_eq!(operator.role("eng").await.quota, Quota::default());
+        assert!(world.whims.state().quotas.is_empty());
+        assert_eq!(scheduler.heard(), [""; 0]);
+    });
+}
+
+/// SPEC 3.4: persisted, and the registry's weight wins over the flag's.
+#[test]
+fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
+    rehearse_network(|network| async move {
+        let config = Config {
+            weights: [("dev", 2.0), ("qa", 3.0)]
+                .map(|(role, weight)| (role.to_owned(), weight))
+                .into(),
+            ..Config::default()
+        };
+        let first = World::new(network.clone(), config.clone()).await;
+        let operator = first.member("operator", "operator", Role::Operator).await;
+        let (_agent, _) = first.agent("agent-1").await;
+        first.allocator();
+        let (update, held) = (weights(&[("dev", 1.0), ("ops", 4.0)]), quota("cpus:2", ""));
+        assert_eq!(operator.ask(update).await, Ok(()));
+        let update = quotas(&[("eng", held.clone())], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        assert_eq!(
+            first.allocator(),
+            [
+                "weights {\"dev\": 1.0, \"ops\": 4.0}",
+                "quotas of [\"eng\"]"
+            ]
+        );
+        assert_eq!(operator.role("ops").await.weight, 4.0);
+
+        network.leave("master");
+        let heard = [Role::Agent, Role::Framework, Role::Operator];
+        let node = network.node("master", Role::Master, &heard);
+        let world = World::on(network, node, config, first.whims.clone()).await;
+        assert_eq!(
+            world.allocator(),
+            ["begin with quotas of [\"eng\"], weights {\"ops\": 4.0, \"qa\": 3.0} and 1 agents"]
+        );
+        let operator = world.member("operator-2", "operator", Role::Operator).await;
+        assert_eq!(operator.role("eng").await.quota, held);
+        let weight_of = |roles: &[protocol::view::RoleView], name: &str| {
+            roles
+                .iter()
+                .find(|role| role.name == name)
+                .map(|role| role.weight)
+        };
+        let roles = operator.ask(ViewRoles).await;
+        assert_eq!(weight_of(&roles, "ops"), Some(4.0));
+        assert_eq!(weight_of(&roles, "qa"), Some(3.0));
+        assert_eq!(weight_of(&roles, "dev"), None, "1 is what every role has");
+    });
+}
+
+#[test]
+fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_after_the_other() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (_agent, _) = world.agent("agent-1").await;
+        world.allocator();
+        let half = |role| quotas(&[(role, quota("cpus:5", ""))], false);
+        world.whims.refuse(RegistryError::NotNow {
+            reason: "busy".to_owned(),
+        });
+        let refused = operator.ask(half("eng")).await;
+        assert!(
+            matches!(refused, Err(UpdateRefused::NotNow { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(world.allocator(), [""; 0]);
+
+        // Eight cpus are there: two quotas of five are not both granted, however close they come.
+        world.whims.delay(Duration::from_secs(2));
+        let first = operator.node.ask(&operator.master, half("eng"), PATIENCE);
+        world.settle().await;
+        let second = operator.ask(half("ops")).await;
+        assert!(
+            matches!(second, Err(UpdateRefused::NotNow { .. })),
+            "{second:?}"
+        );
+        assert_eq!(world.allocator(), [""; 0]);
+        assert_eq!(first.await.unwrap(), Ok(()));
+        let second = operator.ask(half("ops")).await;
+        assert!(
+            matches!(second, Err(UpdateRefused::Conflict { .. })),
+            "{second:?}"
+        );
+        let asked = world.whims.asked();
+        let quotas = asked
+            .iter()
+            .filter(|one| matches!(one, RegistryOperation::UpdateQuotas { .. }));
+        assert_eq!(quotas.count(), 2);
+
+        let none = UpdateWeights {
+            weights: BTreeMap::new(),
+        };
+        let refused = operator.ask(none).await;
+        assert!(
+            matches!(refused, Err(UpdateRefused::Invalid { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(
+            operator.role("eng").await.quota.guarantees,
+            Quantities::parse("cpus:5").unwrap()
+        );
+    });
+}

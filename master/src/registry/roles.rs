@@ -1,0 +1,109 @@
+//! What operators have set for roles: how the registry keeps quotas and weights, and how many.
+//!
+//! Pure. It refuses what it could not keep; whether a quota makes sense is judged before, in [`crate::quota`].
+
+use std::collections::BTreeMap;
+
+use resources::Role;
+
+use super::RegistryError;
+
+/// How many roles may have a quota, and how many a weight.
+pub const ROLES_MAX: usize = 10_000;
+/// The most bytes of such a role: it is part of a key on a disk.
+const ROLE_BYTES_MAX: usize = 1_000;
+
+/// Sets these, or takes those away that are `None`; all of them, or none if one is refused. Gives the roles that were named.
+pub(super) fn set<T>(
+    what: &str,
+    held: &mut BTreeMap<String, T>,
+    changed: BTreeMap<String, Option<T>>,
+) -> Result<Vec<String>, RegistryError> {
+    for role in changed.keys() {
+        let long = role.len() > ROLE_BYTES_MAX;
+        if long || Role::new(role).is_err() {
+            let role: String = role.chars().take(80).collect();
+            return Err(refused(format!(
+                "{what}: role is `{role}`: expected a path such as `eng/web`, of at most {ROLE_BYTES_MAX} bytes"
+            )));
+        }
+    }
+    let of = |(role, value): (&String, &Option<T>)| {
+        i64::from(value.is_some()) - i64::from(held.contains_key(role))
+    };
+    let after = held.len() as i64 + changed.iter().map(of).sum::<i64>();
+    if after > ROLES_MAX as i64 {
+        return Err(refused(format!(
+            "{what} of {after} roles: expected at most {ROLES_MAX}"
+        )));
+    }
+    let touched = changed.keys().cloned().collect();
+    for (role, value) in changed {
+        match value {
+            Some(value) => drop(held.insert(role, value)),
+            None => drop(held.remove(&role)),
+        }
+    }
+    Ok(touched)
+}
+
+/// Refuses a weight that would harm.
+pub(super) fn check_weights(weights: &BTreeMap<String, Option<f64>>) -> Result<(), RegistryError> {
+    for (role, weight) in weights {
+        if let Some(weight) = weight.filter(|weight| !(weight.is_finite() && *weight > 0.0)) {
+            return Err(refused(format!(
+                "weight of role `{role}` is `{weight}`: expected a number above zero"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn refused(reason: String) -> RegistryError {
+    RegistryError::Refused { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(
+        roles: impl IntoIterator<Item = (usize, Option<u8>)>,
+    ) -> BTreeMap<String, Option<u8>> {
+        let name = |(role, value): (usize, Option<u8>)| (format!("r{role}"), value);
+        roles.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn all_are_set_or_none_and_only_so_many() {
+        let mut held = BTreeMap::new();
+        let most = changed((0..ROLES_MAX).map(|role| (role, Some(1))));
+        assert_eq!(set("quotas", &mut held, most).unwrap().len(), ROLES_MAX);
+        let before = held.clone();
+        let one_more = changed([(0, Some(2)), (ROLES_MAX, Some(2))]);
+        let refused = set("quotas", &mut held, one_more).unwrap_err().to_string();
+        assert!(
+            refused.contains("10001 roles: expected at most 10000"),
+            "{refused}"
+        );
+        assert_eq!(held, before);
+        let swapped = changed([(0, None), (ROLES_MAX, Some(2))]);
+        assert_eq!(set("quotas", &mut held, swapped).unwrap(), ["r0", "r10000"]);
+        assert!(!held.contains_key("r0") && held.len() == ROLES_MAX);
+        for role in ["", "a//b", &"x".repeat(1_001)] {
+            let bad = BTreeMap::from([("ok".to_owned(), Some(1)), (role.to_owned(), Some(1))]);
+            assert!(set("quotas", &mut held, bad).is_err(), "{role}");
+        }
+        assert!(!held.contains_key("ok"));
+    }
+
+    #[test]
+    fn a_weight_is_a_number_above_zero() {
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let weights = BTreeMap::from([("dev".to_owned(), Some(weight))]);
+            assert!(check_weights(&weights).is_err(), "{weight}");
+        }
+        let weights = BTreeMap::from([("dev".to_owned(), Some(0.5)), ("qa".to_owned(), None)]);
+        assert_eq!(check_weights(&weights), Ok(()));
+    }
+}

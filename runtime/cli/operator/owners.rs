@@ -1,0 +1,392 @@
+//! The verbs that change who owns an agent's resources: `meros reserve | unreserve` and `meros volume create | destroy`.
+//!
+//! What is to be a volume is looked for in what the agent has, so that nobody must spell out a reservation to use it. The leading master
+//! is asked, and judges.
+
+use clap::{Args, Subcommand};
+use protocol::AgentId;
+use protocol::message::operator::Operate;
+use protocol::view::AgentView;
+use resources::{
+    Conversion, DiskInfo, Label, Labels, Name, Persistence, Reservation, Resource, Resources, Role,
+    Scalar, Volume, VolumeMode,
+};
+
+use super::{ClusterFlags, Operator};
+use crate::failure::{Failure, Outcome};
+use crate::{flags, out};
+
+const RESERVE_HELP: &str = "\
+Examples (`meros agents` shows the ids):
+  meros reserve AGENT 'cpus:4;mem:4096' --role ads --principal ops
+  meros unreserve AGENT 'cpus:4;mem:4096' --role ads --principal ops";
+
+const VOLUME_HELP: &str = "\
+Examples:
+  meros reserve AGENT disk:1024 --role ads
+  meros volume create AGENT data 1024 --role ads
+  meros volume destroy AGENT data";
+
+/// `meros reserve` and `meros unreserve`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case", after_help = RESERVE_HELP)]
+pub struct ReserveArgs {
+    /// The agent's id, as `meros agents` shows it
+    agent: AgentId,
+    /// The resources, as `cpus:4;mem:4096` or as JSON with their reservations
+    resources: Resources,
+    /// For whom; what is given in the resources already is refined
+    #[arg(long, required_unless_present = "as_given")]
+    role: Option<Role>,
+    /// Who reserves
+    #[arg(long, value_name = "NAME", requires = "role")]
+    principal: Option<String>,
+    /// A note; reservations with different ones are never merged
+    #[arg(long, value_name = "KEY=VALUE", value_parser = flags::pair, requires = "role")]
+    label: Vec<(String, String)>,
+    /// The resources say all of their reservations
+    #[arg(long, conflicts_with = "role")]
+    as_given: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Make and destroy persistent volumes, which outlive the tasks that use them
+#[derive(Subcommand, Debug)]
+#[command(after_help = VOLUME_HELP)]
+pub enum VolumeArgs {
+    /// Make a volume of disk that is reserved for a role
+    #[command(after_help = VOLUME_HELP)]
+    Create(CreateArgs),
+    /// Destroy a volume and what is in it
+    #[command(after_help = "Example: meros volume destroy AGENT data")]
+    Destroy(DestroyArgs),
+}
+
+/// `meros volume create`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct CreateArgs {
+    /// The agent's id, as `meros agents` shows it
+    agent: AgentId,
+    /// The volume's id, which nobody else of this role has there
+    id: String,
+    /// Its size in megabytes
+    #[arg(value_name = "MB", value_parser = megabytes)]
+    size: Scalar,
+    /// The role that its disk is reserved for
+    #[arg(long)]
+    role: Role,
+    /// Where tasks see it, in their sandbox [default: its id]
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Who makes it
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+    /// Several tasks may use it at the same time
+    #[arg(long)]
+    shared: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// `meros volume destroy`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct DestroyArgs {
+    /// The agent's id, as `meros agents` shows it
+    agent: AgentId,
+    /// The volume's id
+    id: String,
+    /// Its role, when several roles have a volume of that id there
+    #[arg(long)]
+    role: Option<Role>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+fn megabytes(text: &str) -> Result<Scalar, String> {
+    text.parse::<Scalar>().map_err(|error| error.to_string())
+}
+
+/// `meros reserve`.
+pub async fn reserve(args: ReserveArgs) -> Outcome {
+    let resources = owned(&args)?;
+    let conversion = Conversion::Reserve {
+        resources: resources.clone(),
+    };
+    alone(&args, conversion).await?;
+    out!("reserved on {}: {}", args.agent, resources.brief());
+    Ok(())
+}
+
+/// `meros unreserve`.
+pub async fn unreserve(args: ReserveArgs) -> Outcome {
+    let resources = owned(&args)?;
+    let conversion = Conversion::Unreserve {
+        resources: resources.clone(),
+    };
+    alone(&args, conversion).await?;
+    out!(
+        "no longer reserved on {}: {}",
+        args.agent,
+        resources.brief()
+    );
+    Ok(())
+}
+
+async fn alone(args: &ReserveArgs, conversion: Conversion) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let done = operate(&operator, &args.agent, conversion).await;
+    operator.close().await;
+    done
+}
+
+/// The resources with the reservation that the flags describe.
+fn owned(args: &ReserveArgs) -> Outcome<Resources> {
+    let Some(role) = &args.role else {
+        return Ok(args.resources.clone());
+    };
+    let label = |(key, value): &(String, String)| Label {
+        key: key.clone(),
+        value: Some(value.clone()),
+    };
+    let reservation = Reservation {
+        labels: Labels::new(args.label.iter().map(label).collect()),
+        ..Reservation::dynamic(role.clone(), args.principal.as_deref())
+    };
+    let owned = args.resources.push_reservation(&reservation);
+    owned.map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// `meros volume`.
+pub async fn volume(args: VolumeArgs) -> Outcome {
+    let (cluster, id) = match &args {
+        VolumeArgs::Create(args) => (&args.cluster, &args.agent),
+        VolumeArgs::Destroy(args) => (&args.cluster, &args.agent),
+    };
+    let operator = Operator::connect(cluster).await?;
+    let done = async {
+        let view = operator.view().await?;
+        let agent = view.agents.iter().find(|agent| agent.id == *id);
+        let agent = agent.ok_or_else(|| {
+            Failure::new(format!("agent {id} is not registered")).next("`meros agents` shows all")
+        })?;
+        let conversion = match &args {
+            VolumeArgs::Create(args) => created(agent, args)?,
+            VolumeArgs::Destroy(args) => destroyed(agent, args)?,
+        };
+        operate(&operator, id, conversion).await
+    }
+    .await;
+    operator.close().await;
+    done?;
+    match &args {
+        VolumeArgs::Create(args) => {
+            out!("volume {} of {} MB on {id}", args.id, args.size);
+        }
+        VolumeArgs::Destroy(args) => out!("no volume {} on {id} any more", args.id),
+    }
+    Ok(())
+}
+
+/// The volume to be made, of the first disk of the role that is large enough.
+fn created(agent: &AgentView, args: &CreateArgs) -> Outcome<Conversion> {
+    let fits = |one: &&Resource| {
+        one.is(&Name::Disk)
+            && one.is_reserved()
+            && *one.role() == args.role
+            && !one.is_persistent_volume()
+            && one.amount().is_some_and(|amount| amount >= args.size)
+    };
+    let disk = agent.info.resources.iter().find(fits).ok_or_else(|| {
+        let (id, role) = (&agent.id, &args.role);
+        Failure::new(format!(
+            "agent {id} has no disk of {} MB reserved for {role}",
+            args.size
+        ))
+        .next("`meros reserve` reserves some")
+    })?;
+    let mut annotations = disk.annotations().clone();
+    let path = args.path.clone().unwrap_or_else(|| args.id.clone());
+    annotations.disk = Some(Box::new(DiskInfo {
+        persistence: Some(Persistence {
+            id: args.id.clone(),
+            principal: args.principal.clone(),
+        }),
+        volume: Some(Volume {
+            container_path: path,
+            host_path: None,
+            mode: VolumeMode::ReadWrite,
+        }),
+        source: annotations.disk.and_then(|disk| disk.source),
+    }));
+    annotations.shared = args.shared;
+    // A whole disk becomes a volume as a whole.
+    let size = match disk.is_indivisible() {
+        true => disk.amount().unwrap_or(args.size),
+        false => args.size,
+    };
+    let volume = Resource::annotated(Name::Disk, size, annotations);
+    let volume = volume.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Conversion::Create {
+        volumes: volume.into(),
+    })
+}
+
+/// The volume of that id, if there is one and no other.
+fn destroyed(agent: &AgentView, args: &DestroyArgs) -> Outcome<Conversion> {
+    let is_meant = |one: &&Resource| {
+        let disk = one.annotations().disk.as_ref();
+        let persistence = disk.and_then(|disk| disk.persistence.as_ref());
+        persistence.is_some_and(|persistence| persistence.id == args.id)
+            && args.role.as_ref().is_none_or(|role| role == one.role())
+    };
+    let mut meant = agent.info.resources.iter().filter(is_meant);
+    let (found, id) = ((meant.next(), meant.next()), &agent.id);
+    match found {
+        (Some(volume), None) => Ok(Conversion::Destroy {
+            volumes: volume.clone().into(),
+        }),
+        (None, _) => Err(Failure::new(format!(
+            "agent {id} has no volume {}",
+            args.id
+        ))),
+        (Some(one), Some(other)) => Err(Failure::new(format!(
+            "agent {id} has a volume {} of {} and one of {}",
+            args.id,
+            one.role(),
+            other.role()
+        ))
+        .next("name one with --role")),
+    }
+}
+
+async fn operate(operator: &Operator, agent: &AgentId, conversion: Conversion) -> Outcome {
+    let question = Operate {
+        agent_id: agent.clone(),
+        conversion,
+    };
+    let done = operator.ask(question).await?;
+    done.map_err(|error| Failure::because("nothing was changed", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use protocol::AgentInfo;
+    use runtime::Timestamp;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Reserve {
+        #[command(flatten)]
+        args: ReserveArgs,
+    }
+
+    #[derive(Parser)]
+    struct Volumes {
+        #[command(subcommand)]
+        args: VolumeArgs,
+    }
+
+    fn agent(resources: Resources) -> AgentView {
+        AgentView {
+            id: AgentId::new("a").unwrap(),
+            info: AgentInfo {
+                hostname: "host".to_owned(),
+                port: 5051,
+                resources,
+                attributes: Default::default(),
+                domain: None,
+                id: None,
+            },
+            address: "host:5051".to_owned(),
+            active: true,
+            registered: Timestamp::default(),
+            version: String::new(),
+            oversubscribed: Default::default(),
+            used: Default::default(),
+            offered: Default::default(),
+        }
+    }
+
+    fn reserved(words: &[&str]) -> Outcome<Resources> {
+        let given = [&["reserve", "a"], words].concat();
+        owned(
+            &Reserve::try_parse_from(given)
+                .map_err(|error| Failure::new(error.to_string()))?
+                .args,
+        )
+    }
+
+    #[test]
+    fn resources_are_reserved_dynamically_as_the_flags_say() {
+        let words = [
+            "cpus:4;mem:64",
+            "--role",
+            "ads",
+            "--principal",
+            "ops",
+            "--label",
+            "team=blue",
+        ];
+        let resources = reserved(&words).unwrap();
+        assert_eq!(resources.quantities().to_string(), "cpus:4;mem:64");
+        for resource in &resources {
+            let reservation = resource.reservation().unwrap();
+            assert_eq!(reservation.principal.as_deref(), Some("ops"));
+            assert_eq!(reservation.labels.iter().len(), 1);
+        }
+        assert!(Conversion::Reserve { resources }.step().is_ok());
+        assert!(reserved(&["cpus:4"]).is_err(), "for whom?");
+        assert!(reserved(&["cpus:4", "--role", "*"]).is_err());
+    }
+
+    #[test]
+    fn a_volume_is_made_of_the_roles_disk_and_found_again_by_its_id() {
+        let owned = reserved(&["disk:100", "--role", "ads", "--principal", "ops"]).unwrap();
+        let mut pool = owned + "disk:500;disk(ops):50".parse::<Resources>().unwrap();
+        let volume = |words: &[&str], pool: &Resources| {
+            let given = [&["volume"], words].concat();
+            match Volumes::try_parse_from(given)
+                .unwrap_or_else(|error| panic!("{error}"))
+                .args
+            {
+                VolumeArgs::Create(args) => created(&agent(pool.clone()), &args),
+                VolumeArgs::Destroy(args) => destroyed(&agent(pool.clone()), &args),
+            }
+        };
+        let made = volume(&["create", "a", "data", "60", "--role", "ads"], &pool).unwrap();
+        let total = pool.clone();
+        made.apply(&mut pool, &total).unwrap();
+        assert_eq!(
+            pool.persistent_volumes().quantities().to_string(),
+            "disk:60"
+        );
+        let failure = volume(&["create", "a", "more", "60", "--role", "ads"], &pool);
+        assert!(
+            failure
+                .unwrap_err()
+                .to_string()
+                .contains("no disk of 60 MB reserved for ads")
+        );
+
+        let other = volume(&["create", "a", "data", "50", "--role", "ops"], &pool).unwrap();
+        let total = pool.clone();
+        other.apply(&mut pool, &total).unwrap();
+        let failure = volume(&["destroy", "a", "data"], &pool)
+            .unwrap_err()
+            .to_string();
+        assert!(failure.contains("--role"), "{failure}");
+        let gone = volume(&["destroy", "a", "data", "--role", "ads"], &pool).unwrap();
+        let total = pool.clone();
+        gone.apply(&mut pool, &total).unwrap();
+        assert_eq!(
+            pool.persistent_volumes().quantities().to_string(),
+            "disk:50"
+        );
+        assert!(volume(&["destroy", "a", "none"], &pool).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! What operators say of roles, by pages and by verbs: quotas and weights, and that they outlive a master.
+
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, eventually, get, get_with, send, stderr, stdout};
+
+/// A verb that must do what it is asked; what it printed.
+fn done(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.output(arguments.iter().copied());
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        stderr(&output)
+    );
+    stdout(&output)
+}
+
+/// A verb that must fail in one line; that line.
+fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.output(arguments.iter().copied());
+    assert!(
+        !output.status.success(),
+        "{arguments:?}: {}",
+        stdout(&output)
+    );
+    let text = stderr(&output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn page(port: u16, path: &str) -> Value {
+    let (status, text) = get(port, path);
+    assert!(status.contains("200"), "{path}: {status} {text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+}
+
+#[track_caller]
+fn answered(port: u16, method: &str, path: &str, body: &str, code: &str) -> String {
+    let (status, text) = send(port, method, path, body);
+    assert!(
+        status.contains(code),
+        "{method} {path} {body}: {status} {text}"
+    );
+    text
+}
+
+/// SPEC 2.6, 3.4 and 3.9.
+#[test]
+fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
+    let cluster = Cluster::start(1, "cpus:4;mem:512");
+    let port = cluster.port;
+
+    let body = r#"[{"role":"dev","weight":2.5},{"role":"qa","weight":3}]"#;
+    answered(port, "PUT", "/weights", body, "200");
+    let weights = json!([{ "role": "dev", "weight": 2.5 }, { "role": "qa", "weight": 3.0 }]);
+    assert_eq!(page(port, "/master/weights"), weights);
+    assert_eq!(
+        done(&cluster, &["weights", "set", "qa=1"]),
+        "weights: qa=1\n"
+    );
+    assert_eq!(
+        done(&cluster, &["weights", "show"]),
+        "ROLE  WEIGHT\ndev   2.5\n"
+    );
+    let problem = answered(
+        port,
+        "PUT",
+        "/weights",
+        r#"[{"role":"dev","weight":0}]"#,
+        "400",
+    );
+    assert!(problem.contains("weight of role `dev` is `0`"), "{problem}");
+
+    // The form of Mesos before 1.9, as its documentation sends it with curl.
+    let old =
+        r#"{"role":"eng","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#;
+    answered(port, "POST", "/master/quota", old, "200");
+    let again = answered(port, "POST", "/quota", old, "400");
+    assert!(again.contains("has a quota already"), "{again}");
+    let config = &page(port, "/quota")["configs"][0];
+    assert_eq!(config["limits"]["cpus"]["value"], 2.0);
+    let problem = answered(port, "POST", "/quota", r#"{"role":"eng","#, "400");
+    assert!(
+        problem.contains("quota_configs"),
+        "a right one is shown: {problem}"
+    );
+    answered(port, "DELETE", "/quota/eng", "", "200");
+    answered(port, "DELETE", "/quota/eng", "", "400");
+
+    let set = [
+        "quota",
+        "set",
+        "eng/web",
+        "--guarantee",
+        "cpus:3",
+        "--limit",
+        "cpus:4;mem:256",
+    ];
+    let said = done(&cluster, &set);
+    assert_eq!(said, "eng/web: guarantee cpus:3, limit cpus:4;mem:256\n");
+    let more = r#"{"quota_configs":[{"role":"ops","guarantees":{"cpus":{"value":2}}}]}"#;
+    let problem = answered(port, "PUT", "/quota", more, "409");
+    assert!(
+        problem.contains("for cpus would be `5`: expected at most what the cluster has, 4"),
+        "{problem}"
+    );
+    let failed = refused(&cluster, &["quota", "set", "ops", "--guarantee", "cpus:2"]);
+    assert!(
+        failed.contains("nothing was changed") && failed.contains("force"),
+        "{failed}"
+    );
+    done(&cluster, &["quota", "set", "--json", more, "--force"]);
+    let roles: Value = serde_json::from_str(&done(&cluster, &["roles", "--json"])).expect("JSON");
+    let ops = roles
+        .as_array()
+        .and_then(|roles| roles.iter().find(|role| role["name"] == "ops"));
+    assert_eq!(
+        ops.map(|ops| ops["quota"]["guarantee"]["cpus"].clone()),
+        Some(json!(2.0))
+    );
+    assert_eq!(page(port, "/roles")["roles"], roles);
+    let reset = done(&cluster, &["quota", "reset", "ops", "eng/web"]);
+    assert_eq!(reset, "no quota any more: ops, eng/web\n");
+    assert_eq!(done(&cluster, &["quota", "show"]), "no role has a quota\n");
+}
+
+/// SPEC 3.4: persisted.
+#[test]
+fn quotas_and_weights_outlive_the_master_and_win_over_its_flag() {
+    let mut cluster = Cluster::master_alone(|command, _| {
+        command.args(["--weights", "dev=2"]);
+    });
+    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:4"]);
+    done(&cluster, &["weights", "set", "dev=5,qa=3"]);
+    // This time it has no flag at all.
+    cluster.kill_and_restart_master();
+    let weights = json!([{ "role": "dev", "weight": 5.0 }, { "role": "qa", "weight": 3.0 }]);
+    assert_eq!(page(cluster.port, "/weights"), weights);
+    let show = done(&cluster, &["quota", "show"]);
+    assert_eq!(
+        show,
+        "ROLE  GUARANTEE  LIMIT   CONSUMED\neng   nothing    cpus:4  nothing\n"
+    );
+}
+
+#[test]
+fn a_master_that_does_not_lead_sends_changes_to_the_one_that_does() {
+    let (cluster, _others) = Cluster::of_three_masters();
+    done(&cluster, &["weights", "set", "dev=2"]);
+    let ports = cluster.master.split(',').map(|address| {
+        let (_, port) = address.rsplit_once(':').expect("a port");
+        port.parse::<u16>().expect("a port")
+    });
+    let body = r#"[{"role":"dev","weight":4}]"#;
+    let mut sent = 0;
+    for port in ports {
+        let (head, _) = eventually("an answer that is not 503", || {
+            let answer = crate::support::send_whole(port, "PUT", "/master/weights", body);
+            (!answer.0.contains(" 503 ")).then_some(answer)
+        });
+        if head.contains(" 307 ") {
+            assert!(
+                head.to_ascii_lowercase().contains("/master/weights"),
+                "{head}"
+            );
+            sent += 1;
+        } else {
+            assert!(head.contains(" 200 "), "{head}");
+            let (head, weights) = get_with(port, "/weights", "Cache-Control: no-cache");
+            assert!(
+                head.contains(" 200 ") && weights.contains("4.0"),
+                "{weights}"
+            );
+        }
+    }
+    assert_eq!(sent, 2);
+}
