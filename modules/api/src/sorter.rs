@@ -33,7 +33,7 @@ pub type Client = u32;
 /// Something that the sorter must know before it walks the rooms. Applied in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// This role has this weight from now on (S88); without it, 1.
+    /// This role has this weight from now on (S88); without it, 1, and with 1 it may be forgotten.
     Weighed {
         /// Which role.
         role: Role,

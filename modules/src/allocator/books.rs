@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, Withdrawn,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, WeightsChanged,
+    Withdrawn,
 };
 use module_api::sorter::{Client, Pool};
 use protocol::{AgentId, Capability, FrameworkId};
@@ -125,6 +126,8 @@ pub struct Books {
     pub sets_min: Vec<Quantities>,
     /// The weights that are not 1.
     pub weights: BTreeMap<Role, f64>,
+    /// The roles whose weight has changed since the sorter was last told.
+    reweighed: BTreeSet<Role>,
     /// All frameworks by role.
     pub clients: Clients,
     agents: Vec<Option<Agent>>,
@@ -155,6 +158,7 @@ impl Default for Books {
                 set(resources::Name::Mem, resources::Scalar::whole(32)),
             ],
             weights: BTreeMap::new(),
+            reweighed: BTreeSet::new(),
             clients: Clients::default(),
             agents: Vec::new(),
             unused: Vec::new(),
@@ -182,18 +186,35 @@ impl Books {
             epoch: self.epoch + 1,
             ..Self::default()
         };
-        for (text, weight) in &begin.weights {
-            match Role::new(text) {
-                Ok(role) if weight.is_finite() && *weight > 0.0 => {
-                    self.weights.insert(role, *weight);
+        self.weigh(&begin.weights);
+    }
+
+    /// Some roles have other weights now, 1 being none.
+    pub fn weights_changed(&mut self, changed: &WeightsChanged) {
+        self.weigh(&changed.weights);
+        self.mark_everybody();
+    }
+
+    fn weigh(&mut self, weights: &BTreeMap<String, f64>) {
+        for (text, weight) in weights {
+            let role = match Role::new(text) {
+                Ok(role) => role,
+                Err(error) => {
+                    tracing::warn!(%error, "a weight for no role is passed over");
+                    continue;
                 }
-                Ok(_) => tracing::warn!(
-                    role = text,
-                    weight,
-                    "a weight must be above zero: it counts as 1"
-                ),
-                Err(error) => tracing::warn!(%error, "a weight for no role is passed over"),
+            };
+            let sound = weight.is_finite() && *weight > 0.0;
+            if !sound {
+                let reason = "a weight must be above zero: it counts as 1";
+                tracing::warn!(role = text, weight, reason);
             }
+            if sound && *weight != 1.0 {
+                self.weights.insert(role.clone(), *weight);
+            } else {
+                self.weights.remove(&role);
+            }
+            self.reweighed.insert(role);
         }
     }
 

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, Withdrawn,
+    FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed, WeightsChanged,
+    Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool};
 use module_api::{ModuleError, SorterRef};
@@ -284,6 +285,7 @@ impl Process for Allocator {
         ears.hear::<Recovered>(roles);
         ears.hear::<Suppressed>(roles);
         ears.hear::<Revived>(roles);
+        ears.hear::<WeightsChanged>(roles);
     }
 }
 
@@ -331,4 +333,5 @@ hear! {
     Recovered => |books, recovered, now| { books.recovered(&recovered, now); None };
     Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };
     Revived => |books, revived, _now| { books.revived(&revived); None };
+    WeightsChanged => |books, changed, _now| { books.weights_changed(&changed); None };
 }

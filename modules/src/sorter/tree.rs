@@ -132,14 +132,18 @@ impl Tree {
         self.stale = true;
     }
 
-    /// This role weighs so much now. What is not above zero counts as 1.
+    /// This role weighs so much now. What is not above zero counts as 1, which is what every role weighs of itself.
     pub fn weigh(&mut self, role: &Role, weight: f64) {
         let weight = if weight.is_finite() && weight > 0.0 {
             weight
         } else {
             1.0
         };
-        self.weights.insert(role.clone(), weight);
+        if weight == 1.0 {
+            self.weights.remove(role);
+        } else {
+            self.weights.insert(role.clone(), weight);
+        }
         if let Some(node) = self.role_node(role) {
             self.nodes[node].weight = weight;
             self.stale = true;

@@ -157,10 +157,17 @@ impl Books {
 
     fn changes(&mut self, first: bool) -> Vec<Change> {
         let mut changes = Vec::new();
+        let reweighed = std::mem::take(&mut self.reweighed);
         if first {
             let weighed = self.weights.iter().map(|(role, weight)| Change::Weighed {
                 role: role.clone(),
                 weight: *weight,
+            });
+            changes.extend(weighed);
+        } else {
+            let weighed = reweighed.into_iter().map(|role| {
+                let weight = self.weights.get(&role).copied().unwrap_or(1.0);
+                Change::Weighed { role, weight }
             });
             changes.extend(weighed);
         }
