@@ -4,11 +4,14 @@
 //! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. This file has the
 //! agents; frameworks, filters and what a run does with the books are beside it.
 
+mod book;
 mod filters;
 mod frameworks;
+mod quota;
 mod run;
 
-pub use run::{Asked, Booked, Refusal};
+pub use book::{Booked, Refusal};
+pub use run::Asked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +30,7 @@ use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
+use quota::Quotas;
 
 /// One pool of one agent.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +140,7 @@ pub struct Books {
     frameworks: BTreeMap<FrameworkId, Framework>,
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
+    quotas: Quotas,
     marked: [Vec<u32>; 2],
     everybody: bool,
     /// When filters end: of each client on each agent, the first.
@@ -165,6 +170,7 @@ impl Default for Books {
             by_id: BTreeMap::new(),
             frameworks: BTreeMap::new(),
             totals: Default::default(),
+            quotas: Quotas::default(),
             marked: Default::default(),
             everybody: false,
             ends: BTreeSet::new(),
@@ -187,6 +193,7 @@ impl Books {
             ..Self::default()
         };
         self.weigh(&begin.weights);
+        self.quotas.change(&begin.quotas);
     }
 
     /// Some roles have other weights now, 1 being none.
@@ -253,6 +260,7 @@ impl Books {
         self.by_id.insert(agent_id, slot);
         self.with_gpus += usize::from(gpus);
         self.count_totals(slot, true);
+        self.quotas.touch(slot);
         for (framework, resources) in used {
             for (role, part) in self.by_role(&framework, &resources) {
                 let client = self.clients.admit(&framework, &role);
@@ -276,6 +284,7 @@ impl Books {
             return;
         };
         self.unused.push(slot);
+        self.quotas.touch(slot);
         self.with_gpus -= usize::from(agent.gpus);
         for (client, filters) in agent.filters {
             self.forget_end(slot, agent.serial, client, &filters);
@@ -301,6 +310,7 @@ impl Books {
             return;
         };
         agent.active = activity.active;
+        self.quotas.touch(slot);
         if activity.active {
             self.mark(slot, Mark::Run);
         }
@@ -367,6 +377,7 @@ impl Books {
 
     /// Notes that `client` holds this on the agent, whether or not the agent has it.
     fn book_held(&mut self, slot: u32, client: Client, held: &Resources) {
+        self.quotas.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
@@ -385,6 +396,7 @@ impl Books {
 
     /// Notes that `client` holds this no more; what it did not hold is passed over.
     fn book_freed(&mut self, slot: u32, client: Client, freed: &Resources) {
+        self.quotas.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };

@@ -138,8 +138,10 @@ impl Books {
         if std::mem::take(&mut self.everybody) {
             slots = self.by_id.values().copied().collect();
             self.marked[0].clear();
+            self.quotas.forget_short();
         } else if batch {
             slots.append(&mut self.marked[0]);
+            slots.extend(self.quotas.take_short());
         }
         slots.sort_unstable();
         slots.dedup();
