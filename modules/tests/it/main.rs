@@ -9,4 +9,5 @@
 mod cluster;
 mod examples;
 mod laws;
+mod quota;
 mod stories;
