@@ -141,6 +141,8 @@ pub struct Books {
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
     quotas: Quotas,
+    /// Until so many agents were added, nothing is granted.
+    awaited: Option<usize>,
     marked: [Vec<u32>; 2],
     everybody: bool,
     /// When filters end: of each client on each agent, the first.
@@ -171,6 +173,7 @@ impl Default for Books {
             frameworks: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
+            awaited: None,
             marked: Default::default(),
             everybody: false,
             ends: BTreeSet::new(),
@@ -194,6 +197,20 @@ impl Books {
         };
         self.weigh(&begin.weights);
         self.quotas.change(&begin.quotas);
+        if !self.quotas.is_empty() {
+            let awaited = begin.agents_expected as f64 * Begin::RECOVERY_FACTOR;
+            self.awaited = Some(awaited as usize).filter(|awaited| *awaited > 0);
+        }
+    }
+
+    /// Whether so few agents are back that nothing is granted, for the sake of guarantees (SPEC 4.4).
+    pub fn is_paused(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// The pause is over, however many agents are back.
+    pub fn resume(&mut self) {
+        self.awaited = None;
     }
 
     /// Some roles have other weights now, 1 being none.
@@ -268,6 +285,7 @@ impl Books {
             }
         }
         self.mark(slot, Mark::Run);
+        self.awaited = self.awaited.filter(|awaited| self.by_id.len() < *awaited);
     }
 
     /// An agent is no more; whatever was held there is free and gone.

@@ -80,6 +80,8 @@ pub struct Allocator {
     /// The next batch, or whether it came while a run was under way.
     batch: Option<Errand>,
     batch_due: bool,
+    /// The end of the pause after a beginning.
+    pause: Option<Errand>,
 }
 
 impl Allocator {
@@ -99,6 +101,7 @@ impl Allocator {
             rest_until: Instant::default(),
             batch: None,
             batch_due: false,
+            pause: None,
         }
     }
 
@@ -134,6 +137,12 @@ impl Allocator {
     fn begin_run(&mut self, batch: bool, ctx: &mut Context<Self>) {
         if self.run.is_some() {
             self.batch_due |= batch;
+            return;
+        }
+        if self.books.is_paused() {
+            if batch {
+                self.plan_batch(ctx);
+            }
             return;
         }
         let now = ctx.clock().now();
@@ -306,6 +315,13 @@ impl Handler<Begin> for Allocator {
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);
+        let pause = ctx.after(Begin::RECOVERY_TIMEOUT, |this, ctx| {
+            this.books.resume();
+            this.heed(ctx);
+        });
+        if let Some(earlier) = self.pause.replace(pause) {
+            ctx.cancel(earlier);
+        }
     }
 }
 

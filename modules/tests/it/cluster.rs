@@ -105,6 +105,18 @@ impl Cluster {
         self.allocator.tell(begin).unwrap();
     }
 
+    /// Begins anew with these quotas and so many agents expected.
+    pub fn begin_with(&self, quotas: BTreeMap<String, protocol::Quota>, agents_expected: u64) {
+        let begin = Begin {
+            master: self.scribe.pid(),
+            allocation_interval: Duration::from_secs(1),
+            weights: BTreeMap::new(),
+            quotas,
+            agents_expected,
+        };
+        self.allocator.tell(begin).unwrap();
+    }
+
     pub fn agent(&self, name: &str, total: &str) {
         self.agent_with(name, total, vec![]);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use module_api::allocator::QuotasChanged;
+use module_api::allocator::{Begin, QuotasChanged};
 use protocol::Quota;
 use resources::Quantities;
 use runtime::rehearsal::rehearse;
@@ -71,4 +71,33 @@ fn what_is_guaranteed_stays_free_for_a_role_without_a_framework() {
         cluster.framework("a", "a", &[]);
         assert_eq!(lines(&cluster.granted().await), ["a a1 cpus:2;mem:512"]);
     });
+}
+
+/// SPEC 4.4, 4.10, Recoverable pause: with ten agents expected, nothing is granted before the eighth or ten minutes.
+#[test]
+fn nothing_is_granted_before_enough_agents_are_back_or_the_pause_is_over() {
+    for agents in [8, 7] {
+        rehearse(|node| async move {
+            let cluster = Cluster::new(&node, &[]);
+            let limits = Quantities::parse("cpus:1").unwrap();
+            let quota = Quota {
+                limits,
+                ..Quota::default()
+            };
+            cluster.begin_with(BTreeMap::from([("a".to_owned(), quota)]), 10);
+            cluster.framework("b", "b", &[]);
+            for n in 1..=agents {
+                assert_eq!(cluster.granted().await, []);
+                cluster.agent(&format!("a{n}"), "cpus:1;mem:64");
+            }
+            if agents == 7 {
+                cluster
+                    .wait(Begin::RECOVERY_TIMEOUT - std::time::Duration::from_secs(1))
+                    .await;
+                assert_eq!(cluster.granted().await, []);
+                cluster.wait(std::time::Duration::from_secs(2)).await;
+            }
+            assert_eq!(cluster.granted().await.len(), agents);
+        });
+    }
 }

@@ -129,7 +129,7 @@ impl Books {
 
     /// Whether something has happened that a run should follow at once.
     pub fn wants_run(&self) -> bool {
-        self.everybody || !self.marked[1].is_empty()
+        !self.is_paused() && (self.everybody || !self.marked[1].is_empty())
     }
 
     /// The agents that this run looks at, in order of their slots; they are marked no more.
