@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion};
 use module_api::allocator::{AgentAdded, FrameworkAdded, Grant, Recovered};
-use module_api::sorter::Pool;
+use module_api::sorter::Stage;
 use modules::allocator::Books;
 use modules::sorter::Drf;
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
@@ -111,10 +111,10 @@ impl World {
         let mut grants = Vec::new();
         let mut slots = self.books.candidates(self.now, true);
         slots.shuffle(&mut self.rng);
-        for pool in Pool::ALL {
+        for stage in Stage::ALL {
             let slate = self
                 .books
-                .slate(pool, &slots, &Default::default(), self.now);
+                .slate(stage, &slots, &Default::default(), self.now);
             let Some((slate, asked)) = slate else {
                 continue;
             };

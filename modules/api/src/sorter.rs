@@ -1,8 +1,12 @@
 //! The sorter's interface: it holds the policy of sharing, who is next.
 //!
-//! Hears one [`Slate`] for each stage of a run from the allocator, walks its rooms in order and answers with [`Advice`]. What it knows of
+//! Hears one [`Slate`] for each [`Stage`] of a run from the allocator, walks its rooms in order and answers with [`Advice`]. What it knows of
 //! clients, weights, totals and holdings comes in the slates' [`Change`]s, and it presumes that its own advice is followed: the allocator
 //! corrects it with the next slate. It keeps no books and can therefore never over-commit an agent: bad advice costs a log line.
+
+mod budget;
+
+pub use budget::{Budget, Budgets, Place, Portion, counts_for};
 
 use std::time::Duration;
 
@@ -27,18 +31,61 @@ impl Pool {
     pub const ALL: [Self; 2] = [Self::Regular, Self::Revocable];
 }
 
+/// The stages of a run (SPEC 4.5, 4.9.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stage {
+    /// Roles get what they are guaranteed and do not have.
+    Guarantees,
+    /// Whoever has the smallest share is next, as far as limits and guarantees allow.
+    Fair,
+    /// The same for what is revocable, of which there is no quota.
+    Revocable,
+}
+
+impl Stage {
+    /// All, in their order.
+    pub const ALL: [Self; 3] = [Self::Guarantees, Self::Fair, Self::Revocable];
+
+    /// Which resources are shared in it.
+    pub fn pool(self) -> Pool {
+        match self {
+            Self::Guarantees | Self::Fair => Pool::Regular,
+            Self::Revocable => Pool::Revocable,
+        }
+    }
+}
+
 /// One framework in one of its roles, as a small number minted by the allocator; a number is used again after its client has left.
 pub type Client = u32;
 
 /// Something that the sorter must know before it walks the rooms. Applied in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// This role has this weight from now on (S88); without it, 1.
+    /// This role has this weight from now on (S88); without it, 1, and with 1 it may be forgotten.
     Weighed {
         /// Which role.
         role: Role,
         /// Above zero.
         weight: f64,
+    },
+    /// These are all budgets from now on, with nothing free in the cluster.
+    Budgets {
+        /// Each at its [`Place`].
+        table: Vec<Budget>,
+    },
+    /// One budget is this from now on.
+    Budget {
+        /// Which.
+        place: Place,
+        /// What may still be given, see [`Budget::left`].
+        left: Quantities,
+        /// What a guarantee lacks, see [`Budget::unmet`].
+        unmet: Quantities,
+    },
+    /// So much is unreserved and free in the whole cluster; told only if there are budgets.
+    Headroom {
+        /// The sum over all agents that are offered.
+        amount: Quantities,
     },
     /// The cluster has this much, of which shares are taken.
     Total {
@@ -100,7 +147,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// What a client of this role is given when it is next: all that may be its. Allocator and sorter both chop by this function.
+    /// All that may be given to a client of this role. Where there are budgets, [`Budgets::portion`] says how much of it is given.
     pub fn portion(&self, role: &Role) -> Quantities {
         let mut portion = self.free.clone();
         for (owner, amount) in &self.reserved {
@@ -162,15 +209,15 @@ impl Exclusion {
     }
 }
 
-/// Who should be given these rooms, each as far as [`Room::portion`] goes?
+/// Who should be given these rooms, each as far as [`Budgets::take`] goes?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slate {
     /// Rises whenever the allocator begins again from nothing.
     pub epoch: u64,
     /// Counts the slates of an epoch, from 0: the slate in which the sorter forgets all that it knew.
     pub number: u64,
-    /// Which resources are shared here.
-    pub pool: Pool,
+    /// Which stage of a run this is.
+    pub stage: Stage,
     /// What has changed since the slate before.
     pub changes: Vec<Change>,
     /// What is worth an offer, see [`is_allocatable`].
@@ -190,7 +237,7 @@ pub struct Advice {
     pub client: Client,
 }
 
-remote! { Slate = "sorter/slate" v1 -> Result<Vec<Advice>, Fault> }
+remote! { Slate = "sorter/slate" v2 -> Result<Vec<Advice>, Fault> }
 
 /// The allocator's hold on its sorter.
 #[derive(Clone, Debug)]

@@ -4,20 +4,24 @@
 //! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. This file has the
 //! agents; frameworks, filters and what a run does with the books are beside it.
 
+mod book;
 mod choosing;
 mod filters;
 mod frameworks;
 mod operations;
+mod quota;
 mod run;
 
-pub use run::{Asked, Booked, Refusal};
+pub use book::{Booked, Refusal};
+pub use run::Asked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, Withdrawn,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, WeightsChanged,
+    Withdrawn,
 };
 use module_api::sorter::{Client, Pool};
 use protocol::agent::Domain;
@@ -29,6 +33,7 @@ use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
+use quota::Quotas;
 
 /// One pool of one agent.
 #[derive(Clone, Debug, Default)]
@@ -133,6 +138,8 @@ pub struct Books {
     pub sets_min: Vec<Quantities>,
     /// The weights that are not 1.
     pub weights: BTreeMap<Role, f64>,
+    /// The roles whose weight has changed since the sorter was last told.
+    reweighed: BTreeSet<Role>,
     /// All frameworks by role.
     pub clients: Clients,
     agents: Vec<Option<Agent>>,
@@ -141,6 +148,9 @@ pub struct Books {
     frameworks: BTreeMap<FrameworkId, Framework>,
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
+    quotas: Quotas,
+    /// Until so many agents were added, nothing is granted.
+    awaited: Option<usize>,
     marked: [Vec<u32>; 2],
     everybody: bool,
     /// When filters end: of each client on each agent, the first.
@@ -165,12 +175,15 @@ impl Default for Books {
                 set(resources::Name::Mem, resources::Scalar::whole(32)),
             ],
             weights: BTreeMap::new(),
+            reweighed: BTreeSet::new(),
             clients: Clients::default(),
             agents: Vec::new(),
             unused: Vec::new(),
             by_id: BTreeMap::new(),
             frameworks: BTreeMap::new(),
             totals: Default::default(),
+            quotas: Quotas::default(),
+            awaited: None,
             marked: Default::default(),
             everybody: false,
             ends: BTreeSet::new(),
@@ -194,18 +207,50 @@ impl Books {
             region: begin.region.clone(),
             ..Self::default()
         };
-        for (text, weight) in &begin.weights {
-            match Role::new(text) {
-                Ok(role) if weight.is_finite() && *weight > 0.0 => {
-                    self.weights.insert(role, *weight);
+        self.weigh(&begin.weights);
+        self.quotas.change(&begin.quotas);
+        if !self.quotas.is_empty() {
+            let awaited = begin.agents_expected as f64 * Begin::RECOVERY_FACTOR;
+            self.awaited = Some(awaited as usize).filter(|awaited| *awaited > 0);
+        }
+    }
+
+    /// Whether so few agents are back that nothing is granted, for the sake of guarantees (SPEC 4.4).
+    pub fn is_paused(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// The pause is over, however many agents are back.
+    pub fn resume(&mut self) {
+        self.awaited = None;
+    }
+
+    /// Some roles have other weights now, 1 being none.
+    pub fn weights_changed(&mut self, changed: &WeightsChanged) {
+        self.weigh(&changed.weights);
+        self.mark_everybody();
+    }
+
+    fn weigh(&mut self, weights: &BTreeMap<String, f64>) {
+        for (text, weight) in weights {
+            let role = match Role::new(text) {
+                Ok(role) => role,
+                Err(error) => {
+                    tracing::warn!(%error, "a weight for no role is passed over");
+                    continue;
                 }
-                Ok(_) => tracing::warn!(
-                    role = text,
-                    weight,
-                    "a weight must be above zero: it counts as 1"
-                ),
-                Err(error) => tracing::warn!(%error, "a weight for no role is passed over"),
+            };
+            let sound = weight.is_finite() && *weight > 0.0;
+            if !sound {
+                let reason = "a weight must be above zero: it counts as 1";
+                tracing::warn!(role = text, weight, reason);
             }
+            if sound && *weight != 1.0 {
+                self.weights.insert(role.clone(), *weight);
+            } else {
+                self.weights.remove(&role);
+            }
+            self.reweighed.insert(role);
         }
     }
 
@@ -248,6 +293,7 @@ impl Books {
         self.by_id.insert(agent_id, slot);
         self.with_gpus += usize::from(gpus);
         self.count_totals(slot, true);
+        self.quotas.touch(slot);
         for (framework, resources) in used {
             for (role, part) in self.by_role(&framework, &resources) {
                 let client = self.clients.admit(&framework, &role);
@@ -255,6 +301,7 @@ impl Books {
             }
         }
         self.mark(slot, Mark::Run);
+        self.awaited = self.awaited.filter(|awaited| self.by_id.len() < *awaited);
     }
 
     /// An agent is no more; whatever was held there is free and gone.
@@ -272,6 +319,7 @@ impl Books {
         };
         self.unused.push(slot);
         self.clients.forget_verdicts(slot);
+        self.quotas.touch(slot);
         self.with_gpus -= usize::from(agent.gpus);
         for (client, filters) in agent.filters {
             self.forget_end(slot, agent.serial, client, &filters);
@@ -297,6 +345,7 @@ impl Books {
             return;
         };
         agent.active = activity.active;
+        self.quotas.touch(slot);
         if activity.active {
             self.mark(slot, Mark::Run);
         }
@@ -363,6 +412,7 @@ impl Books {
 
     /// Notes that `client` holds this on the agent, whether or not the agent has it.
     fn book_held(&mut self, slot: u32, client: Client, held: &Resources) {
+        self.quotas.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
@@ -381,6 +431,7 @@ impl Books {
 
     /// Notes that `client` holds this no more; what it did not hold is passed over.
     fn book_freed(&mut self, slot: u32, client: Client, freed: &Resources) {
+        self.quotas.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
@@ -477,6 +528,12 @@ impl Books {
         let slot = *self.by_id.get(id)?;
         let agent = self.agents[slot as usize].as_mut()?;
         Some((slot, agent))
+    }
+
+    /// The agent in this slot, if it is still the one with this serial.
+    fn agent_at(&mut self, slot: u32, serial: u64) -> Option<&mut Agent> {
+        let agent = self.agents.get_mut(slot as usize)?.as_mut()?;
+        (agent.serial == serial).then_some(agent)
     }
 
     /// The agent in this slot together with the clients.

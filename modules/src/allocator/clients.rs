@@ -64,6 +64,12 @@ impl Member {
         self.active[index(pool)]
     }
 
+    /// Whether the sorter believes that it is offered anything in this pool.
+    pub fn is_believed_active(&self, pool: Pool) -> bool {
+        let told = self.told.as_ref();
+        told.is_some_and(|told| told.active[index(pool)])
+    }
+
     /// What it holds in this pool.
     pub fn held(&self, pool: Pool) -> &Quantities {
         &self.held[index(pool)]
@@ -110,6 +116,11 @@ impl Clients {
     /// The client of this number, to be changed in what the sorter need not know.
     pub fn get_mut(&mut self, client: Client) -> Option<&mut Member> {
         self.members.get_mut(client as usize)?.as_mut()
+    }
+
+    /// Whether a client of this number has left and the sorter does not know it yet.
+    pub fn has_left(&self, client: Client) -> bool {
+        self.left.contains(&client)
     }
 
     /// All clients with their numbers.

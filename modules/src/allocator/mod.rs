@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted,
-    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, Recovered, Revived, Suppressed,
-    Withdrawn,
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, QuotasChanged, Recovered,
+    Revived, Suppressed, WeightsChanged, Withdrawn,
 };
-use module_api::sorter::{Advice, Client, Pool};
+use module_api::sorter::{Advice, Client, Stage};
 use module_api::{ModuleError, SorterRef};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -42,23 +42,23 @@ struct Run {
     /// Every agent it looks at, in its order.
     slots: Vec<u32>,
     batch: bool,
-    stage: Stage,
+    walk: Walk,
     /// Stages still to come, the next one last.
-    pools: Vec<Pool>,
+    stages: Vec<Stage>,
 }
 
-/// One stage of a run: one pool, in a few rounds.
-struct Stage {
-    pool: Pool,
+/// One stage of a run, in a few rounds.
+struct Walk {
+    stage: Stage,
     round: u8,
     slots: Vec<u32>,
     barred: BTreeSet<(u32, Client)>,
 }
 
-impl Stage {
-    fn new(pool: Pool, slots: Vec<u32>) -> Self {
+impl Walk {
+    fn new(stage: Stage, slots: Vec<u32>) -> Self {
         Self {
-            pool,
+            stage,
             round: 0,
             slots,
             barred: BTreeSet::new(),
@@ -81,6 +81,8 @@ pub struct Allocator {
     /// The next batch, or whether it came while a run was under way.
     batch: Option<Errand>,
     batch_due: bool,
+    /// The end of the pause after a beginning.
+    pause: Option<Errand>,
 }
 
 impl Allocator {
@@ -100,6 +102,7 @@ impl Allocator {
             rest_until: Instant::default(),
             batch: None,
             batch_due: false,
+            pause: None,
         }
     }
 
@@ -137,14 +140,20 @@ impl Allocator {
             self.batch_due |= batch;
             return;
         }
+        if self.books.is_paused() {
+            if batch {
+                self.plan_batch(ctx);
+            }
+            return;
+        }
         let now = ctx.clock().now();
         self.rest_until = now + RUN_GAP;
         let mut slots = self.books.candidates(now, batch);
         slots.shuffle(&mut self.rng);
         self.run = Some(Run {
             batch,
-            stage: Stage::new(Pool::Regular, slots.clone()),
-            pools: vec![Pool::Revocable],
+            walk: Walk::new(Stage::Guarantees, slots.clone()),
+            stages: vec![Stage::Revocable, Stage::Fair],
             slots,
         });
         self.go_on(ctx);
@@ -154,13 +163,13 @@ impl Allocator {
     fn go_on(&mut self, ctx: &mut Context<Self>) {
         while let Some(run) = &mut self.run {
             let now = ctx.clock().now();
-            let Stage {
-                pool,
+            let Walk {
+                stage,
                 slots,
                 barred,
                 ..
-            } = &run.stage;
-            if let Some((slate, asked)) = self.books.slate(*pool, slots, barred, now) {
+            } = &run.walk;
+            if let Some((slate, asked)) = self.books.slate(*stage, slots, barred, now) {
                 let sorter = self.sorter.clone();
                 let advice = async move { sorter.advice(slate).await };
                 ctx.then(advice, move |this, advice, ctx| {
@@ -176,10 +185,13 @@ impl Allocator {
         let Some(run) = &mut self.run else {
             return;
         };
-        match run.pools.pop() {
-            Some(pool) => run.stage = Stage::new(pool, run.slots.clone()),
-            None => self.end_run(ctx),
+        let Some(stage) = run.stages.pop() else {
+            return self.end_run(ctx);
+        };
+        if run.walk.round > 0 {
+            run.slots.shuffle(&mut self.rng); // SPEC 4.5: each stage has an order of its own.
         }
+        run.walk = Walk::new(stage, run.slots.clone());
     }
 
     fn end_run(&mut self, ctx: &mut Context<Self>) {
@@ -219,16 +231,20 @@ impl Allocator {
         };
         let booked = self.books.book(asked, &advice, ctx.clock().now());
         for (refusal, count) in &booked.refusals {
-            tracing::warn!(%refusal, count, "advice of the sorter was not followed");
+            if refusal.is_fault() {
+                tracing::warn!(%refusal, count, "advice of the sorter was not followed");
+            } else {
+                tracing::debug!(%refusal, count, "advice of the sorter was not followed");
+            }
         }
-        let stage = &mut run.stage;
-        stage.round += 1;
-        let over = booked.again.is_empty() || stage.round == ROUNDS_MAX;
+        let walk = &mut run.walk;
+        walk.round += 1;
+        let over = booked.again.is_empty() || walk.round == ROUNDS_MAX;
         if over {
             self.books.postpone(&booked.again);
         } else {
-            stage.slots = booked.again.clone();
-            stage.barred.extend(booked.barred.iter().copied());
+            walk.slots = booked.again.clone();
+            walk.barred.extend(booked.barred.iter().copied());
         }
         self.tell_grants(booked);
         if over {
@@ -287,6 +303,8 @@ impl Process for Allocator {
         ears.hear::<Converted>(roles);
         ears.hear::<Suppressed>(roles);
         ears.hear::<Revived>(roles);
+        ears.hear::<QuotasChanged>(roles);
+        ears.hear::<WeightsChanged>(roles);
     }
 }
 
@@ -299,6 +317,13 @@ impl Handler<Begin> for Allocator {
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);
+        let pause = ctx.after(Begin::RECOVERY_TIMEOUT, |this, ctx| {
+            this.books.resume();
+            this.heed(ctx);
+        });
+        if let Some(earlier) = self.pause.replace(pause) {
+            ctx.cancel(earlier);
+        }
     }
 }
 
@@ -335,4 +360,6 @@ hear! {
     Converted => |books, converted, _now| { books.converted(&converted); None };
     Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };
     Revived => |books, revived, _now| { books.revived(&revived); None };
+    QuotasChanged => |books, changed, _now| { books.quotas_changed(&changed); None };
+    WeightsChanged => |books, changed, _now| { books.weights_changed(&changed); None };
 }

@@ -1,15 +1,22 @@
 //! The dominant-resource-fair sorter: walks the rooms of a slate in order and gives each to whoever has the smallest share (SPEC 4.5, S78, S86).
 //!
+//! What it gives of a room, and to whom guarantees and limits allow it, is for the [`Budgets`] to say, as on the allocator's side.
+//!
 //! Pure: it hears slates and returns advice. Remembers one [`Tree`] for each pool, because revocable resources are worth something else
 //! than regular ones (S46). Never sees an agent's name, a filter or a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::Fault;
-use module_api::sorter::{Advice, Change, Client, Exclusion, Pool, Room, Slate, is_allocatable};
-use resources::{Quantities, Role};
+use module_api::sorter::{
+    Advice, Budgets, Change, Client, Exclusion, Place, Pool, Room, Slate, Stage, is_allocatable,
+};
+use resources::{Name, Quantities, Role};
 
-use super::tree::Tree;
+use super::tree::{Tree, Visit};
+
+/// Rooms of a slate after which the walk parks what there is nothing to find in. Parking costs more than passing by a few times.
+const ROOMS_UNPARKED: usize = 8;
 
 /// What the sorter knows.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +25,26 @@ pub struct Drf {
     next: Option<(u64, u64)>,
     regular: Tree,
     revocable: Tree,
-    roles: BTreeMap<Client, Role>,
+    /// Each client's role, and the budget that counts for it.
+    roles: BTreeMap<Client, (Role, Option<Place>)>,
+    budgets: Budgets,
+    /// Names that count for no share (SPEC 4.1).
+    excluded: Vec<Name>,
 }
 
 impl Drf {
+    /// A sorter for which these names count for no share.
+    pub fn excluding(excluded: Vec<Name>) -> Self {
+        Self {
+            excluded,
+            ..Self::default()
+        }
+    }
+
     /// Applies the slate's changes and walks its rooms. A slate out of step is refused: the allocator must begin a new epoch.
     pub fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
         if slate.number == 0 {
-            *self = Self::default();
+            *self = Self::excluding(std::mem::take(&mut self.excluded));
         } else if self.next != Some((slate.epoch, slate.number)) {
             let reason = format!(
                 "slate {} of epoch {} is out of step with {:?}",
@@ -38,25 +57,33 @@ impl Drf {
             .changes
             .into_iter()
             .for_each(|change| self.apply(change));
-        let excluded = Excluded::of(&slate.exclusions);
+        let walk = Walk {
+            stage: slate.stage,
+            sets_min: &slate.sets_min,
+            excluded: Excluded::of(&slate.exclusions),
+            owners: owners(&slate.rooms),
+        };
         let mut advice = Vec::with_capacity(slate.rooms.len());
-        let tree = match slate.pool {
+        let tree = match slate.stage.pool() {
             Pool::Regular => &mut self.regular,
             Pool::Revocable => &mut self.revocable,
         };
         for (n, mut room) in slate.rooms.into_iter().enumerate() {
             let Ok(number) = u32::try_from(n) else { break };
-            while let Some(client) = next(tree, n, &room, &slate.sets_min, &excluded) {
-                let Some(role) = self.roles.get(&client) else {
+            tree.parks = n >= ROOMS_UNPARKED;
+            while let Some(client) = walk.next(tree, &self.budgets, n, &room) {
+                let Some((role, place)) = self.roles.get(&client) else {
                     break;
                 };
-                tree.hold(client, &room.take(role));
+                let given = self.budgets.take(slate.stage, *place, role, &mut room);
+                tree.hold(client, &given);
                 advice.push(Advice {
                     room: number,
                     client,
                 });
             }
         }
+        tree.unpark();
         Ok(advice)
     }
 
@@ -66,7 +93,21 @@ impl Drf {
                 self.regular.weigh(&role, weight);
                 self.revocable.weigh(&role, weight);
             }
-            Change::Total { pool, total } => self.tree(pool).set_total(&total),
+            Change::Budgets { table } => {
+                self.budgets = Budgets::new(table);
+                for (client, (role, place)) in &mut self.roles {
+                    *place = self.budgets.find(role);
+                    self.regular.assign(*client, *place);
+                }
+            }
+            Change::Budget { place, left, unmet } => self.budgets.set(place, left, unmet),
+            Change::Headroom { amount } => self.budgets.set_headroom(amount),
+            Change::Total { pool, total } => {
+                let counts = |(name, _): &(&Name, _)| !self.excluded.contains(name);
+                let total = total.iter().filter(counts);
+                let total = total.map(|(name, amount)| (name.clone(), amount)).collect();
+                self.tree(pool).set_total(&total);
+            }
             Change::Joined {
                 client,
                 role,
@@ -75,7 +116,9 @@ impl Drf {
                 for pool in Pool::ALL {
                     self.tree(pool).join(client, &role, framework.as_str());
                 }
-                self.roles.insert(client, role);
+                let place = self.budgets.find(&role);
+                self.regular.assign(client, place);
+                self.roles.insert(client, (role, place));
             }
             Change::Left { client } => {
                 for pool in Pool::ALL {
@@ -101,6 +144,11 @@ impl Drf {
         }
     }
 
+    /// What it believes of guarantees and limits.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// The order of one pool, for tests and for whoever wants to look.
     pub fn tree(&mut self, pool: Pool) -> &mut Tree {
         match pool {
@@ -110,30 +158,77 @@ impl Drf {
     }
 }
 
-/// Who is next for what is left of this room.
-fn next(
-    tree: &mut Tree,
-    n: usize,
-    room: &Room,
-    sets_min: &[Quantities],
-    excluded: &Excluded<'_>,
-) -> Option<Client> {
-    if room.is_empty() {
-        return None;
+/// The roles that anything is reserved for in these rooms.
+fn owners(rooms: &[Room]) -> BTreeSet<Role> {
+    let reserved = rooms.iter().flat_map(|room| &room.reserved);
+    reserved.map(|(owner, _)| owner.clone()).collect()
+}
+
+/// What does not change in the walk over a slate.
+struct Walk<'a> {
+    stage: Stage,
+    sets_min: &'a [Quantities],
+    excluded: Excluded<'a>,
+    owners: BTreeSet<Role>,
+}
+
+impl Walk<'_> {
+    /// Who is next for what is left of this room.
+    fn next(&self, tree: &mut Tree, budgets: &Budgets, n: usize, room: &Room) -> Option<Client> {
+        if room.is_empty() {
+            return None;
+        }
+        // What may be given of the unreserved part, whoever it is.
+        let free = match self.stage {
+            Stage::Guarantees => room.free.lesser(budgets.required()),
+            Stage::Fair => budgets.spare(&room.free),
+            Stage::Revocable => room.free.clone(),
+        };
+        let plain = room.reserved.is_empty();
+        match self.stage {
+            Stage::Guarantees if free.is_empty() => return None,
+            Stage::Fair | Stage::Revocable if plain && !is_allocatable(&free, self.sets_min) => {
+                return None;
+            }
+            _ => {}
+        }
+        // Once the unreserved part is gone, only the roles that something is reserved for need be visited.
+        let gone = free.is_empty();
+        let wanted_branch = |role: &Role| {
+            let on_the_way = |owner: &Role| role.is_within(owner) || owner.is_within(role);
+            !gone || room.reserved.iter().any(|(owner, _)| on_the_way(owner))
+        };
+        tree.first(
+            wanted_branch,
+            |role, place| self.visit(budgets, role, place, room),
+            |client| !self.excluded.has(client, n),
+        )
     }
-    let plain = room.reserved.is_empty();
-    if plain && !is_allocatable(&room.free, sets_min) {
-        return None;
+
+    /// What to do about the frameworks of a role.
+    fn visit(&self, budgets: &Budgets, role: &Role, place: Option<Place>, room: &Room) -> Visit {
+        let unlimited = match self.stage {
+            Stage::Guarantees if !budgets.is_needy(place) => return Visit::Park,
+            Stage::Guarantees => false,
+            Stage::Fair => !budgets.is_limited(place),
+            Stage::Revocable => true,
+        };
+        if unlimited && room.reserved.is_empty() {
+            return Visit::Enter;
+        }
+        let amount = budgets.amount(self.stage, place, role, room);
+        if is_allocatable(&amount, self.sets_min) {
+            Visit::Enter
+        } else if self.stage == Stage::Fair
+            && !unlimited
+            && !budgets.may_give(place, self.sets_min)
+            && !self.owners.iter().any(|owner| role.is_within(owner))
+        {
+            Visit::Park
+        } else {
+            Visit::Pass
+        }
     }
-    // Once the unreserved part is gone, only the roles that something is reserved for need be visited.
-    let wanted_branch = |role: &Role| {
-        let on_the_way = |owner: &Role| role.is_within(owner) || owner.is_within(role);
-        !room.free.is_empty() || room.reserved.iter().any(|(owner, _)| on_the_way(owner))
-    };
-    let wanted_role = |role: &Role| plain || is_allocatable(&room.portion(role), sets_min);
-    tree.first(wanted_branch, wanted_role, |client| {
-        !excluded.has(client, n)
-    })
 }
 
 /// The slate's exclusions by client.
@@ -176,7 +271,7 @@ mod tests {
         Slate {
             epoch: 3,
             number,
-            pool: Pool::Regular,
+            stage: Stage::Fair,
             changes,
             sets_min: vec![quantities("cpus:0.01"), quantities("mem:32")],
             rooms,

@@ -7,7 +7,7 @@ mod drf;
 mod tree;
 
 pub use drf::Drf;
-pub use tree::Tree;
+pub use tree::{Tree, Visit};
 
 use module_api::Fault;
 use module_api::sorter::{Advice, Slate};

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use module_api::sorter::Client;
+use module_api::sorter::{self, Client};
 use resources::{Quantities, Role, Scalar};
 use rustc_hash::FxHashMap;
 
@@ -65,8 +65,22 @@ struct Node {
     held: Quantities,
     /// Active clients below, or this one.
     active: usize,
+    /// All but those that are parked.
     children: BTreeSet<Place>,
     by_name: BTreeMap<Arc<str>, usize>,
+    /// Of members: the budget that counts for them.
+    budget: Option<sorter::Place>,
+}
+
+/// What to do about the frameworks of a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// Look at each.
+    Enter,
+    /// Pass them over this time.
+    Pass,
+    /// Pass them over until [`Tree::unpark`]: nothing can be for them before.
+    Park,
 }
 
 /// The order of all clients of one pool.
@@ -79,6 +93,9 @@ pub struct Tree {
     total: Vec<(resources::Name, Scalar)>,
     /// The total or a weight has changed, and with it every share.
     stale: bool,
+    /// Whether branches in which there is nothing to find are parked, so that a long walk meets each of them once.
+    pub parks: bool,
+    parked: Vec<usize>,
 }
 
 impl Default for Tree {
@@ -91,6 +108,8 @@ impl Default for Tree {
             weights: BTreeMap::new(),
             total: Vec::new(),
             stale: false,
+            parks: false,
+            parked: Vec::new(),
         }
     }
 }
@@ -112,6 +131,7 @@ impl Node {
             active: 0,
             children: BTreeSet::new(),
             by_name: BTreeMap::new(),
+            budget: None,
         }
     }
 }
@@ -132,14 +152,18 @@ impl Tree {
         self.stale = true;
     }
 
-    /// This role weighs so much now. What is not above zero counts as 1.
+    /// This role weighs so much now. What is not above zero counts as 1, which is what every role weighs of itself.
     pub fn weigh(&mut self, role: &Role, weight: f64) {
         let weight = if weight.is_finite() && weight > 0.0 {
             weight
         } else {
             1.0
         };
-        self.weights.insert(role.clone(), weight);
+        if weight == 1.0 {
+            self.weights.remove(role);
+        } else {
+            self.weights.insert(role.clone(), weight);
+        }
         if let Some(node) = self.role_node(role) {
             self.nodes[node].weight = weight;
             self.stale = true;
@@ -231,16 +255,48 @@ impl Tree {
         self.change(client, |node| node.held -= &amount);
     }
 
-    /// The first active client for which `wanted` holds, poorest first. `wanted_role` may pass over all the frameworks of a role, and
-    /// `wanted_branch` all that lies at or below a role.
+    /// Which budget counts for this client, and for all of its role.
+    pub fn assign(&mut self, client: Client, budget: Option<sorter::Place>) {
+        if let Some(node) = self.clients.get(&client) {
+            let members = self.nodes[*node].parent;
+            self.nodes[members].budget = budget;
+        }
+    }
+
+    /// The first active client for which `wanted` holds, poorest first. `wanted_role` says what to do about all the frameworks right in
+    /// a role, of which it is told the budget too, and `wanted_branch` may pass over all that lies at or below a role.
     pub fn first(
         &mut self,
         mut wanted_branch: impl FnMut(&Role) -> bool,
-        mut wanted_role: impl FnMut(&Role) -> bool,
+        mut wanted_role: impl FnMut(&Role, Option<sorter::Place>) -> Visit,
         mut wanted: impl FnMut(Client) -> bool,
     ) -> Option<Client> {
         self.refresh();
-        self.seek(ROOT, &mut wanted_branch, &mut wanted_role, &mut wanted)
+        let mut idle = Vec::new();
+        let found = self.seek(
+            ROOT,
+            &mut wanted_branch,
+            &mut wanted_role,
+            &mut wanted,
+            &mut idle,
+        );
+        if self.parks {
+            for at in idle {
+                let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
+                self.nodes[parent].children.remove(&place);
+                self.parked.push(at);
+            }
+        }
+        found
+    }
+
+    /// The walk is over: what was parked takes its place again.
+    pub fn unpark(&mut self) {
+        self.parks = false;
+        for at in std::mem::take(&mut self.parked) {
+            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
+            self.nodes[parent].children.insert(place);
+        }
     }
 
     /// All active clients, poorest first.
@@ -248,7 +304,7 @@ impl Tree {
         let mut all = Vec::new();
         self.first(
             |_| true,
-            |_| true,
+            |_, _| Visit::Enter,
             |client| {
                 all.push(client);
                 false
@@ -283,22 +339,35 @@ impl Tree {
         &self,
         at: usize,
         wanted_branch: &mut impl FnMut(&Role) -> bool,
-        wanted_role: &mut impl FnMut(&Role) -> bool,
+        wanted_role: &mut impl FnMut(&Role, Option<sorter::Place>) -> Visit,
         wanted: &mut impl FnMut(Client) -> bool,
+        idle: &mut Vec<usize>,
     ) -> Option<Client> {
         let children = self.nodes[at].children.iter();
         for child in children.map(|place| &self.nodes[place.node]) {
-            if child.active == 0 {
-                continue;
-            }
-            let found = match &child.kind {
-                Kind::Client { client, .. } => wanted(*client).then_some(*client),
-                Kind::Members(role) if !wanted_role(role) => None,
-                Kind::Role(role) if !wanted_branch(role) => None,
-                _ => self.seek(child.place.node, wanted_branch, wanted_role, wanted),
+            let visit = match &child.kind {
+                Kind::Client { client, active } => {
+                    if *active && wanted(*client) {
+                        return Some(*client);
+                    }
+                    continue;
+                }
+                _ if child.active == 0 || child.children.is_empty() => Visit::Park,
+                Kind::Members(role) => wanted_role(role, child.budget),
+                Kind::Role(role) if !wanted_branch(role) => Visit::Pass,
+                Kind::Role(_) => Visit::Enter,
             };
-            if found.is_some() {
-                return found;
+            match visit {
+                Visit::Enter => {
+                    let at = child.place.node;
+                    let found = self.seek(at, wanted_branch, wanted_role, wanted, idle);
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+                Visit::Pass => {}
+                Visit::Park if self.parks => idle.push(child.place.node),
+                Visit::Park => {}
             }
         }
         None
@@ -395,143 +464,4 @@ impl Tree {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn quantities(text: &str) -> Quantities {
-        Quantities::parse(text).unwrap()
-    }
-
-    /// A tree over `total` with clients `0..` in these roles, all active.
-    fn tree(total: &str, roles: &[&str]) -> Tree {
-        let mut tree = Tree::default();
-        tree.set_total(&quantities(total));
-        for (client, role) in (0..).zip(roles) {
-            tree.join(client, &Role::new(role).unwrap(), &format!("f{client}"));
-            tree.set_active(client, true);
-        }
-        tree
-    }
-
-    /// S78.
-    #[test]
-    fn the_poorest_role_comes_first_and_then_its_poorest_framework() {
-        let mut tree = tree("cpus:10;mem:10", &["a", "a", "b", "c"]);
-        tree.hold(0, &quantities("cpus:1"));
-        tree.hold(1, &quantities("mem:2"));
-        tree.hold(2, &quantities("cpus:2;mem:1"));
-        assert_eq!(tree.order(), [3, 2, 0, 1]); // a: 0.2 like b, but chosen twice.
-        tree.free(2, &quantities("cpus:2;mem:1"));
-        tree.hold(3, &quantities("cpus:9"));
-        assert_eq!(tree.order(), [2, 0, 1, 3]);
-    }
-
-    /// SPEC 4.8, SameShareFairness.
-    #[test]
-    fn of_two_with_equal_shares_the_less_often_chosen_comes_first() {
-        let mut tree = tree("cpus:10", &["*", "*"]);
-        let mut chosen = Vec::new();
-        for _ in 0..6 {
-            let next = tree.order()[0];
-            chosen.push(next);
-            tree.hold(next, &quantities("cpus:1"));
-            tree.free(next, &quantities("cpus:1"));
-        }
-        assert_eq!(chosen, [0, 1, 0, 1, 0, 1]);
-    }
-
-    /// SPEC 4.8: weights divide shares; 4.10, NestedRoleDRF.
-    #[test]
-    fn a_role_shares_with_its_subroles_siblings_as_one() {
-        let mut tree = tree("cpus:10", &["a/b", "a/c", "d/e", "d/f"]);
-        tree.hold(0, &quantities("cpus:2"));
-        assert_eq!(tree.order()[0], 2);
-        tree.hold(2, &quantities("cpus:1"));
-        assert_eq!(
-            tree.order()[0],
-            3,
-            "d has 1 and a has 2, so d/f comes before a/c"
-        );
-        tree.weigh(&Role::new("a").unwrap(), 4.0);
-        assert_eq!(
-            tree.order()[0],
-            1,
-            "a weighs 4, so it has the smaller share"
-        );
-    }
-
-    /// SPEC 4.8: a client that is also a parent lives in a leaf of its own.
-    #[test]
-    fn a_role_with_subroles_counts_its_own_frameworks_as_one_of_them() {
-        let mut tree = tree("cpus:10", &["a", "a", "a/b"]);
-        tree.hold(0, &quantities("cpus:1"));
-        assert_eq!(tree.order()[0], 2);
-        tree.hold(2, &quantities("cpus:2"));
-        assert_eq!(tree.order(), [1, 0, 2]);
-    }
-
-    /// SPEC 4.8: inactive clients are not listed, but what they hold counts.
-    #[test]
-    fn who_takes_no_part_is_not_listed_but_still_counts() {
-        let mut tree = tree("cpus:10", &["a", "a", "b"]);
-        tree.hold(0, &quantities("cpus:5"));
-        tree.set_active(0, false);
-        assert_eq!(tree.order(), [2, 1]);
-        tree.set_active(0, false);
-        tree.set_active(0, true);
-        assert_eq!(tree.order(), [2, 1, 0]);
-        tree.leave(0);
-        tree.hold(2, &quantities("cpus:1"));
-        assert_eq!(tree.order(), [1, 2]);
-        tree.leave(1);
-        tree.leave(2);
-        assert!(!tree.is_active() && tree.order().is_empty());
-        assert_eq!(
-            tree.nodes.len() - tree.unused.len(),
-            1,
-            "only the root is left"
-        );
-    }
-
-    #[test]
-    fn shares_follow_the_total() {
-        let mut tree = tree("cpus:10;mem:100", &["a", "b"]);
-        tree.hold(0, &quantities("cpus:1"));
-        tree.hold(1, &quantities("mem:20"));
-        assert_eq!(tree.order(), [0, 1]);
-        tree.set_total(&quantities("cpus:2;mem:100"));
-        assert_eq!(tree.order(), [1, 0]);
-        assert_eq!(tree.share_of(0), 0.5);
-    }
-
-    proptest::proptest! {
-        /// The order kept change by change is the order computed anew, and sums are the sums of their parts.
-        #[test]
-        fn the_kept_order_is_the_order_computed_anew(
-            steps in proptest::collection::vec((0_u8..7, 0_u32..6, 1_u32..40), 1..120),
-        ) {
-            const ROLES: [&str; 6] = ["a", "a", "a/b", "b/c", "b/d", "*"];
-            let mut kept = tree("cpus:100;mem:50", &ROLES);
-            for (what, client, size) in steps {
-                let role = Role::new(ROLES[client as usize]).unwrap();
-                let amount = quantities(&format!("cpus:{size};mem:{}", size % 7));
-                match what {
-                    0 | 1 => kept.hold(client, &amount),
-                    2 => kept.free(client, &amount),
-                    3 => kept.set_active(client, size % 2 == 0),
-                    4 => kept.join(client, &role, &format!("f{client}")),
-                    5 => kept.weigh(&role, f64::from(size)),
-                    _ => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
-                }
-                let mut anew = kept.clone();
-                anew.stale = true;
-                proptest::prop_assert_eq!(kept.order(), anew.order());
-                let sum: i64 = kept.clients.keys()
-                    .map(|client| kept.held_by(*client).get(&resources::Name::Cpus).thousandths()).sum();
-                let tops = kept.nodes[ROOT].by_name.values();
-                let top: i64 = tops.map(|node| kept.nodes[*node].held.get(&resources::Name::Cpus).thousandths()).sum();
-                proptest::prop_assert_eq!(sum, top);
-            }
-        }
-    }
-}
+mod tests;

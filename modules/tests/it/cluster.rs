@@ -101,7 +101,20 @@ impl Cluster {
             weights: weights.collect(),
             quotas: BTreeMap::new(),
             region: Some("home".to_owned()),
+            region: Some("home".to_owned()),
             agents_expected: 0,
+        };
+        self.allocator.tell(begin).unwrap();
+    }
+
+    /// Begins anew with these quotas and so many agents expected.
+    pub fn begin_with(&self, quotas: BTreeMap<String, protocol::Quota>, agents_expected: u64) {
+        let begin = Begin {
+            master: self.scribe.pid(),
+            allocation_interval: Duration::from_secs(1),
+            weights: BTreeMap::new(),
+            quotas,
+            agents_expected,
         };
         self.allocator.tell(begin).unwrap();
     }

@@ -7,7 +7,7 @@ use module_api::allocator::{
     AgentActivity, AgentOversubscribed, AgentRemoved, FrameworkActivity, FrameworkRemoved, Grant,
     Recovered, Revived, Suppressed,
 };
-use module_api::sorter::{Advice, Client, Pool, Slate};
+use module_api::sorter::{Advice, Client, Pool, Slate, Stage};
 use modules::allocator::Books;
 use modules::sorter::Drf;
 use proptest::prelude::*;
@@ -194,10 +194,10 @@ impl World {
         let slots = self.books.candidates(self.now, true);
         let mut honest = hostile.is_none();
         let mut told = false;
-        for pool in Pool::ALL {
+        for stage in Stage::ALL {
             let Some((slate, asked)) =
                 self.books
-                    .slate(pool, &slots, &Default::default(), self.now)
+                    .slate(stage, &slots, &Default::default(), self.now)
             else {
                 continue;
             };

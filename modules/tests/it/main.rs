@@ -11,4 +11,5 @@ mod cluster;
 mod examples;
 mod laws;
 mod operations;
+mod quota;
 mod stories;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentOversubscribed, AgentRemoved, FrameworkActivity, Grant, Revived, Suppressed,
+    AgentActivity, AgentOversubscribed, AgentRemoved, FrameworkActivity, Grant, Revived,
+    Suppressed, WeightsChanged,
 };
 use module_api::sorter::{Advice, Slate};
 use module_api::{AllocatorRef, Fault, SorterRef};
@@ -35,6 +36,40 @@ fn sixty_equal_slots_go_by_weight() {
         assert_eq!(counts(&cluster.granted().await), BTreeMap::from(expected));
         cluster.wait(10 * SECOND).await;
         assert_eq!(cluster.granted().await, [], "all slots are held");
+    });
+}
+
+/// S88: a weight that changes counts from the next grant on, and begins a run at once; a weight of 1 is none.
+#[test]
+fn a_changed_weight_counts_at_once_and_one_of_1_is_forgotten() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[("a", 3.0)]);
+        let weigh = |weight: f64| {
+            let weights = BTreeMap::from([("a".to_owned(), weight)]);
+            cluster.allocator.tell(WeightsChanged { weights }).unwrap();
+        };
+        cluster.framework("a", "a", &[]);
+        cluster.framework("b", "b", &[]);
+        let mut arrived = 0;
+        let mut arrive = |count: usize| {
+            for _ in 0..count {
+                cluster.agent(&format!("slot-{arrived}"), "cpus:1;mem:128");
+                arrived += 1;
+            }
+        };
+        arrive(8);
+        let given = |a: usize, b: usize| BTreeMap::from([("a".into(), a), ("b".into(), b)]);
+        assert_eq!(counts(&cluster.granted().await), given(6, 2));
+        weigh(1.0);
+        arrive(8);
+        assert_eq!(counts(&cluster.granted().await), given(2, 6));
+        weigh(0.0);
+        arrive(4);
+        assert_eq!(
+            counts(&cluster.granted().await),
+            given(2, 2),
+            "0 is no weight"
+        );
     });
 }
 

@@ -129,7 +129,7 @@ impl Books {
 
     /// Whether something has happened that a run should follow at once.
     pub fn wants_run(&self) -> bool {
-        self.everybody || !self.marked[1].is_empty()
+        !self.is_paused() && (self.everybody || !self.marked[1].is_empty())
     }
 
     /// The agents that this run looks at, in order of their slots; they are marked no more.
@@ -138,8 +138,10 @@ impl Books {
         if std::mem::take(&mut self.everybody) {
             slots = self.by_id.values().copied().collect();
             self.marked[0].clear();
+            self.quotas.forget_short();
         } else if batch {
             slots.append(&mut self.marked[0]);
+            slots.extend(self.quotas.take_short());
         }
         slots.sort_unstable();
         slots.dedup();

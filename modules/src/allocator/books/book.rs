@@ -1,0 +1,284 @@
+//! Booking: the sorter's advice on a slate followed as far as the books allow.
+//!
+//! Pure. A wrong, late or hostile sorter costs a log line and never an over-commit, nor a limit exceeded, nor what a guarantee needs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use module_api::allocator::Grant;
+use module_api::sorter::{Advice, Client, Pool, Stage, is_allocatable};
+use protocol::AgentId;
+use resources::{Quantities, Resource, Resources, Role};
+use runtime::Instant;
+
+use super::Books;
+use super::quota::room;
+use super::run::Asked;
+use crate::allocator::clients::{Takes, index};
+
+/// What became of the sorter's advice.
+#[derive(Clone, Debug, Default)]
+pub struct Booked {
+    /// What was granted, each with its client.
+    pub grants: Vec<(Client, Grant)>,
+    /// The agents for which advice was refused, to be asked about again, in the order of the slate.
+    pub again: Vec<u32>,
+    /// Whose advice was refused where: not to be asked again in this run, lest the same be advised for ever.
+    pub barred: BTreeSet<(u32, Client)>,
+    /// Why advice was refused, each reason with how often.
+    pub refusals: Vec<(Refusal, usize)>,
+}
+
+/// Why the books do not allow a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The slate had no such room.
+    #[error("there is no such room")]
+    NoRoom,
+    /// The sorter was never told of such a client.
+    #[error("there is no such client")]
+    NoClient,
+    /// The client left meanwhile.
+    #[error("the client left meanwhile")]
+    Left,
+    /// The client took no part in this pool when the sorter was asked.
+    #[error("the client takes no part")]
+    Inactive,
+    /// The client takes no part any more.
+    #[error("the client takes no part any more")]
+    Paused,
+    /// By what the sorter was told, too little of the room was for this client.
+    #[error("the room has too little for the client")]
+    NoPortion,
+    /// The agent is gone or is not to be offered any more.
+    #[error("the agent is not offered any more")]
+    NoAgent,
+    /// The client must not be offered this agent.
+    #[error("the client is not to be offered this agent")]
+    Incapable,
+    /// Too little is left there for this client, or too little of it fits in what limits and guarantees leave.
+    #[error("too little is left for the client")]
+    TooLittle,
+    /// The client refused such an offer a while ago.
+    #[error("the client refused this before")]
+    Filtered,
+}
+
+impl Refusal {
+    /// Whether a sorter that heeds what it was told would not have advised this. Other refusals are ordinary: something changed while
+    /// it was thinking, or something that a slate does not say stands against it.
+    pub fn is_fault(self) -> bool {
+        match self {
+            Self::NoRoom | Self::NoClient | Self::Inactive | Self::NoPortion => true,
+            Self::Left | Self::Paused | Self::NoAgent => false,
+            Self::Incapable | Self::TooLittle | Self::Filtered => false,
+        }
+    }
+}
+
+impl Books {
+    /// Follows the advice in its order, as far as the books allow.
+    pub fn book(&mut self, mut asked: Asked, advice: &[Advice], now: Instant) -> Booked {
+        let mut booked = Booked::default();
+        if !self.is_current(&asked) {
+            return booked;
+        }
+        self.settle();
+        let mut again = vec![false; asked.agents.len()];
+        for one in advice {
+            let n = one.room as usize;
+            match self.follow(&mut asked, *one, now) {
+                Ok(followed) => {
+                    booked.grants.push(followed.grant);
+                    again[n] |= followed.less;
+                }
+                Err(refusal) => {
+                    if let Some((again, (slot, _))) = again.get_mut(n).zip(asked.agents.get(n)) {
+                        *again = true;
+                        booked.barred.insert((*slot, one.client));
+                    }
+                    booked.refuse(refusal);
+                }
+            }
+        }
+        let refused = asked.agents.iter().zip(again).filter(|(_, again)| *again);
+        booked.again = refused.map(|((slot, _), _)| *slot).collect();
+        if asked.stage == Stage::Fair && !self.quotas.is_empty() {
+            self.note_short(&asked);
+        }
+        booked
+    }
+
+    /// Notes of which of these agents quota keeps back what is worth an offer.
+    fn note_short(&mut self, asked: &Asked) {
+        self.settle();
+        let tightest = self.quotas.tightest();
+        for &(slot, serial) in &asked.agents {
+            let Some(agent) = self.agent_at(slot, serial) else {
+                continue;
+            };
+            let free = room(agent.sides[index(asked.stage.pool())].available()).free;
+            if is_allocatable(&free, &asked.sets_min) {
+                self.quotas.note_short(slot, &free, &tightest);
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        asked: &mut Asked,
+        advice: Advice,
+        now: Instant,
+    ) -> Result<Followed, Refusal> {
+        let (stage, n) = (asked.stage, advice.room as usize);
+        let pool = stage.pool();
+        let place = asked.agents.get(n).zip(asked.rooms.get_mut(n));
+        let (&(slot, serial), room) = place.ok_or(Refusal::NoRoom)?;
+        let Some(member) = self.clients.get(advice.client) else {
+            let left = self.clients.has_left(advice.client);
+            return Err(if left {
+                Refusal::Left
+            } else {
+                Refusal::NoClient
+            });
+        };
+        let taker = Taker {
+            client: advice.client,
+            stage,
+            role: member.role.clone(),
+            takes: member.takes,
+        };
+        let (framework_id, active) = (member.framework.clone(), member.is_active(pool));
+        let believed_active = member.is_believed_active(pool);
+        let presumed = self.quotas.presume(stage, &taker.role, room);
+        self.clients.presume(pool, taker.client, &presumed);
+        if !believed_active {
+            return Err(Refusal::Inactive);
+        }
+        if !is_allocatable(&presumed, &asked.sets_min) {
+            return Err(Refusal::NoPortion);
+        }
+        if !active {
+            return Err(Refusal::Paused);
+        }
+        let granted = self.grant(&taker, (slot, serial), &asked.sets_min, now)?;
+        let less = !self.quotas.is_empty() && !granted.amount.contains(&presumed);
+        let grant = Grant {
+            framework_id,
+            role: taker.role.as_str().to_owned(),
+            agent_id: granted.agent_id,
+            session: granted.session,
+            resources: granted.resources.allocate(&taker.role),
+        };
+        Ok(Followed {
+            grant: (taker.client, grant),
+            less,
+        })
+    }
+
+    /// Gives a client all that it may have of one agent, or says why not.
+    fn grant(
+        &mut self,
+        taker: &Taker,
+        (slot, serial): (u32, u64),
+        sets_min: &[Quantities],
+        now: Instant,
+    ) -> Result<Granted, Refusal> {
+        let (client, pool) = (taker.client, taker.stage.pool());
+        let agent = self.agents.get_mut(slot as usize).and_then(Option::as_mut);
+        let agent = agent.filter(|agent| agent.serial == serial && agent.active);
+        let agent = agent.ok_or(Refusal::NoAgent)?;
+        let member = self.clients.get_mut(client).ok_or(Refusal::Left)?;
+        if !member.would_take(slot, agent) {
+            return Err(Refusal::Incapable);
+        }
+        let side = &mut agent.sides[index(pool)];
+        let (mut granted, mut rest) = taker.chop(side.available());
+        if taker.stage != Stage::Revocable && !self.quotas.is_empty() {
+            let portion = self.quotas.portion(taker.stage, &taker.role, &granted);
+            granted = portion.ok_or(Refusal::TooLittle)?;
+            rest = side.available().saturating_sub(&granted);
+        }
+        let amount = granted.quantities();
+        if !is_allocatable(&amount, sets_min) {
+            return Err(Refusal::TooLittle);
+        }
+        let filters = agent.filters.get(client);
+        let covers = |refused: &Arc<Resources>| refused.contains(&granted);
+        if filters.is_some_and(|filters| filters.hide(now, covers)) {
+            return Err(Refusal::Filtered);
+        }
+        side.grant(&granted, rest);
+        let (agent_id, session) = (agent.id.clone(), agent.session);
+        let (holding, first) = agent.holders.admit(client, Default::default);
+        holding[index(pool)] += &granted;
+        self.clients.hold(pool, client, &amount);
+        if let Some(member) = self.clients.get_mut(client).filter(|_| first) {
+            member.places += 1;
+        }
+        if pool == Pool::Regular {
+            self.quotas.touch(slot);
+            self.settle();
+        }
+        Ok(Granted {
+            agent_id,
+            session,
+            resources: granted,
+            amount,
+        })
+    }
+}
+
+/// Advice that was followed.
+struct Followed {
+    grant: (Client, Grant),
+    /// Less was granted than the sorter believes, because something cannot be cut: what is left may be for others.
+    less: bool,
+}
+
+/// What was taken of an agent for a client.
+struct Granted {
+    agent_id: AgentId,
+    session: u64,
+    resources: Resources,
+    amount: Quantities,
+}
+
+impl Booked {
+    fn refuse(&mut self, refusal: Refusal) {
+        match self
+            .refusals
+            .iter_mut()
+            .find(|(known, _)| *known == refusal)
+        {
+            Some((_, count)) => *count += 1,
+            None => self.refusals.push((refusal, 1)),
+        }
+    }
+}
+
+/// Who is to be given something, and what it can make use of.
+struct Taker {
+    client: Client,
+    stage: Stage,
+    role: Role,
+    takes: Takes,
+}
+
+impl Taker {
+    /// What it is given of what is available, and what remains. Coarse: it gets all it may have.
+    fn chop(&self, available: &Resources) -> (Resources, Resources) {
+        if available.iter().all(|resource| self.takes(resource)) {
+            return (available.clone(), Resources::new());
+        }
+        let granted = available.filter(|resource| self.takes(resource));
+        let rest = available.filter(|resource| !self.takes(resource));
+        (granted, rest)
+    }
+
+    fn takes(&self, resource: &Resource) -> bool {
+        resource.is_allocatable_to(&self.role)
+            && (self.takes.shared || !resource.is_shared())
+            && (self.takes.refined || resource.reservations().len() < 2)
+    }
+}

@@ -1,0 +1,419 @@
+//! The books' part on quota: what each role with one has consumed, what is free in the cluster, and what the sorter believes of both.
+//!
+//! Pure, like all of the books. Every agent has a share in the sums; a share is worked out anew when something about its agent has changed,
+//! so the sums kept are always those that would be worked out from nothing. Without any quota it remembers nothing and costs nothing.
+//! Consumed is what the role's frameworks hold and whatever is reserved for the role, used or not, the roles below it included (SPEC 3.4, 4.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use module_api::allocator::QuotasChanged;
+use module_api::sorter::{Budget, Budgets, Change, Place, Pool, Room, Stage, counts_for};
+use protocol::Quota;
+use resources::{Quantities, Resource, Resources, Role};
+use smallvec::SmallVec;
+
+use super::{Agent, Books};
+use crate::allocator::clients::{Clients, index};
+
+/// What one agent adds to the sums.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Share {
+    /// Unreserved, free and offered.
+    idle: Quantities,
+    consumed: SmallVec<[(Place, Quantities); 2]>,
+}
+
+impl Share {
+    fn add(&mut self, place: Place, resource: &Resource) {
+        let Some(amount) = resource.amount() else {
+            return;
+        };
+        let at = self.consumed.iter().position(|(known, _)| *known == place);
+        let at = at.unwrap_or_else(|| {
+            self.consumed.push((place, Quantities::new()));
+            self.consumed.len() - 1
+        });
+        self.consumed[at].1.add(resource.name(), amount);
+    }
+
+    fn consumed(&self, place: Place) -> Quantities {
+        let own = self.consumed.iter().find(|(known, _)| *known == place);
+        own.map_or_else(Quantities::new, |(_, amount)| amount.clone())
+    }
+}
+
+/// Quotas, and what follows from the books for each.
+#[derive(Clone, Debug, Default)]
+pub struct Quotas {
+    quotas: BTreeMap<Role, Quota>,
+    /// The quotas have changed, and nothing below follows from them yet.
+    stale: bool,
+    /// What may still be given, by the books.
+    budgets: Budgets,
+    consumed: Vec<Quantities>,
+    /// By slot; and the slots whose share is to be worked out anew.
+    shares: Vec<Share>,
+    touched: BTreeSet<u32>,
+    places: BTreeMap<Role, Option<Place>>,
+    /// What may still be given, as the sorter has it; and the places where the two may differ.
+    believed: Budgets,
+    changed: BTreeSet<Place>,
+    /// The sorter has another table.
+    retell: bool,
+    /// Agents of which something was kept back for the sake of a quota.
+    short: BTreeSet<u32>,
+    /// More may be given than when they were looked at.
+    loosened: bool,
+}
+
+impl Books {
+    /// Some roles have other quotas now.
+    pub fn quotas_changed(&mut self, changed: &QuotasChanged) {
+        self.quotas.change(&changed.quotas);
+        self.mark_everybody();
+    }
+
+    /// Brings the sums up to date.
+    pub(super) fn settle(&mut self) {
+        self.quotas.settle(&mut self.agents, &self.clients);
+    }
+
+    /// What guarantees and limits leave, by the books.
+    pub fn budgets(&mut self) -> &Budgets {
+        self.settle();
+        &self.quotas.budgets
+    }
+
+    /// The same as the sorter has it.
+    pub fn budgets_believed(&self) -> &Budgets {
+        &self.quotas.believed
+    }
+}
+
+impl Quotas {
+    pub(super) fn change(&mut self, quotas: &BTreeMap<String, Quota>) {
+        for (text, quota) in quotas {
+            match Role::new(text) {
+                Ok(role) if quota.is_default() => drop(self.quotas.remove(&role)),
+                Ok(role) => drop(self.quotas.insert(role, quota.clone())),
+                Err(error) => {
+                    tracing::warn!(%error, "a quota for no role is passed over");
+                    continue;
+                }
+            }
+            self.stale = true;
+        }
+    }
+
+    /// Whether there is no quota at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.quotas.is_empty()
+    }
+
+    /// What this agent adds to the sums may be something else now.
+    pub(super) fn touch(&mut self, slot: u32) {
+        if !self.quotas.is_empty() {
+            self.touched.insert(slot);
+        }
+    }
+
+    fn settle(&mut self, agents: &mut [Option<Agent>], clients: &Clients) {
+        if std::mem::take(&mut self.stale) {
+            self.begin_anew(agents.len());
+        }
+        if self.touched.is_empty() {
+            return;
+        }
+        let before = self.surplus();
+        for slot in std::mem::take(&mut self.touched) {
+            let agent = agents.get_mut(slot as usize).and_then(Option::as_mut);
+            let share = agent.map_or_else(Share::default, |agent| self.share(agent, clients));
+            self.settle_one(slot, share);
+        }
+        if let (Some(before), Some(after)) = (before, self.surplus()) {
+            self.loosened |= !before.contains(&after);
+        }
+    }
+
+    fn begin_anew(&mut self, slots: usize) {
+        let budget = |(role, quota): (&Role, &Quota)| Budget {
+            role: role.clone(),
+            left: quota.limits.clone(),
+            unmet: quota.guarantees.clone(),
+        };
+        self.budgets = Budgets::new(self.quotas.iter().map(budget).collect());
+        self.consumed = vec![Quantities::new(); self.quotas.len()];
+        self.shares.clear();
+        self.places.clear();
+        self.changed.clear();
+        self.short.clear();
+        self.retell = true;
+        if !self.quotas.is_empty() {
+            self.touched = (0..).take(slots).collect();
+        }
+    }
+
+    /// What is free beyond what guarantees require, if they require anything.
+    fn surplus(&self) -> Option<Quantities> {
+        let required = self.budgets.required();
+        (!required.is_empty()).then(|| self.budgets.headroom().saturating_sub(required))
+    }
+
+    fn share(&mut self, agent: &mut Agent, clients: &Clients) -> Share {
+        let mut share = Share::default();
+        let n = index(Pool::Regular);
+        if agent.active {
+            let unreserved = agent.sides[n].available().iter();
+            for resource in unreserved.filter(|resource| !resource.is_reserved()) {
+                if let Some(amount) = resource.amount() {
+                    share.idle.add(resource.name(), amount);
+                }
+            }
+        }
+        for resource in &agent.sides[n].total {
+            if resource.is_reserved() {
+                let place = self.place(resource.role());
+                for (place, _) in self.budgets.chain(place) {
+                    share.add(place, resource);
+                }
+            }
+        }
+        for (client, held) in agent.holders.iter() {
+            let Some(member) = clients.get(client) else {
+                continue;
+            };
+            let place = self.place(&member.role);
+            for (place, budget) in self.budgets.chain(place) {
+                for resource in &held[n] {
+                    if counts_for(&budget.role, owner(resource)) {
+                        share.add(place, resource);
+                    }
+                }
+            }
+        }
+        share
+    }
+
+    fn settle_one(&mut self, slot: u32, share: Share) {
+        let slot = slot as usize;
+        if self.shares.len() <= slot {
+            self.shares.resize(slot + 1, Share::default());
+        }
+        let before = std::mem::replace(&mut self.shares[slot], share);
+        let share = &self.shares[slot];
+        if before == *share {
+            return;
+        }
+        let mut headroom = self.budgets.headroom().clone();
+        headroom += &share.idle;
+        headroom -= &before.idle;
+        self.budgets.set_headroom(headroom);
+        let mut places: SmallVec<[Place; 8]> = SmallVec::new();
+        for (place, amount) in &share.consumed {
+            self.consumed[*place as usize] += amount;
+            places.push(*place);
+        }
+        for (place, amount) in &before.consumed {
+            self.consumed[*place as usize] -= amount;
+            self.loosened |= !share.consumed(*place).contains(amount);
+            places.push(*place);
+        }
+        for place in places {
+            self.refresh(place);
+        }
+    }
+
+    fn refresh(&mut self, place: Place) {
+        let role = self.budgets.get(place).map(|budget| &budget.role);
+        let quota = role.and_then(|role| self.quotas.get(role));
+        let Some(quota) = quota else {
+            return;
+        };
+        let consumed = &self.consumed[place as usize];
+        let mut left = quota.limits.clone();
+        for (name, amount) in consumed.iter() {
+            left.take(name, amount);
+        }
+        let unmet = quota.guarantees.saturating_sub(consumed);
+        self.budgets.set(place, left, unmet);
+        self.changed.insert(place);
+    }
+
+    fn place(&mut self, role: &Role) -> Option<Place> {
+        if let Some(place) = self.places.get(role) {
+            return *place;
+        }
+        let place = self.budgets.find(role);
+        self.places.insert(role.clone(), place);
+        place
+    }
+
+    /// Whether guarantees lack anything.
+    pub(super) fn lack(&self) -> bool {
+        !self.budgets.required().is_empty()
+    }
+
+    /// The sorter knows nothing any more.
+    pub(super) fn forget_told(&mut self) {
+        self.believed = Budgets::default();
+        self.changed.clear();
+        self.retell = !self.quotas.is_empty();
+    }
+
+    /// What the sorter must be told so that it believes what is true; from then on it does.
+    pub(super) fn tell(&mut self, changes: &mut Vec<Change>) {
+        if std::mem::take(&mut self.retell) {
+            let table = self.budgets.table();
+            self.believed = Budgets::new(table.clone());
+            self.changed.clear();
+            changes.push(Change::Budgets { table });
+        }
+        for place in std::mem::take(&mut self.changed) {
+            let (Some(now), Some(before)) = (self.budgets.get(place), self.believed.get(place))
+            else {
+                continue;
+            };
+            let (left, unmet) = (now.left.clone(), now.unmet.clone());
+            if left != before.left || unmet != before.unmet {
+                self.believed.set(place, left.clone(), unmet.clone());
+                changes.push(Change::Budget { place, left, unmet });
+            }
+        }
+        let (now, before) = (self.budgets.headroom(), self.believed.headroom());
+        if !(now.contains(before) && before.contains(now)) {
+            let amount = now.clone();
+            self.believed.set_headroom(amount.clone());
+            changes.push(Change::Headroom { amount });
+        }
+    }
+
+    /// The sorter has advised to give a room's portion to a client of this role, and believes that it was done. Says how much that was.
+    pub(super) fn presume(&mut self, stage: Stage, role: &Role, room: &mut Room) -> Quantities {
+        let place = self.believed.find(role);
+        if !self.retell {
+            let chain = self.believed.chain(place).map(|(place, _)| place);
+            self.changed.extend(chain);
+        }
+        self.believed.take(stage, place, role, room)
+    }
+
+    /// What of this a client of this role is given; all of it may be given to it for what it is. Must be settled.
+    pub(super) fn portion(
+        &mut self,
+        stage: Stage,
+        role: &Role,
+        pool: &Resources,
+    ) -> Option<Resources> {
+        let place = self.place(role);
+        let room = room(pool);
+        let portion = self.budgets.portion(stage, place, role, &room);
+        let mut free = portion.free;
+        let mut reserved = vec![Quantities::new(); room.reserved.len()];
+        for (n, amount) in portion.reserved {
+            reserved[n] = amount;
+        }
+        // What cannot be cut first and the biggest of it before the rest, or what fits would depend on the order of names.
+        let mut entries: Vec<&Resource> = pool.iter().collect();
+        entries.sort_by_key(|own| std::cmp::Reverse((own.is_indivisible(), own.amount())));
+        let cut = entries.into_iter().filter_map(|own| {
+            if own.amount().is_none() {
+                let given = stage == Stage::Fair || !own.is_reserved() || own.role() == role;
+                return given.then(|| own.clone());
+            }
+            let most = match owner(own) {
+                None => &mut free,
+                Some(owner) => {
+                    let known = room.reserved.iter().position(|(known, _)| known == owner);
+                    reserved.get_mut(known?)?
+                }
+            };
+            chop(own, most)
+        });
+        let given: Resources = cut.collect();
+        let needs = match stage {
+            Stage::Guarantees => self.budgets.needs(place),
+            Stage::Fair | Stage::Revocable => return Some(given),
+        };
+        // Cut to what is indivisible, it may be that nothing is left that a guarantee lacks.
+        let meets = |own: &Resource| {
+            let amount = own.amount().filter(|amount| !amount.is_zero());
+            !own.is_reserved() && amount.is_some() && !needs.get(&own.name()).is_zero()
+        };
+        given.iter().any(meets).then_some(given)
+    }
+
+    /// Notes the agents of which something that somebody might want was kept back.
+    pub(super) fn note_short(&mut self, slot: u32, free: &Quantities, tightest: &Quantities) {
+        let within_limits = tightest.iter().all(|(name, left)| free.get(name) <= left);
+        if !within_limits || !self.budgets.spare(free).contains(free) {
+            self.short.insert(slot);
+        }
+    }
+
+    /// Of each name that is limited, the least that any limit leaves.
+    pub(super) fn tightest(&self) -> Quantities {
+        let mut tightest = Quantities::new();
+        for (place, _) in (0..).zip(&self.consumed) {
+            let left = self.budgets.get(place).map(|budget| &budget.left);
+            for (name, left) in left.iter().flat_map(|left| left.iter()) {
+                if !tightest.names(name) || tightest.get(name) > left {
+                    tightest.set(name.clone(), left);
+                }
+            }
+        }
+        tightest
+    }
+
+    /// The agents to be looked at again because more may be given than before.
+    pub(super) fn take_short(&mut self) -> BTreeSet<u32> {
+        match std::mem::take(&mut self.loosened) {
+            true => std::mem::take(&mut self.short),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Every agent is looked at again anyway.
+    pub(super) fn forget_short(&mut self) {
+        self.loosened = false;
+        self.short.clear();
+    }
+}
+
+/// Whom a resource is reserved for.
+fn owner(resource: &Resource) -> Option<&Role> {
+    resource.is_reserved().then(|| resource.role())
+}
+
+/// As much of an amount as `most` has, which is less by that then; nothing of what cannot be cut and is more.
+fn chop(own: &Resource, most: &mut Quantities) -> Option<Resource> {
+    let (name, amount) = (own.name(), own.amount()?);
+    let room = most.get(&name);
+    let mut own = own.clone();
+    if amount > room && (own.copies() > 1 || !own.shrink(room)) {
+        return None;
+    }
+    let amount = own.amount().filter(|amount| !amount.is_zero())?;
+    most.take(&name, amount);
+    Some(own)
+}
+
+/// The amounts of what is available, by whom they are reserved for.
+pub(super) fn room(available: &Resources) -> Room {
+    let mut room = Room::default();
+    for resource in available {
+        let Some(amount) = resource.amount() else {
+            continue;
+        };
+        let Some(owner) = owner(resource) else {
+            room.free.add(resource.name(), amount);
+            continue;
+        };
+        let at = room.reserved.iter().position(|(known, _)| known == owner);
+        let at = at.unwrap_or_else(|| {
+            room.reserved.push((owner.clone(), Quantities::new()));
+            room.reserved.len() - 1
+        });
+        room.reserved[at].1.add(resource.name(), amount);
+    }
+    room
+}

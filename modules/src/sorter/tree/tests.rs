@@ -1,0 +1,169 @@
+//! The tree's tests: orders by share, by weight and by level, what is parked, and a law over random changes.
+
+use super::*;
+
+fn quantities(text: &str) -> Quantities {
+    Quantities::parse(text).unwrap()
+}
+
+/// A tree over `total` with clients `0..` in these roles, all active.
+fn tree(total: &str, roles: &[&str]) -> Tree {
+    let mut tree = Tree::default();
+    tree.set_total(&quantities(total));
+    for (client, role) in (0..).zip(roles) {
+        tree.join(client, &Role::new(role).unwrap(), &format!("f{client}"));
+        tree.set_active(client, true);
+    }
+    tree
+}
+
+/// Whatever is parked in the middle of a walk is where it was when the walk is over.
+#[test]
+fn a_parked_branch_is_met_once_in_a_walk_and_is_back_after_it() {
+    let mut tree = tree("cpus:10", &["a/b", "a/c", "d", "e"]);
+    tree.set_active(3, false);
+    tree.parks = true;
+    let mut visits = Vec::new();
+    for _ in 0..3 {
+        let found = tree.first(
+            |_| true,
+            |role, _| {
+                visits.push(role.to_string());
+                match role.as_str() {
+                    "d" => Visit::Enter,
+                    _ => Visit::Park,
+                }
+            },
+            |_| true,
+        );
+        assert_eq!(found, Some(2));
+        tree.hold(2, &quantities("cpus:1"));
+    }
+    assert_eq!(visits, ["a/b", "a/c", "d", "d", "d"]);
+    assert!(tree.nodes[ROOT].children.len() < 3);
+    tree.unpark();
+    tree.set_active(3, true);
+    assert_eq!(tree.order(), [0, 1, 3, 2]);
+}
+
+/// S78.
+#[test]
+fn the_poorest_role_comes_first_and_then_its_poorest_framework() {
+    let mut tree = tree("cpus:10;mem:10", &["a", "a", "b", "c"]);
+    tree.hold(0, &quantities("cpus:1"));
+    tree.hold(1, &quantities("mem:2"));
+    tree.hold(2, &quantities("cpus:2;mem:1"));
+    assert_eq!(tree.order(), [3, 2, 0, 1]); // a: 0.2 like b, but chosen twice.
+    tree.free(2, &quantities("cpus:2;mem:1"));
+    tree.hold(3, &quantities("cpus:9"));
+    assert_eq!(tree.order(), [2, 0, 1, 3]);
+}
+
+/// SPEC 4.8, SameShareFairness.
+#[test]
+fn of_two_with_equal_shares_the_less_often_chosen_comes_first() {
+    let mut tree = tree("cpus:10", &["*", "*"]);
+    let mut chosen = Vec::new();
+    for _ in 0..6 {
+        let next = tree.order()[0];
+        chosen.push(next);
+        tree.hold(next, &quantities("cpus:1"));
+        tree.free(next, &quantities("cpus:1"));
+    }
+    assert_eq!(chosen, [0, 1, 0, 1, 0, 1]);
+}
+
+/// SPEC 4.8: weights divide shares; 4.10, NestedRoleDRF.
+#[test]
+fn a_role_shares_with_its_subroles_siblings_as_one() {
+    let mut tree = tree("cpus:10", &["a/b", "a/c", "d/e", "d/f"]);
+    tree.hold(0, &quantities("cpus:2"));
+    assert_eq!(tree.order()[0], 2);
+    tree.hold(2, &quantities("cpus:1"));
+    assert_eq!(
+        tree.order()[0],
+        3,
+        "d has 1 and a has 2, so d/f comes before a/c"
+    );
+    tree.weigh(&Role::new("a").unwrap(), 4.0);
+    assert_eq!(
+        tree.order()[0],
+        1,
+        "a weighs 4, so it has the smaller share"
+    );
+}
+
+/// SPEC 4.8: a client that is also a parent lives in a leaf of its own.
+#[test]
+fn a_role_with_subroles_counts_its_own_frameworks_as_one_of_them() {
+    let mut tree = tree("cpus:10", &["a", "a", "a/b"]);
+    tree.hold(0, &quantities("cpus:1"));
+    assert_eq!(tree.order()[0], 2);
+    tree.hold(2, &quantities("cpus:2"));
+    assert_eq!(tree.order(), [1, 0, 2]);
+}
+
+/// SPEC 4.8: inactive clients are not listed, but what they hold counts.
+#[test]
+fn who_takes_no_part_is_not_listed_but_still_counts() {
+    let mut tree = tree("cpus:10", &["a", "a", "b"]);
+    tree.hold(0, &quantities("cpus:5"));
+    tree.set_active(0, false);
+    assert_eq!(tree.order(), [2, 1]);
+    tree.set_active(0, false);
+    tree.set_active(0, true);
+    assert_eq!(tree.order(), [2, 1, 0]);
+    tree.leave(0);
+    tree.hold(2, &quantities("cpus:1"));
+    assert_eq!(tree.order(), [1, 2]);
+    tree.leave(1);
+    tree.leave(2);
+    assert!(!tree.is_active() && tree.order().is_empty());
+    assert_eq!(
+        tree.nodes.len() - tree.unused.len(),
+        1,
+        "only the root is left"
+    );
+}
+
+#[test]
+fn shares_follow_the_total() {
+    let mut tree = tree("cpus:10;mem:100", &["a", "b"]);
+    tree.hold(0, &quantities("cpus:1"));
+    tree.hold(1, &quantities("mem:20"));
+    assert_eq!(tree.order(), [0, 1]);
+    tree.set_total(&quantities("cpus:2;mem:100"));
+    assert_eq!(tree.order(), [1, 0]);
+    assert_eq!(tree.share_of(0), 0.5);
+}
+
+proptest::proptest! {
+    /// The order kept change by change is the order computed anew, and sums are the sums of their parts.
+    #[test]
+    fn the_kept_order_is_the_order_computed_anew(
+        steps in proptest::collection::vec((0_u8..7, 0_u32..6, 1_u32..40), 1..120),
+    ) {
+        const ROLES: [&str; 6] = ["a", "a", "a/b", "b/c", "b/d", "*"];
+        let mut kept = tree("cpus:100;mem:50", &ROLES);
+        for (what, client, size) in steps {
+            let role = Role::new(ROLES[client as usize]).unwrap();
+            let amount = quantities(&format!("cpus:{size};mem:{}", size % 7));
+            match what {
+                0 | 1 => kept.hold(client, &amount),
+                2 => kept.free(client, &amount),
+                3 => kept.set_active(client, size % 2 == 0),
+                4 => kept.join(client, &role, &format!("f{client}")),
+                5 => kept.weigh(&role, f64::from(size)),
+                _ => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
+            }
+            let mut anew = kept.clone();
+            anew.stale = true;
+            proptest::prop_assert_eq!(kept.order(), anew.order());
+            let sum: i64 = kept.clients.keys()
+                .map(|client| kept.held_by(*client).get(&resources::Name::Cpus).thousandths()).sum();
+            let tops = kept.nodes[ROOT].by_name.values();
+            let top: i64 = tops.map(|node| kept.nodes[*node].held.get(&resources::Name::Cpus).thousandths()).sum();
+            proptest::prop_assert_eq!(sum, top);
+        }
+    }
+}
