@@ -21,7 +21,7 @@ use resources::Quantities;
 use runtime::prelude::*;
 
 use allocator::Allocator;
-use qos_controller::{LoadPolicy, QosController, proc_loadavg};
+use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
 use resource_estimator::{Fixed, ResourceEstimator};
 use sorter::{Drf, Sorter};
 
@@ -36,6 +36,11 @@ const SUPERVISION: Supervision = Supervision::Restart {
 
 /// The modules of this crate, by all their names.
 pub fn registry() -> Registry {
+    registry_seeing(proc_loadavg)
+}
+
+/// The same, on a machine whose load is not the real one's: each controller that watches the load has a source from `load`.
+pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
     registry.add_resource_estimator(&["noop"], |node, given| {
@@ -51,10 +56,11 @@ pub fn registry() -> Registry {
         given.only(&[])?;
         start_controller(node, given, || qos_controller::Noop)
     });
-    let load = ["load", "org_apache_mesos_LoadQoSController"];
-    registry.add_qos_controller(&load, |node, given| {
-        let policy = LoadPolicy::from_parameters(given, proc_loadavg())?;
-        start_controller(node, given, move || policy.again(proc_loadavg()))
+    let names = ["load", "org_apache_mesos_LoadQoSController"];
+    registry.add_qos_controller(&names, move |node, given| {
+        let policy = LoadPolicy::from_parameters(given, load())?;
+        let load = load.clone();
+        start_controller(node, given, move || policy.again(load()))
     });
     registry
 }

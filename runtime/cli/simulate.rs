@@ -29,12 +29,12 @@ all must recover.
 
 The load: five kinds of frameworks by turns (long services; short batch tasks, some of which fail; the same on revocable resources; \
 tasks in executors of their own; one that declines most offers) keep about two tasks for each agent among them, replace those that \
-end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for the role `ads`, one in three lends some.
+end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for the role `ads`, one in three lends some, which its QoS controller takes back when the machine is busy.
 
 The faults: `network` loses, repeats and delays packets, cuts links one way or both, and lets readers be slow. `machines` crashes and \
-restarts nodes, the master too, and makes disks slow or fail. `all` is both, `none` is only the load. With `--fault`, exactly those.
-A group of masters meets more: leaders that are cut off, unheard, deaf or paused, followers that come and go, and crashes in the middle \
-of a write or after a packet.
+restarts nodes, the master too, kills executors alone, makes disks slow or fail, machines busy with other work, and clocks jump or drift. `all` is both, `none` is only the load. With `--fault`, exactly those.
+A group of masters meets more: leaders that are cut off, unheard, deaf or paused, followers that come and go, or were away for so long that they \
+are sent a snapshot, and crashes in the middle of a write or after a packet.
 
 The command fails when an invariant is broken, and when something never happened that the profile should cause.
 
@@ -389,8 +389,12 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
         "registrations": tally.registrations,
         "offers": tally.offers,
         "launches": tally.launches,
+        "revocable_launches": tally.revocable,
         "processes": tally.processes,
+        "executors_killed": tally.executors_killed,
+        "corrections": tally.corrections,
         "ends": tally.task_ends,
+        "snapshots": tally.snapshots,
         "failovers": tally.failovers,
         "crashes": tally.crashes,
         "restarts": tally.restarts,

@@ -10,8 +10,8 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Add, Sub};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +23,10 @@ const REHEARSAL_START: i64 = 1_767_225_600_000_000_000;
 const QUIET_TURNS: u32 = 64;
 /// Turns after which `settle` gives up on a system that never becomes quiet.
 const SETTLE_TURNS_MAX: u32 = 1_000_000;
+/// A pace is counted in millionths.
+const MILLION: i64 = 1_000_000;
+/// No clock runs twice as fast as the machine's, or half as fast.
+const DRIFT_MAX: i32 = 500_000;
 /// A deadline further away than the machine can count is this far away: thirty years.
 const DEADLINE_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
@@ -66,6 +70,41 @@ struct Inner {
     start: Machine,
     wall_offset: AtomicI64,
     paused: bool,
+    /// Whether the pace was ever set: looked at first, since hardly any clock drifts.
+    drifts: AtomicBool,
+    pace: Mutex<Pace>,
+}
+
+/// How fast a clock runs, since when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The machine's time since the clock's start, when the pace was set.
+    machine: Duration,
+    /// The clock's own time then.
+    own: Duration,
+    /// So many millionths faster than the machine's; slower if negative.
+    ppm: i32,
+}
+
+impl Pace {
+    fn rate(self) -> u128 {
+        u128::try_from(MILLION + i64::from(self.ppm)).unwrap_or(1)
+    }
+
+    /// The clock's own time when the machine's is this, both since the clock's start.
+    fn own(self, machine: Duration) -> Duration {
+        let since = machine.saturating_sub(self.machine).as_nanos();
+        self.own + nanos(since * self.rate() / MILLION as u128)
+    }
+
+    /// How long the machine takes for this much of the clock's time; never too short.
+    fn machine_span(self, own: Duration) -> Duration {
+        nanos((own.as_nanos() * MILLION as u128).div_ceil(self.rate()))
+    }
+}
+
+fn nanos(nanos: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 impl Clock {
@@ -86,6 +125,8 @@ impl Clock {
             start,
             wall_offset,
             paused,
+            drifts: AtomicBool::new(false),
+            pace: Mutex::default(),
         }))
     }
 
@@ -96,7 +137,39 @@ impl Clock {
 
     /// Monotonic time since this clock was made.
     pub fn now(&self) -> Instant {
-        Instant(machine_now(self.0.paused).saturating_duration_since(self.0.start))
+        let machine = machine_now(self.0.paused).saturating_duration_since(self.0.start);
+        match self.drifting() {
+            Some(pace) => Instant(pace.own(machine)),
+            None => Instant(machine),
+        }
+    }
+
+    fn drifting(&self) -> Option<Pace> {
+        let drifts = self.0.drifts.load(Ordering::Relaxed);
+        drifts.then(|| *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How long the machine takes for this much of this clock's time.
+    fn machine_span(&self, own: Duration) -> Duration {
+        self.drifting().map_or(own, |pace| pace.machine_span(own))
+    }
+
+    /// Lets this clock run so many millionths faster than the machine's from now on, slower if negative, at most
+    /// half a million; its wall time drifts with it. No time is lost or repeated, and a timer never fires before its
+    /// time by this clock. Only in rehearsals: a real clock runs as the machine's does.
+    pub fn set_drift(&self, ppm: i32) {
+        debug_assert!(self.0.paused, "only a clock of a rehearsal can drift");
+        if !self.0.paused {
+            return;
+        }
+        let own = self.now().0;
+        let pace = Pace {
+            machine: machine_now(true).saturating_duration_since(self.0.start),
+            own,
+            ppm: ppm.clamp(-DRIFT_MAX, DRIFT_MAX),
+        };
+        *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
+        self.0.drifts.store(true, Ordering::Relaxed);
     }
 
     /// Milliseconds from some start, exact only to 25 of them in real time but cheap; wraps around after 49 days.
@@ -127,7 +200,9 @@ impl Clock {
     /// Ready after this long.
     #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep(Box::pin(tokio::time::sleep(duration)))
+        let until = self.0.paused.then(|| (self.clone(), self.now() + duration));
+        let timer = Box::pin(tokio::time::sleep(self.machine_span(duration)));
+        Sleep { timer, until }
     }
 
     /// Ready at this time; at once if it has passed.
@@ -138,6 +213,7 @@ impl Clock {
     /// The time this far from now, as timers take it.
     pub(crate) fn deadline(&self, after: Duration) -> Deadline {
         let now = machine_now(self.0.paused);
+        let after = self.machine_span(after);
         Deadline(now.checked_add(after).unwrap_or(now + DEADLINE_MAX).into())
     }
 
@@ -279,19 +355,39 @@ impl Deadline {
     /// Ready then.
     #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     pub(crate) fn sleep(self) -> Sleep {
-        Sleep(Box::pin(tokio::time::sleep_until(self.0)))
+        Sleep {
+            timer: Box::pin(tokio::time::sleep_until(self.0)),
+            until: None,
+        }
     }
 }
 
 /// A running timer; dropping it cancels it.
 #[must_use = "a timer does nothing unless awaited"]
-pub struct Sleep(Pin<Box<tokio::time::Sleep>>);
+pub struct Sleep {
+    timer: Pin<Box<tokio::time::Sleep>>,
+    /// In rehearsals, whose time it must be at least: a clock may have become slower meanwhile.
+    until: Option<(Clock, Instant)>,
+}
 
 impl Future for Sleep {
     type Output = ();
 
+    #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.as_mut().poll(cx)
+        loop {
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let Some((clock, until)) = &self.until else {
+                return Poll::Ready(());
+            };
+            let left = *until - clock.now();
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            self.timer = Box::pin(tokio::time::sleep(clock.machine_span(left)));
+        }
     }
 }
 

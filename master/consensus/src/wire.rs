@@ -157,6 +157,21 @@ pub enum Refused {
         /// What is contradicted.
         reason: &'static str,
     },
+    /// It proves that this member has forgotten what it had promised: its leader commits for it what it has acknowledged in that
+    /// leader's own term, and it does not have that.
+    #[error(
+        "the log here ends at entry {last}, but its leader, member {leader}, knows that it had acknowledged entry {acknowledged}: this \
+         directory is older than what was promised from it, as after an old copy was put back. Move it away, remove this member and add it \
+         again: its peers send it everything (meros masters remove, meros masters add)"
+    )]
+    Forgotten {
+        /// Who knows it.
+        leader: u64,
+        /// What had been acknowledged.
+        acknowledged: u64,
+        /// What there is.
+        last: u64,
+    },
     /// It makes no sense at this time; a correct peer may say so after a change it has not heard of.
     #[error("{kind:?} from {from} is of no use: {reason}")]
     Useless {

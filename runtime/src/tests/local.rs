@@ -213,6 +213,33 @@ fn wall_time_can_jump_while_monotonic_time_goes_on() {
 }
 
 #[test]
+fn a_clock_that_drifts_takes_its_timers_along_and_none_fires_too_early_by_it() {
+    rehearse(|node| async move {
+        let (other, clock) = (node.clock(), Clock::paused());
+        let (began, wall) = (other.now(), clock.wall());
+        clock.set_drift(-200_000);
+        clock.sleep(8 * SECOND).await;
+        assert_eq!(
+            (other.now() - began, clock.now().since_start()),
+            (10 * SECOND, 8 * SECOND)
+        );
+        assert_eq!(clock.wall().saturating_since(wall), 8 * SECOND);
+        clock.set_drift(250_000);
+        clock.sleep(5 * SECOND).await;
+        assert_eq!(other.now() - began, 14 * SECOND);
+        // One that was set while the clock was fast must not fire too early when it is slow.
+        let until = clock.now() + 10 * SECOND;
+        let timer = clock.sleep(10 * SECOND);
+        clock.set_drift(-500_000);
+        timer.await;
+        assert_eq!((other.now() - began, clock.now()), (34 * SECOND, until));
+        clock.set_drift(0);
+        clock.sleep(SECOND).await;
+        assert_eq!(other.now() - began, 35 * SECOND);
+    });
+}
+
+#[test]
 fn a_name_is_given_once_and_again_when_its_actor_is_gone() {
     rehearse(|node| async move {
         let first = node.spawn("it", Diarist::default()).unwrap();

@@ -114,6 +114,11 @@ pub fn fact(what: &What<'_>) -> String {
         What::NodeEnded { node, .. } => format!("{node} ends"),
         What::ProcessStarted { agent, container } => format!("{agent} runs {container}"),
         What::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
+        What::ExecutorKilled { agent, container } => {
+            format!("{container} is killed on {agent}")
+        }
+        What::MachineBusy { agent, busy: true } => format!("{agent} is busy with other work"),
+        What::MachineBusy { agent, .. } => format!("{agent} is busy with other work no more"),
         What::MasterBegan { node } => format!("a master acts on {node}"),
         What::MasterEnded { node } => format!("no master acts on {node}"),
         What::Elected { node, term } => format!("{node} leads in term {term}"),

@@ -57,6 +57,20 @@ pub enum What<'a> {
         /// Which container.
         container: &'a ContainerId,
     },
+    /// A fault has killed the process of a container; its end follows.
+    ExecutorKilled {
+        /// The agent's node.
+        agent: &'a str,
+        /// Which container.
+        container: &'a ContainerId,
+    },
+    /// An agent's machine has become busy with other work, or is so no more.
+    MachineBusy {
+        /// The agent's node.
+        agent: &'a str,
+        /// Whether it is now.
+        busy: bool,
+    },
     /// A master acts on this node from now on.
     MasterBegan {
         /// The node.

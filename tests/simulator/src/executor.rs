@@ -11,7 +11,8 @@ use agent::command::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
 use executor_driver::{Environment, Executor, ExecutorDriverRef};
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{
-    Capability, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus, Termination,
+    Capability, ContainerId, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus,
+    Termination,
 };
 use rand::Rng;
 use runtime::prelude::*;
@@ -27,6 +28,11 @@ const START_MAX: Duration = Duration::from_millis(20);
 const TERMINATED: i32 = 15;
 const KILLED: i32 = 9;
 const SEGMENTATION_FAULT: i32 = 11;
+
+/// The name of the node of a container's executor.
+pub fn node_of(container: &ContainerId) -> String {
+    format!("executor-{container}")
+}
 
 /// Runs an executor on this node until it ends, and says how its process ended.
 pub async fn live(node: Node, environment: Environment, own: bool) -> Termination {

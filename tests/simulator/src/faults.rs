@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use crate::hash::derived;
+use crate::load;
 use crate::scenario::{Fault, FaultKind, Profile, Scenario, Step};
 use crate::world::roles::masters;
 
@@ -21,6 +22,9 @@ const FAULTS_MAX: u32 = 5000;
 const QUIET_START: f64 = 0.05;
 /// The longest fault, as a share of the run and in seconds.
 const LASTS_MAX: (f64, u64) = (0.25, 90);
+
+/// A clock that drifts is off by at most so many millionths: a hundred times what a bad one is.
+const DRIFT_MAX: i32 = 50_000;
 
 /// What a card stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,9 @@ enum Card {
     FailingDiskOfMaster,
     FailingDiskOfAgent,
     WallJump,
+    Drift,
+    DeathOfExecutor,
+    BusyLender,
     LeaderInMinority,
     LeaderAlone,
     LeaderUnheard,
@@ -50,6 +57,7 @@ enum Card {
     FlappingMaster,
     CrashOfLeader,
     CrashOfFollower,
+    LongAbsenceOfFollower,
     CrashOfAllMasters,
     CrashAtWrite,
     CrashAtPacket,
@@ -79,6 +87,9 @@ const MACHINES: &[Card] = &[
     Card::FailingDiskOfMaster,
     Card::FailingDiskOfAgent,
     Card::WallJump,
+    Card::Drift,
+    Card::DeathOfExecutor,
+    Card::BusyLender,
 ];
 
 /// What a network does to a group of masters.
@@ -95,6 +106,7 @@ const NETWORK_OF_GROUP: &[Card] = &[
 const MACHINES_OF_GROUP: &[Card] = &[
     Card::CrashOfLeader,
     Card::CrashOfFollower,
+    Card::LongAbsenceOfFollower,
     Card::CrashOfAllMasters,
     Card::CrashAtWrite,
     Card::CrashAtPacket,
@@ -150,6 +162,8 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
     match card {
         Card::CrashOfAgent | Card::SlowDiskOfAgent | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
+        Card::DeathOfExecutor => agents && frameworks,
+        Card::BusyLender => load::lends_and_borrows(scenario),
         Card::WeatherOfMember
         | Card::MasterFromMember
         | Card::OneWayToMaster
@@ -169,8 +183,11 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     let share = match card {
         // Bad weather shows only in packets that meet it.
         Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
-        // A step that crashes may be long in coming.
+        // A step that crashes may be long in coming, and so may an executor or a task that has to yield.
         Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
+        Card::DeathOfExecutor | Card::BusyLender => rng.random_range(0.3..1.0),
+        // So long that it must be caught up by a snapshot.
+        Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),
     };
     let lasts = longest.mul_f64(share);
@@ -225,6 +242,10 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         1 => names[0].clone(),
         _ if rng.random_range(0..2) == 0 => leader(),
         _ => any_master(rng),
+    };
+    let anybody = |rng: &mut SmallRng| match rng.random_range(0..2) {
+        0 => master(rng),
+        _ => member(rng),
     };
     let cut = |one: &str, other: &str| FaultKind::Partition {
         one: one.to_owned(),
@@ -294,7 +315,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
             every: Duration::from_millis(rng.random_range(100..8000)),
         },
         Card::CrashOfLeader => FaultKind::Crash { node: leader() },
-        Card::CrashOfFollower => FaultKind::Crash {
+        Card::CrashOfFollower | Card::LongAbsenceOfFollower => FaultKind::Crash {
             node: "follower".to_owned(),
         },
         Card::CrashOfAllMasters => FaultKind::Crash {
@@ -316,14 +337,21 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
             node: master(rng),
             by: Duration::from_millis(rng.random_range(100..900)),
         },
-        Card::WallJump => {
-            let node = match rng.random_range(0..2) {
-                0 => master(rng),
-                _ => member(rng),
-            };
-            FaultKind::WallJump {
-                node,
-                seconds: rng.random_range(-3600..=3600),
+        Card::WallJump => FaultKind::WallJump {
+            node: anybody(rng),
+            seconds: rng.random_range(-3600..=3600),
+        },
+        Card::Drift => FaultKind::Drift {
+            node: anybody(rng),
+            ppm: rng.random_range(-DRIFT_MAX..=DRIFT_MAX),
+        },
+        Card::DeathOfExecutor => FaultKind::KillExecutor { node: agent(rng) },
+        Card::BusyLender => {
+            let lenders = (1..=scenario.agents).filter(|number| load::lends(*number));
+            let lenders: Vec<u32> = lenders.collect();
+            let number = lenders[rng.random_range(0..lenders.len())];
+            FaultKind::Busy {
+                node: format!("agent-{number}"),
             }
         }
     }
@@ -373,7 +401,15 @@ mod tests {
         );
         assert_eq!(
             machines,
-            BTreeSet::from(["crash", "restart", "slow_disk", "failing_disk", "wall_jump"])
+            BTreeSet::from([
+                "crash",
+                "restart",
+                "slow_disk",
+                "failing_disk",
+                "wall_jump",
+                "drift",
+                "kill_executor",
+            ])
         );
         let all = kinds(&plan(&scenario(1, Profile::All)));
         assert_eq!(all, &network | &machines);
@@ -402,6 +438,23 @@ mod tests {
         let alone = plan(&scenario(1, Profile::All));
         let masters = alone.iter().flat_map(|fault| fault.kind.nodes());
         assert!(masters.into_iter().all(|node| node != "leader"));
+    }
+
+    #[test]
+    fn a_machine_becomes_busy_where_it_lends_and_somebody_borrows() {
+        let borrowing = Scenario {
+            agents: 7,
+            frameworks: 3,
+            ..scenario(1, Profile::Machines)
+        };
+        let plan = plan(&borrowing);
+        let busy = plan.iter().filter(|fault| fault.kind.name() == "busy");
+        let nodes: BTreeSet<&str> = busy.flat_map(|fault| fault.kind.nodes()).collect();
+        assert!(!nodes.is_empty());
+        assert!(
+            nodes.is_subset(&BTreeSet::from(["agent-3", "agent-6"])),
+            "{nodes:?}"
+        );
     }
 
     #[test]

@@ -45,9 +45,12 @@ impl Ground {
 
     /// Sets a node's wall time so many seconds away from the true one.
     pub fn set_wall(&self, clock: &Clock, seconds: i64) {
-        let begun = self.clock.now() - Instant::default();
-        let lived = clock.now() - Instant::default();
-        let late = i64::try_from((begun - lived).as_nanos()).unwrap_or(i64::MAX);
+        let nanos = |clock: &Clock| {
+            let lived = clock.now() - Instant::default();
+            i64::try_from(lived.as_nanos()).unwrap_or(i64::MAX)
+        };
+        // Negative if the node's clock has run too fast for longer than the node was late.
+        let late = nanos(&self.clock) - nanos(clock);
         clock.set_wall_offset(late.saturating_add(seconds.saturating_mul(1_000_000_000)));
     }
 

@@ -14,8 +14,11 @@ use crate::scenario::{Fault, FaultKind, Step};
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
-     `wall_jump NODE SECONDS`, as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
+
+/// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
+const DRIFT_MAX: u32 = 500_000;
 
 /// A text that is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +45,10 @@ impl FaultKind {
             | Self::Restart { node }
             | Self::SlowDisk { node, .. }
             | Self::FailingDisk { node }
-            | Self::WallJump { node, .. } => vec![node],
+            | Self::WallJump { node, .. }
+            | Self::Drift { node, .. }
+            | Self::KillExecutor { node }
+            | Self::Busy { node } => vec![node],
         }
     }
 
@@ -74,6 +80,20 @@ impl FaultKind {
             ["restart", node] => Self::Restart { node: name(node) },
             ["slow_reader", node] => Self::SlowReader { node: name(node) },
             ["failing_disk", node] => Self::FailingDisk { node: name(node) },
+            ["kill_executor", node] => Self::KillExecutor { node: name(node) },
+            ["busy", node] => Self::Busy { node: name(node) },
+            ["drift", node, ppm] => Self::Drift {
+                node: name(node),
+                ppm: ppm
+                    .parse()
+                    .ok()
+                    .filter(|ppm: &i32| ppm.unsigned_abs() <= DRIFT_MAX)
+                    .ok_or_else(|| {
+                        format!(
+                            "`{ppm}` is not a number of millionths from -{DRIFT_MAX} to {DRIFT_MAX}"
+                        )
+                    })?,
+            },
             ["partition", one, other] => Self::Partition {
                 one: name(one),
                 other: name(other),
@@ -135,6 +155,7 @@ impl fmt::Display for FaultKind {
             Self::Flap { every, .. } => write!(f, " {}", duration::format(*every)),
             Self::CrashAt { step, count, .. } => write!(f, " {} {count}", step.name()),
             Self::WallJump { seconds, .. } => write!(f, " {seconds}"),
+            Self::Drift { ppm, .. } => write!(f, " {ppm}"),
             _ => Ok(()),
         }
     }
@@ -220,6 +241,12 @@ mod tests {
                 node: node(),
                 seconds: -90,
             },
+            FaultKind::Drift {
+                node: node(),
+                ppm: -50_000,
+            },
+            FaultKind::KillExecutor { node: node() },
+            FaultKind::Busy { node: node() },
         ];
         for kind in kinds {
             let fault = Fault {
@@ -251,6 +278,8 @@ mod tests {
             ("1secs+1secs crash_at a blink 1", "blink"),
             ("1secs+1secs crash_at a write 0", "`0`"),
             ("1secs+1secs flap a 0secs", "no time"),
+            ("1secs+1secs drift a 500001", "500001"),
+            ("1secs+1secs drift a fast", "fast"),
         ] {
             let error = text.parse::<Fault>().unwrap_err();
             assert!(error.problem.contains(problem), "{text}: {error}");

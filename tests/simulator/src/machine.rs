@@ -1,11 +1,12 @@
 //! A machine: an agent's launcher without real processes. Each container is a process of the rehearsal with an executor in it.
 //!
 //! Hears orders from the agent's containerizer through its [`Launcher`]. Remembers what runs, so that all of it can be gone with
-//! the agent, as the real zygote takes its executors with it. It starts nothing on the real machine.
+//! the agent, as the real zygote takes its executors with it, or one of them alone. It is as loaded as it is told to be. It starts nothing on the real machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use agent::monitor::Sampler;
 use agent::procfs;
 use agent::{Launcher, LauncherEvent};
 use executor_driver::Environment;
+use modules::qos_controller::{Load, LoadSource};
 use protocol::{ContainerId, Termination};
 use runtime::{Clock, Instant, NodeId, Role};
 use tokio::sync::{mpsc, oneshot};
@@ -22,6 +24,7 @@ use tokio::task::AbortHandle;
 use crate::event::What;
 use crate::executor;
 use crate::ground::Ground;
+use crate::hash::derived;
 use crate::world::process::Process;
 
 /// Orders that may wait; one more fails its launch.
@@ -30,6 +33,10 @@ const ORDERS_MAX: usize = 65_536;
 const FORK: Duration = Duration::from_millis(3);
 /// The signal of a kill.
 const KILLED: i32 = 9;
+/// An executor that is to die as soon as it has started does so within this time: in the midst of its registration, or in its first task.
+const STRIKE_MAX: Duration = Duration::from_millis(60);
+/// What other work adds to the load averages of a busy machine.
+const LOAD_BUSY: f64 = 1000.0;
 /// Numbers of processes begin here.
 const PIDS_FROM: i32 = 1000;
 
@@ -51,6 +58,10 @@ struct Shared {
     births: Births,
     running: RefCell<BTreeMap<ContainerId, Running>>,
     pids: Cell<i32>,
+    /// How many executors are to die as soon as they have started.
+    doomed: Cell<u32>,
+    /// Whether it is busy with work that is not the cluster's.
+    busy: Arc<AtomicBool>,
     tasks: RefCell<Vec<AbortHandle>>,
 }
 
@@ -79,6 +90,8 @@ impl Machine {
             births: Births::default(),
             running: RefCell::default(),
             pids: Cell::new(PIDS_FROM),
+            doomed: Cell::new(0),
+            busy: Arc::default(),
             tasks: RefCell::default(),
         });
         let serving = tokio::task::spawn_local(serve(shared.clone(), queue, events));
@@ -101,6 +114,52 @@ impl Machine {
             };
             Ok(leaders.iter().filter_map(sample).collect())
         })
+    }
+
+    /// The machine's load averages: half a core for each process, and much more while it is busy.
+    pub fn load(&self) -> impl Fn() -> LoadSource + Clone + Send + Sync + 'static {
+        let (births, busy) = (self.0.births.clone(), self.0.busy.clone());
+        move || {
+            let (births, busy) = (births.clone(), busy.clone());
+            Box::new(move || {
+                let births = births.lock().unwrap_or_else(PoisonError::into_inner);
+                let other = match busy.load(Ordering::Relaxed) {
+                    true => LOAD_BUSY,
+                    false => 0.0,
+                };
+                let average = other + births.len() as f64 / 2.0;
+                Some(Load {
+                    five: average,
+                    fifteen: average,
+                })
+            })
+        }
+    }
+
+    /// Whether it is busy with other work from now on.
+    pub fn set_busy(&self, busy: bool) {
+        self.0.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// One of the executors that run dies of a signal, as `chance` wants, or else the next that starts.
+    pub fn kill_one(&self, chance: u64) {
+        let candidates: Vec<ContainerId> = {
+            let running = self.0.running.borrow();
+            let candidates = running.iter().filter(|(_, one)| one.kill.is_some());
+            candidates.map(|(container, _)| container.clone()).collect()
+        };
+        match candidates.len() as u64 {
+            0 => self.0.doomed.set(self.0.doomed.get() + 1),
+            count => {
+                let place = usize::try_from(chance % count).unwrap_or(0);
+                self.0.strike(&candidates[place]);
+            }
+        }
+    }
+
+    /// Undoes one [`Machine::kill_one`] that has not met an executor yet.
+    pub fn spare(&self) {
+        self.0.doomed.set(self.0.doomed.get().saturating_sub(1));
     }
 
     /// Everything that runs is gone at once, and the agent is not told.
@@ -175,6 +234,41 @@ async fn serve(
 }
 
 impl Shared {
+    /// An executor dies, and nobody has asked for it.
+    fn strike(&self, container: &ContainerId) {
+        let kill = {
+            let mut running = self.running.borrow_mut();
+            running.get_mut(container).and_then(|one| one.kill.take())
+        };
+        if let Some(kill) = kill {
+            self.ground.watch.fact(What::ExecutorKilled {
+                agent: &self.agent,
+                container,
+            });
+            let _ = kill.send(()); // It may have ended by itself.
+        }
+    }
+
+    /// The executor that has just started dies before long, if a fault wants that.
+    fn strike_if_doomed(self: &Rc<Self>, container: &ContainerId) {
+        if self.doomed.get() == 0 {
+            return;
+        }
+        self.doomed.set(self.doomed.get() - 1);
+        let chance =
+            derived(self.ground.seed, container.as_str(), 0) % STRIKE_MAX.as_millis() as u64;
+        let (shared, container) = (self.clone(), container.clone());
+        let strike = tokio::task::spawn_local(async move {
+            shared
+                .ground
+                .clock
+                .sleep(Duration::from_millis(chance))
+                .await;
+            shared.strike(&container);
+        });
+        self.tasks.borrow_mut().push(strike.abort_handle());
+    }
+
     fn launch(self: &Rc<Self>, request: LaunchRequest, events: Events) {
         let container = request.container_id.clone();
         let failed = |reason: String| LauncherEvent::Failed {
@@ -189,7 +283,7 @@ impl Shared {
         let own = matches!(request.program, ExecutorProgram::Custom(_));
         let (process, node, ended) = Process::start(|| {
             let ground = &self.ground;
-            let name = format!("executor-{container}");
+            let name = executor::node_of(&container);
             let clock = ground.fresh_clock();
             let node = ground.node(&name, 0, Role::Executor, &[Role::Agent], &clock);
             let local = format!("executor:{container}");
@@ -230,6 +324,7 @@ impl Shared {
         if let Some(running) = self.running.borrow_mut().get_mut(&container) {
             running.life = Some(life);
         }
+        self.strike_if_doomed(&container);
     }
 
     /// Waits for the end of a container's process, whoever ends it, and tells the agent.

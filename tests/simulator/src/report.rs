@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use protocol::duration;
 
+use crate::load;
 use crate::scenario::{Profile, Scenario, Wiring};
 use crate::shrink::Shrunk;
 use crate::tally::Tally;
@@ -51,11 +52,15 @@ impl Tally {
             registrations,
             offers,
             launches,
+            revocable,
             processes,
+            executors_killed,
+            corrections,
             task_ends,
             masters,
             failovers,
             operations,
+            snapshots,
             crashes,
             restarts,
             lost,
@@ -74,10 +79,14 @@ impl Tally {
             (registrations, other.registrations),
             (offers, other.offers),
             (launches, other.launches),
+            (revocable, other.revocable),
             (processes, other.processes),
+            (executors_killed, other.executors_killed),
+            (corrections, other.corrections),
             (masters, other.masters),
             (failovers, other.failovers),
             (operations, other.operations),
+            (snapshots, other.snapshots),
             (crashes, other.crashes),
             (restarts, other.restarts),
             (lost, other.lost),
@@ -113,6 +122,14 @@ impl Tally {
 
 /// What is zero though this load and profile should have caused it: then the runs prove nothing about it.
 pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
+    // Faults that were chosen by hand cause what they cause.
+    let (network, machines) = match (&scenario.faults, scenario.profile) {
+        (Some(_), _) | (None, Profile::None) => (false, false),
+        (None, Profile::Network) => (true, false),
+        (None, Profile::Machines) => (false, true),
+        (None, Profile::All) => (true, true),
+    };
+    let borrows = load::lends_and_borrows(scenario);
     let mut lacking = Vec::new();
     let mut demand = |count: u64, what: &str| {
         if count == 0 {
@@ -126,25 +143,35 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             demand(tally.launches, "launches");
             demand(tally.processes, "processes");
             demand(tally.ends(), "task ends");
-            // A lone master has no group to judge.
+            let judges = |checker: &str| match checker {
+                // A lone master has no group to judge.
+                "group" => scenario.masters > 1,
+                // Executors may all end in good order, and nothing yields while no machine is busy.
+                "executors" => machines,
+                "corrections" => machines && borrows,
+                _ => true,
+            };
             let judged = tally.judgements.iter();
-            for (checker, judgements) in
-                judged.filter(|(checker, _)| scenario.masters > 1 || **checker != "group")
-            {
+            for (checker, judgements) in judged.filter(|(checker, _)| judges(checker)) {
                 demand(*judgements, &format!("checks of {checker}"));
+            }
+            if machines {
+                demand(tally.executors_killed, "executors killed");
+            }
+            if borrows {
+                demand(tally.revocable, "launches on revocable resources");
+            }
+            if machines && borrows {
+                demand(tally.corrections, "corrections");
             }
         }
     }
     if scenario.masters > 1 {
         demand(tally.operations, "operations of the registry");
+        if machines {
+            demand(tally.snapshots, "snapshots taken from a leader");
+        }
     }
-    // Faults that were chosen by hand cause what they cause.
-    let (network, machines) = match (&scenario.faults, scenario.profile) {
-        (Some(_), _) | (None, Profile::None) => (false, false),
-        (None, Profile::Network) => (true, false),
-        (None, Profile::Machines) => (false, true),
-        (None, Profile::All) => (true, true),
-    };
     if network {
         demand(tally.lost, "packets lost");
         demand(tally.delayed, "packets delayed");
@@ -178,13 +205,26 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         ("offers", tally.offers.to_string()),
         (
             "launches",
-            format!("{} tasks, {} processes", tally.launches, tally.processes),
+            format!(
+                "{} tasks ({} on revocable resources), {} processes",
+                tally.launches, tally.revocable, tally.processes
+            ),
         ),
         ("ends", of(tally.ends(), &tally.task_ends)),
+        (
+            "yielded",
+            format!(
+                "{} tasks on busy machines; {} executors killed alone",
+                tally.corrections, tally.executors_killed
+            ),
+        ),
         ("faults", of(tally.faults.values().sum(), &tally.faults)),
         (
             "operations",
-            format!("{} of the registry", tally.operations),
+            format!(
+                "{} of the registry; {} members caught up by a snapshot",
+                tally.operations, tally.snapshots
+            ),
         ),
         (
             "failovers",
@@ -313,7 +353,20 @@ mod tests {
         let mut all = busy();
         (all.lost, all.delayed, all.broken_links) = (1, 1, 1);
         (all.crashes, all.restarts, all.failovers) = (1, 1, 1);
+        all.executors_killed = 1;
         assert_eq!(lacking(&scenario(Profile::All, None), &all), [""; 0]);
+        let mut borrowing = scenario(Profile::All, None);
+        borrowing.frameworks = 3;
+        let expected = ["launches on revocable resources", "corrections"];
+        assert_eq!(lacking(&borrowing, &all), expected);
+        (all.revocable, all.corrections) = (1, 1);
+        assert_eq!(lacking(&borrowing, &all), [""; 0]);
+        borrowing.masters = 3;
+        let expected = [
+            "operations of the registry",
+            "snapshots taken from a leader",
+        ];
+        assert_eq!(lacking(&borrowing, &all), expected);
     }
 
     #[test]
@@ -322,7 +375,12 @@ mod tests {
         let expected = ["packets lost", "packets delayed", "links broken"];
         assert_eq!(lacking(&network, &busy()), expected);
         let machines = scenario(Profile::Machines, None);
-        let expected = ["crashes", "restarts", "failovers of the master"];
+        let expected = [
+            "executors killed",
+            "crashes",
+            "restarts",
+            "failovers of the master",
+        ];
         assert_eq!(lacking(&machines, &busy()), expected);
         let mut blind = busy();
         blind.judgements.insert("states", 0);

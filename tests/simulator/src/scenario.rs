@@ -158,6 +158,23 @@ pub enum FaultKind {
         /// By how much.
         seconds: i64,
     },
+    /// The node's clock runs too fast or too slow, with all its timers and its wall time; then its wall time is set right.
+    Drift {
+        /// Which node.
+        node: String,
+        /// By how many millionths too fast; too slow if negative.
+        ppm: i32,
+    },
+    /// One executor on the agent's machine dies of a signal while its agent lives: one of those that run, or else the first that starts.
+    KillExecutor {
+        /// Which agent.
+        node: String,
+    },
+    /// The agent's machine is busy with work that is not the cluster's: its load averages are high.
+    Busy {
+        /// Which agent.
+        node: String,
+    },
 }
 
 /// What a node does step by step.
@@ -198,7 +215,10 @@ impl FaultKind {
             | Self::Restart { node }
             | Self::SlowDisk { node, .. }
             | Self::FailingDisk { node }
-            | Self::WallJump { node, .. } => *node = name.to_owned(),
+            | Self::WallJump { node, .. }
+            | Self::Drift { node, .. }
+            | Self::KillExecutor { node }
+            | Self::Busy { node } => *node = name.to_owned(),
         }
         kind
     }
@@ -218,6 +238,9 @@ impl FaultKind {
             Self::SlowDisk { .. } => "slow_disk",
             Self::FailingDisk { .. } => "failing_disk",
             Self::WallJump { .. } => "wall_jump",
+            Self::Drift { .. } => "drift",
+            Self::KillExecutor { .. } => "kill_executor",
+            Self::Busy { .. } => "busy",
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::Reason;
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
 use protocol::message::scheduler::{OffersMade, StatusChanged};
 use protocol::message::task::RunTasks;
@@ -10,6 +11,7 @@ use protocol::message::task::RunTasks;
 use crate::event::{Event, Spoken, What};
 use crate::hash::derived;
 use crate::linear::RegistryAnswer;
+use crate::load;
 
 /// What happened, counted. A summary fails a run in which something is zero that the profile should have caused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +30,14 @@ pub struct Tally {
     pub offers: u64,
     /// Tasks that agents were told to run.
     pub launches: u64,
+    /// Those of them that were given something revocable.
+    pub revocable: u64,
     /// Executor processes that began.
     pub processes: u64,
+    /// Executors that a fault killed while their agents lived.
+    pub executors_killed: u64,
+    /// Tasks that had to yield because their machine was busy, as their frameworks heard.
+    pub corrections: u64,
     /// Tasks whose terminal state a framework heard, by the first such state's name.
     pub task_ends: BTreeMap<&'static str, u64>,
     /// How often a master began to act.
@@ -38,6 +46,8 @@ pub struct Tally {
     pub failovers: u64,
     /// Operations of the registry that were answered.
     pub operations: u64,
+    /// Snapshots that a member of the group took from its leader, since what it lacked was no longer in anybody's log.
+    pub snapshots: u64,
     /// Nodes that were gone at once.
     pub crashes: u64,
     /// Nodes that were stopped in good order and started again.
@@ -76,6 +86,10 @@ impl Tally {
             What::NodeEnded { crashed: true, .. } => self.crashes += 1,
             What::NodeEnded { .. } => self.restarts += 1,
             What::ProcessStarted { .. } => self.processes += 1,
+            What::ExecutorKilled { .. } => self.executors_killed += 1,
+            What::LogWritten { write, .. } => {
+                self.snapshots += u64::from(write.snapshot.is_some());
+            }
             What::FaultBegan(fault) => *self.faults.entry(fault.kind.name()).or_default() += 1,
             What::NodeStarted { .. }
             | What::MasterEnded { .. }
@@ -83,7 +97,7 @@ impl Tally {
             | What::RegistryAsked { .. }
             | What::RegistryAnswered { .. }
             | What::LogRead { .. }
-            | What::LogWritten { .. }
+            | What::MachineBusy { .. }
             | What::Holds { .. }
             | What::ProcessEnded { .. }
             | What::FaultEnded(_)
@@ -110,7 +124,10 @@ impl Tally {
             }
             ("task/run_tasks", false) => {
                 let run = spoken.is::<RunTasks>();
-                self.launches += run.map_or(0, |run| run.tasks.len() as u64);
+                let tasks = run.map_or(&[][..], |run| &run.tasks);
+                self.launches += tasks.len() as u64;
+                let revocable = tasks.iter().filter(|task| load::is_revocable(task));
+                self.revocable += revocable.count() as u64;
             }
             ("scheduler/status_changed", false) => {
                 let status = spoken.is::<StatusChanged>().map(|told| &told.status);
@@ -118,6 +135,8 @@ impl Tally {
                     let task = derived(0, status.task_id.as_str(), 0);
                     if ended.insert(task) {
                         *self.task_ends.entry(status.state.name()).or_default() += 1;
+                        let yielded = status.reason == Some(Reason::ContainerPreempted);
+                        self.corrections += u64::from(yielded);
                     }
                 }
             }

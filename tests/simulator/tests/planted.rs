@@ -17,11 +17,11 @@ use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
-use protocol::{Filters, OfferId, Operation, TaskId, TaskState};
-use resources::Revocable;
+use protocol::{Filters, OfferId, Operation, Reason, TaskId, TaskState};
+use resources::{Resources, Revocable};
 use simulator::checkers::{
-    Allocations, Entitlement, Group, Launches, Offers, Recovery, Registry, States, Subscriptions,
-    Updates, all,
+    Allocations, Corrections, Deposed, Entitlement, Executors, Group, Launches, Offers, Recovery,
+    Registry, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
@@ -83,6 +83,24 @@ fn an_over_commitment_is_found() {
             offer.id = OfferId::new(format!("{}-again", offer.id)).unwrap();
         }
         Meddling::Also(Forged::new(again))
+    });
+}
+
+/// The master says of tasks that they are lost, and keeps what they had as long as they live.
+#[test]
+fn what_a_lost_task_had_and_nobody_gets_back_is_found() {
+    let words = "neither held nor offered";
+    check(&with_recovery(), Allocations::default(), words, |spoken| {
+        let told = spoken
+            .is::<StatusChanged>()
+            .filter(|told| told.status.state == TaskState::Running)
+            .filter(|_| spoken.to == "framework-1");
+        let Some(StatusChanged { status }) = told else {
+            return Meddling::Pass;
+        };
+        let mut status = status.clone();
+        status.state = TaskState::Lost;
+        Meddling::Also(Forged::new(StatusChanged { status }))
     });
 }
 
@@ -149,6 +167,108 @@ fn a_task_that_is_said_to_run_and_does_not_is_found() {
                 }
                 _ => Meddling::Pass,
             }
+        },
+    );
+}
+
+/// Three executors die while their agents live.
+fn with_deaths() -> Scenario {
+    let faults = ["40secs+9secs", "60secs+9secs", "80secs+9secs"];
+    let faults = faults.map(|when| format!("{when} kill_executor agent-1").parse().unwrap());
+    Scenario {
+        faults: Some(faults.to_vec()),
+        ..calm()
+    }
+}
+
+/// An agent takes the death of an executor for a good end.
+#[test]
+fn a_dead_executor_whose_tasks_are_said_to_have_finished_is_found() {
+    check(
+        &with_deaths(),
+        Executors::default(),
+        "TASK_FINISHED",
+        |spoken| {
+            let Some(updated) = spoken.is::<TaskUpdated>() else {
+                return Meddling::Pass;
+            };
+            let mut updated = updated.clone();
+            let status = &mut updated.update.status;
+            if status.reason != Some(Reason::ExecutorTerminated) {
+                return Meddling::Pass;
+            }
+            status.state = TaskState::Finished;
+            Meddling::Instead(Forged::new(updated))
+        },
+    );
+}
+
+/// An agent forgets the tasks of executors that died.
+#[test]
+fn a_dead_executor_whose_tasks_are_forgotten_is_found() {
+    let words = "has told nobody";
+    check(&with_deaths(), Executors::default(), words, |spoken| {
+        let updated = spoken.is::<TaskUpdated>();
+        let reason = updated.and_then(|updated| updated.update.status.reason);
+        match reason {
+            Some(Reason::ExecutorTerminated) => Meddling::Drop,
+            _ => Meddling::Pass,
+        }
+    });
+}
+
+/// The machine of the agent that lends is busy for a while.
+fn with_a_busy_machine() -> Scenario {
+    let fault: Fault = "30secs+80secs busy agent-3".parse().unwrap();
+    Scenario {
+        faults: Some(vec![fault]),
+        ..calm()
+    }
+}
+
+/// An agent has regular tasks yield as well.
+#[test]
+fn a_regular_task_that_has_to_yield_is_found() {
+    let words = "nothing revocable";
+    check(
+        &with_a_busy_machine(),
+        Corrections::default(),
+        words,
+        |spoken| {
+            let updated = spoken
+                .is::<TaskUpdated>()
+                .filter(|updated| updated.update.status.state == TaskState::Killed);
+            let Some(updated) = updated else {
+                return Meddling::Pass;
+            };
+            let mut updated = updated.clone();
+            updated.update.status.state = TaskState::Gone;
+            updated.update.status.reason = Some(Reason::ContainerPreempted);
+            Meddling::Instead(Forged::new(updated))
+        },
+    );
+}
+
+/// The master tells agents of regular resources where it had lent revocable ones.
+#[test]
+fn a_revocable_task_that_does_not_yield_is_found() {
+    let words = "has not yielded";
+    check(
+        &with_a_busy_machine(),
+        Corrections::default(),
+        words,
+        |spoken| {
+            let run = spoken
+                .is::<RunTasks>()
+                .filter(|run| run.framework.name == "framework-3");
+            let Some(run) = run else {
+                return Meddling::Pass;
+            };
+            let mut run = run.clone();
+            for task in &mut run.tasks {
+                task.resources = Resources::parse("cpus:0.1;mem:32").unwrap();
+            }
+            Meddling::Instead(Forged::new(run))
         },
     );
 }
@@ -321,6 +441,40 @@ fn an_acknowledged_operation_that_is_lost_is_found() {
             })
         },
     );
+}
+
+/// A new leader passes on what the old one had sent to an agent in vain.
+#[test]
+fn what_a_deposed_master_wanted_started_is_found() {
+    let faults = [
+        "20secs+70secs one_way leader agent-2",
+        "60secs+20secs crash leader",
+    ];
+    let scenario = Scenario {
+        faults: Some(faults.map(|fault| fault.parse().unwrap()).to_vec()),
+        ..group()
+    };
+    let mut last: Option<(String, RunTasks)> = None;
+    let words = "for the master of term";
+    check(&scenario, Deposed::default(), words, move |spoken| {
+        let run = spoken.is::<RunTasks>();
+        let Some(run) = run.filter(|_| spoken.to == "agent-2") else {
+            return Meddling::Pass;
+        };
+        match &last {
+            Some((master, old)) if master != spoken.from => {
+                let mut old = old.clone();
+                for task in &mut old.tasks {
+                    task.agent_id = run.tasks[0].agent_id.clone();
+                }
+                Meddling::Also(Forged::new(old))
+            }
+            _ => {
+                last = Some((spoken.from.to_owned(), run.clone()));
+                Meddling::Pass
+            }
+        }
+    });
 }
 
 /// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.

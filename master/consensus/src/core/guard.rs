@@ -35,11 +35,16 @@ pub(crate) fn judge(
     };
     let leads = raft.state == StateRole::Leader;
     match message.kind {
-        MessageKind::Heartbeat if message.term >= raft.term && message.commit > last => {
-            contradiction("the leader believes that there are entries here which are not")
-        }
         MessageKind::Append | MessageKind::Heartbeat if leads && message.term == raft.term => {
             contradiction("this member leads in that term")
+        }
+        // A leader names no more than what this member has acknowledged to it.
+        MessageKind::Heartbeat if message.term >= raft.term && message.commit > last => {
+            Err(Refused::Forgotten {
+                leader: message.from,
+                acknowledged: message.commit,
+                last,
+            })
         }
         MessageKind::Appended if leads && message.term == raft.term => {
             if message.index > last || message.reject_hint > last {

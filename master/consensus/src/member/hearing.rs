@@ -12,6 +12,7 @@ use super::{Arrived, Dismissed, Member, MemberStatus, PacketSent, Phase, Replica
 use crate::core::{Rejected, Role as RaftRole, Status};
 use crate::log::Members;
 use crate::replica::Ticket;
+use crate::wire::Refused;
 
 /// How long a leader that retires waits for its successor, in elections.
 const RETIRE_ELECTIONS: u64 = 3;
@@ -40,6 +41,10 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
         }
         match running.replica.step(from, packet) {
             Ok(()) => self.peers.heard(from, &address),
+            // It may have voted as well, and forgotten that: it must not vote again as the one that did.
+            Err(forgotten @ Refused::Forgotten { .. }) => {
+                return self.fail(&forgotten.to_string(), ctx);
+            }
             Err(refused) => {
                 self.counts.unbelieved += 1;
                 tracing::debug!(from, address, %refused, "a packet was not believed");

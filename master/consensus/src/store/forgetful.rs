@@ -73,6 +73,19 @@ impl ForgetfulLogDisk {
         })
     }
 
+    /// Another disk with all that is synced on this one, as a backup of it would be.
+    pub fn copy(&self) -> Self {
+        let synced = self.state().synced.clone();
+        let copied = State {
+            seen: synced.clone(),
+            synced,
+            ..State::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(copied)),
+        }
+    }
+
     /// The next write that would succeed meets this failure. Several are met one after the other.
     pub fn fail_next(&self, failure: Failure) {
         self.state().failures.push_back(failure);

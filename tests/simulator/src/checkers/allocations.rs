@@ -11,7 +11,11 @@
 //! shows that it never held the link for broken. What an agent lends may have changed while a grant was on its way from the
 //! allocator: for [`GRACE`] the total before counts too.
 //!
+//! And what ended gives back what it had: see `returned`.
+//!
 //! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
+
+mod returned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +30,7 @@ use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskU
 use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId};
 use resources::Resources;
 
+use self::returned::Returned;
 use super::broken;
 use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
 use crate::checker::{Checker, Violation};
@@ -117,6 +122,7 @@ pub struct Allocations {
     /// What the master does not want an agent to have, said before its registration was answered.
     unwanted: BTreeMap<String, Unwanted>,
     charges: Vec<Charge>,
+    returned: Returned,
     judgements: u64,
 }
 
@@ -158,6 +164,15 @@ impl Agent {
         let holders: Vec<_> = self.holders.keys().filter(of).cloned().collect();
         holders.iter().for_each(|holder| self.free(holder));
         self.offers.retain(|_, offer| offer.framework != *framework);
+    }
+
+    /// What nobody holds and nobody was offered; nothing revocable.
+    fn left(&self) -> Resources {
+        let mut left = self.rest.clone();
+        for offer in self.offers.values() {
+            left.subtract_what_is_there(&offer.resources.non_revocable());
+        }
+        left
     }
 
     /// The first resource of which there is not enough for the holders and the offers that are counted.
@@ -273,6 +288,7 @@ impl Allocations {
                 continue;
             }
             self.judgements += 1;
+            self.returned.left(agent_id, &agent.left(), at);
             // The master has just spoken to this one, so its link holds.
             if let Some(excess) = agent.excess(at, |owner| owner == framework) {
                 return Err(format!(
@@ -323,6 +339,9 @@ impl Allocations {
             if let Some(executor) = &task.executor {
                 let holder = Holder::Executor(framework.clone(), executor.executor_id.clone());
                 let exited = self.exited.0 == at && self.exited.1.contains(&holder);
+                if exited {
+                    self.returned.doubt(&task.agent_id);
+                }
                 if !agent.holders.contains_key(&holder) && !exited {
                     fits &= agent.hold(holder, &executor.resources, Some(at));
                 }
@@ -492,8 +511,17 @@ impl Checker for Allocations {
                 };
                 Ok(())
             }
+            What::FaultsOver => {
+                self.returned.faults_over(event.at);
+                Ok(())
+            }
             _ => Ok(()),
         }
+    }
+
+    fn finish(&mut self, at: Duration) -> Result<(), Violation> {
+        self.judgements += self.returned.judgements();
+        self.returned.lost().or_else(|what| broken(NAME, at, what))
     }
 
     fn judgements(&self) -> u64 {

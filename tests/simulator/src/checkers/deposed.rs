@@ -1,7 +1,7 @@
 //! Deposed (invariant 1, its third part): a master that leads no more changes nothing.
 //!
 //! Judged where it would show: an agent that has been welcomed by the master of a later term starts no task that a master of an earlier
-//! one sends it after that. A master's term is that of its member's last election when it began to act. What came at the very moment of
+//! one has sent it, whoever passes it on after that. A master's term is that of its member's last election when it began to act. What came at the very moment of
 //! the welcome may have been handled before it. Alone, a master has term 0, and nothing to be judged.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Deposed {
     reigns: BTreeMap<String, u64>,
     /// The highest term of a master that has welcomed each agent, and when the agent heard that first.
     welcomed: BTreeMap<String, (u64, Duration)>,
-    /// In which term each task was sent.
+    /// In which term each task was sent first: whoever sends it again does not make it the later master's.
     sent: BTreeMap<TaskId, u64>,
     /// Tasks that came too late, and from which term.
     late: BTreeMap<TaskId, u64>,
@@ -67,8 +67,9 @@ impl Deposed {
     fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
         if let Some(run) = spoken.is::<RunTasks>() {
             let term = self.reigns.get(spoken.from).copied().unwrap_or(0);
-            let tasks = run.tasks.iter().map(|task| (task.task_id.clone(), term));
-            self.sent.extend(tasks);
+            for task in &run.tasks {
+                self.sent.entry(task.task_id.clone()).or_insert(term);
+            }
         } else if let Some(launch) = spoken.is::<LaunchTask>() {
             self.judgements += 1;
             let task = &launch.task.task_id;

@@ -9,8 +9,10 @@
 //! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
 //! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
 //! | `states` | (5) a task ends once and for ever, and one that is said to run does |
+//! | `executors` | (5) an executor that dies takes its tasks with it, and its agent says so |
 //! | `offers` | (6) every offer ends in exactly one way, and is used once |
 //! | `recovery` | (7) after the faults everybody is back and frameworks make progress |
+//! | `corrections` | what is revocable yields where the machine is busy, and nothing else does |
 //! | `launches` | one process for each container, no task launched twice |
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
@@ -26,8 +28,10 @@
 
 mod allocations;
 mod census;
+mod corrections;
 mod deposed;
 mod entitlement;
+mod executors;
 mod group;
 mod launches;
 mod offers;
@@ -41,8 +45,10 @@ mod subscriptions;
 mod updates;
 
 pub use allocations::Allocations;
+pub use corrections::Corrections;
 pub use deposed::Deposed;
 pub use entitlement::Entitlement;
+pub use executors::Executors;
 pub use group::Group;
 pub use launches::Launches;
 pub use offers::Offers;
@@ -67,6 +73,8 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Reigns::<Entitlement>::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
+        Box::new(Executors::default()),
+        Box::new(Corrections::default()),
         Box::new(Reigns::<Offers>::default()),
         Box::new(Recovery::default()),
         Box::new(Launches::default()),

@@ -6,19 +6,20 @@
 //! |---|---|---|
 //! | `service` | `web`, 1 | run for 5 to 40 minutes; knows unreachable from lost |
 //! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some refuse to be killed politely |
-//! | `spare` | `batch`, 0.5 | as batch, on revocable resources where it is offered any |
+//! | `spare` | `batch`, 0.5 | as batch, at least half of them on revocable resources |
 //! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
 //! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
 //! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
-//! launches one to three tasks on an offer, at most half of its target every [`LAUNCH_EVERY`], and so replaces what ends or is
+//! launches one to three tasks on an offer, at most half of its target every [`LAUNCH_EVERY`] (on revocable resources at any time), and so replaces what ends or is
 //! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it has no more than half of
 //! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
 //! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
-//! two cores and 2 GiB by a `fixed` estimator.
+//! two cores and 2 GiB by a `fixed` estimator, and has a `load` controller: above a load of [`LOAD_THRESHOLD`], which only a machine reaches
+//! that is busy with other work, what runs on them must yield.
 //!
 //! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`].
 
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::member::Settings;
-use protocol::{Capability, FrameworkInfo};
+use protocol::{Capability, FrameworkInfo, TaskInfo};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -45,6 +46,8 @@ pub const KILL_EVERY: Duration = Duration::from_secs(20);
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long an offer may stay unanswered.
 pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The load above which an agent that lends takes back what it has lent, as its operator writes it.
+pub const LOAD_THRESHOLD: &str = "100";
 /// The fewest tasks one framework wants.
 pub const TARGET_MIN: usize = 5;
 /// The most tasks one framework wants.
@@ -156,6 +159,19 @@ impl Manner {
     }
 }
 
+/// Whether something of what agents lend will be used: there is an agent that lends, and a framework that wants such.
+pub fn lends_and_borrows(scenario: &Scenario) -> bool {
+    let borrows = |number| Manner::of(number) == Manner::Spare;
+    (1..=scenario.agents).any(lends) && (1..=scenario.frameworks).any(borrows)
+}
+
+/// Whether anything of what a task or its executor is given is revocable, so that all of it must yield.
+pub fn is_revocable(task: &TaskInfo) -> bool {
+    let executor = task.executor.as_ref().map(|executor| &executor.resources);
+    let mut given = std::iter::once(&task.resources).chain(executor);
+    given.any(|resources| !resources.revocable().is_empty())
+}
+
 /// How many tasks each framework wants to have.
 pub fn target(scenario: &Scenario) -> usize {
     let fair = scenario.agents as usize * 2 / (scenario.frameworks.max(1) as usize);
@@ -194,6 +210,11 @@ pub struct Equipment {
     pub lends: Option<String>,
 }
 
+/// Whether the agent with this number lends, counted from 1.
+pub fn lends(number: u32) -> bool {
+    number.is_multiple_of(3)
+}
+
 /// What the agent with this number has, counted from 1.
 pub fn equipment(seed: u64, number: u32) -> Equipment {
     let mut rng = SmallRng::seed_from_u64(derived(seed, "equipment", number.into()));
@@ -206,9 +227,7 @@ pub fn equipment(seed: u64, number: u32) -> Equipment {
     Equipment {
         resources,
         attributes: format!("rack:r{}", number % 10),
-        lends: number
-            .is_multiple_of(3)
-            .then(|| "cpus:2;mem:2048".to_owned()),
+        lends: lends(number).then(|| "cpus:2;mem:2048".to_owned()),
     }
 }
 

@@ -73,21 +73,33 @@ impl LoadScheduler {
         let mut book = open(&book);
         let now = self.clock.now();
         let missing = self.target.saturating_sub(book.tasks().len());
-        let mut wanted = match now < self.may_launch_at {
-            true => 0,
-            false => missing.min(self.target / 2 + 1) as u64,
+        let (picky, spare) = (self.manner == Manner::Picky, self.manner == Manner::Spare);
+        let half = self.target / 2;
+        let regular = match (now < self.may_launch_at, spare) {
+            (true, _) => 0,
+            (false, true) => missing.saturating_sub(half),
+            (false, false) => missing.min(half + 1),
         };
-        let picky = self.manner == Manner::Picky;
+        // What is lent comes in offers of its own, after the others.
+        let lent = match spare {
+            true => (missing - regular).min(half + 1),
+            false => 0,
+        };
+        let (mut regular, mut lent) = (regular as u64, lent as u64);
         let mut unwanted = Vec::new();
         for offer in offers {
             if picky && self.rng.random_range(0..10) == 0 {
                 continue; // Forgotten on the desk: the master will take it back.
             }
             let dislikes = picky && self.rng.random_range(0..3) > 0;
-            let tasks = match wanted == 0 || dislikes {
+            let wanted = match offer.resources.revocable().is_empty() {
+                true => &mut regular,
+                false => &mut lent,
+            };
+            let tasks = match *wanted == 0 || dislikes {
                 true => Vec::new(),
                 false => {
-                    let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(wanted);
+                    let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(*wanted);
                     self.tasks(&mut book, &offer, count)
                 }
             };
@@ -95,7 +107,7 @@ impl LoadScheduler {
                 unwanted.push(offer.id);
                 continue;
             }
-            wanted -= tasks.len() as u64;
+            *wanted -= tasks.len() as u64;
             self.may_launch_at = now + LAUNCH_EVERY;
             for task in &tasks {
                 book.launched(task.task_id.clone(), task.agent_id.clone());

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use super::World;
+use rand::Rng;
+
 use super::roles::Present;
+use super::{Kind, World};
 use crate::event::What;
 use crate::network::weather::Sky;
 use crate::scenario::{Fault, FaultKind, Step};
@@ -79,6 +81,9 @@ impl World {
             FaultKind::SlowDisk { node, by } => self.slow_disk(node, *by),
             FaultKind::FailingDisk { node } => self.with_member(node, |member| member.disk.fail()),
             FaultKind::WallJump { node, seconds } => self.jump(node, *seconds),
+            FaultKind::Drift { node, ppm } => self.drift(node, *ppm),
+            FaultKind::KillExecutor { node } => self.kill_executor(node),
+            FaultKind::Busy { node } => self.occupy(node, true),
         }
     }
 
@@ -111,6 +116,13 @@ impl World {
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::FailingDisk { node } => self.with_member(node, |member| member.disk.mend()),
             FaultKind::WallJump { node, .. } => self.jump(node, 0),
+            FaultKind::Drift { node, .. } => self.drift(node, 0),
+            FaultKind::KillExecutor { node } => self.with_member(node, |member| {
+                if let Some(machine) = member.machine() {
+                    machine.spare();
+                }
+            }),
+            FaultKind::Busy { node } => self.occupy(node, false),
         }
     }
 
@@ -190,6 +202,56 @@ impl World {
                 ground.set_wall(&life.clock, seconds);
             }
         });
+    }
+
+    /// Lets the node's clock drift; one that does so no more has its wall time set, as a time server would.
+    fn drift(&self, name: &str, ppm: i32) {
+        let ground = self.0.ground.clone();
+        self.with_member(name, |member| {
+            member.drift = ppm;
+            if let Some(life) = &member.life {
+                life.clock.set_drift(ppm);
+                if ppm == 0 {
+                    ground.set_wall(&life.clock, member.wall);
+                }
+            }
+        });
+    }
+
+    fn kill_executor(&self, name: &str) {
+        let chance = self.0.rng.borrow_mut().random();
+        self.with_member(name, |member| {
+            if let Some(machine) = member.machine() {
+                machine.kill_one(chance);
+            }
+        });
+    }
+
+    /// One fault more, or less, that keeps the agent's machine busy.
+    fn occupy(&self, name: &str, begins: bool) {
+        let mut changed = false;
+        self.with_member(name, |member| {
+            if !matches!(member.kind, Kind::Agent { .. }) {
+                return;
+            }
+            let before = member.busy > 0;
+            match begins {
+                true => member.busy += 1,
+                false => member.busy -= 1,
+            }
+            let busy = member.busy > 0;
+            changed = before != busy;
+            if let Some(machine) = member.machine() {
+                machine.set_busy(busy);
+            }
+        });
+        if changed {
+            let busy = What::MachineBusy {
+                agent: name,
+                busy: begins,
+            };
+            self.0.ground.watch.fact(busy);
+        }
     }
 }
 

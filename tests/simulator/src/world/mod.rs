@@ -75,8 +75,19 @@ struct Member {
     sprung: bool,
     /// How far its wall time is off, in seconds.
     wall: i64,
+    /// By how many millionths its clock is too fast.
+    drift: i32,
+    /// How many faults keep its machine busy.
+    busy: u32,
     /// How long each of its writes takes.
     slow: Duration,
+}
+
+impl Member {
+    /// The machine it runs on, if it is an agent that runs.
+    fn machine(&self) -> Option<&Machine> {
+        self.life.as_ref()?.machine.as_ref()
+    }
 }
 
 #[derive(Clone)]
@@ -120,6 +131,8 @@ impl World {
                 snares: 0,
                 sprung: false,
                 wall: 0,
+                drift: 0,
+                busy: 0,
                 slow: Duration::ZERO,
             };
             members.insert(name, member);
@@ -179,6 +192,9 @@ impl World {
         member.lives += 1;
         let clock = shared.ground.fresh_clock();
         shared.ground.set_wall(&clock, member.wall);
+        if member.drift != 0 {
+            clock.set_drift(member.drift);
+        }
         let role = member.kind.role();
         shared
             .ground
@@ -188,6 +204,7 @@ impl World {
         let (machine, launcher) = match role {
             Role::Agent => {
                 let (machine, launcher) = Machine::start(&shared.ground, name);
+                machine.set_busy(member.busy > 0);
                 (Some(machine), Some(launcher))
             }
             _ => (None, None),

@@ -270,7 +270,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
     let started = (|| {
         let place = ground.join(&node, name).map_err(words)?;
         let config = settings.check_on(&host).map_err(words)?;
-        let advisers = advisers(&node, equipment).map_err(words)?;
+        let advisers = advisers(&node, equipment, machine).map_err(words)?;
         let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()));
         let sampler = machine.sampler(&ground.clock);
         let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
@@ -299,18 +299,19 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
     Service::of(node, main)
 }
 
-fn advisers(node: &Node, equipment: &Equipment) -> Result<Modules, ModuleError> {
-    let registry = modules::registry();
-    let (estimator, parameters) = match &equipment.lends {
+/// An agent that lends watches its machine's load, so that what it lent yields when the machine is busy.
+fn advisers(node: &Node, equipment: &Equipment, machine: &Machine) -> Result<Modules, ModuleError> {
+    let registry = modules::registry_seeing(machine.load());
+    let (estimator, controller) = match &equipment.lends {
         Some(lends) => (
-            "fixed",
             Parameters::none("fixed").with("resources", lends.clone()),
+            Parameters::none("load").with("load_threshold_5min", load::LOAD_THRESHOLD),
         ),
-        None => ("noop", Parameters::none("noop")),
+        None => (Parameters::none("noop"), Parameters::none("noop")),
     };
     Ok(Modules {
-        resource_estimator: registry.resource_estimator(node, estimator, &parameters)?,
-        qos_controller: registry.qos_controller(node, "noop", &Parameters::none("noop"))?,
+        resource_estimator: registry.resource_estimator(node, estimator.module(), &estimator)?,
+        qos_controller: registry.qos_controller(node, controller.module(), &controller)?,
     })
 }
 

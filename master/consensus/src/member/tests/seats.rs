@@ -114,6 +114,41 @@ fn a_wiped_member_is_refused_and_told_what_to_do() {
 }
 
 #[test]
+fn a_member_whose_directory_is_an_old_copy_ends_as_soon_as_its_leader_speaks_to_it() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        cluster.wait(2_000).await;
+        let restored = cluster.others(&leader)[0].clone();
+        let copy = cluster.disks[&restored].copy();
+        cluster.propose(&leader, 2).await.unwrap();
+        cluster.wait(2_000).await;
+        cluster.fall(&restored).await;
+        cluster.disks.insert(restored.clone(), copy);
+        cluster.start(&restored);
+        cluster.wait(3_000).await;
+        let reason = cluster.members[&restored].ended().unwrap();
+        assert!(reason.contains("an old copy was put back"), "{reason}");
+        assert_eq!(cluster.values(&leader).await, [1, 2]);
+    });
+}
+
+#[test]
+fn a_member_that_was_away_for_long_is_no_old_copy() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        let away = cluster.others(&leader)[0].clone();
+        cluster.fall(&away).await;
+        for value in 1..=20 {
+            cluster.propose(&leader, value).await.unwrap();
+        }
+        cluster.start(&away);
+        cluster.wait(3_000).await;
+        assert_eq!(cluster.values(&away).await.len(), 20);
+    });
+}
+
+#[test]
 fn a_wiped_member_waits_while_no_leader_can_tell_whether_it_voted() {
     rehearse_network(|network| async move {
         let (mut cluster, _) = Cluster::three(network).await;

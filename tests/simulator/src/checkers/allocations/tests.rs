@@ -32,6 +32,25 @@ fn one_framework_is_not_offered_more_than_there_is() {
 }
 
 #[test]
+fn what_has_ended_is_offered_again() {
+    let since = |offers: &[&str]| {
+        let tasks = [task("t", "cpus:3")];
+        let mut stage = stage();
+        stage.fact(What::FaultsOver).wait(returned::SETTLED);
+        stage.runs(&tasks).task_ended("t");
+        for (number, offer) in offers.iter().enumerate() {
+            let id = format!("o{number}");
+            stage.offers_text(&id, offer).declines(&[&id]);
+        }
+        stage
+    };
+    let (some, all) = ("cpus:1;ports:[1-10]", "cpus:4;ports:[1-10]");
+    since(&[some; returned::OFFERS_MIN as usize]).is_broken("at least cpus:3");
+    since(&[some, some, all, some, some, some]).is_clean();
+    since(&[some, some]).is_clean();
+}
+
+#[test]
 fn a_port_is_offered_once() {
     let mut stage = stage();
     stage.offers_text("o1", "ports:[1-5]");
