@@ -62,16 +62,31 @@ fn the_default_load_uses_every_agent_and_every_kind_of_end() {
         tally.launches > 50 && tally.offers > tally.launches,
         "{tally:#?}"
     );
+    assert!(tally.revocable > 0, "{tally:#?}");
     for state in ["TASK_FINISHED", "TASK_FAILED", "TASK_KILLED"] {
         assert!(tally.task_ends.contains_key(state), "{state}: {tally:#?}");
     }
 }
 
 #[test]
+fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
+    let fault = "10secs+90secs crash follower".parse().unwrap();
+    let scenario = Scenario {
+        masters: 3,
+        duration: Duration::from_secs(120),
+        faults: Some(vec![fault]),
+        ..scenario(1, Profile::None, Wiring::Memory)
+    };
+    let run = run(&scenario, simulator::checkers::all(), None);
+    assert_eq!(run.violation, None);
+    assert!(run.tally.snapshots > 0, "{:#?}", run.tally);
+}
+
+#[test]
 fn faults_of_every_kind_leave_their_traces() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         let tally = play(&scenario(3, Profile::All, wiring)).tally;
-        assert_eq!(tally.faults.len(), 9, "{tally:#?}");
+        assert_eq!(tally.faults.len(), 12, "{tally:#?}");
         let traces = [
             tally.failovers,
             tally.crashes,
@@ -80,6 +95,8 @@ fn faults_of_every_kind_leave_their_traces() {
             tally.delayed,
             tally.broken_links,
             tally.disk_failures,
+            tally.executors_killed,
+            tally.corrections,
         ];
         assert!(traces.iter().all(|count| *count > 0), "{tally:#?}");
     }
