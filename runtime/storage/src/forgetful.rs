@@ -56,7 +56,7 @@ impl ForgetfulDisk {
         Self::default()
     }
 
-    /// Opens the store; [`StoreError::InUse`] while an earlier opening lives and was not crashed.
+    /// Opens the store, and syncs what is found; [`StoreError::InUse`] while an earlier opening lives and was not crashed.
     pub fn open(&self) -> Result<ForgetfulStore, StoreError> {
         let mut state = self.state();
         if state.open {
@@ -66,6 +66,9 @@ impl ForgetfulDisk {
         }
         state.open = true;
         state.incarnation += 1;
+        if !state.unsynced.is_empty() && !state.pretends {
+            state.sync();
+        }
         let incarnation = state.incarnation;
         Ok(ForgetfulStore {
             disk: self.clone(),
@@ -241,13 +244,17 @@ impl State {
         apply(&mut self.seen, &changes);
         self.unsynced.push(changes);
         if !self.pretends {
-            // One sync covers all that was written before it.
-            for changes in std::mem::take(&mut self.unsynced) {
-                apply(&mut self.synced, &changes);
-            }
-            self.syncs += 1;
+            self.sync();
         }
         Ok(())
+    }
+
+    /// One sync covers all that was written before it.
+    fn sync(&mut self) {
+        for changes in std::mem::take(&mut self.unsynced) {
+            apply(&mut self.synced, &changes);
+        }
+        self.syncs += 1;
     }
 }
 
@@ -323,6 +330,21 @@ mod tests {
             assert_eq!(store.get(b"term"), Ok(expected.clone()));
             assert_eq!(store.get(b"vote"), Ok(expected));
         }
+    }
+
+    #[test]
+    fn what_an_opening_finds_is_kept() {
+        let disk = ForgetfulDisk::new();
+        let mut store = disk.open().unwrap();
+        disk.fail_next(Failure::Sync("input/output error".into()));
+        assert!(store.commit(put("term", "7")).is_err());
+        drop(store);
+        let store = disk.open().unwrap();
+        assert_eq!(store.get(b"term"), Ok(Some(b"7".to_vec())));
+        drop(store);
+        disk.crash();
+        let store = disk.open().unwrap();
+        assert_eq!(store.get(b"term"), Ok(Some(b"7".to_vec())));
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //!   change of a commit or none of them. Commits are seen in the order in which they were made.
 //! * **Refused means untouched.** [`StoreError::TooLarge`], [`StoreError::BadKey`] and
 //!   [`StoreError::Refused`] leave the store as it was, and it can still be used.
+//! * **Found means kept.** An opening syncs what it finds before it returns: what a commit wrote whose sync failed, or was never
+//!   reached because its process was killed, is not forgotten any more once somebody has read it.
 //! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
 //!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
 //!

@@ -120,8 +120,13 @@ impl Disk {
         self.records.unsynced()
     }
 
-    /// Opens the store on it, for one process at a time.
+    /// Opens the store on it, for one process at a time. A disk that fails cannot keep what was not synced, so it is not opened then.
     pub fn open(&self) -> Result<DiskStore, StoreError> {
+        if self.is_failing() && self.unsynced() > 0 {
+            self.note_loss();
+            let reason = "the disk did not answer".to_owned();
+            return Err(StoreError::Failed { reason });
+        }
         Ok(DiskStore {
             disk: self.clone(),
             store: self.records.open()?,
@@ -213,6 +218,25 @@ mod tests {
         assert!(store.get(b"kept").unwrap().is_some());
         assert_eq!(store.get(b"lost"), Ok(None));
         assert_eq!(disk.losses(), 1);
+    }
+
+    #[test]
+    fn what_an_opening_finds_outlives_a_crash_though_its_write_had_failed() {
+        let disk = Disk::default();
+        disk.fail();
+        // Refused, full, and the third one is written and not synced.
+        for _ in 0..3 {
+            let mut store = disk.open().unwrap();
+            assert!(store.commit(put("written")).is_err());
+        }
+        assert_eq!(disk.unsynced(), 1);
+        assert!(matches!(disk.open(), Err(StoreError::Failed { .. })));
+        disk.mend();
+        let store = disk.open().unwrap();
+        assert!(store.get(b"written").unwrap().is_some());
+        drop(store);
+        disk.crash(0);
+        assert!(disk.open().unwrap().get(b"written").unwrap().is_some());
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
         // A step that crashes may be long in coming, and so may an executor or a task that has to yield.
         Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
-        Card::DeathOfExecutor | Card::BusyLender => rng.random_range(0.3..1.0),
+        Card::DeathOfExecutor | Card::BusyLender => rng.random_range(0.6..1.0),
         // So long that it must be caught up by a snapshot.
         Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),

@@ -59,7 +59,7 @@ struct Shared {
     running: RefCell<BTreeMap<ContainerId, Running>>,
     pids: Cell<i32>,
     /// How many executors are to die as soon as they have started.
-    doomed: Cell<u32>,
+    doomed: Rc<Cell<u32>>,
     /// Whether it is busy with work that is not the cluster's.
     busy: Arc<AtomicBool>,
     tasks: RefCell<Vec<AbortHandle>>,
@@ -81,7 +81,12 @@ struct SimulatedLauncher {
 
 impl Machine {
     /// A machine where nothing runs, and the launcher for its agent. To be called in the world's own `LocalSet`.
-    pub fn start(ground: &Ground, agent: &str) -> (Self, Box<dyn Launcher>) {
+    /// `doomed` says how many executors are to die as soon as they have started, whoever changes it.
+    pub fn start(
+        ground: &Ground,
+        agent: &str,
+        doomed: &Rc<Cell<u32>>,
+    ) -> (Self, Box<dyn Launcher>) {
         let (orders, queue) = mpsc::channel(ORDERS_MAX);
         let (attached, events) = oneshot::channel();
         let shared = Rc::new(Shared {
@@ -90,7 +95,7 @@ impl Machine {
             births: Births::default(),
             running: RefCell::default(),
             pids: Cell::new(PIDS_FROM),
-            doomed: Cell::new(0),
+            doomed: doomed.clone(),
             busy: Arc::default(),
             tasks: RefCell::default(),
         });
@@ -141,25 +146,19 @@ impl Machine {
         self.0.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// One of the executors that run dies of a signal, as `chance` wants, or else the next that starts.
-    pub fn kill_one(&self, chance: u64) {
+    /// One of the executors that run dies of a signal, as `chance` wants. `false` if none runs.
+    pub fn kill_one(&self, chance: u64) -> bool {
         let candidates: Vec<ContainerId> = {
             let running = self.0.running.borrow();
             let candidates = running.iter().filter(|(_, one)| one.kill.is_some());
             candidates.map(|(container, _)| container.clone()).collect()
         };
-        match candidates.len() as u64 {
-            0 => self.0.doomed.set(self.0.doomed.get() + 1),
-            count => {
-                let place = usize::try_from(chance % count).unwrap_or(0);
-                self.0.strike(&candidates[place]);
-            }
+        let place = chance.checked_rem(candidates.len() as u64);
+        let victim = place.and_then(|place| candidates.get(usize::try_from(place).ok()?));
+        if let Some(victim) = victim {
+            self.0.strike(victim);
         }
-    }
-
-    /// Undoes one [`Machine::kill_one`] that has not met an executor yet.
-    pub fn spare(&self) {
-        self.0.doomed.set(self.0.doomed.get().saturating_sub(1));
+        victim.is_some()
     }
 
     /// Everything that runs is gone at once, and the agent is not told.

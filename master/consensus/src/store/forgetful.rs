@@ -58,7 +58,7 @@ impl ForgetfulLogDisk {
         Self::default()
     }
 
-    /// Opens the log; refused while an earlier opening lives and was not crashed.
+    /// Opens the log, and syncs what is found; refused while an earlier opening lives and was not crashed.
     pub fn open(&self) -> Result<ForgetfulLog, LogError> {
         let mut state = self.state();
         if state.open {
@@ -66,6 +66,9 @@ impl ForgetfulLogDisk {
         }
         state.open = true;
         state.incarnation += 1;
+        if !state.unsynced.is_empty() && !state.pretends {
+            state.sync();
+        }
         Ok(ForgetfulLog {
             disk: self.clone(),
             incarnation: state.incarnation,
@@ -227,13 +230,17 @@ impl State {
         self.seen.apply(change.clone());
         self.unsynced.push(change);
         if !self.pretends {
-            // One sync covers all that was written before it.
-            for change in std::mem::take(&mut self.unsynced) {
-                self.synced.apply(change);
-            }
-            self.syncs += 1;
+            self.sync();
         }
         (Ok(()), false)
+    }
+
+    /// One sync covers all that was written before it.
+    fn sync(&mut self) {
+        for change in std::mem::take(&mut self.unsynced) {
+            self.synced.apply(change);
+        }
+        self.syncs += 1;
     }
 }
 

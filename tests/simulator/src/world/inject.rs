@@ -118,9 +118,7 @@ impl World {
             FaultKind::WallJump { node, .. } => self.jump(node, 0),
             FaultKind::Drift { node, .. } => self.drift(node, 0),
             FaultKind::KillExecutor { node } => self.with_member(node, |member| {
-                if let Some(machine) = member.machine() {
-                    machine.spare();
-                }
+                member.doomed.set(member.doomed.get().saturating_sub(1));
             }),
             FaultKind::Busy { node } => self.occupy(node, false),
         }
@@ -218,12 +216,12 @@ impl World {
         });
     }
 
+    /// An executor of the agent dies: one that runs now, or else the first that starts before the fault is over.
     fn kill_executor(&self, name: &str) {
         let chance = self.0.rng.borrow_mut().random();
         self.with_member(name, |member| {
-            if let Some(machine) = member.machine() {
-                machine.kill_one(chance);
-            }
+            let killed = member.machine().is_some_and(|one| one.kill_one(chance));
+            member.doomed.set(member.doomed.get() + u32::from(!killed));
         });
     }
 

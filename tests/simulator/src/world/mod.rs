@@ -17,7 +17,7 @@ pub mod roles;
 pub mod services;
 mod witness;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -79,6 +79,8 @@ struct Member {
     drift: i32,
     /// How many faults keep its machine busy.
     busy: u32,
+    /// How many executors on its machine are to die as soon as they have started.
+    doomed: Rc<Cell<u32>>,
     /// How long each of its writes takes.
     slow: Duration,
 }
@@ -133,6 +135,7 @@ impl World {
                 wall: 0,
                 drift: 0,
                 busy: 0,
+                doomed: Rc::default(),
                 slow: Duration::ZERO,
             };
             members.insert(name, member);
@@ -203,7 +206,7 @@ impl World {
         let (stop, stopped) = oneshot::channel();
         let (machine, launcher) = match role {
             Role::Agent => {
-                let (machine, launcher) = Machine::start(&shared.ground, name);
+                let (machine, launcher) = Machine::start(&shared.ground, name, &member.doomed);
                 machine.set_busy(member.busy > 0);
                 (Some(machine), Some(launcher))
             }
