@@ -101,7 +101,6 @@ impl Cluster {
             weights: weights.collect(),
             quotas: BTreeMap::new(),
             region: Some("home".to_owned()),
-            region: Some("home".to_owned()),
             agents_expected: 0,
         };
         self.allocator.tell(begin).unwrap();
@@ -114,6 +113,7 @@ impl Cluster {
             allocation_interval: Duration::from_secs(1),
             weights: BTreeMap::new(),
             quotas,
+            region: Some("home".to_owned()),
             agents_expected,
         };
         self.allocator.tell(begin).unwrap();

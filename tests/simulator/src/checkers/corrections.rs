@@ -66,11 +66,10 @@ struct Busy {
 impl Corrections {
     fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
         if let Some(accept) = spoken.is::<AcceptOffers>() {
-            for Operation::Launch { tasks } in &accept.operations {
-                let revocable = tasks.iter().filter(|task| load::is_revocable(task));
-                self.revocable
-                    .extend(revocable.map(|task| task.task_id.clone()));
-            }
+            let tasks = accept.operations.iter().flat_map(Operation::tasks);
+            let revocable = tasks.filter(|task| load::is_revocable(task));
+            self.revocable
+                .extend(revocable.map(|task| task.task_id.clone()));
         } else if let Some(launch) = spoken.is::<LaunchTask>() {
             if self.revocable.contains(&launch.task.task_id) {
                 let due = self.due(spoken.from, at);
