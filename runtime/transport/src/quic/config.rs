@@ -197,6 +197,9 @@ pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointCo
 /// The same, with a key for resets that the caller can renew.
 pub(super) fn endpoint_with(reset_key: ResetKey, seed: [u8; 32]) -> EndpointConfig {
     let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
+    // With quinn's 20 ms between two resets the peers of a node that has restarted learn of it fifty a second, and what they
+    // say meanwhile is lost in silence. Each reset is shorter than the packet it answers, so that none makes more of another.
+    endpoint.min_reset_interval(Duration::ZERO);
     endpoint.cid_generator(move || Box::new(ConnectionIds::new(seed)));
     endpoint
 }

@@ -187,3 +187,31 @@ fn a_host_that_comes_up_while_it_is_dialled_is_reached_within_about_a_second() {
         });
     }
 }
+
+#[test]
+fn all_peers_of_a_host_that_has_restarted_learn_of_it_at_once_when_they_speak() {
+    stage(async {
+        let ether = Ether::new(Clock::paused(), near);
+        let (first, served) = member(&ether, "master-1", Role::Master, 1, 1);
+        let _noter = first.spawn("noter", Noter(Notes::default())).unwrap();
+        let mut peers = Vec::new();
+        for number in 50..50 + CROWD {
+            let name = format!("agent-{number}");
+            let (node, endpoint) = member(&ether, &name, Role::Agent, number, u64::from(number));
+            let noter = node.find("10.0.0.1:5050", "noter", SECOND).await.unwrap();
+            peers.push((node, endpoint, noter));
+        }
+        ether.unplug(address(1));
+        drop((served, first));
+        let (_second, _served) = member(&ether, "master-1", Role::Master, 1, 2);
+        let begun = Clock::paused().now();
+        let asking = peers
+            .iter()
+            .map(|(node, _, noter)| node.ask(noter, Turn(vec![1]), 10 * SECOND));
+        for answer in join_all(asking).await {
+            assert_eq!(answer, Err(AskError::Gone));
+        }
+        let took = Clock::paused().now() - begun;
+        assert!(took < 100 * MILLISECOND, "{took:?}");
+    });
+}
