@@ -105,9 +105,8 @@ impl Books {
         let Some(agent) = self.agents.get(agent_id) else {
             return Vec::new();
         };
-        let node = agent.pid.node();
-        let others = self.agents.of_node(node.name());
-        let earlier = others.filter(|other| other.id != *agent_id && other.pid.node() != node);
+        let others = self.agents.of_other_lives(agent.pid.node());
+        let earlier = others.filter(|other| other.id != *agent_id);
         earlier.map(|other| other.id.clone()).collect()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use protocol::{AgentId, AgentInfo, Uuid};
 use resources::Resources;
-use runtime::{Pid, Timestamp};
+use runtime::{NodeId, Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// How many unreachable agents are remembered.
@@ -56,8 +56,8 @@ impl Agent {
 pub struct Agents {
     registered: BTreeMap<AgentId, Arc<Agent>>,
     by_pid: BTreeMap<Pid, AgentId>,
-    /// By the name of the node, which outlives its restarts.
-    by_node: BTreeMap<String, BTreeSet<AgentId>>,
+    /// By the name of the node, which outlives its restarts, and by its life.
+    by_node: BTreeMap<String, BTreeMap<NodeId, BTreeSet<AgentId>>>,
     recovered: BTreeMap<AgentId, AgentInfo>,
     unreachable: BTreeMap<AgentId, Timestamp>,
     sessions: u64,
@@ -105,10 +105,11 @@ impl Agents {
         self.get(self.by_pid.get(pid)?)
     }
 
-    /// The registered ones whose node has that name, in whichever of its lives.
-    pub fn of_node(&self, name: &str) -> impl Iterator<Item = &Agent> {
-        let ids = self.by_node.get(name).into_iter().flatten();
-        ids.filter_map(|id| self.get(id))
+    /// The registered ones of this node in other lives of it.
+    pub fn of_other_lives<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = &'a Agent> {
+        let lives = self.by_node.get(node.name()).into_iter().flatten();
+        let ids = lives.filter(move |(life, _)| *life != node);
+        ids.flat_map(|(_, ids)| ids).filter_map(|id| self.get(id))
     }
 
     /// All registered ones.
@@ -155,9 +156,10 @@ impl Agents {
         agent.session = self.sessions;
         agent.connected = true;
         self.by_pid.insert(agent.pid.clone(), agent.id.clone());
-        let node = agent.pid.node().name().to_owned();
-        let of_node = self.by_node.entry(node).or_default();
-        of_node.insert(agent.id.clone());
+        let node = agent.pid.node();
+        let lives = self.by_node.entry(node.name().to_owned()).or_default();
+        let of_life = lives.entry(node.clone()).or_default();
+        of_life.insert(agent.id.clone());
         self.registered.insert(agent.id.clone(), Arc::new(agent));
         self.sessions
     }
@@ -210,11 +212,14 @@ impl Agents {
     fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         let agent = self.registered.remove(id)?;
         self.by_pid.remove(&agent.pid);
-        let node = agent.pid.node().name();
-        if let Some(of_node) = self.by_node.get_mut(node) {
-            of_node.remove(id);
-            if of_node.is_empty() {
-                self.by_node.remove(node);
+        let node = agent.pid.node();
+        if let Some(lives) = self.by_node.get_mut(node.name()) {
+            if let Some(of_life) = lives.get_mut(node) {
+                of_life.remove(id);
+            }
+            lives.retain(|_, of_life| !of_life.is_empty());
+            if lives.is_empty() {
+                self.by_node.remove(node.name());
             }
         }
         Some(agent)
