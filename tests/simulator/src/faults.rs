@@ -48,7 +48,9 @@ enum Card {
     WallJump,
     Drift,
     DeathOfExecutor,
+    DeathsEverywhere,
     BusyLender,
+    BusyEverywhere,
     LeaderInMinority,
     LeaderAlone,
     LeaderUnheard,
@@ -89,7 +91,9 @@ const MACHINES: &[Card] = &[
     Card::WallJump,
     Card::Drift,
     Card::DeathOfExecutor,
+    Card::DeathsEverywhere,
     Card::BusyLender,
+    Card::BusyEverywhere,
 ];
 
 /// What a network does to a group of masters.
@@ -162,8 +166,8 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
     match card {
         Card::CrashOfAgent | Card::SlowDiskOfAgent | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
-        Card::DeathOfExecutor => agents && frameworks,
-        Card::BusyLender => load::lends_and_borrows(scenario),
+        Card::DeathOfExecutor | Card::DeathsEverywhere => agents && frameworks,
+        Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
         Card::WeatherOfMember
         | Card::MasterFromMember
         | Card::OneWayToMaster
@@ -185,7 +189,10 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
         // A step that crashes may be long in coming, and so may an executor or a task that has to yield.
         Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
-        Card::DeathOfExecutor | Card::BusyLender => rng.random_range(0.6..1.0),
+        Card::DeathOfExecutor
+        | Card::DeathsEverywhere
+        | Card::BusyLender
+        | Card::BusyEverywhere => rng.random_range(0.6..1.0),
         // So long that it must be caught up by a snapshot.
         Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),
@@ -346,6 +353,13 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
             ppm: rng.random_range(-DRIFT_MAX..=DRIFT_MAX),
         },
         Card::DeathOfExecutor => FaultKind::KillExecutor { node: agent(rng) },
+        // In a large cluster one agent may have nothing to lose.
+        Card::DeathsEverywhere => FaultKind::KillExecutor {
+            node: "everyone".to_owned(),
+        },
+        Card::BusyEverywhere => FaultKind::Busy {
+            node: "everyone".to_owned(),
+        },
         Card::BusyLender => {
             let lenders = (1..=scenario.agents).filter(|number| load::lends(*number));
             let lenders: Vec<u32> = lenders.collect();
@@ -450,9 +464,9 @@ mod tests {
         let plan = plan(&borrowing);
         let busy = plan.iter().filter(|fault| fault.kind.name() == "busy");
         let nodes: BTreeSet<&str> = busy.flat_map(|fault| fault.kind.nodes()).collect();
-        assert!(!nodes.is_empty());
+        assert!(nodes.contains("everyone") && nodes.len() > 1, "{nodes:?}");
         assert!(
-            nodes.is_subset(&BTreeSet::from(["agent-3", "agent-6"])),
+            nodes.is_subset(&BTreeSet::from(["everyone", "agent-3", "agent-6"])),
             "{nodes:?}"
         );
     }
