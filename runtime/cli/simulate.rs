@@ -40,8 +40,8 @@ The command fails when an invariant is broken, and when something never happened
 
 Try it: meros simulate --seed 7 --for 10mins
 A group of masters: meros simulate --masters 3 --seed 7 --for 10mins
-Twenty thousand seeds of it: meros simulate --masters 3 --seeds 20000 --agents 3 --frameworks 2 --for 2mins --transport memory --jobs 2
-Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 2 --for 2mins --jobs 2
+Twenty thousand seeds of it: meros simulate --masters 3 --seeds 20000 --agents 3 --frameworks 3 --for 2mins --transport memory --jobs 2
+Ten thousand seeds: meros simulate --seeds 10000 --agents 3 --frameworks 3 --for 2mins --jobs 2
 All that happens in a run: meros simulate --seed 7 --for 1min --log simulator=trace";
 
 /// Rehearse a cluster in virtual time, under faults and with every invariant checked
