@@ -13,7 +13,7 @@ fn simulate(flags: &[&str]) -> std::process::Output {
         "--frameworks",
         "2",
         "--for",
-        "2mins",
+        "5mins",
     ];
     meros(small.iter().chain(flags).copied())
         .output()

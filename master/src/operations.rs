@@ -443,7 +443,7 @@ impl Books {
             Err(NotConverted::Lacking(shortage)) => {
                 return Err(OperationRefused::NotFree {
                     lacking: Resources::from(*shortage.lacking).brief().to_string(),
-                    free: self.unused(agent),
+                    free: Box::new(self.unused(agent)),
                 });
             }
         };

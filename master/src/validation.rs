@@ -11,7 +11,7 @@ pub use told::told;
 
 use std::collections::BTreeSet;
 
-use module_api::demand::{CONSTRAINTS_MAX, Prepared};
+use module_api::demand::{AgentTest, CONSTRAINTS_MAX};
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
     Wants,
@@ -55,7 +55,7 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
             return Err(Invalid::new("demands", role, expected));
         }
         size += demand.agents.iter().map(Vec::len).sum::<usize>();
-        Prepared::new(role, demand)?;
+        AgentTest::new(role, demand)?;
     }
     match size > CONSTRAINTS_MAX {
         false => Ok(()),

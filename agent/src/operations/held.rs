@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(held.overdue(start), []);
         let first = start + RESEND_MIN;
         assert_eq!(held.next_due(), Some(first));
-        assert_eq!(held.overdue(first), [update.clone()]);
+        assert_eq!(held.overdue(first), std::slice::from_ref(&update));
         assert_eq!(held.next_due(), Some(first + RESEND_MIN * 2));
         held.acknowledge(&key, version(8));
         assert_eq!(

@@ -246,7 +246,7 @@ impl SchedulerDriver {
         self
     }
 
-    /// Subscribes for offers that are like this, by role: of some agents only, no smaller than this, no larger than that.
+    /// Subscribes for offers of some agents only, by role.
     pub fn demands(mut self, demands: BTreeMap<String, Demand>) -> Self {
         self.plan.wants.demands = demands;
         self

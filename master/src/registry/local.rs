@@ -71,7 +71,7 @@ struct Registrar {
 enum Committed {
     Synced,
     /// Nothing was changed; this is what the store still holds.
-    Refused(String, RegistryState),
+    Refused(String, Box<RegistryState>),
     Broken(String),
 }
 
@@ -188,7 +188,7 @@ impl Registrar {
                 return;
             }
             Committed::Refused(reason, state) => {
-                self.state = state;
+                self.state = *state;
                 RegistryError::NotNow { reason }
             }
             Committed::Broken(reason) => {
@@ -213,7 +213,7 @@ fn commit(store: &SharedStore, changes: Changes) -> Committed {
             | StoreError::TooLarge { .. }
             | StoreError::BadKey),
         ) => match record::load(store.as_ref()) {
-            Ok(state) => Committed::Refused(refusal.to_string(), state),
+            Ok(state) => Committed::Refused(refusal.to_string(), Box::new(state)),
             Err(error) => Committed::Broken(error.to_string()),
         },
         Err(error) => Committed::Broken(error.to_string()),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
 use regex::{Regex, RegexBuilder};
-use resources::{AttributeValue, Attributes, Invalid, Quantities};
+use resources::{AttributeValue, Attributes, Invalid};
 
 /// Constraints in one demand, of all its groups together.
 pub const CONSTRAINTS_MAX: usize = 10_000;
@@ -138,7 +138,7 @@ impl Test {
             if *expressions > EXPRESSIONS_MAX {
                 let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in a role");
                 let field = format!("{field}.predicate");
-                return Err(Invalid::new(field, &*expressions, expected));
+                return Err(Invalid::new(field, *expressions, expected));
             }
             compile(&short(text)?).map_err(|expected| {
                 Invalid::new(format!("{field}.predicate.regex"), text, expected)
@@ -204,57 +204,6 @@ fn compile(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// A demand whose every part can be understood.
-#[derive(Clone, Debug, Default)]
-pub struct Prepared {
-    /// Which agents.
-    pub test: AgentTest,
-    /// The least worth an offer, if the framework says so itself.
-    pub min: Option<Vec<Quantities>>,
-    /// The most in an offer of one agent, by the names it lists.
-    pub max: Quantities,
-}
-
-impl Prepared {
-    /// What was asked for in this role, or what cannot be understood of it.
-    pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
-        let Demand {
-            agents: _,
-            min,
-            max,
-        } = demand;
-        let field = |name: &str| format!("demands[{role}].{name}");
-        if min.len() > SETS_MAX {
-            let expected = format!("at most {SETS_MAX} sets of quantities");
-            return Err(Invalid::new(field("min"), min.len(), expected));
-        }
-        if min.iter().any(Quantities::is_empty) {
-            let expected = "sets of quantities with something in each";
-            return Err(Invalid::new(field("min"), "an empty set", expected));
-        }
-        if let Some((name, _)) = max.iter().find(|(_, amount)| amount.is_zero()) {
-            let expected = "quantities above zero";
-            return Err(Invalid::new(field("max"), format!("{name}:0"), expected));
-        }
-        let fits = |set: &Quantities| {
-            let above = |(name, least)| max.names(name) && max.get(name) < least;
-            !set.iter().any(above)
-        };
-        if !min.is_empty() && !min.iter().any(fits) {
-            let expected = "at least what one set of `min` asks for";
-            return Err(Invalid::new(field("max"), max, expected));
-        }
-        Ok(Self {
-            test: AgentTest::new(role, demand)?,
-            min: (!min.is_empty()).then(|| min.clone()),
-            max: max.clone(),
-        })
-    }
-}
-
-/// Sets of quantities in one demand.
-pub const SETS_MAX: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,7 +216,6 @@ mod tests {
         let group = |group: &&[(Selector, Predicate)]| group.iter().map(constraint).collect();
         Demand {
             agents: agents.iter().map(group).collect(),
-            ..Demand::default()
         }
     }
 
@@ -322,7 +270,7 @@ mod tests {
         let (os, rack) = (is(attribute("os"), "ubuntu"), is(attribute("rack"), "r-9"));
         assert!(passes(&demand(&[])), "no groups ask for nothing");
         assert!(!passes(&demand(&[&[os.clone(), rack.clone()]])));
-        assert!(passes(&demand(&[&[rack.clone()], &[os]])));
+        assert!(passes(&demand(&[std::slice::from_ref(&rack), &[os]])));
         assert!(passes(&demand(&[&[is(
             Selector::Hostname,
             "NODE-7.example"
@@ -352,12 +300,6 @@ mod tests {
             demand(&[&[(Selector::Hostname, Predicate::TextMatches(text.to_owned()))]])
         };
         let long = "x".repeat(TEXT_MAX + 1);
-        let quantities = |text: &str| Quantities::parse(text).unwrap();
-        let bundle = |min: &str, max: &str| Demand {
-            min: vec![quantities(min)],
-            max: quantities(max),
-            ..Demand::default()
-        };
         for (wrong, field) in [
             (demand(&[&[]]), "agents[0]"),
             (regex("a("), "agents[0].predicate.regex"),
@@ -368,12 +310,9 @@ mod tests {
                 demand(&[&[(attribute(""), Predicate::Exists)]]),
                 "agents[0].selector",
             ),
-            (bundle("cpus:4;mem:8", "cpus:2"), "max"),
-            (bundle("cpus:0", ""), "min"),
         ] {
-            let error = Prepared::new("dev", &wrong).unwrap_err();
+            let error = AgentTest::new("dev", &wrong).unwrap_err();
             assert_eq!(error.field, format!("demands[dev].{field}"), "{error}");
         }
-        assert!(Prepared::new("dev", &bundle("cpus:2", "cpus:2;gpus:1")).is_ok());
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Pure. Remembers the verdict on each agent by its slot, two bits, until the agent is another or the client wants something else.
 
-use module_api::demand::{Looks, Prepared};
+use module_api::demand::{AgentTest, Looks};
 use protocol::Demand;
-use resources::{Quantities, Role};
+use resources::Role;
 
 /// What one client demands of offers in its role.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    demand: Prepared,
+    test: AgentTest,
     judged: Bits,
     taken: Bits,
 }
@@ -17,19 +17,19 @@ pub struct Choice {
 impl Choice {
     /// By this demand. The master has refused what cannot be understood; if it has not, nothing is demanded.
     pub fn new(role: &Role, demand: &Demand) -> Self {
-        let demand = Prepared::new(role.as_str(), demand).unwrap_or_else(|error| {
+        let test = AgentTest::new(role.as_str(), demand).unwrap_or_else(|error| {
             tracing::warn!(%error, "a demand is passed over");
-            Prepared::default()
+            AgentTest::default()
         });
         Self {
-            demand,
+            test,
             ..Self::default()
         }
     }
 
     /// Whether it would take any agent.
     pub fn is_open(&self) -> bool {
-        self.demand.test.is_open()
+        self.test.is_open()
     }
 
     /// Whether it would take the agent in that slot, which looks so.
@@ -39,7 +39,7 @@ impl Choice {
         }
         if !self.judged.has(slot) {
             self.judged.set(slot, true);
-            self.taken.set(slot, self.demand.test.passes(looks));
+            self.taken.set(slot, self.test.passes(looks));
         }
         self.taken.has(slot)
     }
@@ -47,16 +47,6 @@ impl Choice {
     /// The agent in that slot is gone.
     pub fn forget(&mut self, slot: u32) {
         self.judged.set(slot, false);
-    }
-
-    /// The least that is worth an offer, if the framework says so itself.
-    pub fn min(&self) -> Option<&[Quantities]> {
-        self.demand.min.as_deref()
-    }
-
-    /// The most of one agent in an offer, by the names it lists.
-    pub fn max(&self) -> &Quantities {
-        &self.demand.max
     }
 }
 

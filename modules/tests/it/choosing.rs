@@ -21,7 +21,6 @@ fn rack_is(expression: &str) -> Demand {
     };
     Demand {
         agents: vec![vec![constraint]],
-        ..Demand::default()
     }
 }
 

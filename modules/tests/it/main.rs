@@ -12,4 +12,5 @@ mod examples;
 mod laws;
 mod operations;
 mod quota;
+mod sorters;
 mod stories;

@@ -40,7 +40,7 @@ pub enum QuotaArgs {
     Show(ListArgs),
     /// Give a role a quota in place of the one it has, or several roles at once, all or none
     #[command(after_help = QUOTA_HELP)]
-    Set(SetQuotaArgs),
+    Set(Box<SetQuotaArgs>),
     /// Take the quotas of these roles away
     #[command(after_help = "Example: meros quota reset eng ops/batch")]
     Reset(ResetQuotaArgs),
@@ -149,7 +149,7 @@ pub async fn list(args: ListArgs) -> Outcome {
 pub async fn quota(args: QuotaArgs) -> Outcome {
     match args {
         QuotaArgs::Show(args) => show_quotas(args).await,
-        QuotaArgs::Set(args) => set_quotas(args).await,
+        QuotaArgs::Set(args) => set_quotas(*args).await,
         QuotaArgs::Reset(args) => {
             let default = |role: &String| (role.clone(), Quota::default());
             let update = UpdateQuotas {

@@ -21,7 +21,7 @@ pub enum Operation {
     /// Start these tasks together under one executor, or none of them.
     LaunchGroup {
         /// Their executor.
-        executor: ExecutorInfo,
+        executor: Box<ExecutorInfo>,
         /// One or more.
         tasks: Vec<TaskInfo>,
     },

@@ -1,11 +1,10 @@
-//! Wants: which offers a framework would like, by role (SPEC 2.4, 4.1, S126; W9).
+//! Wants: which offers a framework would like, by role (SPEC 2.4, S126).
 //!
 //! Only the words. Whether a demand can be understood is judged where it is prepared for use (`module-api`), and who is offered what by the
 //! allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use resources::Quantities;
 use serde::{Deserialize, Serialize};
 
 /// What a framework wants to be offered for the present. The default: whatever there is.
@@ -32,10 +31,6 @@ impl Wants {
 pub struct Demand {
     /// Of which agents: those for which every constraint of any group holds. No groups: of all.
     pub agents: Vec<Vec<Constraint>>,
-    /// The least that is worth an offer: it contains any of these. None: what the operator has chosen (SPEC 4.1).
-    pub min: Vec<Quantities>,
-    /// The most that an offer of one agent is to contain, of the names that are listed; the rest of the agent goes to others (W9).
-    pub max: Quantities,
 }
 
 impl Demand {
@@ -47,7 +42,6 @@ impl Demand {
         };
         Self {
             agents: hosts.into_iter().map(|host| vec![is(host)]).collect(),
-            ..Self::default()
         }
     }
 }

@@ -280,7 +280,7 @@ fn a_released_message_keeps_its_bytes() {
         },
         launch,
         Operation::LaunchGroup {
-            executor: executor(),
+            executor: Box::new(executor()),
             tasks: vec![task()],
         },
     ];

@@ -62,7 +62,7 @@ impl<S: Scheduler> Driver<S> {
                 }
             };
             driver.call(ctx, |scheduler, verbs| {
-                scheduler.updated(verbs, outcome.as_ref().map(|()| ()).map_err(String::as_str));
+                scheduler.updated(verbs, outcome.as_ref().copied().map_err(String::as_str));
             });
         });
     }

@@ -579,7 +579,7 @@ fn a_void_accept_and_a_group_of_tasks_give_everything_back() {
         assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 0ns"]);
 
         let offer = story.offer(resources("cpus:4")).await;
-        let executor = ExecutorInfo {
+        let executor = Box::new(ExecutorInfo {
             executor_id: ExecutorId::new("e").unwrap(),
             name: "default".to_owned(),
             command: CommandInfo::shell("true"),
@@ -587,11 +587,10 @@ fn a_void_accept_and_a_group_of_tasks_give_everything_back() {
             data: vec![],
             shutdown_grace_period: None,
             labels: Default::default(),
-        };
+        });
         let tasks = vec![task("t", &story.agent_id, "cpus:1")];
-        story
-            .accept(&[&offer], vec![Operation::LaunchGroup { executor, tasks }])
-            .await;
+        let group = Operation::LaunchGroup { executor, tasks };
+        story.accept(&[&offer], vec![group]).await;
         assert_eq!(
             story.scheduler.heard(),
             ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]

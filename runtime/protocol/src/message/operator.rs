@@ -93,7 +93,7 @@ pub enum OperationRefused {
         /// The first resource that lacks.
         lacking: String,
         /// What could be had: what nobody uses.
-        free: Resources,
+        free: Box<Resources>,
     },
 }
 
