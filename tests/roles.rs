@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, eventually, get, get_with, send, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, get, get_with, send, stderr, stdout};
 
 /// A verb that must do what it is asked; what it printed.
 fn done(cluster: &Cluster, arguments: &[&str]) -> String {
@@ -174,4 +174,30 @@ fn a_master_that_does_not_lead_sends_changes_to_the_one_that_does() {
         }
     }
     assert_eq!(sent, 2);
+}
+
+/// SPEC 3.4, 4.5: what a role is offered ends at its limit, and goes on as soon as the limit is raised.
+#[test]
+fn a_limit_that_an_operator_sets_caps_the_next_offers() {
+    let cluster = Cluster::start(1, "cpus:4;mem:512");
+    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:1"]);
+    let flags = ["--role", "eng", "--instances", "3"];
+    let each = ["--resources", "cpus:0.5;mem:32", "--", "sleep", "600"];
+    let run = ["run"].into_iter().chain(flags).chain(each);
+    let framework = Running::start(&mut cluster.verb(run));
+    let running = || {
+        let tasks = cluster.list("tasks");
+        let running = tasks.iter().filter(|task| task["state"] == "TASK_RUNNING");
+        running.count()
+    };
+    eventually("two of three tasks to run", || {
+        (running() == 2).then_some(())
+    });
+    let roles = done(&cluster, &["roles"]);
+    let eng = roles.lines().find(|line| line.starts_with("eng"));
+    let eng = eng.unwrap_or_default();
+    assert!(eng.contains("cpus:1;mem:64"), "{roles}");
+    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:2"]);
+    eventually("the third to run", || (running() == 3).then_some(()));
+    drop(framework);
 }

@@ -109,7 +109,7 @@ fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
         (["--for_real", "soon"], "`soon`"),
         (["--fault", "1secs+1secs melt master"], "melt"),
         (["--fault", "1secs+1secs crash agent-3"], "agent-3"),
-        (["--fault", "3mins+1secs crash agent-1"], "--for 2mins"),
+        (["--fault", "6mins+1secs crash agent-1"], "--for 5mins"),
     ] {
         let output = simulate(&flags);
         let text = stderr(&output);
