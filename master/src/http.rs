@@ -3,7 +3,7 @@
 //! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
 //! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
-//! What changes something ([`changes`], [`operate`]) is asked of the master that acts, and sent to the one that leads elsewhere.
+//! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere.
 
 mod changes;
 mod metrics;
