@@ -30,6 +30,22 @@ pub struct FrameworkPrepared {
     pub operation: RegistryOperation,
 }
 
+impl FrameworkPrepared {
+    /// The framework of that id, connected, is to be recorded as it is described.
+    pub(crate) fn admission(framework_id: FrameworkId, mut info: FrameworkInfo) -> Self {
+        info.id = Some(framework_id.clone());
+        let operation = RegistryOperation::AdmitFramework {
+            info: info.clone(),
+            deadline: None,
+        };
+        Self {
+            info,
+            framework_id,
+            operation,
+        }
+    }
+}
+
 impl Books {
     /// Whether this framework may subscribe, and what must be recorded first.
     pub fn prepare_framework(
@@ -60,7 +76,6 @@ impl Books {
             return Err(never(Invalid::new("framework.id", &framework_id, expected)));
         }
         let mut info = message.framework.clone();
-        info.id = Some(framework_id.clone());
         if let Some(before) = self.frameworks.get(&framework_id) {
             if before.info.principal != info.principal {
                 let given = info.principal.as_deref().unwrap_or("");
@@ -70,15 +85,7 @@ impl Books {
             info.user = before.info.user.clone();
             info.checkpoint = before.info.checkpoint;
         }
-        let operation = RegistryOperation::AdmitFramework {
-            info: info.clone(),
-            deadline: None,
-        };
-        Ok(FrameworkPrepared {
-            info,
-            framework_id,
-            operation,
-        })
+        Ok(FrameworkPrepared::admission(framework_id, info))
     }
 
     /// The registry knows the framework: this scheduler speaks for it from now on.

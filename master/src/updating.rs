@@ -10,7 +10,6 @@ use resources::Invalid;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAllocator};
-use crate::registry::RegistryOperation;
 use crate::subscription::FrameworkPrepared;
 use crate::validation;
 
@@ -29,7 +28,7 @@ impl Books {
             let expected = "a framework that is subscribed";
             return Err(never(Invalid::new("framework_id", framework_id, expected)));
         };
-        let mut info = message.framework.clone();
+        let info = message.framework.clone();
         let same = |field, given: &str, own: &str| match given == own {
             true => Ok(()),
             false => {
@@ -53,16 +52,7 @@ impl Books {
             validation::framework(&info, &message.wants, &self.policy)
         };
         unchanged().map_err(never)?;
-        info.id = Some(framework_id.clone());
-        let operation = RegistryOperation::AdmitFramework {
-            info: info.clone(),
-            deadline: None,
-        };
-        Ok(FrameworkPrepared {
-            info,
-            framework_id,
-            operation,
-        })
+        Ok(FrameworkPrepared::admission(framework_id, info))
     }
 
     /// The registry knows what the framework is now.

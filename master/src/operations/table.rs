@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentId, FrameworkId, OperationId, OperationState, OperationStatus};
+use protocol::{AgentId, FrameworkId, OperationId, OperationStatus};
 
 /// How many operations of one framework may be under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -28,15 +28,6 @@ impl Operations {
         static NONE: BTreeMap<OperationId, (AgentId, OperationStatus)> = BTreeMap::new();
         let of = self.known.get(framework).unwrap_or(&NONE);
         of.values().map(|(_, status)| status)
-    }
-
-    /// How many there are in each state.
-    pub fn by_state(&self) -> BTreeMap<OperationState, u64> {
-        let mut states = BTreeMap::new();
-        for (_, status) in self.known.values().flat_map(BTreeMap::values) {
-            *states.entry(status.state).or_default() += 1;
-        }
-        states
     }
 
     /// This one is so now.

@@ -1,6 +1,6 @@
 //! The books' part on choosing: which agents a client is never to be given, whatever is free there (SPEC 4.5 `capable`, 2.4, S126).
 //!
-//! Pure, like all of the books. Clients that would take any agent cost nothing here.
+//! Pure, like all of the books. A client that would take any agent costs one look for each slate, and nothing for its agents.
 
 use module_api::demand::Looks;
 use module_api::sorter::{Client, Pool};
