@@ -5,6 +5,7 @@
 //! the status updates, operations to those who keep what they make.
 
 pub mod joining;
+mod standby_links;
 
 use std::sync::Arc;
 
@@ -353,6 +354,7 @@ impl Actor for Agent {
         ctx.link(&self.status.pid());
         ctx.link(&self.operations.pid());
         self.register(ctx);
+        self.keep_links(ctx);
     }
 }
 

@@ -96,6 +96,32 @@ fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence
     });
 }
 
+/// A failover in which nobody needs a handshake.
+#[test]
+fn an_agent_keeps_a_link_to_each_master_and_dials_one_again_that_was_lost() {
+    let standbys = vec!["standby"];
+    let cast = Cast {
+        standbys,
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        let linked = || {
+            let peers = world.node.peers();
+            let names = peers.iter().map(|peer| peer.node.name().to_owned());
+            names.filter(|name| name != "agent").collect::<Vec<_>>()
+        };
+        world.advance(8).await;
+        assert_eq!(linked(), ["master", "standby"]);
+        world.network.sever("agent", "standby");
+        world.advance(30).await;
+        assert_eq!(linked(), ["master"]);
+        world.network.heal("agent", "standby");
+        world.advance(90).await;
+        world.master.ping(true).await;
+        assert_eq!(linked(), ["master", "standby"]);
+    });
+}
+
 /// A new leader that says not now so often, counted in `asked`.
 struct Hesitant {
     not_now: usize,

@@ -30,6 +30,8 @@ pub struct Cast {
     pub estimator: FakeModule,
     pub controller: FakeModule,
     pub severed: bool,
+    /// Nodes of masters that do not act.
+    pub standbys: Vec<&'static str>,
 }
 
 impl Default for Cast {
@@ -40,6 +42,7 @@ impl Default for Cast {
             estimator: FakeModule::silent(),
             controller: FakeModule::silent(),
             severed: false,
+            standbys: Vec::new(),
         }
     }
 }
@@ -55,7 +58,11 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
         if cast.severed {
             network.sever("agent", "master");
         }
-        let mut settings = Settings::new(vec!["master".into()], work_dir.path());
+        let standby = |name: &&str| network.node(name, Role::Master, &[Role::Agent]);
+        let _standbys: Vec<Node> = cast.standbys.iter().map(standby).collect();
+        let masters = std::iter::once("master").chain(cast.standbys);
+        let masters = masters.map(str::to_owned).collect();
+        let mut settings = Settings::new(masters, work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
         network.join(
             &node,
