@@ -20,6 +20,7 @@ mod returned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use master::registry::RegistryOperation;
 use protocol::digest::{self, Printer};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{DisownTasks, RegisterAgent, ReregisterAgent};
@@ -35,6 +36,7 @@ use super::broken;
 use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
+use crate::linear::RegistryRequest;
 
 /// How long a grant may be on its way from the allocator to its master.
 const GRACE: Duration = Duration::from_secs(1);
@@ -198,7 +200,13 @@ impl Agent {
         let before = self.lent_before.as_ref().filter(|(_, until)| at <= *until);
         let fits = |lent: &Resources| lent.contains(&revocable);
         let fits = fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent));
-        (!fits).then(|| format!("of the {} it lends: {revocable}", self.lent))
+        (!fits).then(|| {
+            let holders: Vec<_> = self.holders.keys().collect();
+            format!(
+                "of the {} it lends: {revocable}, held by {holders:?} and what is offered",
+                self.lent
+            )
+        })
     }
 }
 
@@ -479,6 +487,18 @@ fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
     agent.node.is_empty() || registrations.is_asking(&agent.node)
 }
 
+/// The agent that a master gives up with this question: whatever it held there has ended, what it had sent and the agent never heard as well.
+fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
+    let RegistryRequest::Apply(operation) = request else {
+        return None;
+    };
+    match operation.as_ref() {
+        RegistryOperation::MarkAgentUnreachable { agent_id, .. }
+        | RegistryOperation::RemoveAgent { agent_id } => Some(agent_id),
+        _ => None,
+    }
+}
+
 impl Checker for Allocations {
     fn name(&self) -> &'static str {
         NAME
@@ -500,6 +520,12 @@ impl Checker for Allocations {
                 .or_else(|(at, what)| broken(NAME, at, what)),
             What::Heard(spoken) => {
                 self.heard(&spoken, event.at);
+                Ok(())
+            }
+            What::RegistryAsked { request, .. } => {
+                if let Some(agent_id) = given_up(request) {
+                    self.agents.remove(agent_id);
+                }
                 Ok(())
             }
             What::NodeEnded { .. } if self.frameworks.lost_master(event) => {

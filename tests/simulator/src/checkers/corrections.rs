@@ -48,8 +48,8 @@ pub struct Corrections {
     borrowers: BTreeMap<String, Borrower>,
     /// When those that ended did so.
     ended: BTreeMap<ContainerId, Duration>,
-    /// Since when each machine is busy, or until when it was.
-    busy: BTreeMap<String, Busy>,
+    /// When each machine was busy, or since when it is: an end may be told long after, when it is busy anew.
+    busy: BTreeMap<String, Vec<Busy>>,
     /// How many faults keep agents from doing what they should.
     hampered: u32,
     /// What was judged once is not judged again when it is sent again.
@@ -107,8 +107,8 @@ impl Corrections {
         let Some(ended) = ended else {
             return Ok(()); // It had no process yet.
         };
-        let busy = self.busy.get(agent);
-        let was_busy = busy.is_some_and(|busy| {
+        let mut times = self.busy.get(agent).into_iter().flatten();
+        let was_busy = times.any(|busy| {
             busy.since <= *ended && busy.until.is_none_or(|until| *ended <= until + SLACK)
         });
         was_busy.then_some(()).ok_or_else(|| {
@@ -118,10 +118,8 @@ impl Corrections {
 
     /// When a container that runs there from now on must be gone.
     fn due(&self, agent: &str, at: Duration) -> Option<Duration> {
-        let busy = self
-            .busy
-            .get(agent)
-            .is_some_and(|busy| busy.until.is_none());
+        let last = self.busy.get(agent).and_then(|times| times.last());
+        let busy = last.is_some_and(|busy| busy.until.is_none());
         (busy && self.hampered == 0).then(|| at + YIELD)
     }
 
@@ -179,11 +177,12 @@ impl Checker for Corrections {
                     since: at,
                     until: None,
                 };
-                self.busy.insert(agent.to_owned(), busy);
+                self.busy.entry(agent.to_owned()).or_default().push(busy);
                 self.reckon(at);
             }
             What::MachineBusy { agent, .. } => {
-                if let Some(busy) = self.busy.get_mut(agent) {
+                let last = self.busy.get_mut(agent).and_then(|times| times.last_mut());
+                if let Some(busy) = last {
                     busy.until = Some(at);
                 }
                 self.reckon(at);
@@ -266,6 +265,19 @@ mod tests {
         let mut late = stage(true);
         busy(busy(&mut late, true), false).wait(SLACK * 2);
         yields(&mut late).is_broken("was not busy");
+    }
+
+    /// Found by a rehearsal of 100 agents: a link that was cut held the status back until the machine was busy for the second time.
+    #[test]
+    fn an_end_that_is_told_late_is_judged_by_when_it_was() {
+        let mut late = stage(true);
+        let ended = What::ProcessEnded {
+            agent: AGENT,
+            container: &container(),
+        };
+        busy(&mut late, true).fact(ended);
+        busy(&mut late, false).wait(SLACK * 2);
+        yields(busy(&mut late, true)).is_clean();
     }
 
     #[test]

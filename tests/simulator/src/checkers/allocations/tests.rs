@@ -1,7 +1,7 @@
 //! What the checker of allocations takes and what it does not.
 
 use super::*;
-use crate::checkers::stage::{Stage, framework, offer, resources, seconds, task};
+use crate::checkers::stage::{Stage, agent, framework, offer, resources, seconds, task};
 use protocol::message::registration::RunningTask;
 use protocol::{FrameworkInfo, TaskState};
 use resources::Revocable;
@@ -103,6 +103,27 @@ fn an_agent_that_comes_back_with_a_part_holds_that_and_what_it_had() {
             false => stage.is_broken("cpus"),
         }
     }
+}
+
+/// Found by a rehearsal of 100 agents: what had been sent, and was never heard, was held for ever.
+#[test]
+fn an_agent_that_was_given_up_holds_nothing_that_it_does_not_report() {
+    let mut stage = stage();
+    stage.offers_text("o1", "cpus:4");
+    let tasks = [task("t", "cpus:2")];
+    stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+    let request = RegistryRequest::from(RegistryOperation::MarkAgentUnreachable {
+        agent_id: agent(),
+        since: Default::default(),
+    });
+    let asked = What::RegistryAsked {
+        node: "master",
+        call: 1,
+        request: &request,
+    };
+    stage.wait(seconds(75)).fact(asked);
+    stage.wait(seconds(1)).reregister("cpus:4", &[]);
+    stage.offers_text("o2", "cpus:4").is_clean();
 }
 
 #[test]
