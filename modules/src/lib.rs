@@ -9,6 +9,7 @@ pub mod resource_estimator;
 pub mod sorter;
 #[cfg(test)]
 mod testing;
+pub mod workload;
 
 use std::time::Duration;
 

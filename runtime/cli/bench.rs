@@ -4,6 +4,7 @@
 //! JSON for each figure. Remembers nothing between runs.
 
 pub mod actors;
+pub mod allocator;
 pub mod connections;
 pub mod crowd;
 pub mod failover;
@@ -12,6 +13,7 @@ pub mod idle;
 pub mod launch;
 mod load;
 pub mod messages;
+pub mod offers;
 mod part;
 mod process;
 pub mod registry;
@@ -40,6 +42,10 @@ pub enum BenchArgs {
     Registry(registry::RegistryArgs),
     /// How soon the cluster is as it was when the leading master is killed
     Failover(failover::FailoverArgs),
+    /// What a run of the allocator costs
+    Allocator(allocator::AllocatorArgs),
+    /// How many offers are made and declined
+    Offers(offers::OffersArgs),
     /// One part of a measurement of connections
     #[command(hide = true, name = "connections-part")]
     ConnectionsPart(connections::part::PartArgs),
@@ -145,6 +151,8 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Registry(args) => on_this_thread(registry::run(args, signals))?,
         BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
         BenchArgs::Failover(args) => on_this_thread(failover::run(args, signals))?,
+        BenchArgs::Allocator(args) => allocator::run(args),
+        BenchArgs::Offers(args) => on_this_thread(offers::run(args, signals))?,
         BenchArgs::CrowdPart(args) => on_this_thread(crowd::part::run(args, signals))?,
     }
 }

@@ -67,7 +67,11 @@ impl Side {
 
     /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
     fn grant(&mut self, granted: &Resources, rest: Resources) {
-        self.held += granted;
+        if rest.is_empty() && !self.over {
+            self.held = self.total.clone(); // Which costs no sum.
+        } else {
+            self.held += granted;
+        }
         self.available = Some(rest);
     }
 
@@ -445,7 +449,13 @@ impl Books {
                 continue;
             }
             let held = &mut holding[index(pool)];
-            let part = match held.subtract(&part) {
+            let taken = if *held == part {
+                *held = Resources::new();
+                Ok(())
+            } else {
+                held.subtract(&part)
+            };
+            let part = match taken {
                 Ok(()) => part,
                 Err(shortage) => {
                     tracing::warn!(agent = %agent.id, %shortage, "more was recovered than was held");

@@ -35,7 +35,7 @@ use runtime::prelude::*;
 /// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
 const RUN_GAP: Duration = Duration::from_millis(2);
 /// Slates in one stage of a run after which what is still refused waits for the next batch.
-const ROUNDS_MAX: u8 = 4;
+pub(crate) const ROUNDS_MAX: u8 = 4;
 
 /// The run under way.
 struct Run {

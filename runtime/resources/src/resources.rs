@@ -338,7 +338,11 @@ fn seek(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usi
 impl AddAssign<&Resources> for Resources {
     /// Adds; an amount stays at the end of the numbers, a number or item already here counts once.
     fn add_assign(&mut self, other: &Resources) {
-        self.merge(&other.items);
+        if self.is_empty() {
+            self.clone_from(other);
+        } else {
+            self.merge(&other.items);
+        }
     }
 }
 

@@ -1,0 +1,131 @@
+//! What it costs that the sorter is an actor: advice on one slate, by a call, from an actor on another thread, and from one behind a link.
+//!
+//! The slate is the first one of a cluster, with all its clients and agents. Real time, since what crosses threads takes more than one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use module_api::SorterRef;
+use module_api::sorter::{Slate, Stage};
+use modules::sorter::{Drf, Sorter};
+use modules::workload::{Shape, Workload};
+use runtime::{Clock, Instant, Node, Pid, Placement, Role};
+use serde_json::Value;
+use transport::{Authority, Endpoint, Options};
+
+use super::super::Figure;
+use super::{SEED, middle};
+use crate::failure::{Failure, Outcome};
+use crate::member::{Member, Running};
+use crate::on_this_thread;
+
+/// The name under which the other side finds it.
+const NAME: &str = "sorter";
+/// How long it may take to be found.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The three figures, of so many rounds each.
+pub fn figures(shape: &Shape, rounds: u32, parameters: &Value) -> Outcome<Vec<Figure>> {
+    let mut all = Workload::of(shape, SEED);
+    let slots = all.candidates(true);
+    let Some((slate, _)) = all.slate(Stage::Fair, &slots) else {
+        return Err(Failure::new("there is nothing to share in this cluster"));
+    };
+    let (direct, actor, linked) = on_this_thread(measure(slate, rounds))??;
+    let figure = |bench, figure| Figure {
+        bench,
+        figure,
+        unit: "ms",
+        limit: direct,
+        limit_is: "the same advice by a call",
+        parameters: parameters.clone(),
+    };
+    Ok(vec![
+        figure("sorter_call", direct),
+        figure("sorter_actor", actor),
+        figure("sorter_linked", linked),
+    ])
+}
+
+async fn measure(slate: Slate, rounds: u32) -> Outcome<(f64, f64, f64)> {
+    let clock = Clock::real();
+    let since = |begun: Instant| (clock.now() - begun).as_secs_f64() * 1e3;
+    let mut direct = Vec::new();
+    for _ in 0..rounds {
+        let (mut sorter, slate) = (Drf::default(), slate.clone());
+        let begun = clock.now();
+        let advice = sorter.advise(slate);
+        direct.push(since(begun));
+        drop(advice.map_err(|fault| Failure::because("the sorter", &fault))?);
+    }
+    let asked = async |sorter: &SorterRef| {
+        let mut taken = Vec::new();
+        for _ in 0..rounds {
+            let slate = slate.clone();
+            let begun = clock.now();
+            let advice = sorter.advice(slate).await;
+            taken.push(since(begun));
+            drop(advice.map_err(|error| Failure::because("the sorter", &error))?);
+        }
+        Ok::<_, Failure>(middle(&mut taken))
+    };
+
+    let home = builder("allocator")
+        .placement(Placement::services())
+        .build();
+    spawn(&home)?;
+    let local = Pid::new(NAME, home.id().clone(), 0);
+    let actor = asked(&SorterRef::new(home.refer(local))).await?;
+
+    let authority = Authority::create()
+        .map_err(|error| Failure::because("cannot make certificates", &error))?;
+    let issue = |name| {
+        let issued = authority.issue(Role::Master, name);
+        issued.map_err(|error| Failure::because("cannot issue a certificate", &error))
+    };
+    let theirs = issue("sorters")?;
+    let begin = move || async move {
+        let node = builder("sorters").placement(Placement::services()).build();
+        let endpoint = bind(&node, &theirs)?;
+        spawn(&node)?;
+        let address = endpoint.address();
+        let address = address.map_err(|error| Failure::because("the socket", &error))?;
+        let running = Running {
+            ended: Box::pin(std::future::pending()),
+            stop: Box::pin(async move {
+                node.shutdown().await;
+                endpoint.close().await;
+            }),
+            renewal: None,
+        };
+        Ok((address, running))
+    };
+    let (member, address) = Member::begin("sorters", begin)?.wait().await?;
+    let endpoint = bind(&home, &issue("allocator")?)?;
+    let found = home.find(&address.to_string(), NAME, PATIENCE).await;
+    let found = found.map_err(|error| Failure::because("the sorter behind the link", &error))?;
+    let linked = asked(&SorterRef::new(home.refer(found))).await?;
+    home.shutdown().await;
+    endpoint.close().await;
+    member.stop()?;
+    Ok((middle(&mut direct), actor, linked))
+}
+
+fn builder(name: &str) -> runtime::NodeBuilder {
+    Node::builder(name)
+        .role(Role::Master)
+        .accepts(&[Role::Master])
+}
+
+fn spawn(node: &Node) -> Outcome {
+    let spawned = node.spawn(NAME, Sorter::new(Drf::default()));
+    spawned
+        .map(drop)
+        .map_err(|error| Failure::because("cannot start the sorter", &error))
+}
+
+fn bind(node: &Node, identity: &transport::Identity) -> Outcome<Endpoint> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let bound = Endpoint::bind(node.clone(), identity, any, Options::default());
+    bound.map_err(|error| Failure::because("cannot open a socket", &error))
+}
