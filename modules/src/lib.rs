@@ -1,4 +1,4 @@
-//! The modules that are linked in: an allocator and a sorter, resource estimators and QoS controllers.
+//! The modules that are linked in: an allocator, sorters, resource estimators and QoS controllers.
 //!
 //! Each kind is a folder: its policy as a plain decision, and one dull actor around it. The services know none of them by type; the roof
 //! hands them the [`registry`].
@@ -18,15 +18,16 @@ use module_api::{
     ResourceEstimatorRef, SorterRef, UsageUnavailable,
 };
 use protocol::ResourceUsage;
-use resources::Quantities;
+use resources::{Name, Quantities};
 use runtime::prelude::*;
 
 use allocator::Allocator;
 use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
 use resource_estimator::{Fixed, ResourceEstimator};
-use sorter::{Drf, Sorter};
+use sorter::{Drf, SortPolicy, Sorter};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
+const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 
 /// How a module that fell is raised again: soon at first, then ever more slowly, and without end.
 const SUPERVISION: Supervision = Supervision::Restart {
@@ -44,6 +45,11 @@ pub fn registry() -> Registry {
 pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
+    registry.add_sorter(&["drf"], |node, given| {
+        given.only(&[EXCLUDED])?;
+        let excluded = excluded(given)?;
+        start_sorter(node, move || Drf::excluding(excluded.clone()))
+    });
     registry.add_resource_estimator(&["noop"], |node, given| {
         given.only(&[])?;
         start_estimator(node, given, || resource_estimator::Noop)
@@ -66,14 +72,15 @@ pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'st
     registry
 }
 
-fn start_allocator(node: &Node, given: &Parameters) -> Result<AllocatorRef, ModuleError> {
+fn start_allocator(
+    node: &Node,
+    sorter: SorterRef,
+    given: &Parameters,
+) -> Result<AllocatorRef, ModuleError> {
     given.only(&[MIN_ALLOCATABLE])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
     let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
-    let sorter = supervise(node, ModuleKind::Sorter, "sorter", || {
-        Sorter::new(Drf::default())
-    })?;
-    let (sorter, home) = (SorterRef::new(sorter), node.clone());
+    let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
         Allocator::new(sorter.clone(), sets_min.clone(), home.rng())
     })?;
@@ -88,6 +95,28 @@ fn read_sets(text: &str) -> Option<Vec<Quantities>> {
     text.split('|')
         .map(|set| Quantities::parse(set.trim()).ok())
         .collect()
+}
+
+/// The names that count for no share (SPEC 4.1), commas between them.
+fn excluded(given: &Parameters) -> Result<Vec<Name>, ModuleError> {
+    let read = |text: &str| {
+        let names = text.split(',').map(str::trim);
+        let names = names.filter(|name| !name.is_empty());
+        names.map(|name| Name::new(name).ok()).collect()
+    };
+    let expected = "names of resources such as `gpus,disk`";
+    Ok(given
+        .optional(EXCLUDED, expected, read)?
+        .unwrap_or_default())
+}
+
+fn start_sorter<P: SortPolicy>(
+    node: &Node,
+    policy: impl Fn() -> P + Send + 'static,
+) -> Result<SorterRef, ModuleError> {
+    let make = move || Sorter::new(policy());
+    let actor = supervise(node, ModuleKind::Sorter, "sorter", make)?;
+    Ok(SorterRef::new(actor))
 }
 
 fn start_estimator<P: resource_estimator::EstimatorPolicy>(

@@ -81,6 +81,7 @@ impl Options {
     pub fn new(program: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
         let master = MasterFlags {
             allocator: "hierarchical".to_owned(),
+            sorter: "drf".to_owned(),
             ..MasterFlags::default()
         };
         let noop = || "noop".to_owned();
@@ -164,6 +165,7 @@ impl LocalCluster {
             let plan = master::Plan {
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
+                sorter: options.master.sorter.clone(),
                 modules: master::modules(options.modules.as_ref())?,
                 work_dir: work_dir.join(&name),
                 threads: options.threads,

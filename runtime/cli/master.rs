@@ -162,6 +162,9 @@ pub struct MasterFlags {
         value_name = "NAME"
     )]
     pub allocator: String,
+    /// The sorter, which says who is next: `drf` (weighted fair shares), or a module
+    #[arg(long, env = "MEROS_SORTER", default_value = "drf", value_name = "NAME")]
+    pub sorter: String,
     /// Time between two allocations that nothing else has caused [default: 1secs]
     #[arg(long, env = "MESOS_ALLOCATION_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub allocation_interval: Option<Duration>,
@@ -255,6 +258,8 @@ pub struct Plan {
     pub config: Config,
     /// The allocator's name.
     pub allocator: String,
+    /// The sorter's name.
+    pub sorter: String,
     /// The linked-in modules and their parameters.
     pub modules: (Registry, Manifest),
     /// Where the registry is kept.
@@ -278,6 +283,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let Plan {
         mut config,
         allocator,
+        sorter,
         modules: (modules, manifest),
         work_dir,
         threads,
@@ -305,10 +311,13 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         address.port(),
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
-    config.flags = flags(&config, &work_dir, &allocator);
-    let parameters = modules.parameters(&manifest, &allocator);
+    config.flags = flags(&config, &work_dir, (&allocator, &sorter));
+    let sorter = modules
+        .sorter(&node, &sorter, &modules.parameters(&manifest, &sorter))
+        .map_err(|error| Failure::because("--sorter", &error))?;
+    let given = modules.parameters(&manifest, &allocator);
     let allocator = modules
-        .allocator(&node, &allocator, &parameters)
+        .allocator(&node, &allocator, sorter, &given)
         .map_err(|error| Failure::because("--allocator", &error))?;
     let acting = match membership(group, &work_dir)? {
         None => alone(&node, &config, allocator, &work_dir)?,
@@ -486,7 +495,11 @@ fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
 }
 
 /// What `/state` shows as the master's flags.
-fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, String> {
+fn flags(
+    config: &Config,
+    work_dir: &Path,
+    (allocator, sorter): (&str, &str),
+) -> BTreeMap<String, String> {
     let weights: Vec<_> = config
         .weights
         .iter()
@@ -498,6 +511,7 @@ fn flags(config: &Config, work_dir: &Path, allocator: &str) -> BTreeMap<String, 
         ("port", config.port.to_string()),
         ("hostname", config.hostname.clone()),
         ("allocator", allocator.to_owned()),
+        ("sorter", sorter.to_owned()),
         ("weights", weights.join(",")),
         ("allocation_interval", duration(config.allocation_interval)),
         ("agent_ping_timeout", duration(config.agent_ping_timeout)),
@@ -528,6 +542,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
             ..args.flags.config()?
         },
         allocator: args.flags.allocator.clone(),
+        sorter: args.flags.sorter.clone(),
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
         threads: args.threads.threads,

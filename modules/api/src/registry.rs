@@ -14,19 +14,24 @@ use crate::manifest::Manifest;
 use crate::parameters::Parameters;
 use crate::qos_controller::QosControllerRef;
 use crate::resource_estimator::ResourceEstimatorRef;
+use crate::sorter::SorterRef;
 
 /// Starts one module on a node.
 pub type Factory<R> = dyn Fn(&Node, &Parameters) -> Result<R, ModuleError> + Send + Sync;
 
+/// Starts an allocator that takes advice of a sorter that is started already.
+pub type AllocatorFactory =
+    dyn Fn(&Node, SorterRef, &Parameters) -> Result<AllocatorRef, ModuleError> + Send + Sync;
+
 /// The modules of one kind, each under one or more names.
-struct Shelf<R> {
+struct Shelf<F: ?Sized> {
     kind: ModuleKind,
     /// From every name to the module's first name.
     names: BTreeMap<String, String>,
-    factories: BTreeMap<String, Arc<Factory<R>>>,
+    factories: BTreeMap<String, Arc<F>>,
 }
 
-impl<R> Shelf<R> {
+impl<F: ?Sized> Shelf<F> {
     fn new(kind: ModuleKind) -> Self {
         Self {
             kind,
@@ -36,7 +41,7 @@ impl<R> Shelf<R> {
     }
 
     /// A later module of the same name replaces the earlier one.
-    fn put(&mut self, names: &[&str], factory: Arc<Factory<R>>) {
+    fn put(&mut self, names: &[&str], factory: Arc<F>) {
         let Some(first) = names.first() else { return };
         for name in names {
             self.names.insert((*name).to_owned(), (*first).to_owned());
@@ -44,19 +49,18 @@ impl<R> Shelf<R> {
         self.factories.insert((*first).to_owned(), factory);
     }
 
-    fn make(&self, node: &Node, name: &str, given: &Parameters) -> Result<R, ModuleError> {
+    fn find(&self, name: &str) -> Result<&F, ModuleError> {
         let factory = self
             .names
             .get(name)
             .and_then(|first| self.factories.get(first));
-        match factory {
-            Some(factory) => factory(node, given),
-            None => Err(ModuleError::Unknown {
+        factory
+            .map(|factory| &**factory)
+            .ok_or_else(|| ModuleError::Unknown {
                 kind: self.kind,
                 name: name.chars().take(80).collect(),
                 known: self.names.keys().cloned().collect::<Vec<_>>().join(", "),
-            }),
-        }
+            })
     }
 
     /// Every name of the module that is called `name`.
@@ -69,7 +73,7 @@ impl<R> Shelf<R> {
     }
 }
 
-impl<R> Clone for Shelf<R> {
+impl<F: ?Sized> Clone for Shelf<F> {
     fn clone(&self) -> Self {
         Self {
             kind: self.kind,
@@ -82,9 +86,10 @@ impl<R> Clone for Shelf<R> {
 /// The modules that are linked in.
 #[derive(Clone)]
 pub struct Registry {
-    allocators: Shelf<AllocatorRef>,
-    estimators: Shelf<ResourceEstimatorRef>,
-    controllers: Shelf<QosControllerRef>,
+    allocators: Shelf<AllocatorFactory>,
+    sorters: Shelf<Factory<SorterRef>>,
+    estimators: Shelf<Factory<ResourceEstimatorRef>>,
+    controllers: Shelf<Factory<QosControllerRef>>,
 }
 
 impl Default for Registry {
@@ -98,21 +103,31 @@ impl Registry {
     pub fn new() -> Self {
         Self {
             allocators: Shelf::new(ModuleKind::Allocator),
+            sorters: Shelf::new(ModuleKind::Sorter),
             estimators: Shelf::new(ModuleKind::ResourceEstimator),
             controllers: Shelf::new(ModuleKind::QosController),
         }
     }
 
-    /// Adds an allocator under all these names. Its factory starts its sorter too.
+    /// Adds an allocator under all these names. Its factory is given the sorter that the operator chose.
     pub fn add_allocator(
         &mut self,
         names: &[&str],
-        factory: impl Fn(&Node, &Parameters) -> Result<AllocatorRef, ModuleError>
+        factory: impl Fn(&Node, SorterRef, &Parameters) -> Result<AllocatorRef, ModuleError>
         + Send
         + Sync
         + 'static,
     ) {
         self.allocators.put(names, Arc::new(factory));
+    }
+
+    /// Adds a sorter under all these names.
+    pub fn add_sorter(
+        &mut self,
+        names: &[&str],
+        factory: impl Fn(&Node, &Parameters) -> Result<SorterRef, ModuleError> + Send + Sync + 'static,
+    ) {
+        self.sorters.put(names, Arc::new(factory));
     }
 
     /// Adds a resource estimator under all these names.
@@ -139,14 +154,25 @@ impl Registry {
         self.controllers.put(names, Arc::new(factory));
     }
 
-    /// Starts the allocator of this name, and its sorter, as supervised actors.
+    /// Starts the allocator of this name as a supervised actor that takes advice of `sorter`.
     pub fn allocator(
         &self,
         node: &Node,
         name: &str,
+        sorter: SorterRef,
         given: &Parameters,
     ) -> Result<AllocatorRef, ModuleError> {
-        self.allocators.make(node, name, given)
+        self.allocators.find(name)?(node, sorter, given)
+    }
+
+    /// Starts the sorter of this name as a supervised actor.
+    pub fn sorter(
+        &self,
+        node: &Node,
+        name: &str,
+        given: &Parameters,
+    ) -> Result<SorterRef, ModuleError> {
+        self.sorters.find(name)?(node, given)
     }
 
     /// Starts the resource estimator of this name as a supervised actor.
@@ -156,7 +182,7 @@ impl Registry {
         name: &str,
         given: &Parameters,
     ) -> Result<ResourceEstimatorRef, ModuleError> {
-        self.estimators.make(node, name, given)
+        self.estimators.find(name)?(node, given)
     }
 
     /// Starts the QoS controller of this name as a supervised actor.
@@ -166,12 +192,13 @@ impl Registry {
         name: &str,
         given: &Parameters,
     ) -> Result<QosControllerRef, ModuleError> {
-        self.controllers.make(node, name, given)
+        self.controllers.find(name)?(node, given)
     }
 
     /// Whether any module that is linked in has this name.
     pub fn knows(&self, name: &str) -> bool {
         self.allocators.names.contains_key(name)
+            || self.sorters.names.contains_key(name)
             || self.estimators.names.contains_key(name)
             || self.controllers.names.contains_key(name)
     }
@@ -181,6 +208,7 @@ impl Registry {
         let names = [name].into_iter();
         let names = names
             .chain(self.allocators.also_called(name))
+            .chain(self.sorters.also_called(name))
             .chain(self.estimators.also_called(name))
             .chain(self.controllers.also_called(name));
         let mut given = names.filter(|name| manifest.names(name));

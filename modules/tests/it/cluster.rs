@@ -72,11 +72,16 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster without agents or frameworks.
     pub fn new(node: &Node, weights: &[(&str, f64)]) -> Self {
-        let parameters = Parameters::none("hierarchical");
-        let allocator = modules::registry()
-            .allocator(node, "hierarchical", &parameters)
-            .unwrap();
-        Self::around(node, allocator, weights)
+        Self::sorted_by(node, &Parameters::none("drf"), weights)
+    }
+
+    /// The same with another sorter: the one that these parameters are for.
+    pub fn sorted_by(node: &Node, sorter: &Parameters, weights: &[(&str, f64)]) -> Self {
+        let modules = modules::registry();
+        let sorter = modules.sorter(node, sorter.module(), sorter).unwrap();
+        let given = Parameters::none("hierarchical");
+        let allocator = modules.allocator(node, "hierarchical", sorter, &given);
+        Self::around(node, allocator.unwrap(), weights)
     }
 
     /// The same around an allocator that runs already.

@@ -11,6 +11,7 @@ mod cluster;
 mod examples;
 mod laws;
 mod operations;
+mod policies;
 mod quota;
 mod sorters;
 mod stories;

@@ -85,8 +85,12 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
         let admitted = registry.apply(RegistryOperation::AdmitAgent { info }).await;
         admitted.map_err(|error| failed(&error))?;
     }
-    let allocator = ::modules::registry()
-        .allocator(&master, "hierarchical", &Parameters::none("hierarchical"))
+    let modules = ::modules::registry();
+    let sorter = modules.sorter(&master, "drf", &Parameters::none("drf"));
+    let sorter = sorter.map_err(|error| failed(&error))?;
+    let none = Parameters::none("hierarchical");
+    let allocator = modules
+        .allocator(&master, "hierarchical", sorter, &none)
         .map_err(|error| failed(&error))?;
     let config = ::master::Config::default();
     let started = ::master::start(&master, config, 0, allocator, Box::new(registry))

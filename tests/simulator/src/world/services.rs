@@ -114,8 +114,10 @@ pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
     let started = (|| {
         let place = ground.join(&node, name).map_err(words)?;
         let modules = modules::registry();
+        let sorter = modules.sorter(&node, "drf", &Parameters::none("drf"));
+        let none = Parameters::none("hierarchical");
         let allocator = modules
-            .allocator(&node, "hierarchical", &Parameters::none("hierarchical"))
+            .allocator(&node, "hierarchical", sorter.map_err(words)?, &none)
             .map_err(words)?;
         let acting = match parts.masters.len() {
             1 => alone(ground, &node, config, allocator, parts.disk),
