@@ -58,12 +58,16 @@ fn mesos_spelling_and_the_dash_form_are_both_understood() {
 
 #[test]
 fn an_error_is_one_line_that_names_what_was_wrong() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (
             &["local", "--agents", "1", "--resources", "cpus:1;mem:lots"],
             "mem",
         ),
         (&["local", "--agents", "1", "--weights", "dev=0"], "dev"),
+        (
+            &["local", "--agents", "0", "--sorter", "fair"],
+            "there is no sorter called `fair`: expected one of drf, lottery",
+        ),
         (&["run", "--resources", "cpus:-1", "--", "true"], "cpus"),
         (&["agents", "--master", "127.0.0.1:1"], "127.0.0.1:1"),
     ];

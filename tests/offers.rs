@@ -1,4 +1,4 @@
-//! Offers as frameworks get them over the wire: the example of the paper, and weighted shares.
+//! Offers as frameworks get them over the wire: the example of the paper, weighted shares, and another policy.
 
 use std::collections::BTreeMap;
 
@@ -95,6 +95,39 @@ fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
         [("dev", 20), ("qa", 10), ("prod", 30)].into(),
         "{slots:?}"
     );
+}
+
+/// S113, over the wire: what one role leaves is offered to it again and again, and to a lower one only when the higher wants no more. Fair
+/// sharing would offer it to the lower one at once, which holds nothing.
+#[test]
+fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
+    let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[]"];
+    let sorter = ["--sorter", "strict_priority", "--weights", "high=2,low=1"];
+    let interval = ["--allocation_interval", "100ms"];
+    let cluster = Cluster::with(1, &[&flags[..], &sorter[..], &interval[..]].concat());
+
+    let mut low = Puppet::subscribe(&cluster, framework("low", "low"));
+    let first = low.offer();
+    let mut high = Puppet::subscribe(&cluster, framework("high", "high"));
+    let declined = low.driver.decline(vec![first.id], NO_FILTER);
+    declined.expect("the driver hears");
+
+    for n in 1..=2 {
+        let offer = high.offer();
+        let slot = task(&format!("slot-{n}"), &offer, "cpus:1;mem:16", "sleep 98722");
+        let launch = Operation::Launch { tasks: vec![slot] };
+        let accepted = high.driver.accept(vec![offer.id], vec![launch], NO_FILTER);
+        accepted.expect("the driver hears");
+    }
+    let rest = high.offer();
+    assert_eq!(text(&rest), "cpus:2;mem:224");
+    high.driver
+        .suppress(Default::default())
+        .expect("the driver hears");
+    high.driver
+        .decline(vec![rest.id], NO_FILTER)
+        .expect("the driver hears");
+    assert_eq!(text(&low.offer()), "cpus:2;mem:224");
 }
 
 fn amount(offer: &Offer) -> f64 {

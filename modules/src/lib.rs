@@ -18,16 +18,19 @@ use module_api::{
     ResourceEstimatorRef, SorterRef, UsageUnavailable,
 };
 use protocol::ResourceUsage;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use resources::{Name, Quantities};
 use runtime::prelude::*;
 
 use allocator::Allocator;
 use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
 use resource_estimator::{Fixed, ResourceEstimator};
-use sorter::{Drf, SortPolicy, Sorter};
+use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
+const SEED: &str = "seed";
 
 /// How a module that fell is raised again: soon at first, then ever more slowly, and without end.
 const SUPERVISION: Supervision = Supervision::Restart {
@@ -49,6 +52,22 @@ pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'st
         given.only(&[EXCLUDED])?;
         let excluded = excluded(given)?;
         start_sorter(node, move || Drf::excluding(excluded.clone()))
+    });
+    registry.add_sorter(&["strict_priority"], |node, given| {
+        given.only(&[EXCLUDED])?;
+        let excluded = excluded(given)?;
+        let make = move || TreeSorter::ordered_by(|| Priority, excluded.clone());
+        start_sorter(node, make)
+    });
+    registry.add_sorter(&["random", "lottery"], |node, given| {
+        given.only(&[SEED])?;
+        let expected = "a whole number from 0 on";
+        let seed = given.optional(SEED, expected, |text| text.parse().ok())?;
+        let home = node.clone();
+        start_sorter(node, move || {
+            let mut dice = seed.map_or_else(|| home.rng(), SmallRng::seed_from_u64);
+            TreeSorter::ordered_by(|| Lottery::new(SmallRng::from_rng(&mut dice)), Vec::new())
+        })
     });
     registry.add_resource_estimator(&["noop"], |node, given| {
         given.only(&[])?;

@@ -162,7 +162,8 @@ pub struct MasterFlags {
         value_name = "NAME"
     )]
     pub allocator: String,
-    /// The sorter, which says who is next: `drf` (weighted fair shares), or a module
+    /// The sorter, which says who is next: `drf` (weighted fair shares), `strict_priority` (a higher weight first, equals fairly), `random` (drawn
+    /// by weight), or a module
     #[arg(long, env = "MEROS_SORTER", default_value = "drf", value_name = "NAME")]
     pub sorter: String,
     /// Time between two allocations that nothing else has caused [default: 1secs]

@@ -1,4 +1,5 @@
-//! The dominant-resource-fair sorter: walks the rooms of a slate in order and gives each to whoever has the smallest share (SPEC 4.5, S78, S86).
+//! The sorter: walks the rooms of a slate in order and gives each to whoever is next in a tree (SPEC 4.5, S78, S86). By the tree's order it
+//! is dominant-resource-fair ([`Drf`]), or another policy.
 //!
 //! What it gives of a room, and to whom guarantees and limits allow it, is for the [`Budgets`] to say, as on the allocator's side.
 //!
@@ -13,18 +14,22 @@ use module_api::sorter::{
 };
 use resources::{Name, Quantities, Role};
 
+use super::order::{Fair, Order};
 use super::tree::{Tree, Visit};
 
 /// Rooms of a slate after which the walk parks what there is nothing to find in. Parking costs more than passing by a few times.
 const ROOMS_UNPARKED: usize = 8;
 
-/// What the sorter knows.
-#[derive(Clone, Debug, Default)]
-pub struct Drf {
+/// The sorter by weighted dominant resource fairness.
+pub type Drf = TreeSorter<Fair>;
+
+/// What a sorter knows.
+#[derive(Clone, Debug)]
+pub struct TreeSorter<O: Order> {
     /// The epoch and the number of the slate it expects.
     next: Option<(u64, u64)>,
-    regular: Tree,
-    revocable: Tree,
+    regular: Tree<O>,
+    revocable: Tree<O>,
     /// Each client's role, and the budget that counts for it.
     roles: BTreeMap<Client, (Role, Option<Place>)>,
     budgets: Budgets,
@@ -32,19 +37,36 @@ pub struct Drf {
     excluded: Vec<Name>,
 }
 
+impl Default for Drf {
+    fn default() -> Self {
+        Self::excluding(Vec::new())
+    }
+}
+
 impl Drf {
     /// A sorter for which these names count for no share.
     pub fn excluding(excluded: Vec<Name>) -> Self {
+        Self::ordered_by(|| Fair, excluded)
+    }
+}
+
+impl<O: Order> TreeSorter<O> {
+    /// A sorter with an order of its own for each pool. These names count for no share.
+    pub fn ordered_by(mut order: impl FnMut() -> O, excluded: Vec<Name>) -> Self {
         Self {
+            next: None,
+            regular: Tree::ordered_by(order()),
+            revocable: Tree::ordered_by(order()),
+            roles: BTreeMap::new(),
+            budgets: Budgets::default(),
             excluded,
-            ..Self::default()
         }
     }
 
     /// Applies the slate's changes and walks its rooms. A slate out of step is refused: the allocator must begin a new epoch.
     pub fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
         if slate.number == 0 {
-            *self = Self::excluding(std::mem::take(&mut self.excluded));
+            self.forget();
         } else if self.next != Some((slate.epoch, slate.number)) {
             let reason = format!(
                 "slate {} of epoch {} is out of step with {:?}",
@@ -85,6 +107,13 @@ impl Drf {
         }
         tree.unpark();
         Ok(advice)
+    }
+
+    fn forget(&mut self) {
+        self.regular.forget();
+        self.revocable.forget();
+        self.roles.clear();
+        self.budgets = Budgets::default();
     }
 
     fn apply(&mut self, change: Change) {
@@ -150,7 +179,7 @@ impl Drf {
     }
 
     /// The order of one pool, for tests and for whoever wants to look.
-    pub fn tree(&mut self, pool: Pool) -> &mut Tree {
+    pub fn tree(&mut self, pool: Pool) -> &mut Tree<O> {
         match pool {
             Pool::Regular => &mut self.regular,
             Pool::Revocable => &mut self.revocable,
@@ -174,7 +203,13 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Who is next for what is left of this room.
-    fn next(&self, tree: &mut Tree, budgets: &Budgets, n: usize, room: &Room) -> Option<Client> {
+    fn next<O: Order>(
+        &self,
+        tree: &mut Tree<O>,
+        budgets: &Budgets,
+        n: usize,
+        room: &Room,
+    ) -> Option<Client> {
         if room.is_empty() {
             return None;
         }

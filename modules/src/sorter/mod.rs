@@ -1,12 +1,14 @@
-//! Sorter: says who is next, by weighted dominant resource fairness over roles, then frameworks (SPEC 4.8).
+//! Sorter: says who is next, over roles and then frameworks (SPEC 4.8): by weighted dominant resource fairness, strict priority, or lottery.
 //!
 //! Hears slates from the allocator. Remembers clients, weights and holdings of one epoch; a restarted sorter refuses the next slate,
 //! upon which the allocator tells it everything anew. Never keeps books: the allocator alone decides what is granted.
 
 mod drf;
+mod order;
 mod tree;
 
-pub use drf::Drf;
+pub use drf::{Drf, TreeSorter};
+pub use order::{Fair, Lottery, Number, Order, Priority};
 pub use tree::{Tree, Visit};
 
 use module_api::Fault;
@@ -19,9 +21,9 @@ pub trait SortPolicy: Unpin + 'static {
     fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault>;
 }
 
-impl SortPolicy for Drf {
+impl<O: Order> SortPolicy for TreeSorter<O> {
     fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
-        Drf::advise(self, slate)
+        TreeSorter::advise(self, slate)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The tree of shares: roles by path component, and the frameworks in each, poorest first (SPEC 4.8, S78, S87, S88).
+//! The tree of shares: roles by path component, and the frameworks in each, in the order of a policy (SPEC 4.8, S78, S87, S88).
 //!
 //! Remembers what every client holds and what the cluster has. One change moves one node among its siblings on each level, so asking
-//! who is next costs nothing that has not changed. Decides nothing but the order, and knows no agent.
+//! who is next costs nothing that has not changed. Knows no agent; how siblings stand to each other is for its [`Order`] to say.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,40 +11,42 @@ use module_api::sorter::{self, Client};
 use resources::{Quantities, Role, Scalar};
 use rustc_hash::FxHashMap;
 
+use super::order::{Fair, Order};
+
 const ROOT: usize = 0;
 
-/// Where a node stands among its siblings: by share, then by how often it was chosen, then by name.
+/// Where a node stands among its siblings: by rank, then by how often it was chosen, then by name.
 #[derive(Clone, Debug)]
-struct Place {
-    share: f64,
+struct Place<R> {
+    rank: R,
     chosen: u64,
     name: Arc<str>,
     node: usize,
 }
 
-impl Ord for Place {
+impl<R: Ord> Ord for Place<R> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.share
-            .total_cmp(&other.share)
+        self.rank
+            .cmp(&other.rank)
             .then_with(|| self.chosen.cmp(&other.chosen))
             .then_with(|| self.name.cmp(&other.name))
             .then_with(|| self.node.cmp(&other.node))
     }
 }
 
-impl PartialOrd for Place {
+impl<R: Ord> PartialOrd for Place<R> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Place {
+impl<R: Ord> PartialEq for Place<R> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Place {}
+impl<R: Ord> Eq for Place<R> {}
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -57,16 +59,16 @@ enum Kind {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct Node<R> {
     parent: usize,
     kind: Kind,
-    place: Place,
+    place: Place<R>,
     weight: f64,
     held: Quantities,
     /// Active clients below, or this one.
     active: usize,
     /// All but those that are parked.
-    children: BTreeSet<Place>,
+    children: BTreeSet<Place<R>>,
     by_name: BTreeMap<Arc<str>, usize>,
     /// Of members: the budget that counts for them.
     budget: Option<sorter::Place>,
@@ -85,8 +87,9 @@ pub enum Visit {
 
 /// The order of all clients of one pool.
 #[derive(Clone, Debug)]
-pub struct Tree {
-    nodes: Vec<Node>,
+pub struct Tree<O: Order = Fair> {
+    order: O,
+    nodes: Vec<Node<O::Rank>>,
     unused: Vec<usize>,
     clients: FxHashMap<Client, usize>,
     weights: BTreeMap<Role, f64>,
@@ -100,28 +103,12 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        let root = Node::new(ROOT, Kind::Role(Role::STAR), Arc::from(""), ROOT, 1.0);
-        Self {
-            nodes: vec![root],
-            unused: Vec::new(),
-            clients: FxHashMap::default(),
-            weights: BTreeMap::new(),
-            total: Vec::new(),
-            stale: false,
-            parks: false,
-            parked: Vec::new(),
-        }
+        Self::ordered_by(Fair)
     }
 }
 
-impl Node {
-    fn new(parent: usize, kind: Kind, name: Arc<str>, node: usize, weight: f64) -> Self {
-        let place = Place {
-            share: 0.0,
-            chosen: 0,
-            name,
-            node,
-        };
+impl<R: Ord> Node<R> {
+    fn new(parent: usize, kind: Kind, place: Place<R>, weight: f64) -> Self {
         Self {
             parent,
             kind,
@@ -136,15 +123,49 @@ impl Node {
     }
 }
 
-/// The dominant share: the largest part of any resource (S78), divided by the weight (S88).
-fn share(held: &Quantities, total: &[(resources::Name, Scalar)], weight: f64) -> f64 {
+/// The dominant share: the largest part of any resource (S78).
+fn share(held: &Quantities, total: &[(resources::Name, Scalar)]) -> f64 {
     let parts = total
         .iter()
         .map(|(name, all)| held.get(name).as_f64() / all.as_f64());
-    parts.fold(0.0, f64::max) / weight
+    parts.fold(0.0, f64::max)
 }
 
-impl Tree {
+impl<O: Order> Tree<O> {
+    /// A tree of nobody, whose siblings stand in this order.
+    pub fn ordered_by(order: O) -> Self {
+        let mut tree = Self {
+            order,
+            nodes: Vec::new(),
+            unused: Vec::new(),
+            clients: FxHashMap::default(),
+            weights: BTreeMap::new(),
+            total: Vec::new(),
+            stale: false,
+            parks: false,
+            parked: Vec::new(),
+        };
+        let place = tree.first_place(Arc::from(""), ROOT, 1.0);
+        let root = Node::new(ROOT, Kind::Role(Role::STAR), place, 1.0);
+        tree.nodes.push(root);
+        tree
+    }
+
+    /// Forgets everybody and everything but the order.
+    pub fn forget(&mut self) {
+        *self = Self::ordered_by(self.order.clone());
+    }
+
+    /// Where a node stands that holds nothing yet.
+    fn first_place(&self, name: Arc<str>, node: usize, weight: f64) -> Place<O::Rank> {
+        Place {
+            rank: self.order.rank(0.0, weight),
+            chosen: 0,
+            name,
+            node,
+        }
+    }
+
     /// The cluster has this much now. What there is none of counts for no share.
     pub fn set_total(&mut self, total: &Quantities) {
         let some = total.iter().filter(|(_, amount)| !amount.is_zero());
@@ -263,7 +284,7 @@ impl Tree {
         }
     }
 
-    /// The first active client for which `wanted` holds, poorest first. `wanted_role` says what to do about all the frameworks right in
+    /// The first active client for which `wanted` holds, in the tree's order. `wanted_role` says what to do about all the frameworks right in
     /// a role, of which it is told the budget too, and `wanted_branch` may pass over all that lies at or below a role.
     pub fn first(
         &mut self,
@@ -299,7 +320,7 @@ impl Tree {
         }
     }
 
-    /// All active clients, poorest first.
+    /// All active clients in order.
     pub fn order(&mut self) -> Vec<Client> {
         let mut all = Vec::new();
         self.first(
@@ -326,7 +347,7 @@ impl Tree {
     /// A client's dominant share, from 0 to 1.
     pub fn share_of(&self, client: Client) -> f64 {
         let node = self.clients.get(&client).map(|node| &self.nodes[*node]);
-        node.map_or(0.0, |node| share(&node.held, &self.total, node.weight))
+        node.map_or(0.0, |node| share(&node.held, &self.total))
     }
 
     /// What a client holds.
@@ -344,7 +365,9 @@ impl Tree {
         idle: &mut Vec<usize>,
     ) -> Option<Client> {
         let children = self.nodes[at].children.iter();
-        for child in children.map(|place| &self.nodes[place.node]) {
+        let children = children.map(|place| (&place.rank, place.node));
+        for child in self.order.turns(children) {
+            let child = &self.nodes[child];
             let visit = match &child.kind {
                 Kind::Client { client, active } => {
                     if *active && wanted(*client) {
@@ -373,7 +396,7 @@ impl Tree {
         None
     }
 
-    fn change(&mut self, client: Client, act: impl Fn(&mut Node)) {
+    fn change(&mut self, client: Client, act: impl Fn(&mut Node<O::Rank>)) {
         let Some(&node) = self.clients.get(&client) else {
             return;
         };
@@ -385,7 +408,7 @@ impl Tree {
     }
 
     /// Changes one node and moves it to its new place among its siblings.
-    fn replace(&mut self, at: usize, act: impl FnOnce(&mut Node)) {
+    fn replace(&mut self, at: usize, act: impl FnOnce(&mut Node<O::Rank>)) {
         let parent = self.nodes[at].parent;
         if self.nodes[parent].children.len() > 1 {
             let old = self.nodes[at].place.clone();
@@ -396,19 +419,21 @@ impl Tree {
         let node = &mut self.nodes[at];
         act(node);
         if !self.stale {
-            node.place.share = share(&node.held, &self.total, node.weight);
+            let share = share(&node.held, &self.total);
+            node.place.rank = self.order.rank(share, node.weight);
         }
         let place = node.place.clone();
         self.nodes[parent].children.insert(place);
     }
 
-    /// Computes every share anew, after the total or a weight has changed.
+    /// Computes every rank anew, after the total or a weight has changed.
     fn refresh(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
         }
         for node in &mut self.nodes {
-            node.place.share = share(&node.held, &self.total, node.weight);
+            let share = share(&node.held, &self.total);
+            node.place.rank = self.order.rank(share, node.weight);
         }
         for at in 0..self.nodes.len() {
             let own: Vec<usize> = self.nodes[at].by_name.values().copied().collect();
@@ -430,8 +455,8 @@ impl Tree {
         }
         let name: Arc<str> = Arc::from(name);
         let at = self.unused.pop().unwrap_or(self.nodes.len());
-        let node = Node::new(parent, kind(), name.clone(), at, weight);
-        let place = node.place.clone();
+        let place = self.first_place(name.clone(), at, weight);
+        let node = Node::new(parent, kind(), place.clone(), weight);
         if at == self.nodes.len() {
             self.nodes.push(node);
         } else {

@@ -1,10 +1,15 @@
 //! Sorters by name: which policy shares, and what its parameters change.
 
+use std::time::Duration;
+
 use module_api::Parameters;
+use module_api::allocator::Grant;
 use protocol::Capability;
 use runtime::rehearsal::rehearse;
 
 use crate::cluster::{Cluster, lines};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Who names a sorter that there is not, or a parameter that it has not, is told what there is.
 #[test]
@@ -16,7 +21,9 @@ fn an_unknown_sorter_or_parameter_is_answered_with_those_there_are() {
         };
         assert_eq!(
             start(Parameters::none("fair")).as_deref(),
-            Some("there is no sorter called `fair`: expected one of drf")
+            Some(
+                "there is no sorter called `fair`: expected one of drf, lottery, random, strict_priority"
+            )
         );
         assert_eq!(
             start(Parameters::none("drf").with("seed", "7")).as_deref(),
@@ -58,4 +65,62 @@ fn what_is_excluded_from_fairness_does_not_raise_a_share() {
             );
         });
     }
+}
+
+/// S113: strict priorities; whoever has the higher one is offered all that it does not refuse, and equals share.
+#[test]
+fn under_strict_priority_the_lower_gets_what_the_higher_do_not_want() {
+    rehearse(|node| async move {
+        let sorter = Parameters::none("strict_priority");
+        let weights = [("low", 1.0), ("high", 5.0), ("even", 5.0)];
+        let cluster = Cluster::sorted_by(&node, &sorter, &weights);
+        for role in ["low", "high", "even"] {
+            cluster.framework(role, role, &[]);
+        }
+        let mut grants = Vec::new();
+        for n in 0..5 {
+            cluster.agent(&format!("a{n}"), "cpus:1;mem:100");
+            grants.extend(cluster.granted().await);
+        }
+        let whose = |grants: &[Grant]| {
+            let names = grants.iter().map(|grant| grant.framework_id.to_string());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(whose(&grants), ["even", "high", "even", "high", "even"]);
+        cluster.give_back(&grants[0], Some(MINUTE));
+        let next = cluster.granted().await;
+        assert_eq!(whose(&next), ["high"]);
+        cluster.give_back(&next[0], Some(MINUTE));
+        assert_eq!(whose(&cluster.granted().await), ["low"]);
+    });
+}
+
+/// The frameworks that 300 agents were offered to, by a lottery between two roles of which one weighs three times as much.
+fn winners(seed: &'static str) -> Vec<String> {
+    rehearse(|node| async move {
+        let sorter = Parameters::none("lottery").with("seed", seed);
+        let cluster = Cluster::sorted_by(&node, &sorter, &[("prod", 3.0)]);
+        for role in ["dev", "prod"] {
+            cluster.framework(role, role, &[]);
+        }
+        for n in 0..300 {
+            cluster.agent(&format!("a{n}"), "cpus:1;mem:100");
+        }
+        let grants = cluster.granted().await;
+        let names = grants.iter().map(|grant| grant.framework_id.to_string());
+        names.collect()
+    })
+}
+
+/// SPEC 4.8, the random sorter: by weight, within four standard deviations; the same again from the same seed, and otherwise from another.
+#[test]
+fn a_lottery_goes_by_weight_and_by_its_seed() {
+    let won = |winners: &[String]| winners.iter().filter(|one| *one == "prod").count();
+    for seed in ["1", "2", "3"] {
+        let winners = winners(seed);
+        assert_eq!(winners.len(), 300);
+        assert!((195..=255).contains(&won(&winners)), "{}", won(&winners));
+    }
+    assert_eq!(winners("1"), winners("1"));
+    assert_ne!(winners("1"), winners("2"));
 }

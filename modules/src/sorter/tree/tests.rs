@@ -1,6 +1,9 @@
 //! The tree's tests: orders by share, by weight and by level, what is parked, and a law over random changes.
 
 use super::*;
+use crate::sorter::order::{Lottery, Priority};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 
 fn quantities(text: &str) -> Quantities {
     Quantities::parse(text).unwrap()
@@ -44,6 +47,56 @@ fn a_parked_branch_is_met_once_in_a_walk_and_is_back_after_it() {
     tree.unpark();
     tree.set_active(3, true);
     assert_eq!(tree.order(), [0, 1, 3, 2]);
+}
+
+/// S113: whoever has the higher priority is asked first whatever it holds, level by level; equals share.
+#[test]
+fn under_strict_priority_a_higher_role_comes_first_and_equals_share() {
+    let mut tree = Tree::ordered_by(Priority);
+    tree.set_total(&quantities("cpus:10"));
+    for (client, role) in (0..).zip(["low", "high/b", "high", "high/a", "even"]) {
+        tree.join(client, &Role::new(role).unwrap(), &format!("f{client}"));
+        tree.set_active(client, true);
+    }
+    for (role, priority) in [("high", 3.0), ("even", 3.0), ("low", 0.5), ("high/a", 2.0)] {
+        tree.weigh(&Role::new(role).unwrap(), priority);
+    }
+    assert_eq!(tree.order(), [4, 3, 2, 1, 0], "even before high by name");
+    tree.hold(3, &quantities("cpus:8"));
+    assert_eq!(tree.order(), [4, 3, 2, 1, 0]);
+    tree.hold(4, &quantities("cpus:9"));
+    assert_eq!(tree.order(), [3, 2, 1, 4, 0], "even has more than high now");
+    tree.hold(2, &quantities("cpus:1"));
+    tree.weigh(&Role::new("low").unwrap(), 4.0);
+    assert_eq!(tree.order(), [0, 4, 3, 1, 2], "high was chosen twice");
+}
+
+/// SPEC 4.8, the random sorter: a draw goes down the tree level by level, past whoever takes no part.
+#[test]
+fn in_a_lottery_a_client_is_first_by_the_weights_of_all_roles_above_it() {
+    let mut tree = Tree::ordered_by(Lottery::new(SmallRng::seed_from_u64(11)));
+    tree.set_total(&quantities("cpus:10"));
+    for (client, role) in (0..).zip(["a/b", "a/c", "d", "d", "e"]) {
+        tree.join(client, &Role::new(role).unwrap(), &format!("f{client}"));
+        tree.set_active(client, client < 4);
+    }
+    tree.weigh(&Role::new("a").unwrap(), 3.0);
+    tree.weigh(&Role::new("a/c").unwrap(), 4.0);
+    tree.weigh(&Role::new("e").unwrap(), 100.0);
+    let mut firsts = [0.0; 5];
+    for _ in 0..10_000 {
+        let first = tree.order()[0];
+        firsts[first as usize] += 1.0;
+        tree.hold(first, &quantities("cpus:0.001")); // Of no consequence here.
+    }
+    // a: 3 of 4, and there b: 1 of 5; d: 1 of 4, and there each half. e has nobody who takes part.
+    for (firsts, chance) in firsts.iter().zip([0.15, 0.6, 0.125, 0.125, 0.0]) {
+        let deviation = (10_000.0_f64 * chance * (1.0 - chance)).sqrt();
+        assert!(
+            (firsts - 10_000.0 * chance).abs() <= 4.0 * deviation,
+            "{firsts} for {chance}"
+        );
+    }
 }
 
 /// S78.
