@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{Filters, Offer, Operation, TaskState};
+use protocol::{Demand, Filters, Offer, Operation, TaskState, Wants};
+use resources::{Name, Scalar};
 
-use crate::puppet::{Puppet, framework, task, text};
+use crate::puppet::{Heard, Puppet, framework, task, text};
 use crate::support::{Cluster, eventually};
 
 /// Takes nothing away: what is declined may be offered again at once.
@@ -128,6 +129,56 @@ fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
         .decline(vec![rest.id], NO_FILTER)
         .expect("the driver hears");
     assert_eq!(text(&low.offer()), "cpus:2;mem:224");
+}
+
+/// W9, over the wire: who says how much it can use is offered no more of an agent, and others get the rest at the same time; what it says
+/// counts from its next offer on.
+#[test]
+fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
+    let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[31000-31009]"];
+    let sorter = ["--sorter", "strict_priority", "--weights", "modest=2"];
+    let cluster = Cluster::with(1, &[&flags[..], &sorter[..]].concat());
+    let mut modest = Puppet::subscribe(&cluster, framework("modest", "modest"));
+    let whole = modest.offer();
+    assert_eq!(text(&whole), "cpus:4;mem:256;ports:[31000-31009]");
+    let mut greedy = Puppet::subscribe(&cluster, framework("greedy", "greedy"));
+
+    let amounts = |text| resources::Quantities::parse(text).expect("amounts");
+    let say = |modest: &mut Puppet, demand: Demand| {
+        let wants = Wants {
+            demands: BTreeMap::from([("modest".to_owned(), demand)]),
+            ..Wants::default()
+        };
+        let info = framework("modest", "modest");
+        modest.driver.update(info, wants).expect("the driver hears");
+        modest.hear("the update", |heard| match heard {
+            Heard::Updated(outcome) => Some(outcome.clone()),
+            _ => None,
+        })
+    };
+    let refused = say(
+        &mut modest,
+        Demand::shaped(amounts("cpus:2"), amounts("cpus:1")),
+    );
+    let reason = refused.expect_err("two of one is not to be had");
+    assert!(reason.contains("demands[modest].least"), "{reason}");
+    let mut demand = Demand::shaped(amounts("cpus:1;mem:64"), amounts("cpus:1;mem:64"));
+    demand.most.set(Name::Ports, Scalar::whole(2));
+    assert_eq!(say(&mut modest, demand), Ok(()));
+    let declined = modest.driver.decline(vec![whole.id], NO_FILTER);
+    declined.expect("the driver hears");
+    let piece = modest.offer();
+    assert_eq!(text(&piece), "cpus:1;mem:64;ports:[31000-31001]");
+    assert_eq!(text(&greedy.offer()), "cpus:3;mem:192;ports:[31002-31009]");
+
+    let needy = Demand::shaped(amounts("cpus:2"), amounts("cpus:2"));
+    assert_eq!(say(&mut modest, needy), Ok(()));
+    let running = task("task", &piece, "cpus:1;mem:64", "sleep 98723");
+    let launched = modest.driver.launch(vec![piece.id], vec![running]);
+    launched.expect("the driver hears");
+    modest.state("task", TaskState::Running);
+    drop(greedy);
+    assert_eq!(text(&modest.offer()), "cpus:2;mem:192;ports:[31000-31009]");
 }
 
 fn amount(offer: &Offer) -> f64 {

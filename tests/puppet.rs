@@ -28,6 +28,7 @@ pub enum Heard {
     Operation(Box<OperationStatus>),
     Message(ExecutorId, Vec<u8>),
     Lost(Lost),
+    Updated(Result<(), String>),
     Failed(String),
 }
 
@@ -64,6 +65,9 @@ impl Scheduler for Ears {
     }
     fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
         self.hear(Heard::Lost(lost.clone()));
+    }
+    fn updated(&mut self, _: &mut Verbs, outcome: Result<(), &str>) {
+        self.hear(Heard::Updated(outcome.map_err(str::to_owned)));
     }
     fn failed(&mut self, _: &mut Verbs, reason: &str) {
         self.hear(Heard::Failed(reason.to_owned()));

@@ -135,7 +135,7 @@ pub enum Heard {
     },
 }
 
-remote! { BooksChanged = "mirror/books_changed" v2 -> Heard }
+remote! { BooksChanged = "mirror/books_changed" v3 -> Heard }
 
 /// The member says who leads now.
 struct Elected(Leadership);

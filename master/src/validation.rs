@@ -12,6 +12,7 @@ pub use told::told;
 use std::collections::BTreeSet;
 
 use module_api::demand::{AgentTest, CONSTRAINTS_MAX};
+use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
     Wants,
@@ -55,7 +56,9 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
             return Err(Invalid::new("demands", role, expected));
         }
         size += demand.agents.iter().map(Vec::len).sum::<usize>();
+        size += demand.least.as_ref().map_or(0, Vec::len);
         AgentTest::new(role, demand)?;
+        Shape::new(role, demand)?;
     }
     match size > CONSTRAINTS_MAX {
         false => Ok(()),

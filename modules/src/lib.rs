@@ -23,12 +23,13 @@ use rand::rngs::SmallRng;
 use resources::{Name, Quantities};
 use runtime::prelude::*;
 
-use allocator::Allocator;
+use allocator::{AgentOrder, Allocator};
 use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
 use resource_estimator::{Fixed, ResourceEstimator};
 use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
+const AGENT_ORDER: &str = "agent_order";
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
@@ -96,12 +97,18 @@ fn start_allocator(
     sorter: SorterRef,
     given: &Parameters,
 ) -> Result<AllocatorRef, ModuleError> {
-    given.only(&[MIN_ALLOCATABLE])?;
+    given.only(&[MIN_ALLOCATABLE, AGENT_ORDER])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
     let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
+    let order = given.optional(AGENT_ORDER, "random or tightest_first", |text| match text {
+        "random" => Some(AgentOrder::Random),
+        "tightest_first" => Some(AgentOrder::TightestFirst),
+        _ => None,
+    })?;
+    let order = order.unwrap_or_default();
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
-        Allocator::new(sorter.clone(), sets_min.clone(), home.rng())
+        Allocator::new(sorter.clone(), sets_min.clone(), home.rng()).going_through(order)
     })?;
     Ok(AllocatorRef::new(allocator))
 }
@@ -112,7 +119,11 @@ fn read_sets(text: &str) -> Option<Vec<Quantities>> {
         return Some(Vec::new());
     }
     text.split('|')
-        .map(|set| Quantities::parse(set.trim()).ok())
+        .map(|set| {
+            Quantities::parse(set.trim())
+                .ok()
+                .filter(|set| !set.is_empty())
+        })
         .collect()
 }
 

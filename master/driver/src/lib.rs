@@ -246,7 +246,7 @@ impl SchedulerDriver {
         self
     }
 
-    /// Subscribes for offers of some agents only, by role.
+    /// Subscribes for offers of some agents only, or of some shape, by role (see [`Demand`]).
     pub fn demands(mut self, demands: BTreeMap<String, Demand>) -> Self {
         self.plan.wants.demands = demands;
         self

@@ -224,6 +224,21 @@ fn a_framework_with_several_roles_says_that_it_understands_them() {
     );
 }
 
+/// W9: a shape that no offer could have is refused when the framework says it, not passed over in silence.
+#[test]
+fn a_shape_that_no_offer_could_have_is_refused() {
+    let info = FrameworkInfo::new("nobody", "web");
+    let amounts = |text| resources::Quantities::parse(text).unwrap();
+    let mut wants = Wants::default();
+    let shape = protocol::Demand::shaped(amounts("cpus:2"), amounts("cpus:4"));
+    wants.demands.insert("*".to_owned(), shape);
+    assert_eq!(framework(&info, &wants, &policy()), Ok(()));
+    let shape = protocol::Demand::shaped(amounts("cpus:2"), amounts("cpus:1"));
+    wants.demands.insert("*".to_owned(), shape);
+    let refused = framework(&info, &wants, &policy()).unwrap_err();
+    assert_eq!(refused.field, "demands[*].least");
+}
+
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

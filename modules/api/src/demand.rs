@@ -216,6 +216,7 @@ mod tests {
         let group = |group: &&[(Selector, Predicate)]| group.iter().map(constraint).collect();
         Demand {
             agents: agents.iter().map(group).collect(),
+            ..Demand::default()
         }
     }
 

@@ -5,8 +5,10 @@
 //! corrects it with the next slate. It keeps no books and can therefore never over-commit an agent: bad advice costs a log line.
 
 mod budget;
+mod shape;
 
 pub use budget::{Budget, Budgets, Place, Portion, counts_for};
+pub use shape::Shape;
 
 use std::time::Duration;
 
@@ -117,6 +119,13 @@ pub enum Change {
         /// Whether it takes part.
         active: bool,
     },
+    /// A client's offers have this shape from now on; before it is told, any.
+    Shaped {
+        /// Who.
+        client: Client,
+        /// Which.
+        shape: Shape,
+    },
     /// A client holds more, offered or launched, which the sorter did not advise (S128).
     Held {
         /// In which pool.
@@ -209,7 +218,8 @@ impl Exclusion {
     }
 }
 
-/// Who should be given these rooms, each as far as [`Budgets::take`] goes?
+/// Who should be given these rooms, each as far as [`Budgets::take`] goes? A client that has a [`Shape`] is given no more than one portion of
+/// a room, so that a small shape makes no crowd of offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slate {
     /// Rises whenever the allocator begins again from nothing.
@@ -220,7 +230,7 @@ pub struct Slate {
     pub stage: Stage,
     /// What has changed since the slate before.
     pub changes: Vec<Change>,
-    /// What is worth an offer, see [`is_allocatable`].
+    /// What is worth an offer, see [`is_allocatable`], for a client whose shape does not say otherwise.
     pub sets_min: Vec<Quantities>,
     /// In the order in which they are to be walked.
     pub rooms: Vec<Room>,
@@ -237,7 +247,7 @@ pub struct Advice {
     pub client: Client,
 }
 
-remote! { Slate = "sorter/slate" v2 -> Result<Vec<Advice>, Fault> }
+remote! { Slate = "sorter/slate" v3 -> Result<Vec<Advice>, Fault> }
 
 /// The allocator's hold on its sorter.
 #[derive(Clone, Debug)]

@@ -9,10 +9,12 @@ mod choosing;
 mod filters;
 mod frameworks;
 mod operations;
+mod packing;
 mod quota;
 mod run;
 
 pub use book::{Booked, Refusal};
+pub(super) use quota::chop;
 pub use run::Asked;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use module_api::sorter::{Change, Client, Pool};
+use module_api::sorter::{Change, Client, Pool, Shape};
 use protocol::FrameworkId;
 use resources::{Quantities, Role};
 
@@ -30,6 +30,8 @@ pub struct Member {
     pub takes: Takes,
     /// Which agents it would take.
     pub choice: Choice,
+    /// What its offers have at least and at most.
+    shape: Shape,
     /// On how many agents it holds anything.
     pub places: usize,
     /// The agents on which it has filters.
@@ -56,6 +58,7 @@ pub struct Takes {
 struct Told {
     active: [bool; 2],
     held: [Quantities; 2],
+    shape: Shape,
 }
 
 impl Member {
@@ -68,6 +71,17 @@ impl Member {
     pub fn is_believed_active(&self, pool: Pool) -> bool {
         let told = self.told.as_ref();
         told.is_some_and(|told| told.active[index(pool)])
+    }
+
+    /// What its offers have at least and at most; none if they may be anything.
+    pub fn shape(&self) -> Option<&Shape> {
+        (!self.shape.is_open()).then_some(&self.shape)
+    }
+
+    /// The same as the sorter believes it.
+    pub fn shape_believed(&self) -> Option<&Shape> {
+        let told = self.told.as_ref().map(|told| &told.shape);
+        told.filter(|shape| !shape.is_open())
     }
 
     /// What it holds in this pool.
@@ -159,6 +173,7 @@ impl Clients {
             held: Default::default(),
             takes: Takes::default(),
             choice: Choice::default(),
+            shape: Shape::default(),
             places: 0,
             filtered: BTreeSet::new(),
             told: None,
@@ -203,6 +218,14 @@ impl Clients {
             self.active[pool] -= usize::from(before[pool]);
         }
         self.touch(client);
+    }
+
+    /// A client's offers have this shape from now on.
+    pub fn set_shape(&mut self, client: Client, shape: Shape) {
+        if let Some(member) = self.get_mut(client) {
+            member.shape = shape;
+            self.touch(client);
+        }
     }
 
     /// A client holds more.
@@ -276,6 +299,11 @@ impl Member {
             });
         }
         let told = self.told.get_or_insert_default();
+        if told.shape != self.shape {
+            told.shape = self.shape.clone();
+            let shape = self.shape.clone();
+            changes.push(Change::Shaped { client, shape });
+        }
         for pool in Pool::ALL {
             let n = index(pool);
             let (before, now) = (&told.held[n], &self.held[n]);

@@ -9,6 +9,7 @@ mod books;
 mod by_client;
 mod choice;
 mod clients;
+mod cutting;
 mod filter;
 
 pub use books::{Agent, Asked, Booked, Books, Refusal, Side};
@@ -24,7 +25,7 @@ use module_api::allocator::{
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, QuotasChanged, Recovered,
     Revived, Suppressed, WeightsChanged, Withdrawn,
 };
-use module_api::sorter::{Advice, Client, Stage};
+use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{ModuleError, SorterRef};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -36,6 +37,17 @@ use runtime::prelude::*;
 const RUN_GAP: Duration = Duration::from_millis(2);
 /// Slates in one stage of a run after which what is still refused waits for the next batch.
 pub(crate) const ROUNDS_MAX: u8 = 4;
+
+/// In which order a run goes through its agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentOrder {
+    /// By chance, in each stage anew (SPEC 4.5).
+    #[default]
+    Random,
+    /// Those with the least left first, so that whoever is next is given the tightest that fits, and whole agents stay free for as long as
+    /// may be (W9).
+    TightestFirst,
+}
 
 /// The run under way.
 struct Run {
@@ -71,6 +83,7 @@ pub struct Allocator {
     books: Books,
     sorter: SorterRef,
     rng: SmallRng,
+    order: AgentOrder,
     /// Set by `Begin`; before it nothing is heard.
     master: Option<ActorRef>,
     run: Option<Run>,
@@ -96,6 +109,7 @@ impl Allocator {
             books,
             sorter,
             rng,
+            order: AgentOrder::default(),
             master: None,
             run: None,
             planned: false,
@@ -104,6 +118,12 @@ impl Allocator {
             batch_due: false,
             pause: None,
         }
+    }
+
+    /// Goes through agents in this order.
+    pub fn going_through(mut self, order: AgentOrder) -> Self {
+        self.order = order;
+        self
     }
 
     /// Plans a run if something has happened that one should follow.
@@ -150,6 +170,9 @@ impl Allocator {
         self.rest_until = now + RUN_GAP;
         let mut slots = self.books.candidates(now, batch);
         slots.shuffle(&mut self.rng);
+        if self.order == AgentOrder::TightestFirst {
+            self.books.tightest_first(Pool::Regular, &mut slots);
+        }
         self.run = Some(Run {
             batch,
             walk: Walk::new(Stage::Guarantees, slots.clone()),
@@ -190,6 +213,9 @@ impl Allocator {
         };
         if run.walk.round > 0 {
             run.slots.shuffle(&mut self.rng); // SPEC 4.5: each stage has an order of its own.
+        }
+        if self.order == AgentOrder::TightestFirst {
+            self.books.tightest_first(stage.pool(), &mut run.slots);
         }
         run.walk = Walk::new(stage, run.slots.clone());
     }

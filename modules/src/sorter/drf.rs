@@ -6,11 +6,13 @@
 //! Pure: it hears slates and returns advice. Remembers one [`Tree`] for each pool, because revocable resources are worth something else
 //! than regular ones (S46). Never sees an agent's name, a filter or a clock.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::Fault;
 use module_api::sorter::{
-    Advice, Budgets, Change, Client, Exclusion, Place, Pool, Room, Slate, Stage, is_allocatable,
+    Advice, Budgets, Change, Client, Exclusion, Place, Pool, Room, Shape, Slate, Stage,
+    is_allocatable,
 };
 use resources::{Name, Quantities, Role};
 
@@ -32,6 +34,8 @@ pub struct TreeSorter<O: Order> {
     revocable: Tree<O>,
     /// Each client's role, and the budget that counts for it.
     roles: BTreeMap<Client, (Role, Option<Place>)>,
+    /// The shapes of those who have one.
+    shapes: BTreeMap<Client, Shape>,
     budgets: Budgets,
     /// Names that count for no share (SPEC 4.1).
     excluded: Vec<Name>,
@@ -58,6 +62,7 @@ impl<O: Order> TreeSorter<O> {
             regular: Tree::ordered_by(order()),
             revocable: Tree::ordered_by(order()),
             roles: BTreeMap::new(),
+            shapes: BTreeMap::new(),
             budgets: Budgets::default(),
             excluded,
         }
@@ -82,6 +87,12 @@ impl<O: Order> TreeSorter<O> {
         let walk = Walk {
             stage: slate.stage,
             sets_min: &slate.sets_min,
+            loosest: match self.shapes.is_empty() {
+                true => Cow::Borrowed(slate.sets_min.as_slice()),
+                false => Cow::Owned(Shape::loosest(&slate.sets_min, self.shapes.values())),
+            },
+            roles: &self.roles,
+            shapes: &self.shapes,
             excluded: Excluded::of(&slate.exclusions),
             owners: owners(&slate.rooms),
         };
@@ -93,12 +104,17 @@ impl<O: Order> TreeSorter<O> {
         for (n, mut room) in slate.rooms.into_iter().enumerate() {
             let Ok(number) = u32::try_from(n) else { break };
             tree.parks = n >= ROOMS_UNPARKED;
-            while let Some(client) = walk.next(tree, &self.budgets, n, &room) {
+            let mut served = Vec::new();
+            while let Some(client) = walk.next(tree, &self.budgets, (n, &room), &served) {
                 let Some((role, place)) = self.roles.get(&client) else {
                     break;
                 };
-                let given = self.budgets.take(slate.stage, *place, role, &mut room);
+                let shape = self.shapes.get(&client);
+                let given = self
+                    .budgets
+                    .take(slate.stage, *place, role, shape, &mut room);
                 tree.hold(client, &given);
+                served.extend(shape.map(|_| client));
                 advice.push(Advice {
                     room: number,
                     client,
@@ -113,6 +129,7 @@ impl<O: Order> TreeSorter<O> {
         self.regular.forget();
         self.revocable.forget();
         self.roles.clear();
+        self.shapes.clear();
         self.budgets = Budgets::default();
     }
 
@@ -154,6 +171,14 @@ impl<O: Order> TreeSorter<O> {
                     self.tree(pool).leave(client);
                 }
                 self.roles.remove(&client);
+                self.shapes.remove(&client);
+            }
+            Change::Shaped { client, shape } => {
+                if shape.is_open() || !self.roles.contains_key(&client) {
+                    self.shapes.remove(&client);
+                } else {
+                    self.shapes.insert(client, shape);
+                }
             }
             Change::Activity {
                 pool,
@@ -197,18 +222,22 @@ fn owners(rooms: &[Room]) -> BTreeSet<Role> {
 struct Walk<'a> {
     stage: Stage,
     sets_min: &'a [Quantities],
+    /// What is worth an offer to anybody, whatever its shape.
+    loosest: Cow<'a, [Quantities]>,
+    roles: &'a BTreeMap<Client, (Role, Option<Place>)>,
+    shapes: &'a BTreeMap<Client, Shape>,
     excluded: Excluded<'a>,
     owners: BTreeSet<Role>,
 }
 
 impl Walk<'_> {
-    /// Who is next for what is left of this room.
+    /// Who is next for what is left of this room, of which those who are served have had a portion of their shape.
     fn next<O: Order>(
         &self,
         tree: &mut Tree<O>,
         budgets: &Budgets,
-        n: usize,
-        room: &Room,
+        (n, room): (usize, &Room),
+        served: &[Client],
     ) -> Option<Client> {
         if room.is_empty() {
             return None;
@@ -222,7 +251,7 @@ impl Walk<'_> {
         let plain = room.reserved.is_empty();
         match self.stage {
             Stage::Guarantees if free.is_empty() => return None,
-            Stage::Fair | Stage::Revocable if plain && !is_allocatable(&free, self.sets_min) => {
+            Stage::Fair | Stage::Revocable if plain && !is_allocatable(&free, &self.loosest) => {
                 return None;
             }
             _ => {}
@@ -236,7 +265,10 @@ impl Walk<'_> {
         tree.first(
             wanted_branch,
             |role, place| self.visit(budgets, role, place, room),
-            |client| !self.excluded.has(client, n),
+            |client| {
+                !self.excluded.has(client, n)
+                    && (self.shapes.is_empty() || self.fits(budgets, client, room, served))
+            },
         )
     }
 
@@ -251,18 +283,32 @@ impl Walk<'_> {
         if unlimited && room.reserved.is_empty() {
             return Visit::Enter;
         }
-        let amount = budgets.amount(self.stage, place, role, room);
-        if is_allocatable(&amount, self.sets_min) {
+        let amount = budgets.amount(self.stage, place, role, None, room);
+        if is_allocatable(&amount, &self.loosest) {
             Visit::Enter
         } else if self.stage == Stage::Fair
             && !unlimited
-            && !budgets.may_give(place, self.sets_min)
+            && !budgets.may_give(place, &self.loosest)
             && !self.owners.iter().any(|owner| role.is_within(owner))
         {
             Visit::Park
         } else {
             Visit::Pass
         }
+    }
+
+    /// Whether what is left of the room is worth an offer to this client, by its shape or as for everybody.
+    fn fits(&self, budgets: &Budgets, client: Client, room: &Room, served: &[Client]) -> bool {
+        let Some((role, place)) = self.roles.get(&client) else {
+            return false;
+        };
+        let shape = self.shapes.get(&client);
+        if shape.is_some() && served.contains(&client) {
+            return false;
+        }
+        let sets = shape.map_or(self.sets_min, |shape| shape.sets(self.sets_min));
+        let amount = budgets.amount(self.stage, *place, role, shape, room);
+        is_allocatable(&amount, sets)
     }
 }
 

@@ -78,7 +78,7 @@ impl Order for Lottery {
         let mut drawn: Vec<(Number, T)> = kept
             .map(|(weight, sibling)| (ring(weight.0), sibling))
             .collect();
-        drawn.sort_by(|(one, _), (other, _)| one.cmp(other));
+        drawn.sort_by_key(|(ring, _)| *ring);
         drawn.into_iter().map(|(_, sibling)| sibling)
     }
 }

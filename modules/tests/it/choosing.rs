@@ -21,6 +21,7 @@ fn rack_is(expression: &str) -> Demand {
     };
     Demand {
         agents: vec![vec![constraint]],
+        ..Demand::default()
     }
 }
 

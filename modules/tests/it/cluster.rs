@@ -77,10 +77,19 @@ impl Cluster {
 
     /// The same with another sorter: the one that these parameters are for.
     pub fn sorted_by(node: &Node, sorter: &Parameters, weights: &[(&str, f64)]) -> Self {
+        Self::of(node, sorter, &Parameters::none("hierarchical"), weights)
+    }
+
+    /// The same with other modules: those that these parameters are for.
+    pub fn of(
+        node: &Node,
+        sorter: &Parameters,
+        allocator: &Parameters,
+        weights: &[(&str, f64)],
+    ) -> Self {
         let modules = modules::registry();
         let sorter = modules.sorter(node, sorter.module(), sorter).unwrap();
-        let given = Parameters::none("hierarchical");
-        let allocator = modules.allocator(node, "hierarchical", sorter, &given);
+        let allocator = modules.allocator(node, allocator.module(), sorter, allocator);
         Self::around(node, allocator.unwrap(), weights)
     }
 

@@ -13,5 +13,6 @@ mod laws;
 mod operations;
 mod policies;
 mod quota;
+mod shapes;
 mod sorters;
 mod stories;

@@ -1,10 +1,11 @@
-//! Wants: which offers a framework would like, by role (SPEC 2.4, S126).
+//! Wants: which offers a framework would like, by role (SPEC 2.4, 4.1, S126, W9).
 //!
 //! Only the words. Whether a demand can be understood is judged where it is prepared for use (`module-api`), and who is offered what by the
 //! allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use resources::Quantities;
 use serde::{Deserialize, Serialize};
 
 /// What a framework wants to be offered for the present. The default: whatever there is.
@@ -31,9 +32,24 @@ impl Wants {
 pub struct Demand {
     /// Of which agents: those for which every constraint of any group holds. No groups: of all.
     pub agents: Vec<Vec<Constraint>>,
+    /// What it has at least: any of these sets, whole. No sets: anything at all. `None`: what the master takes for worth an offer, of which
+    /// this takes the place (`min_allocatable_resources`). Only of what is an amount, so not of ports.
+    pub least: Option<Vec<Quantities>>,
+    /// What it has at most. A name that is not listed is not bounded; of ports and other ranges, so many numbers. Offers are cut to this, and
+    /// what is left of an agent is for others, in the same run. What cannot be cut, such as a volume, is in an offer whole or not at all.
+    pub most: Quantities,
 }
 
 impl Demand {
+    /// Offers of this shape: each has at least the one, and no more than the other of what that lists (W9).
+    pub fn shaped(least: Quantities, most: Quantities) -> Self {
+        Self {
+            least: Some(vec![least]),
+            most,
+            ..Self::default()
+        }
+    }
+
     /// Offers of these hosts only (S126, the node list).
     pub fn on_hosts<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
         let is = |host: H| Constraint {
@@ -42,6 +58,7 @@ impl Demand {
         };
         Self {
             agents: hosts.into_iter().map(|host| vec![is(host)]).collect(),
+            ..Self::default()
         }
     }
 }

@@ -223,6 +223,15 @@ fn a_released_message_keeps_its_bytes() {
     let filters = Filters {
         refuse_seconds: 5.0,
     };
+    let demand = Demand {
+        most: Quantities::parse("cpus:4;mem:128;disk:0").unwrap(),
+        least: Some(vec![Quantities::parse("cpus:1;mem:64").unwrap()]),
+        ..Demand::on_hosts(["foobar"])
+    };
+    let wants = Wants {
+        demands: BTreeMap::from([("ads".to_owned(), demand)]),
+        ..Wants::but_not(roles.clone())
+    };
     let update = StatusUpdate {
         framework_id: framework_id.clone(),
         status: status(),
@@ -333,7 +342,12 @@ fn a_released_message_keeps_its_bytes() {
         line(Subscribe {
             framework: framework(),
             scheduler: pid.clone(),
-            wants: Wants::but_not(roles.clone()),
+            wants: wants.clone(),
+        }),
+        line(UpdateFramework {
+            framework_id: framework_id.clone(),
+            framework: framework(),
+            wants,
         }),
         line(AcceptOffers {
             framework_id: framework_id.clone(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use resources::{Name, Quantities, Role, Scalar};
 use serde::{Deserialize, Serialize};
 
-use super::{Room, Stage};
+use super::{Room, Shape, Stage};
 
 /// The number of a budget: its place in the table that the allocator made.
 pub type Place = u32;
@@ -46,6 +46,16 @@ pub struct Portion {
 }
 
 impl Portion {
+    /// All of a room that may be given to a client of this role.
+    fn whole(role: &Role, room: &Room) -> Self {
+        let own = (0..).zip(&room.reserved);
+        let own = own.filter(|(_, (owner, _))| role.is_within(owner));
+        Self {
+            free: room.free.clone(),
+            reserved: own.map(|(n, (_, amount))| (n, amount.clone())).collect(),
+        }
+    }
+
     /// All of it.
     pub fn sum(&self) -> Quantities {
         let reserved = self.reserved.iter();
@@ -239,18 +249,19 @@ impl Budgets {
         portion
     }
 
-    /// How much that is in all.
+    /// How much that is in all, cut to a client's shape if it has one.
     pub fn amount(
         &self,
         stage: Stage,
         place: Option<Place>,
         role: &Role,
+        shape: Option<&Shape>,
         room: &Room,
     ) -> Quantities {
-        if self.is_empty() || stage == Stage::Revocable {
+        if shape.is_none() && !self.bind(stage) {
             return room.portion(role);
         }
-        self.portion(stage, place, role, room).sum()
+        self.cut_portion(stage, place, role, shape, room).sum()
     }
 
     /// Takes that portion out of the room and charges it.
@@ -259,22 +270,58 @@ impl Budgets {
         stage: Stage,
         place: Option<Place>,
         role: &Role,
+        shape: Option<&Shape>,
         room: &mut Room,
     ) -> Quantities {
-        if self.is_empty() || stage == Stage::Revocable {
+        let bind = self.bind(stage);
+        if shape.is_none() && !bind {
             return room.take(role);
         }
-        let portion = self.portion(stage, place, role, room);
-        self.charge(place, None, &portion.free);
-        self.headroom -= &portion.free;
+        let portion = self.cut_portion(stage, place, role, shape, room);
         room.free -= &portion.free;
         for (n, amount) in &portion.reserved {
-            let (owner, left) = &mut room.reserved[*n];
-            self.charge(place, Some(owner), amount);
-            *left -= amount;
+            room.reserved[*n].1 -= amount;
+        }
+        if bind {
+            self.headroom -= &portion.free;
+            self.charge(place, None, &portion.free);
+            for (n, amount) in &portion.reserved {
+                self.charge(place, Some(&room.reserved[*n].0), amount);
+            }
         }
         room.reserved.retain(|(_, left)| !left.is_empty());
         portion.sum()
+    }
+
+    /// Whether there is any budget to heed in this stage.
+    fn bind(&self, stage: Stage) -> bool {
+        !self.is_empty() && stage != Stage::Revocable
+    }
+
+    /// A portion within budgets, if they bind, and within the shape.
+    fn cut_portion(
+        &self,
+        stage: Stage,
+        place: Option<Place>,
+        role: &Role,
+        shape: Option<&Shape>,
+        room: &Room,
+    ) -> Portion {
+        let bind = self.bind(stage);
+        let mut portion = match bind {
+            true => self.portion(stage, place, role, room),
+            false => Portion::whole(role, room),
+        };
+        let Some(shape) = shape else {
+            return portion;
+        };
+        shape.cut(&mut portion);
+        // Cut to its shape, it may be that nothing is left that a guarantee lacks.
+        if bind && stage == Stage::Guarantees && self.needs(place).lesser(&portion.free).is_empty()
+        {
+            return Portion::default();
+        }
+        portion
     }
 
     /// Charges what a client is given on every level that it counts for. What is reserved counts already for its owner and those above.
@@ -328,7 +375,7 @@ pub fn counts_for(role: &Role, owner: Option<&Role>) -> bool {
 }
 
 /// Of an amount, at most so much; of graphics processors, whole ones.
-fn cut(name: &Name, amount: Scalar, most: Scalar) -> Scalar {
+pub(super) fn cut(name: &Name, amount: Scalar, most: Scalar) -> Scalar {
     if amount <= most {
         return amount;
     }
@@ -339,7 +386,8 @@ fn cut(name: &Name, amount: Scalar, most: Scalar) -> Scalar {
     most.saturating_sub(Scalar::from_thousandths(part).unwrap_or_default())
 }
 
-fn limit(left: &Quantities, name: &Name) -> Option<Scalar> {
+/// How much a list of limits leaves of this name, if it limits it.
+pub(super) fn limit(left: &Quantities, name: &Name) -> Option<Scalar> {
     left.names(name).then(|| left.get(name))
 }
 
@@ -416,8 +464,8 @@ mod tests {
     fn given(budgets: &mut Budgets, stage: Stage, name: &str, room: &mut Room) -> String {
         let role = role(name);
         let place = budgets.find(&role);
-        let amount = budgets.amount(stage, place, &role, room);
-        let taken = budgets.take(stage, place, &role, room);
+        let amount = budgets.amount(stage, place, &role, None, room);
+        let taken = budgets.take(stage, place, &role, None, room);
         assert_eq!(amount, taken);
         let some = taken.iter().filter(|(_, amount)| !amount.is_zero());
         let some = some.map(|(name, amount)| (name.clone(), amount));

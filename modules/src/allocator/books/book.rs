@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use module_api::allocator::Grant;
-use module_api::sorter::{Advice, Client, Pool, Stage, is_allocatable};
+use module_api::sorter::{Advice, Client, Pool, Shape, Stage, is_allocatable};
 use protocol::AgentId;
 use resources::{Quantities, Resource, Resources, Role};
 use runtime::Instant;
@@ -15,6 +15,7 @@ use super::Books;
 use super::quota::room;
 use super::run::Asked;
 use crate::allocator::clients::{Takes, index};
+use crate::allocator::cutting::cut;
 
 /// What became of the sorter's advice.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +90,14 @@ impl Books {
             let n = one.room as usize;
             match self.follow(&mut asked, *one, now) {
                 Ok(followed) => {
-                    booked.grants.push(followed.grant);
                     again[n] |= followed.less;
+                    if followed.shaped {
+                        // What is left may be for it as well, but not in this run: else it would be offered an agent in a crowd of pieces.
+                        let (slot, _) = asked.agents[n];
+                        booked.barred.insert((slot, followed.grant.0));
+                        self.look_again(slot);
+                    }
+                    booked.grants.push(followed.grant);
                 }
                 Err(refusal) => {
                     if let Some((again, (slot, _))) = again.get_mut(n).zip(asked.agents.get(n)) {
@@ -113,12 +120,13 @@ impl Books {
     fn note_short(&mut self, asked: &Asked) {
         self.settle();
         let tightest = self.quotas.tightest();
+        let loosest = self.loosest(asked.stage.pool());
         for &(slot, serial) in &asked.agents {
             let Some(agent) = self.agent_at(slot, serial) else {
                 continue;
             };
             let free = room(agent.sides[index(asked.stage.pool())].available()).free;
-            if is_allocatable(&free, &asked.sets_min) {
+            if is_allocatable(&free, &loosest) {
                 self.quotas.note_short(slot, &free, &tightest);
             }
         }
@@ -147,22 +155,30 @@ impl Books {
             stage,
             role: member.role.clone(),
             takes: member.takes,
+            shape: member.shape().cloned(),
         };
         let (framework_id, active) = (member.framework.clone(), member.is_active(pool));
         let believed_active = member.is_believed_active(pool);
-        let presumed = self.quotas.presume(stage, &taker.role, room);
+        let shape_believed = member.shape_believed();
+        let sets_believed =
+            shape_believed.map_or(&asked.sets_min[..], |shape| shape.sets(&asked.sets_min));
+        let presumed = self
+            .quotas
+            .presume(stage, &taker.role, shape_believed, room);
+        let worth_it = is_allocatable(&presumed, sets_believed);
         self.clients.presume(pool, taker.client, &presumed);
         if !believed_active {
             return Err(Refusal::Inactive);
         }
-        if !is_allocatable(&presumed, &asked.sets_min) {
+        if !worth_it {
             return Err(Refusal::NoPortion);
         }
         if !active {
             return Err(Refusal::Paused);
         }
         let granted = self.grant(&taker, (slot, serial), &asked.sets_min, now)?;
-        let less = !self.quotas.is_empty() && !granted.amount.contains(&presumed);
+        let shaped = taker.shape.as_ref().is_some_and(Shape::is_bounded);
+        let less = (shaped || !self.quotas.is_empty()) && !granted.amount.contains(&presumed);
         let grant = Grant {
             framework_id,
             role: taker.role.as_str().to_owned(),
@@ -173,6 +189,7 @@ impl Books {
         Ok(Followed {
             grant: (taker.client, grant),
             less,
+            shaped,
         })
     }
 
@@ -194,12 +211,25 @@ impl Books {
         }
         let side = &mut agent.sides[index(pool)];
         let (mut granted, mut rest) = taker.chop(side.available());
+        if let Some(shape) = &taker.shape {
+            // Where guarantees are met, reservations of roles above are not given: they must not take the place of what is.
+            let own = |own: &Resource| !own.is_reserved() || own.role() == &taker.role;
+            if taker.stage == Stage::Guarantees {
+                granted = granted.filter(own);
+            }
+            granted = cut(&granted, shape.most());
+            rest = side.available().saturating_sub(&granted);
+        }
         if taker.stage != Stage::Revocable && !self.quotas.is_empty() {
             let portion = self.quotas.portion(taker.stage, &taker.role, &granted);
             granted = portion.ok_or(Refusal::TooLittle)?;
             rest = side.available().saturating_sub(&granted);
         }
         let amount = granted.quantities();
+        let sets_min = taker
+            .shape
+            .as_ref()
+            .map_or(sets_min, |shape| shape.sets(sets_min));
         if !is_allocatable(&amount, sets_min) {
             return Err(Refusal::TooLittle);
         }
@@ -234,6 +264,8 @@ struct Followed {
     grant: (Client, Grant),
     /// Less was granted than the sorter believes, because something cannot be cut: what is left may be for others.
     less: bool,
+    /// It was cut to what its client can use.
+    shaped: bool,
 }
 
 /// What was taken of an agent for a client.
@@ -263,10 +295,12 @@ struct Taker {
     stage: Stage,
     role: Role,
     takes: Takes,
+    /// What its offers have at least and at most, if it says.
+    shape: Option<Shape>,
 }
 
 impl Taker {
-    /// What it is given of what is available, and what remains. Coarse: it gets all it may have.
+    /// What may be given to it of what is available, and what remains.
     fn chop(&self, available: &Resources) -> (Resources, Resources) {
         if available.iter().all(|resource| self.takes(resource)) {
             return (available.clone(), Resources::new());

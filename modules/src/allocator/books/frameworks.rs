@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use module_api::allocator::{
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Revived, Suppressed,
 };
-use module_api::sorter::Client;
-use protocol::{Capability, FrameworkId};
+use module_api::sorter::{Client, Shape};
+use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
 use super::{Books, Framework};
@@ -49,6 +49,8 @@ impl Books {
             let demand = wants.demands.get(member.role.as_str());
             member.choice =
                 demand.map_or_else(Choice::default, |demand| Choice::new(&member.role, demand));
+            let shape = shape(&member.role, demand);
+            self.clients.set_shape(client, shape);
             if !subscribed || unsuppressed || !active {
                 self.drop_filters(client);
             }
@@ -148,4 +150,14 @@ impl Books {
         }
         named
     }
+}
+
+/// The shape that a demand asks for. The master has refused what cannot be; if it has not, any will do.
+fn shape(role: &Role, demand: Option<&Demand>) -> Shape {
+    let shape = demand.map(|demand| Shape::new(role.as_str(), demand));
+    let shape = shape.unwrap_or_else(|| Ok(Shape::default()));
+    shape.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a shape is passed over");
+        Shape::default()
+    })
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::allocator::QuotasChanged;
-use module_api::sorter::{Budget, Budgets, Change, Place, Pool, Room, Stage, counts_for};
+use module_api::sorter::{Budget, Budgets, Change, Place, Pool, Room, Shape, Stage, counts_for};
 use protocol::Quota;
 use resources::{Quantities, Resource, Resources, Role};
 use smallvec::SmallVec;
@@ -288,13 +288,19 @@ impl Quotas {
     }
 
     /// The sorter has advised to give a room's portion to a client of this role, and believes that it was done. Says how much that was.
-    pub(super) fn presume(&mut self, stage: Stage, role: &Role, room: &mut Room) -> Quantities {
+    pub(super) fn presume(
+        &mut self,
+        stage: Stage,
+        role: &Role,
+        shape: Option<&Shape>,
+        room: &mut Room,
+    ) -> Quantities {
         let place = self.believed.find(role);
         if !self.retell {
             let chain = self.believed.chain(place).map(|(place, _)| place);
             self.changed.extend(chain);
         }
-        self.believed.take(stage, place, role, room)
+        self.believed.take(stage, place, role, shape, room)
     }
 
     /// What of this a client of this role is given; all of it may be given to it for what it is. Must be settled.
@@ -385,7 +391,7 @@ fn owner(resource: &Resource) -> Option<&Role> {
 }
 
 /// As much of an amount as `most` has, which is less by that then; nothing of what cannot be cut and is more.
-fn chop(own: &Resource, most: &mut Quantities) -> Option<Resource> {
+pub(in crate::allocator) fn chop(own: &Resource, most: &mut Quantities) -> Option<Resource> {
     let (name, amount) = (own.name(), own.amount()?);
     let room = most.get(&name);
     let mut own = own.clone();

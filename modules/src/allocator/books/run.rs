@@ -3,16 +3,20 @@
 //! Pure: the order of agents is shuffled by whoever begins the run. Stages: what is guaranteed and lacking, then fair sharing of what is
 //! regular, then of what is revocable. What the sorter answers is booked beside this.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use module_api::sorter::{Change, Client, Exclusion, Pool, Room, Slate, Stage, is_allocatable};
+use module_api::sorter::{
+    Change, Client, Exclusion, Pool, Room, Shape, Slate, Stage, is_allocatable,
+};
 use resources::{Quantities, Resources};
 use runtime::Instant;
 
 use super::quota::room;
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
+use crate::allocator::cutting::cut;
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -70,6 +74,7 @@ impl Books {
         let mut exclusions = Exclusions::default();
         let choosers = self.choosers(pool);
         let sets_min = self.sets_min.clone();
+        let loosest = self.loosest(pool);
         for &slot in slots {
             let Some((agent, clients)) = self.agent_in(slot) else {
                 continue;
@@ -78,7 +83,7 @@ impl Books {
                 continue;
             }
             let room = room(agent.sides[index(pool)].available());
-            if !may_be_allocatable(&room, &sets_min) {
+            if !may_be_allocatable(&room, &loosest) {
                 continue;
             }
             exclude_filtered(&mut exclusions, rooms.len(), agent, clients, pool, now);
@@ -113,6 +118,13 @@ impl Books {
             exclusions: exclusions.0,
         };
         Some((slate, asked))
+    }
+
+    /// What is worth an offer to anybody at all who takes part in this pool.
+    pub(super) fn loosest(&self, pool: Pool) -> Vec<Quantities> {
+        let members = self.clients.iter().map(|(_, member)| member);
+        let active = members.filter(|member| member.is_active(pool));
+        Shape::loosest(&self.sets_min, active.filter_map(|member| member.shape()))
     }
 
     /// Whether an answer to this slate still counts.
@@ -189,11 +201,18 @@ fn exclude_filtered(
         let Some(member) = member.filter(|member| member.is_active(pool)) else {
             continue;
         };
-        let hidden = if plain {
-            filters.hide(now, &mut covers_all)
-        } else {
-            let offered = available.allocatable_to(&member.role);
-            filters.hide(now, |refused| refused.contains(&offered))
+        let hidden = match member.shape() {
+            None if plain => filters.hide(now, &mut covers_all),
+            shape => {
+                let mut offered = match plain {
+                    true => Cow::Borrowed(available),
+                    false => Cow::Owned(available.allocatable_to(&member.role)),
+                };
+                if let Some(shape) = shape {
+                    offered = Cow::Owned(cut(&offered, shape.most()));
+                }
+                filters.hide(now, |refused| refused.contains(&offered))
+            }
         };
         if hidden {
             exclusions.add(client, n);

@@ -260,8 +260,8 @@ pub struct FrameworkFailed {
     pub message: String,
 }
 
-remote! { Subscribe = "scheduler/subscribe" v3 -> Result<Subscribed, SubscriptionRefused> }
-remote! { UpdateFramework = "scheduler/update_framework" v1 -> Result<(), SubscriptionRefused> }
+remote! { Subscribe = "scheduler/subscribe" v4 -> Result<Subscribed, SubscriptionRefused> }
+remote! { UpdateFramework = "scheduler/update_framework" v2 -> Result<(), SubscriptionRefused> }
 remote! { AcceptOffers = "scheduler/accept_offers" v2 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
 remote! { ReviveOffers = "scheduler/revive_offers" v1 }

@@ -59,5 +59,5 @@ pub struct YouLead {
     pub subscribed: Subscribed,
 }
 
-remote! { StandBy = "standby/stand_by" v1 -> Result<Standing, SubscriptionRefused> }
+remote! { StandBy = "standby/stand_by" v2 -> Result<Standing, SubscriptionRefused> }
 remote! { YouLead = "standby/you_lead" v1 }
