@@ -1,0 +1,134 @@
+//! What the messages mean in the words of `protocol` and `resources`, in both directions.
+//!
+//! `TryFrom` reads a message: what it says that Meros has no words for is refused with field, value and what was expected. `From` writes
+//! one, and never fails. Passed over without a word is only what informs people and tools and changes nothing: `discovery`, the `source` and
+//! `framework_id` of an executor, the URL of an offer. Fields of Mesos that are deprecated are read where they mean something, and not written
+//! but for `FrameworkInfo.role`, which frameworks with a single role still read.
+
+mod constraints;
+mod framework;
+mod ids;
+mod nodes;
+mod offer;
+mod operation;
+mod resource;
+mod status;
+mod task;
+
+pub use constraints::{constraints, demands};
+pub use ids::{uuid, uuid_bytes};
+pub use nodes::master_info;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use resources::Invalid;
+
+use crate::limits::within;
+use crate::schema::{DurationInfo, Label, Labels};
+
+/// Says where in a message a value was.
+trait At<T> {
+    /// In the field of this name, or with `[place]` in a list.
+    fn at(self, outer: &str) -> Result<T, Invalid>;
+}
+
+impl<T> At<T> for Result<T, Invalid> {
+    fn at(self, outer: &str) -> Result<T, Invalid> {
+        self.map_err(|bad| within(bad, outer))
+    }
+}
+
+/// The values of a list.
+fn each<'a, A: 'a, B>(
+    name: &str,
+    list: &'a [A],
+    convert: impl Fn(&'a A) -> Result<B, Invalid>,
+) -> Result<Vec<B>, Invalid> {
+    let one = |(place, value)| convert(value).at(&format!("[{place}]"));
+    list.iter()
+        .enumerate()
+        .map(one)
+        .collect::<Result<_, _>>()
+        .at(name)
+}
+
+/// The values of a list, each by its own `TryFrom`.
+fn all<'a, A, B>(name: &str, list: &'a [A]) -> Result<Vec<B>, Invalid>
+where
+    B: TryFrom<&'a A, Error = Invalid>,
+{
+    each(name, list, B::try_from)
+}
+
+/// The value of an optional field by its own `TryFrom`.
+fn some<'a, A, B>(name: &str, value: Option<&'a A>) -> Result<Option<B>, Invalid>
+where
+    B: TryFrom<&'a A, Error = Invalid>,
+{
+    value.map(B::try_from).transpose().at(name)
+}
+
+/// A field that must be there.
+fn need<'a, A>(name: &str, value: Option<&'a A>, expected: &str) -> Result<&'a A, Invalid> {
+    value.ok_or_else(|| Invalid::new(name, "absent", expected))
+}
+
+/// Refuses a field that Meros has no words for.
+fn refuse(name: &str, is_there: bool, found: impl Display, expected: &str) -> Result<(), Invalid> {
+    match is_there {
+        true => Err(Invalid::new(name, found, expected)),
+        false => Ok(()),
+    }
+}
+
+fn write<'a, A: 'a, B: From<&'a A>>(list: impl IntoIterator<Item = &'a A>) -> Vec<B> {
+    list.into_iter().map(B::from).collect()
+}
+
+/// Labels by key; of several with one key the last counts, and one without a value has an empty one.
+fn read_labels(labels: Option<&Labels>) -> BTreeMap<String, String> {
+    let pair = |label: &Label| (label.key.clone(), label.value.clone().unwrap_or_default());
+    labels
+        .map(|labels| labels.labels.iter().map(pair).collect())
+        .unwrap_or_default()
+}
+
+fn write_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
+    let label = |(key, value): (&String, &String)| Label {
+        key: key.clone(),
+        value: Some(value.clone()),
+    };
+    (!labels.is_empty()).then(|| Labels {
+        labels: labels.iter().map(label).collect(),
+    })
+}
+
+impl TryFrom<&DurationInfo> for Duration {
+    type Error = Invalid;
+
+    fn try_from(info: &DurationInfo) -> Result<Self, Invalid> {
+        let nanoseconds = u64::try_from(info.nanoseconds).map_err(|_| {
+            let expected = "no negative number of nanoseconds";
+            Invalid::new("nanoseconds", info.nanoseconds, expected)
+        })?;
+        Ok(Self::from_nanos(nanoseconds))
+    }
+}
+
+impl From<Duration> for DurationInfo {
+    /// What is longer than 292 years is written as 292 years.
+    fn from(duration: Duration) -> Self {
+        Self {
+            nanoseconds: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// A duration in seconds that a field has, none if it is absent.
+fn read_seconds(name: &str, seconds: Option<f64>) -> Result<Duration, Invalid> {
+    let seconds = seconds.unwrap_or_default();
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Invalid::new(name, seconds, "a number of seconds that is not negative"))
+}

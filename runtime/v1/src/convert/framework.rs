@@ -1,0 +1,109 @@
+//! Frameworks, and the filters that they leave behind.
+
+use std::collections::BTreeSet;
+
+use protocol::Capability;
+use resources::Invalid;
+
+use super::{read_labels, read_seconds, refuse, some, write_labels};
+use crate::message::Enum;
+use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
+
+impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
+    type Error = Invalid;
+
+    fn try_from(info: &FrameworkInfo) -> Result<Self, Invalid> {
+        refuse(
+            "offer_filters",
+            !info.offer_filters.is_empty(),
+            "set",
+            "nothing, since a framework cannot say yet how large an offer must be",
+        )?;
+        let capability = |info: &FrameworkInfoCapability| {
+            let name = info.r#type?.name();
+            let found = Capability::NAMES.iter().find(|(_, own)| *own == name);
+            found.map(|(capability, _)| *capability)
+        };
+        Ok(Self {
+            user: info.user.clone(),
+            name: info.name.clone(),
+            // Mesos takes an empty id for none.
+            id: some("id", info.id.as_ref().filter(|id| !id.value.is_empty()))?,
+            failover_timeout: read_seconds("failover_timeout", info.failover_timeout)?,
+            checkpoint: info.checkpoint.unwrap_or(false),
+            roles: read_roles(info)?,
+            hostname: info.hostname.clone().unwrap_or_default(),
+            principal: info.principal.clone(),
+            webui_url: info.webui_url.clone(),
+            capabilities: info.capabilities.iter().filter_map(capability).collect(),
+            labels: read_labels(info.labels.as_ref()),
+        })
+    }
+}
+
+/// The roles: `role` alone, for a framework that does not know of several.
+fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
+    let multi_role = info
+        .capabilities
+        .iter()
+        .any(|capability| capability.r#type == Some(FrameworkInfoCapabilityType::MultiRole));
+    match &info.role {
+        Some(role) if multi_role => {
+            let expected =
+                "nothing beside `roles`, since the framework has the capability MULTI_ROLE";
+            Err(Invalid::new("role", role, expected))
+        }
+        Some(role) if !info.roles.is_empty() => {
+            Err(Invalid::new("role", role, "nothing beside `roles`"))
+        }
+        Some(role) => Ok(BTreeSet::from([role.clone()])),
+        None if info.roles.is_empty() && !multi_role => Ok(BTreeSet::from(["*".to_owned()])),
+        None => Ok(info.roles.iter().cloned().collect()),
+    }
+}
+
+impl From<&protocol::FrameworkInfo> for FrameworkInfo {
+    fn from(info: &protocol::FrameworkInfo) -> Self {
+        let capability = |capability: &Capability| FrameworkInfoCapability {
+            r#type: FrameworkInfoCapabilityType::by_name(capability.name()),
+        };
+        let only_role = match info.roles.first() {
+            Some(role) if info.roles.len() == 1 && !info.can(Capability::MultiRole) => Some(role),
+            _ => None,
+        };
+        Self {
+            user: info.user.clone(),
+            name: info.name.clone(),
+            id: info.id.as_ref().map(Into::into),
+            failover_timeout: Some(info.failover_timeout.as_secs_f64()),
+            checkpoint: Some(info.checkpoint),
+            role: only_role.cloned(),
+            hostname: Some(info.hostname.clone()),
+            principal: info.principal.clone(),
+            webui_url: info.webui_url.clone(),
+            capabilities: info.capabilities.iter().map(capability).collect(),
+            labels: write_labels(&info.labels),
+            roles: match only_role {
+                Some(_) => Vec::new(),
+                None => info.roles.iter().cloned().collect(),
+            },
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Filters> for protocol::Filters {
+    fn from(filters: &Filters) -> Self {
+        Self {
+            refuse_seconds: filters.refuse_seconds.unwrap_or(Self::REFUSE_SECONDS),
+        }
+    }
+}
+
+impl From<&protocol::Filters> for Filters {
+    fn from(filters: &protocol::Filters) -> Self {
+        Self {
+            refuse_seconds: Some(filters.refuse_seconds),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Ids: the same texts under other types.
+
+use bytes::Bytes;
+use protocol::{InvalidId, Uuid};
+use resources::Invalid;
+
+use crate::schema;
+
+/// The error of an id, as one of its field `value`.
+fn invalid(bad: &InvalidId) -> Invalid {
+    Invalid::new(
+        "value",
+        &bad.text,
+        bad.problem.trim_start_matches("expected "),
+    )
+}
+
+macro_rules! ids {
+    ($($theirs:ident = $ours:ident;)*) => {$(
+        impl TryFrom<&schema::$theirs> for protocol::$ours {
+            type Error = Invalid;
+
+            fn try_from(id: &schema::$theirs) -> Result<Self, Invalid> {
+                Self::new(&id.value).map_err(|bad| invalid(&bad))
+            }
+        }
+
+        impl From<&protocol::$ours> for schema::$theirs {
+            fn from(id: &protocol::$ours) -> Self {
+                Self { value: id.to_string() }
+            }
+        }
+    )*};
+}
+
+ids! {
+    FrameworkID = FrameworkId;
+    OfferID = OfferId;
+    AgentID = AgentId;
+    TaskID = TaskId;
+    ExecutorID = ExecutorId;
+    OperationID = OperationId;
+}
+
+impl TryFrom<&schema::ContainerID> for protocol::ContainerId {
+    type Error = Invalid;
+
+    fn try_from(id: &schema::ContainerID) -> Result<Self, Invalid> {
+        if let Some(parent) = &id.parent {
+            let expected = "no parent, since containers are not nested";
+            return Err(Invalid::new("parent", &parent.value, expected));
+        }
+        Self::new(&id.value).map_err(|bad| invalid(&bad))
+    }
+}
+
+impl From<&protocol::ContainerId> for schema::ContainerID {
+    fn from(id: &protocol::ContainerId) -> Self {
+        Self {
+            value: id.to_string(),
+            parent: None,
+        }
+    }
+}
+
+/// The uuid of these bytes.
+pub fn uuid(bytes: &[u8]) -> Result<Uuid, Invalid> {
+    let sixteen = bytes.try_into().map(Uuid);
+    sixteen.map_err(|_| Invalid::new("", format!("{} bytes", bytes.len()), "16 bytes"))
+}
+
+/// The bytes of this uuid.
+pub fn uuid_bytes(uuid: Uuid) -> Bytes {
+    Bytes::copy_from_slice(&uuid.0)
+}

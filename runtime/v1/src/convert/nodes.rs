@@ -1,0 +1,92 @@
+//! Agents and masters.
+
+use std::net::Ipv4Addr;
+
+use protocol::agent::Domain;
+use resources::{Attributes, Invalid};
+
+use super::resource::{read_resources, write_resources};
+use super::{all, some, write};
+use crate::schema::{
+    Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
+    DomainInfoFaultDomainZoneInfo, MasterInfo,
+};
+
+/// The port of an agent that names none.
+const AGENT_PORT: i32 = 5051;
+
+impl TryFrom<&AgentInfo> for protocol::AgentInfo {
+    type Error = Invalid;
+
+    fn try_from(info: &AgentInfo) -> Result<Self, Invalid> {
+        let port = info.port.unwrap_or(AGENT_PORT);
+        Ok(Self {
+            hostname: info.hostname.clone(),
+            port: u16::try_from(port)
+                .map_err(|_| Invalid::new("port", port, "a number from 0 to 65535"))?,
+            resources: read_resources("resources", &info.resources)?,
+            attributes: Attributes::new(all("attributes", &info.attributes)?),
+            domain: info.domain.as_ref().and_then(read_domain),
+            id: some("id", info.id.as_ref())?,
+        })
+    }
+}
+
+impl From<&protocol::AgentInfo> for AgentInfo {
+    fn from(info: &protocol::AgentInfo) -> Self {
+        Self {
+            hostname: info.hostname.clone(),
+            resources: write_resources(&info.resources),
+            attributes: write(&info.attributes),
+            id: info.id.as_ref().map(Into::into),
+            port: Some(info.port.into()),
+            domain: info.domain.as_ref().map(Into::into),
+        }
+    }
+}
+
+fn read_domain(info: &DomainInfo) -> Option<Domain> {
+    let domain = info.fault_domain.as_ref()?;
+    Some(Domain {
+        region: domain.region.name.clone(),
+        zone: domain.zone.name.clone(),
+    })
+}
+
+impl From<&Domain> for DomainInfo {
+    fn from(domain: &Domain) -> Self {
+        Self {
+            fault_domain: Some(DomainInfoFaultDomain {
+                region: DomainInfoFaultDomainRegionInfo {
+                    name: domain.region.clone(),
+                },
+                zone: DomainInfoFaultDomainZoneInfo {
+                    name: domain.zone.clone(),
+                },
+            }),
+        }
+    }
+}
+
+/// The master as frameworks know it. Its address is not part of what it says of itself; `None` is written as 0, and readers then take
+/// the host name.
+pub fn master_info(info: &protocol::MasterInfo, address: Option<Ipv4Addr>) -> MasterInfo {
+    // Mesos has the bytes of an address in the order of the network, whatever the order of its machine.
+    let ip = address.map_or(0, |address| u32::from_le_bytes(address.octets()));
+    let port = info.port.into();
+    let pid = |address| format!("master@{address}:{port}");
+    MasterInfo {
+        id: info.id.to_string(),
+        ip,
+        port,
+        pid: address.map(pid),
+        hostname: Some(info.hostname.clone()),
+        version: Some(info.version.clone()),
+        address: Some(Box::new(Address {
+            hostname: Some(info.hostname.clone()),
+            ip: address.map(|address| address.to_string()),
+            port: info.port.into(),
+        })),
+        ..MasterInfo::default()
+    }
+}

@@ -1,0 +1,499 @@
+//! Resources and attributes.
+
+use std::collections::BTreeMap;
+
+use resources::{
+    Annotations, AttributeValue, Invalid, Name, Number, Range, Ranges, Reservation,
+    ReservationKind, Resources, Revocable, Role, Scalar, Set, Value,
+};
+
+use super::{At, all, each, need, refuse, write};
+use crate::schema::{
+    Attribute, Label, Labels, Resource, ResourceAllocationInfo, ResourceDiskInfo,
+    ResourceDiskInfoPersistence, ResourceDiskInfoSource, ResourceDiskInfoSourceMount,
+    ResourceDiskInfoSourcePath, ResourceDiskInfoSourceType, ResourceProviderID,
+    ResourceReservationInfo, ResourceReservationInfoType, ResourceRevocableInfo,
+    ResourceRevocableInfoThrottleInfo, ResourceSharedInfo, ValueRange, ValueRanges, ValueScalar,
+    ValueSet, ValueText, ValueType, Volume, VolumeMode,
+};
+
+/// The resources of a field.
+pub(super) fn read_resources(name: &str, list: &[Resource]) -> Result<Resources, Invalid> {
+    let one_by_one: Vec<resources::Resource> = all(name, list)?;
+    Ok(one_by_one.into_iter().collect())
+}
+
+/// One entry for each resource; one that is held several times is written so many times.
+pub(super) fn write_resources(all: &Resources) -> Vec<Resource> {
+    let copies =
+        |own: &resources::Resource| std::iter::repeat_n(Resource::from(own), own.copies() as usize);
+    all.iter().flat_map(copies).collect()
+}
+
+/// The role of this name.
+pub(super) fn read_role(role: &str) -> Result<Role, Invalid> {
+    Role::new(role).map_err(|bad| Invalid::new("", bad.value, bad.expected))
+}
+
+impl TryFrom<&ValueScalar> for Scalar {
+    type Error = Invalid;
+
+    fn try_from(scalar: &ValueScalar) -> Result<Self, Invalid> {
+        Scalar::new(scalar.value).map_err(|bad| Invalid::new("value", bad.value, bad.expected))
+    }
+}
+
+impl From<Scalar> for ValueScalar {
+    fn from(amount: Scalar) -> Self {
+        Self {
+            value: amount.as_f64(),
+        }
+    }
+}
+
+impl TryFrom<&ValueRanges> for Ranges {
+    type Error = Invalid;
+
+    fn try_from(ranges: &ValueRanges) -> Result<Self, Invalid> {
+        let one = |range: &ValueRange| {
+            Range::new(range.begin, range.end)
+                .map_err(|bad| Invalid::new("", bad.value, bad.expected))
+        };
+        Ok(Ranges::new(each("range", &ranges.range, one)?))
+    }
+}
+
+impl From<&Ranges> for ValueRanges {
+    fn from(ranges: &Ranges) -> Self {
+        let one = |range: Range| ValueRange {
+            begin: range.begin(),
+            end: range.end(),
+        };
+        Self {
+            range: ranges.iter().map(one).collect(),
+        }
+    }
+}
+
+impl TryFrom<&ValueSet> for Set {
+    type Error = Invalid;
+
+    fn try_from(set: &ValueSet) -> Result<Self, Invalid> {
+        Set::new(set.item.iter().map(String::as_str))
+            .map_err(|bad| Invalid::new("item", bad.value, bad.expected))
+    }
+}
+
+impl From<&Set> for ValueSet {
+    fn from(set: &Set) -> Self {
+        Self {
+            item: set.iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl TryFrom<&Resource> for resources::Resource {
+    type Error = Invalid;
+
+    fn try_from(resource: &Resource) -> Result<Self, Invalid> {
+        let name = Name::new(&resource.name)?;
+        let value = read_value(resource)?;
+        let allocation = resource.allocation_info.as_ref();
+        let allocation = allocation.and_then(|info| info.role.as_deref());
+        let revocable = resource
+            .revocable
+            .as_ref()
+            .map(|info| match info.throttle_info {
+                Some(_) => Revocable::Throttleable,
+                None => Revocable::NonThrottleable,
+            });
+        let annotations = Annotations {
+            revocable,
+            lender: None,
+            allocation: allocation
+                .map(read_role)
+                .transpose()
+                .at("allocation_info.role")?,
+            reservations: read_reservations(resource)?,
+            disk: match &resource.disk {
+                Some(disk) => Some(Box::new(read_disk(disk).at("disk")?)),
+                None => None,
+            },
+            shared: resource.shared.is_some(),
+            provider: resource
+                .provider_id
+                .as_ref()
+                .map(|id| id.value.as_str().into()),
+        };
+        resources::Resource::annotated(name, value, annotations)
+    }
+}
+
+fn read_value(resource: &Resource) -> Result<Value, Invalid> {
+    let absent = "a value, as the type says";
+    Ok(match resource.r#type {
+        ValueType::Scalar => {
+            let scalar = need("scalar", resource.scalar.as_ref(), absent)?;
+            Scalar::try_from(scalar).at("scalar")?.into()
+        }
+        ValueType::Ranges => {
+            let ranges = need("ranges", resource.ranges.as_ref(), absent)?;
+            Ranges::try_from(ranges).at("ranges")?.into()
+        }
+        ValueType::Set => {
+            let set = need("set", resource.set.as_ref(), absent)?;
+            Set::try_from(set).at("set")?.into()
+        }
+        ValueType::Text => return Err(Invalid::new("type", "TEXT", "SCALAR, RANGES or SET")),
+    })
+}
+
+/// The stack of reservations; of a resource in the old form, the one that `role` and `reservation` say.
+fn read_reservations(resource: &Resource) -> Result<Vec<Reservation>, Invalid> {
+    let role = resource.role.as_deref().unwrap_or("*");
+    if let Some(top) = resource.reservations.last() {
+        let other = role != "*" && top.role.as_deref() != Some(role);
+        refuse(
+            "role",
+            other,
+            role,
+            "the role of the last of `reservations`, or none",
+        )?;
+        refuse(
+            "reservation",
+            resource.reservation.is_some(),
+            "set",
+            "nothing beside `reservations`",
+        )?;
+        return each("reservations", &resource.reservations, read_reservation);
+    }
+    let role = read_role(role).at("role")?;
+    match &resource.reservation {
+        Some(_) if role.is_star() => {
+            Err(Invalid::new("role", "*", "a role that it is reserved for"))
+        }
+        Some(old) => {
+            let mut reservation = Reservation::dynamic(role, old.principal.as_deref());
+            reservation.labels = read_notes(old.labels.as_ref());
+            Ok(vec![reservation])
+        }
+        None if role.is_star() => Ok(Vec::new()),
+        None => Ok(vec![Reservation::fixed(role)]),
+    }
+}
+
+fn read_reservation(info: &ResourceReservationInfo) -> Result<Reservation, Invalid> {
+    let kind = match info.r#type {
+        Some(ResourceReservationInfoType::Static) => ReservationKind::Static,
+        Some(ResourceReservationInfoType::Dynamic) => ReservationKind::Dynamic,
+        _ => {
+            return Err(Invalid::new(
+                "type",
+                "absent or UNKNOWN",
+                "STATIC or DYNAMIC",
+            ));
+        }
+    };
+    let role = need("role", info.role.as_ref(), "a role other than `*`")?;
+    Ok(Reservation {
+        kind,
+        role: read_role(role).at("role")?,
+        principal: info.principal.clone(),
+        labels: read_notes(info.labels.as_ref()),
+    })
+}
+
+impl From<&Reservation> for ResourceReservationInfo {
+    fn from(reservation: &Reservation) -> Self {
+        Self {
+            principal: reservation.principal.clone(),
+            labels: write_notes(&reservation.labels),
+            role: Some(reservation.role.to_string()),
+            r#type: Some(match reservation.kind {
+                ReservationKind::Static => ResourceReservationInfoType::Static,
+                ReservationKind::Dynamic => ResourceReservationInfoType::Dynamic,
+            }),
+        }
+    }
+}
+
+/// Labels as resources have them: in any number, with or without a value.
+fn read_notes(labels: Option<&Labels>) -> resources::Labels {
+    let one = |label: &Label| resources::Label {
+        key: label.key.clone(),
+        value: label.value.clone(),
+    };
+    let labels = labels.map(|labels| labels.labels.iter().map(one).collect());
+    resources::Labels::new(labels.unwrap_or_default())
+}
+
+fn write_notes(labels: &resources::Labels) -> Option<Labels> {
+    let one = |label: &resources::Label| Label {
+        key: label.key.clone(),
+        value: label.value.clone(),
+    };
+    (!labels.is_empty()).then(|| Labels {
+        labels: labels.iter().map(one).collect(),
+    })
+}
+
+fn read_disk(disk: &ResourceDiskInfo) -> Result<resources::DiskInfo, Invalid> {
+    let persistence = disk.persistence.as_ref();
+    Ok(resources::DiskInfo {
+        persistence: persistence.map(|persistence| resources::Persistence {
+            id: persistence.id.clone(),
+            principal: persistence.principal.clone(),
+        }),
+        volume: disk
+            .volume
+            .as_deref()
+            .map(read_volume)
+            .transpose()
+            .at("volume")?,
+        source: disk
+            .source
+            .as_deref()
+            .map(read_source)
+            .transpose()
+            .at("source")?,
+    })
+}
+
+fn read_volume(volume: &Volume) -> Result<resources::Volume, Invalid> {
+    let expected =
+        "nothing, since a disk's volume has only `container_path`, `host_path` and `mode`";
+    refuse("image", volume.image.is_some(), "set", expected)?;
+    refuse("source", volume.source.is_some(), "set", expected)?;
+    Ok(resources::Volume {
+        container_path: volume.container_path.clone(),
+        host_path: volume.host_path.clone(),
+        mode: match volume.mode {
+            VolumeMode::Rw => resources::VolumeMode::ReadWrite,
+            VolumeMode::Ro => resources::VolumeMode::ReadOnly,
+        },
+    })
+}
+
+fn read_source(source: &ResourceDiskInfoSource) -> Result<resources::DiskSource, Invalid> {
+    use resources::SourceKind;
+    let path = source.path.as_ref();
+    let mount = source.mount.as_ref();
+    let (kind, root) = match source.r#type {
+        ResourceDiskInfoSourceType::Path => {
+            (SourceKind::Path, path.and_then(|path| path.root.clone()))
+        }
+        ResourceDiskInfoSourceType::Mount => (
+            SourceKind::Mount,
+            mount.and_then(|mount| mount.root.clone()),
+        ),
+        ResourceDiskInfoSourceType::Block => (SourceKind::Block, None),
+        ResourceDiskInfoSourceType::Raw => (SourceKind::Raw, None),
+        ResourceDiskInfoSourceType::Unknown => {
+            return Err(Invalid::new("type", "UNKNOWN", "PATH, MOUNT, BLOCK or RAW"));
+        }
+    };
+    let expected = "nothing, since the disk is of another type";
+    refuse(
+        "path",
+        path.is_some() && kind != SourceKind::Path,
+        "set",
+        expected,
+    )?;
+    refuse(
+        "mount",
+        mount.is_some() && kind != SourceKind::Mount,
+        "set",
+        expected,
+    )?;
+    Ok(resources::DiskSource {
+        kind,
+        root,
+        vendor: source.vendor.clone(),
+        id: source.id.clone(),
+        metadata: read_notes(source.metadata.as_ref()),
+        profile: source.profile.clone(),
+    })
+}
+
+impl From<&resources::DiskInfo> for ResourceDiskInfo {
+    fn from(disk: &resources::DiskInfo) -> Self {
+        let persistence = disk.persistence.as_ref();
+        let volume = disk.volume.as_ref();
+        let source = disk.source.as_ref();
+        Self {
+            persistence: persistence.map(|persistence| ResourceDiskInfoPersistence {
+                id: persistence.id.clone(),
+                principal: persistence.principal.clone(),
+            }),
+            volume: volume.map(|volume| Box::new(write_volume(volume))),
+            source: source.map(|source| Box::new(write_source(source))),
+        }
+    }
+}
+
+fn write_volume(volume: &resources::Volume) -> Volume {
+    Volume {
+        container_path: volume.container_path.clone(),
+        host_path: volume.host_path.clone(),
+        mode: match volume.mode {
+            resources::VolumeMode::ReadWrite => VolumeMode::Rw,
+            resources::VolumeMode::ReadOnly => VolumeMode::Ro,
+        },
+        ..Volume::default()
+    }
+}
+
+fn write_source(source: &resources::DiskSource) -> ResourceDiskInfoSource {
+    use resources::SourceKind;
+    let root = source.root.clone();
+    let mut written = ResourceDiskInfoSource {
+        id: source.id.clone(),
+        metadata: write_notes(&source.metadata),
+        profile: source.profile.clone(),
+        vendor: source.vendor.clone(),
+        ..ResourceDiskInfoSource::default()
+    };
+    written.r#type = match source.kind {
+        SourceKind::Path => ResourceDiskInfoSourceType::Path,
+        SourceKind::Mount => ResourceDiskInfoSourceType::Mount,
+        SourceKind::Block => ResourceDiskInfoSourceType::Block,
+        SourceKind::Raw => ResourceDiskInfoSourceType::Raw,
+    };
+    match source.kind {
+        SourceKind::Path => {
+            written.path = root.map(|root| ResourceDiskInfoSourcePath { root: Some(root) });
+        }
+        SourceKind::Mount => {
+            written.mount = root.map(|root| ResourceDiskInfoSourceMount { root: Some(root) });
+        }
+        SourceKind::Block | SourceKind::Raw => {}
+    }
+    written
+}
+
+impl From<&resources::Resource> for Resource {
+    /// Never writes a lender: that is for the books only.
+    fn from(resource: &resources::Resource) -> Self {
+        let notes = resource.annotations();
+        let mut written = Self {
+            name: resource.name_str().to_owned(),
+            disk: notes.disk.as_deref().map(|disk| Box::new(disk.into())),
+            revocable: notes.revocable.map(|revocable| ResourceRevocableInfo {
+                throttle_info: match revocable {
+                    Revocable::Throttleable => Some(ResourceRevocableInfoThrottleInfo {}),
+                    Revocable::NonThrottleable => None,
+                },
+            }),
+            shared: notes.shared.then_some(ResourceSharedInfo {}),
+            allocation_info: notes
+                .allocation
+                .as_ref()
+                .map(|role| ResourceAllocationInfo {
+                    role: Some(role.to_string()),
+                }),
+            provider_id: notes.provider.as_deref().map(|id| ResourceProviderID {
+                value: id.to_owned(),
+            }),
+            reservations: write(&notes.reservations),
+            ..Self::default()
+        };
+        match resource.value() {
+            Value::Scalar(amount) => {
+                written.r#type = ValueType::Scalar;
+                written.scalar = Some((*amount).into());
+            }
+            Value::Ranges(ranges) => {
+                written.r#type = ValueType::Ranges;
+                written.ranges = Some((&**ranges).into());
+            }
+            Value::Set(set) => {
+                written.r#type = ValueType::Set;
+                written.set = Some((&**set).into());
+            }
+        }
+        written
+    }
+}
+
+impl TryFrom<&Attribute> for resources::Attribute {
+    type Error = Invalid;
+
+    fn try_from(attribute: &Attribute) -> Result<Self, Invalid> {
+        let absent = "a value, as the type says";
+        let value = match attribute.r#type {
+            ValueType::Scalar => {
+                let scalar = need("scalar", attribute.scalar.as_ref(), absent)?;
+                let number = Number::new(scalar.value)
+                    .map_err(|bad| Invalid::new("scalar.value", bad.value, bad.expected))?;
+                AttributeValue::Scalar(number)
+            }
+            ValueType::Ranges => {
+                let ranges = need("ranges", attribute.ranges.as_ref(), absent)?;
+                AttributeValue::Ranges(Ranges::try_from(ranges).at("ranges")?)
+            }
+            ValueType::Set => {
+                let set = need("set", attribute.set.as_ref(), absent)?;
+                AttributeValue::Set(Set::try_from(set).at("set")?)
+            }
+            ValueType::Text => {
+                let text = need("text", attribute.text.as_ref(), absent)?;
+                AttributeValue::Text(text.value.clone())
+            }
+        };
+        resources::Attribute::new(&attribute.name, value)
+    }
+}
+
+impl From<&resources::Attribute> for Attribute {
+    fn from(attribute: &resources::Attribute) -> Self {
+        let mut written = Self {
+            name: attribute.name().to_owned(),
+            ..Self::default()
+        };
+        match attribute.value() {
+            AttributeValue::Scalar(number) => {
+                written.r#type = ValueType::Scalar;
+                written.scalar = Some(ValueScalar {
+                    value: number.get(),
+                });
+            }
+            AttributeValue::Ranges(ranges) => {
+                written.r#type = ValueType::Ranges;
+                written.ranges = Some(ranges.into());
+            }
+            AttributeValue::Set(set) => {
+                written.r#type = ValueType::Set;
+                written.set = Some(set.into());
+            }
+            AttributeValue::Text(text) => {
+                written.r#type = ValueType::Text;
+                written.text = Some(ValueText {
+                    value: text.clone(),
+                });
+            }
+        }
+        written
+    }
+}
+
+/// Amounts by the name of the resource.
+pub(super) fn read_amounts(
+    name: &str,
+    amounts: &BTreeMap<String, ValueScalar>,
+) -> Result<resources::Quantities, Invalid> {
+    let one = |(name, scalar): (&String, &ValueScalar)| {
+        let place = format!("[{name}]");
+        let key = Name::new(name).map_err(|bad| Invalid::new("", bad.value, bad.expected));
+        Ok((key.at(&place)?, Scalar::try_from(scalar).at(&place)?))
+    };
+    amounts
+        .iter()
+        .map(one)
+        .collect::<Result<_, Invalid>>()
+        .at(name)
+}
+
+pub(super) fn write_amounts(amounts: &resources::Quantities) -> BTreeMap<String, ValueScalar> {
+    let one = |(name, amount): (&Name, Scalar)| (name.to_string(), amount.into());
+    amounts.iter().map(one).collect()
+}

@@ -1,0 +1,231 @@
+//! Tasks, commands and executors.
+
+use std::collections::BTreeMap;
+
+use resources::Invalid;
+
+use super::resource::{read_resources, write_resources};
+use super::{At, each, need, read_labels, refuse, some, write_labels};
+use crate::schema::{
+    CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DurationInfo,
+    Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType,
+    KillPolicy, TaskInfo,
+};
+
+/// How long a task has to end if its policy does not say.
+const GRACE_PERIOD_NANOS: i64 = 3_000_000_000;
+
+impl TryFrom<&TaskInfo> for protocol::TaskInfo {
+    type Error = Invalid;
+
+    fn try_from(task: &TaskInfo) -> Result<Self, Invalid> {
+        let unchecked = "nothing, since tasks are not checked yet";
+        refuse(
+            "health_check",
+            task.health_check.is_some(),
+            "set",
+            unchecked,
+        )?;
+        refuse("check", task.check.is_some(), "set", unchecked)?;
+        refuse(
+            "max_completion_time",
+            task.max_completion_time.is_some(),
+            "set",
+            "nothing, since tasks may run for as long as they will",
+        )?;
+        refuse(
+            "limits",
+            !task.limits.is_empty(),
+            "set",
+            "nothing, since a task may use its resources and no more",
+        )?;
+        refuse_container(task.container.as_deref())?;
+        Ok(Self {
+            name: task.name.clone(),
+            task_id: (&task.task_id).try_into().at("task_id")?,
+            agent_id: (&task.agent_id).try_into().at("agent_id")?,
+            resources: read_resources("resources", &task.resources)?,
+            command: some("command", task.command.as_deref())?,
+            executor: some("executor", task.executor.as_deref())?,
+            data: task
+                .data
+                .as_ref()
+                .map(|data| data.to_vec())
+                .unwrap_or_default(),
+            kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
+            labels: read_labels(task.labels.as_ref()),
+        })
+    }
+}
+
+impl From<&protocol::TaskInfo> for TaskInfo {
+    fn from(task: &protocol::TaskInfo) -> Self {
+        Self {
+            name: task.name.clone(),
+            task_id: (&task.task_id).into(),
+            agent_id: (&task.agent_id).into(),
+            resources: write_resources(&task.resources),
+            executor: task
+                .executor
+                .as_ref()
+                .map(|executor| Box::new(executor.into())),
+            data: (!task.data.is_empty()).then(|| task.data.clone().into()),
+            command: task
+                .command
+                .as_ref()
+                .map(|command| Box::new(command.into())),
+            labels: write_labels(&task.labels),
+            kill_policy: task.kill_policy.as_ref().map(Into::into),
+            ..Self::default()
+        }
+    }
+}
+
+/// A container in which nothing is asked for is what every executor has; no other can be had yet.
+fn refuse_container(container: Option<&ContainerInfo>) -> Result<(), Invalid> {
+    let Some(container) = container else {
+        return Ok(());
+    };
+    let plain = ContainerInfo {
+        r#type: ContainerInfoType::Mesos,
+        mesos: container
+            .mesos
+            .as_ref()
+            .map(|_| ContainerInfoMesosInfo::default()),
+        ..ContainerInfo::default()
+    };
+    refuse(
+        "container",
+        *container != plain,
+        format!("of type {}", container.r#type),
+        "a container of type MESOS of which nothing more is said, or none",
+    )
+}
+
+impl TryFrom<&CommandInfo> for protocol::CommandInfo {
+    type Error = Invalid;
+
+    fn try_from(command: &CommandInfo) -> Result<Self, Invalid> {
+        if let Some(uri) = command.uris.first() {
+            let expected = "none, since nothing is fetched for a command yet";
+            return Err(Invalid::new("uris[0].value", &uri.value, expected));
+        }
+        let shell = command.shell.unwrap_or(true);
+        let expected = match shell {
+            true => "a line for the shell",
+            false => "the path of a program",
+        };
+        let variables = command.environment.as_ref();
+        let variables = variables.map_or(&[][..], |environment| &environment.variables);
+        let environment: Vec<(String, String)> =
+            each("variables", variables, read_variable).at("environment")?;
+        Ok(Self {
+            value: need("value", command.value.as_ref(), expected)?.clone(),
+            shell,
+            arguments: command.arguments.clone(),
+            environment: environment.into_iter().collect::<BTreeMap<_, _>>(),
+            user: command.user.clone(),
+        })
+    }
+}
+
+fn read_variable(variable: &EnvironmentVariable) -> Result<(String, String), Invalid> {
+    let is_secret = variable.r#type == Some(EnvironmentVariableType::Secret);
+    refuse(
+        "type",
+        is_secret || variable.secret.is_some(),
+        "SECRET",
+        "VALUE, since secrets are not resolved yet",
+    )?;
+    let value = need("value", variable.value.as_ref(), "the variable's value")?;
+    Ok((variable.name.clone(), value.clone()))
+}
+
+impl From<&protocol::CommandInfo> for CommandInfo {
+    fn from(command: &protocol::CommandInfo) -> Self {
+        let variable = |(name, value): (&String, &String)| EnvironmentVariable {
+            name: name.clone(),
+            value: Some(value.clone()),
+            r#type: Some(EnvironmentVariableType::Value),
+            ..EnvironmentVariable::default()
+        };
+        let variables = &command.environment;
+        Self {
+            environment: (!variables.is_empty()).then(|| Environment {
+                variables: variables.iter().map(variable).collect(),
+            }),
+            value: Some(command.value.clone()),
+            user: command.user.clone(),
+            shell: Some(command.shell),
+            arguments: command.arguments.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
+    type Error = Invalid;
+
+    fn try_from(executor: &ExecutorInfo) -> Result<Self, Invalid> {
+        refuse(
+            "type",
+            executor.r#type == Some(ExecutorInfoType::Default),
+            "DEFAULT",
+            "CUSTOM with a command, since there is no default executor yet",
+        )?;
+        refuse_container(executor.container.as_deref())?;
+        let command = need("command", executor.command.as_deref(), "how it is started")?;
+        let grace_period = executor.shutdown_grace_period.as_ref();
+        Ok(Self {
+            executor_id: (&executor.executor_id).try_into().at("executor_id")?,
+            name: executor.name.clone().unwrap_or_default(),
+            command: command.try_into().at("command")?,
+            resources: read_resources("resources", &executor.resources)?,
+            data: executor
+                .data
+                .as_ref()
+                .map(|data| data.to_vec())
+                .unwrap_or_default(),
+            shutdown_grace_period: some("shutdown_grace_period", grace_period)?,
+            labels: read_labels(executor.labels.as_ref()),
+        })
+    }
+}
+
+impl From<&protocol::ExecutorInfo> for ExecutorInfo {
+    fn from(executor: &protocol::ExecutorInfo) -> Self {
+        Self {
+            executor_id: (&executor.executor_id).into(),
+            data: (!executor.data.is_empty()).then(|| executor.data.clone().into()),
+            resources: write_resources(&executor.resources),
+            command: Some(Box::new((&executor.command).into())),
+            name: Some(executor.name.clone()),
+            shutdown_grace_period: executor.shutdown_grace_period.map(Into::into),
+            labels: write_labels(&executor.labels),
+            r#type: Some(ExecutorInfoType::Custom),
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<&KillPolicy> for protocol::KillPolicy {
+    type Error = Invalid;
+
+    fn try_from(policy: &KillPolicy) -> Result<Self, Invalid> {
+        let default = DurationInfo {
+            nanoseconds: GRACE_PERIOD_NANOS,
+        };
+        let grace_period = policy.grace_period.as_ref().unwrap_or(&default);
+        Ok(Self {
+            grace_period: grace_period.try_into().at("grace_period")?,
+        })
+    }
+}
+
+impl From<&protocol::KillPolicy> for KillPolicy {
+    fn from(policy: &protocol::KillPolicy) -> Self {
+        Self {
+            grace_period: Some(policy.grace_period.into()),
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! How a message of the v1 API is described: once, as a struct whose fields have numbers.
+//!
+//! [`messages!`] makes of each description a struct and a [`Message`], through which `json` and `protobuf` read and write every
+//! message with the same few functions. A field's Rust type is its rule: a plain type is required, `Option` is optional, `Vec` is
+//! repeated, `BTreeMap` is a map. This file knows no bytes and no JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use bytes::Bytes;
+
+/// A message of the v1 API, seen as its fields.
+pub trait Message: Debug + Send + Sync {
+    /// Its fields, by rising number.
+    fn table(&self) -> &'static [Entry];
+    /// The field with this number, if there is one.
+    fn field(&self, number: u32) -> Option<&dyn Field>;
+    /// The field with this number, to read values into.
+    fn field_mut(&mut self, number: u32) -> Option<&mut dyn Field>;
+}
+
+/// What a message says about one of its fields.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its number in protobuf.
+    pub number: u32,
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// What an absent field means; JSON says it for readers that do not know.
+    pub default: Option<View<'static>>,
+}
+
+/// How many values a field has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// One.
+    Required,
+    /// One or none.
+    Optional,
+    /// Any number.
+    Repeated,
+    /// Any number, by text.
+    Map,
+}
+
+/// What the values of a field are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number of 32 bits.
+    I32,
+    /// A whole number of 64 bits.
+    I64,
+    /// A whole number of 32 bits, not negative.
+    U32,
+    /// A whole number of 64 bits, not negative.
+    U64,
+    /// A number.
+    F64,
+    /// Text.
+    Text,
+    /// Bytes.
+    Bytes,
+    /// One of a list of names.
+    Enum,
+    /// A message.
+    Message,
+}
+
+/// One value of a field, to be written.
+#[derive(Clone, Copy, Debug)]
+pub enum View<'a> {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Signed(i64),
+    /// A whole number that is not negative.
+    Unsigned(u64),
+    /// A number.
+    F64(f64),
+    /// Text.
+    Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A value of an enum: its number and its name.
+    Enum(i32, &'static str),
+    /// A message.
+    Message(&'a dyn Message),
+}
+
+/// One value that was read and is no message.
+#[derive(Clone, Copy, Debug)]
+pub enum Leaf<'a> {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Signed(i64),
+    /// A whole number that is not negative.
+    Unsigned(u64),
+    /// A number.
+    F64(f64),
+    /// Text.
+    Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+/// The values of one field.
+pub trait Field {
+    /// How many it may have.
+    fn label(&self) -> Label;
+    /// What they are.
+    fn kind(&self) -> Kind;
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// Memory that one more of them takes, in bytes, beside the text or bytes in it.
+    fn weight(&self) -> usize;
+    /// Shows each; in a map with its key.
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
+    /// Takes a value that is no message. `false`: it is an enum's, of a name or number that is not known, and was left out. An error says
+    /// what was expected.
+    fn take(&mut self, leaf: Leaf<'_>) -> Result<bool, &'static str>;
+    /// The message to read into: a new one in a list, otherwise the one that is there. `None` if the values are no messages.
+    fn open(&mut self) -> Option<&mut dyn Message>;
+    /// In a map, where the value of this key is.
+    fn entry(&mut self, key: &str) -> Option<&mut dyn Field>;
+}
+
+/// A type that one value can have.
+pub trait Single: Default + Debug + Send + Sync {
+    /// What it is.
+    const KIND: Kind;
+    /// Memory that it keeps elsewhere, in bytes.
+    const ELSEWHERE: usize = 0;
+    /// To be written.
+    fn view(&self) -> View<'_>;
+    /// The value of this leaf; `None` if it is a value of the enum that is not known.
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str>;
+    /// If it is a message: that.
+    fn message(&mut self) -> Option<&mut dyn Message> {
+        None
+    }
+}
+
+/// An enum of the v1 API.
+pub trait Enum: Sized + Copy + 'static {
+    /// All values, by rising number, with their names.
+    const VALUES: &'static [(Self, i32, &'static str)];
+
+    /// The value that is called so.
+    fn by_name(name: &str) -> Option<Self> {
+        let found = Self::VALUES.iter().find(|(_, _, own)| *own == name);
+        found.map(|(value, _, _)| *value)
+    }
+
+    /// The value with this number.
+    fn by_number(number: i64) -> Option<Self> {
+        let found = Self::VALUES
+            .iter()
+            .find(|(_, own, _)| i64::from(*own) == number);
+        found.map(|(value, _, _)| *value)
+    }
+
+    /// The value that this leaf names or numbers; `None` if it is not known.
+    fn from_leaf(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        match leaf {
+            Leaf::Text(name) => Ok(Self::by_name(name)),
+            Leaf::Signed(number) => Ok(Self::by_number(number)),
+            Leaf::Unsigned(number) => Ok(i64::try_from(number).ok().and_then(Self::by_number)),
+            _ => Err("the name of an enum's value"),
+        }
+    }
+}
+
+impl<S: Single> Field for S {
+    fn label(&self) -> Label {
+        Label::Required
+    }
+    fn kind(&self) -> Kind {
+        S::KIND
+    }
+    fn count(&self) -> usize {
+        1
+    }
+    fn weight(&self) -> usize {
+        S::ELSEWHERE
+    }
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        visit("", self.view());
+    }
+    fn take(&mut self, leaf: Leaf<'_>) -> Result<bool, &'static str> {
+        let value = S::read(leaf)?;
+        Ok(value.map(|value| *self = value).is_some())
+    }
+    fn open(&mut self) -> Option<&mut dyn Message> {
+        self.message()
+    }
+    fn entry(&mut self, _: &str) -> Option<&mut dyn Field> {
+        None
+    }
+}
+
+impl<S: Single> Field for Option<S> {
+    fn label(&self) -> Label {
+        Label::Optional
+    }
+    fn kind(&self) -> Kind {
+        S::KIND
+    }
+    fn count(&self) -> usize {
+        usize::from(self.is_some())
+    }
+    fn weight(&self) -> usize {
+        S::ELSEWHERE
+    }
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        if let Some(value) = self {
+            visit("", value.view());
+        }
+    }
+    fn take(&mut self, leaf: Leaf<'_>) -> Result<bool, &'static str> {
+        let value = S::read(leaf)?;
+        Ok(value.map(|value| *self = Some(value)).is_some())
+    }
+    fn open(&mut self) -> Option<&mut dyn Message> {
+        if S::KIND != Kind::Message {
+            return None;
+        }
+        self.get_or_insert_default().message()
+    }
+    fn entry(&mut self, _: &str) -> Option<&mut dyn Field> {
+        None
+    }
+}
+
+impl<S: Single> Field for Vec<S> {
+    fn label(&self) -> Label {
+        Label::Repeated
+    }
+    fn kind(&self) -> Kind {
+        S::KIND
+    }
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn weight(&self) -> usize {
+        size_of::<S>() + S::ELSEWHERE
+    }
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        self.iter().for_each(|value| visit("", value.view()));
+    }
+    fn take(&mut self, leaf: Leaf<'_>) -> Result<bool, &'static str> {
+        let value = S::read(leaf)?;
+        Ok(value.map(|value| self.push(value)).is_some())
+    }
+    fn open(&mut self) -> Option<&mut dyn Message> {
+        if S::KIND != Kind::Message {
+            return None;
+        }
+        self.push(S::default());
+        self.last_mut()?.message()
+    }
+    fn entry(&mut self, _: &str) -> Option<&mut dyn Field> {
+        None
+    }
+}
+
+impl<S: Single> Field for BTreeMap<String, S> {
+    fn label(&self) -> Label {
+        Label::Map
+    }
+    fn kind(&self) -> Kind {
+        S::KIND
+    }
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn weight(&self) -> usize {
+        // A node of the tree has room for eleven, of which at least one is used.
+        11 * (size_of::<String>() + size_of::<S>()) + S::ELSEWHERE
+    }
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        self.iter()
+            .for_each(|(key, value)| visit(key, value.view()));
+    }
+    fn take(&mut self, _: Leaf<'_>) -> Result<bool, &'static str> {
+        Err("an object whose keys are texts")
+    }
+    fn open(&mut self) -> Option<&mut dyn Message> {
+        None
+    }
+    fn entry(&mut self, key: &str) -> Option<&mut dyn Field> {
+        Some(self.entry(key.to_owned()).or_default())
+    }
+}
+
+impl<S: Single> Single for Box<S> {
+    const KIND: Kind = S::KIND;
+    const ELSEWHERE: usize = size_of::<S>();
+    fn view(&self) -> View<'_> {
+        (**self).view()
+    }
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        Ok(S::read(leaf)?.map(Box::new))
+    }
+    fn message(&mut self) -> Option<&mut dyn Message> {
+        (**self).message()
+    }
+}
+
+impl Single for bool {
+    const KIND: Kind = Kind::Bool;
+    fn view(&self) -> View<'_> {
+        View::Bool(*self)
+    }
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        match leaf {
+            Leaf::Bool(value) => Ok(Some(value)),
+            Leaf::Text(text) => text.parse().map(Some).map_err(|_| "true or false"),
+            _ => Err("true or false"),
+        }
+    }
+}
+
+impl Single for f64 {
+    const KIND: Kind = Kind::F64;
+    fn view(&self) -> View<'_> {
+        View::F64(*self)
+    }
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        match leaf {
+            Leaf::F64(number) => Ok(Some(number)),
+            Leaf::Signed(number) => Ok(Some(number as f64)),
+            Leaf::Unsigned(number) => Ok(Some(number as f64)),
+            // "Infinity" and "NaN" are among what Rust reads.
+            Leaf::Text(text) => text.parse().map(Some).map_err(|_| "a number"),
+            _ => Err("a number"),
+        }
+    }
+}
+
+impl Single for String {
+    const KIND: Kind = Kind::Text;
+    fn view(&self) -> View<'_> {
+        View::Text(self)
+    }
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        match leaf {
+            Leaf::Text(text) => Ok(Some(text.to_owned())),
+            _ => Err("text"),
+        }
+    }
+}
+
+impl Single for Bytes {
+    const KIND: Kind = Kind::Bytes;
+    fn view(&self) -> View<'_> {
+        View::Bytes(self)
+    }
+    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+        match leaf {
+            Leaf::Bytes(bytes) => Ok(Some(Bytes::copy_from_slice(bytes))),
+            _ => Err("bytes"),
+        }
+    }
+}
+
+/// Whole numbers: given as such, as a number without a fraction, or as text.
+macro_rules! whole {
+    ($($type:ident: $kind:ident, $view:ident, $expected:literal;)*) => {$(
+        impl Single for $type {
+            const KIND: Kind = Kind::$kind;
+            fn view(&self) -> View<'_> {
+                View::$view((*self).into())
+            }
+            fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
+                let read = match leaf {
+                    Leaf::Signed(number) => number.try_into().ok(),
+                    Leaf::Unsigned(number) => number.try_into().ok(),
+                    // Up to here a double has no gaps between whole numbers.
+                    Leaf::F64(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+                        (number as i64).try_into().ok()
+                    }
+                    Leaf::Text(text) => text.parse().ok(),
+                    _ => None,
+                };
+                read.map(Some).ok_or($expected)
+            }
+        }
+    )*};
+}
+
+whole! {
+    i32: I32, Signed, "a whole number from -2147483648 to 2147483647";
+    i64: I64, Signed, "a whole number of 64 bits";
+    u32: U32, Unsigned, "a whole number from 0 to 4294967295";
+    u64: U64, Unsigned, "a whole number from 0 to 18446744073709551615";
+}
+
+/// A field's name without the mark that Rust puts before a word of its own (`r#type`).
+pub(crate) const fn bare(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
+
+/// What an absent field means, or nothing.
+macro_rules! default_of {
+    () => {
+        None
+    };
+    ($kind:ident($($value:literal),+)) => {
+        Some($crate::message::View::$kind($($value),+))
+    };
+}
+
+/// Structs of the v1 API: the name of each, and for each field its number, name and type, perhaps with what its absence means.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$field_doc:meta])* $number:literal $field:ident: $type:ty $(= $default:ident($($value:literal),+))?,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[doc = concat!("\n\n`", stringify!($name), "` of the v1 API.")]
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $name {
+            $(
+                $(#[$field_doc])*
+                #[doc = concat!("\n\nField ", $number, ".")]
+                pub $field: $type,
+            )*
+        }
+
+        impl $crate::message::Message for $name {
+            fn table(&self) -> &'static [$crate::message::Entry] {
+                const TABLE: &[$crate::message::Entry] = &[$($crate::message::Entry {
+                    number: $number,
+                    name: $crate::message::bare(stringify!($field)),
+                    default: $crate::message::default_of!($($default($($value),+))?),
+                },)*];
+                TABLE
+            }
+            fn field(&self, number: u32) -> Option<&dyn $crate::message::Field> {
+                match number {
+                    $($number => Some(&self.$field),)*
+                    _ => None,
+                }
+            }
+            fn field_mut(&mut self, number: u32) -> Option<&mut dyn $crate::message::Field> {
+                match number {
+                    $($number => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl $crate::message::Single for $name {
+            const KIND: $crate::message::Kind = $crate::message::Kind::Message;
+            fn view(&self) -> $crate::message::View<'_> {
+                $crate::message::View::Message(self)
+            }
+            fn read(_: $crate::message::Leaf<'_>) -> Result<Option<Self>, &'static str> {
+                Err("an object")
+            }
+            fn message(&mut self) -> Option<&mut dyn $crate::message::Message> {
+                Some(self)
+            }
+        }
+    )*};
+}
+
+/// Enums of the v1 API: the name of each, and for each value its name here, its number and its name on the wire.
+macro_rules! enums {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$value_doc:meta])* $value:ident = $number:literal $text:literal,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[doc = concat!("\n\n`", stringify!($name), "` of the v1 API.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $(
+                $(#[$value_doc])*
+                #[doc = concat!("\n\n`", $text, "`.")]
+                $value = $number,
+            )*
+        }
+
+        impl $name {
+            /// Its name on the wire.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)*
+                }
+            }
+        }
+
+        impl $crate::message::Enum for $name {
+            const VALUES: &'static [(Self, i32, &'static str)] =
+                &[$((Self::$value, $number, $text),)*];
+        }
+
+        impl Default for $name {
+            /// The value with the lowest number.
+            fn default() -> Self {
+                <Self as $crate::message::Enum>::VALUES[0].0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl $crate::message::Single for $name {
+            const KIND: $crate::message::Kind = $crate::message::Kind::Enum;
+            fn view(&self) -> $crate::message::View<'_> {
+                $crate::message::View::Enum(*self as i32, self.name())
+            }
+            fn read(leaf: $crate::message::Leaf<'_>) -> Result<Option<Self>, &'static str> {
+                $crate::message::Enum::from_leaf(leaf)
+            }
+        }
+    )*};
+}
+
+pub(crate) use {default_of, enums, messages};

@@ -1,0 +1,277 @@
+//! Messages as protobuf (proto2): the bytes of `application/x-protobuf`.
+//!
+//! Numbers, keys and what is to be skipped are read and written by `prost`. Fields that are not known are skipped, enum values that are
+//! not known are as good as absent, and a message without a required field is refused. Never takes more memory than [`Limits`] allow.
+
+use bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
+use resources::Invalid;
+
+use crate::limits::{Allowance, Limits, Seen, within};
+use crate::message::{Field, Kind, Label, Leaf, Message, View};
+
+/// The numbers of key and value in an entry of a map.
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+
+/// The message in these bytes.
+pub fn read<M: Message + Default>(bytes: &[u8], limits: Limits) -> Result<M, Invalid> {
+    let mut message = M::default();
+    read_message(&mut message, bytes, &mut Allowance::new(limits))?;
+    Ok(message)
+}
+
+/// The bytes of this message.
+pub fn write(message: &dyn Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_message(message, &mut bytes);
+    bytes
+}
+
+fn read_message(
+    message: &mut dyn Message,
+    mut bytes: &[u8],
+    allowance: &mut Allowance,
+) -> Result<(), Invalid> {
+    allowance.enter()?;
+    let table = message.table();
+    let mut seen = Seen::default();
+    while !bytes.is_empty() {
+        let (number, wire) = read_key(&mut bytes)?;
+        let place = table.iter().position(|entry| entry.number == number);
+        let field = message.field_mut(number);
+        let (Some(place), Some(field)) = (place, field) else {
+            skip(wire, number, &mut bytes)?;
+            continue;
+        };
+        let before = field.count();
+        let taken = read_field(field, wire, &mut bytes, allowance).map_err(|bad| {
+            let bad = match field.label() {
+                Label::Repeated => within(bad, &format!("[{before}]")),
+                _ => bad,
+            };
+            within(bad, table[place].name)
+        })?;
+        if taken {
+            seen.mark(place);
+        }
+    }
+    seen.check(message)?;
+    allowance.leave();
+    Ok(())
+}
+
+/// Reads one value, or a packed list of them. Whether one was taken.
+fn read_field(
+    field: &mut dyn Field,
+    wire: WireType,
+    bytes: &mut &[u8],
+    allowance: &mut Allowance,
+) -> Result<bool, Invalid> {
+    if field.label() == Label::Map {
+        return read_entry(field, wire, bytes, allowance);
+    }
+    let kind = field.kind();
+    let expected = wire_of(kind);
+    if wire == expected {
+        return read_value(field, bytes, allowance);
+    }
+    if wire == WireType::LengthDelimited && field.label() == Label::Repeated {
+        let mut packed = read_piece(bytes)?;
+        let mut taken = false;
+        while !packed.is_empty() {
+            taken |= read_value(field, &mut packed, allowance)?;
+        }
+        return Ok(taken);
+    }
+    let found = format!("{wire:?}");
+    Err(Invalid::new(
+        "",
+        found,
+        format!("the wire type {expected:?}"),
+    ))
+}
+
+/// Reads one value of a kind that is known.
+fn read_value(
+    field: &mut dyn Field,
+    bytes: &mut &[u8],
+    allowance: &mut Allowance,
+) -> Result<bool, Invalid> {
+    let leaf = match field.kind() {
+        Kind::Message => {
+            let piece = read_piece(bytes)?;
+            allowance.charge(field, 0)?;
+            if let Some(message) = field.open() {
+                read_message(message, piece, allowance)?;
+            }
+            return Ok(true);
+        }
+        Kind::Bool => Leaf::Bool(read_number(bytes)? != 0),
+        // The lower half counts, whatever a writer of more bits has put above it.
+        Kind::I32 | Kind::Enum => Leaf::Signed((read_number(bytes)? as i32).into()),
+        Kind::I64 => Leaf::Signed(read_number(bytes)? as i64),
+        Kind::U32 => Leaf::Unsigned((read_number(bytes)? as u32).into()),
+        Kind::U64 => Leaf::Unsigned(read_number(bytes)?),
+        Kind::F64 => Leaf::F64(
+            bytes
+                .try_get_f64_le()
+                .map_err(|_| cut(bytes.len(), "a number of 8 bytes"))?,
+        ),
+        Kind::Text => {
+            let piece = read_piece(bytes)?;
+            Leaf::Text(text(piece)?)
+        }
+        Kind::Bytes => Leaf::Bytes(read_piece(bytes)?),
+    };
+    let length = match leaf {
+        Leaf::Text(text) => text.len(),
+        Leaf::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    allowance.charge(field, length)?;
+    field
+        .take(leaf)
+        .map_err(|expected| Invalid::new("", "of another type", expected))
+}
+
+/// Reads an entry of a map; its value may stand before its key.
+fn read_entry(
+    field: &mut dyn Field,
+    wire: WireType,
+    bytes: &mut &[u8],
+    allowance: &mut Allowance,
+) -> Result<bool, Invalid> {
+    if wire != WireType::LengthDelimited {
+        let found = format!("{wire:?}");
+        return Err(Invalid::new("", found, "the wire type LengthDelimited"));
+    }
+    let entry = read_piece(bytes)?;
+    let (mut key, mut value, mut rest) = ("", None, entry);
+    while !rest.is_empty() {
+        let (number, wire) = read_key(&mut rest)?;
+        match number {
+            KEY if wire == WireType::LengthDelimited => key = text(read_piece(&mut rest)?)?,
+            VALUE => {
+                value = Some((wire, rest));
+                skip(wire, number, &mut rest)?;
+            }
+            _ => skip(wire, number, &mut rest)?,
+        }
+    }
+    allowance.charge(field, key.len())?;
+    let Some(place) = field.entry(key) else {
+        return Ok(false);
+    };
+    let (wire, mut value) = value.unwrap_or((wire_of(place.kind()), &[0]));
+    read_field(place, wire, &mut value, allowance).map_err(|bad| within(bad, &format!("[{key}]")))
+}
+
+fn wire_of(kind: Kind) -> WireType {
+    match kind {
+        Kind::F64 => WireType::SixtyFourBit,
+        Kind::Text | Kind::Bytes | Kind::Message => WireType::LengthDelimited,
+        _ => WireType::Varint,
+    }
+}
+
+fn cut(length: usize, expected: &str) -> Invalid {
+    Invalid::new("", format!("{length} bytes"), expected)
+}
+
+fn read_key(bytes: &mut &[u8]) -> Result<(u32, WireType), Invalid> {
+    encoding::decode_key(bytes)
+        .map_err(|error| Invalid::new("", error, "the number and wire type of a field"))
+}
+
+fn read_number(bytes: &mut &[u8]) -> Result<u64, Invalid> {
+    encoding::decode_varint(bytes)
+        .map_err(|error| Invalid::new("", error, "a number of at most 10 bytes"))
+}
+
+/// A length and so many bytes.
+fn read_piece<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Invalid> {
+    let length = read_number(bytes)?;
+    let split = usize::try_from(length)
+        .ok()
+        .and_then(|length| bytes.split_at_checked(length));
+    let Some((piece, rest)) = split else {
+        return Err(cut(bytes.len(), &format!("{length} bytes")));
+    };
+    *bytes = rest;
+    Ok(piece)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Invalid> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| Invalid::new("", String::from_utf8_lossy(bytes), "text in UTF-8"))
+}
+
+fn skip(wire: WireType, number: u32, bytes: &mut &[u8]) -> Result<(), Invalid> {
+    encoding::skip_field(wire, number, bytes, DecodeContext::default()).map_err(|error| {
+        let field = format!("field {number}");
+        Invalid::new(field, error, "a whole value, though the field is not known")
+    })
+}
+
+fn write_message(message: &dyn Message, bytes: &mut Vec<u8>) {
+    for entry in message.table() {
+        let Some(field) = message.field(entry.number) else {
+            continue;
+        };
+        let is_map = field.label() == Label::Map;
+        field.each(&mut |key, view| {
+            if is_map {
+                encoding::encode_key(entry.number, WireType::LengthDelimited, bytes);
+                write_with_length(bytes, |bytes| {
+                    write_value(KEY, View::Text(key), bytes);
+                    write_value(VALUE, view, bytes);
+                });
+            } else {
+                write_value(entry.number, view, bytes);
+            }
+        });
+    }
+}
+
+fn write_value(number: u32, view: View<'_>, bytes: &mut Vec<u8>) {
+    let wire = match view {
+        View::F64(_) => WireType::SixtyFourBit,
+        View::Text(_) | View::Bytes(_) | View::Message(_) => WireType::LengthDelimited,
+        View::Bool(_) | View::Signed(_) | View::Unsigned(_) | View::Enum(..) => WireType::Varint,
+    };
+    encoding::encode_key(number, wire, bytes);
+    match view {
+        View::Bool(value) => encoding::encode_varint(value.into(), bytes),
+        View::Signed(number) => encoding::encode_varint(number as u64, bytes),
+        View::Unsigned(number) => encoding::encode_varint(number, bytes),
+        View::Enum(number, _) => encoding::encode_varint(i64::from(number) as u64, bytes),
+        View::F64(number) => bytes.extend_from_slice(&number.to_le_bytes()),
+        View::Text(text) => write_piece(text.as_bytes(), bytes),
+        View::Bytes(piece) => write_piece(piece, bytes),
+        View::Message(message) => {
+            write_with_length(bytes, |bytes| write_message(message, bytes));
+        }
+    }
+}
+
+fn write_piece(piece: &[u8], bytes: &mut Vec<u8>) {
+    encoding::encode_varint(piece.len() as u64, bytes);
+    bytes.extend_from_slice(piece);
+}
+
+/// What `write` writes, with its length before it: the length is put in when it is known. Most are below 128 and take the one byte that
+/// was left for them.
+fn write_with_length(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = bytes.len();
+    bytes.push(0);
+    write(bytes);
+    let length = (bytes.len() - at - 1) as u64;
+    if length < 128 {
+        bytes[at] = length as u8;
+        return;
+    }
+    let mut prefix = Vec::with_capacity(10);
+    encoding::encode_varint(length, &mut prefix);
+    bytes.splice(at..=at, prefix);
+}

@@ -1,0 +1,502 @@
+//! The operator API of the master (`/api/v1`): a tool says a [`Call`], and hears a [`Response`] or [`Event`]s (SPEC 2.6).
+
+use bytes::Bytes;
+
+use crate::message::{enums, messages};
+use crate::schema::{
+    AgentID, AgentInfo, AgentInfoCapability, DrainInfo, Duration, DurationInfo, ExecutorInfo,
+    FileInfo, Flag, FrameworkID, FrameworkInfo, InverseOffer, MachineID, MasterInfo, Metric, Offer,
+    Operation, Resource, ResourceProviderInfo, Role, Task, TaskState, TaskStatus, TimeInfo,
+    ValueScalar, VersionInfo, WeightInfo, maintenance, quota, scheduler,
+};
+
+messages! {
+    /// What a tool says; `type` tells which field counts.
+    Call {
+        1 r#type: Option<CallType>,
+        2 get_metrics: Option<CallGetMetrics>,
+        3 set_logging_level: Option<CallSetLoggingLevel>,
+        4 list_files: Option<CallListFiles>,
+        5 read_file: Option<CallReadFile>,
+        6 update_weights: Option<CallUpdateWeights>,
+        7 reserve_resources: Option<Box<CallReserveResources>>,
+        8 unreserve_resources: Option<CallUnreserveResources>,
+        9 create_volumes: Option<CallCreateVolumes>,
+        10 destroy_volumes: Option<CallDestroyVolumes>,
+        11 update_maintenance_schedule: Option<CallUpdateMaintenanceSchedule>,
+        12 start_maintenance: Option<CallStartMaintenance>,
+        13 stop_maintenance: Option<CallStopMaintenance>,
+        /// Deprecated.
+        14 set_quota: Option<Box<CallSetQuota>>,
+        /// Deprecated.
+        15 remove_quota: Option<CallRemoveQuota>,
+        16 teardown: Option<CallTeardown>,
+        17 mark_agent_gone: Option<CallMarkAgentGone>,
+        18 grow_volume: Option<Box<CallGrowVolume>>,
+        19 shrink_volume: Option<Box<CallShrinkVolume>>,
+        20 update_quota: Option<CallUpdateQuota>,
+        21 drain_agent: Option<Box<CallDrainAgent>>,
+        22 deactivate_agent: Option<CallDeactivateAgent>,
+        23 reactivate_agent: Option<CallReactivateAgent>,
+    }
+
+    /// All metrics.
+    CallGetMetrics {
+        1 timeout: Option<DurationInfo>,
+    }
+
+    /// Log more or less for a while.
+    CallSetLoggingLevel {
+        1 level: u32,
+        2 duration: DurationInfo,
+    }
+
+    /// What is in a directory?
+    CallListFiles {
+        1 path: String,
+    }
+
+    /// What is in a file?
+    CallReadFile {
+        1 path: String,
+        2 offset: u64,
+        /// Absent: to its end.
+        3 length: Option<u64>,
+    }
+
+    /// Roles count so much from now on.
+    CallUpdateWeights {
+        1 weight_infos: Vec<WeightInfo>,
+    }
+
+    /// Reserve resources of an agent.
+    CallReserveResources {
+        1 agent_id: AgentID,
+        2 resources: Vec<Resource>,
+        /// The resources as they are; absent: not reserved.
+        3 source: Vec<Resource>,
+    }
+
+    /// Give up the last reservation of resources.
+    CallUnreserveResources {
+        1 agent_id: AgentID,
+        2 resources: Vec<Resource>,
+    }
+
+    /// Make persistent volumes.
+    CallCreateVolumes {
+        1 agent_id: AgentID,
+        2 volumes: Vec<Resource>,
+    }
+
+    /// End persistent volumes, and what is in them.
+    CallDestroyVolumes {
+        1 agent_id: AgentID,
+        2 volumes: Vec<Resource>,
+    }
+
+    /// Make a volume larger.
+    CallGrowVolume {
+        /// Absent only for a volume of a resource provider.
+        1 agent_id: Option<AgentID>,
+        2 volume: Resource,
+        3 addition: Resource,
+    }
+
+    /// Make a volume smaller.
+    CallShrinkVolume {
+        /// Absent only for a volume of a resource provider.
+        1 agent_id: Option<AgentID>,
+        2 volume: Resource,
+        3 subtract: ValueScalar,
+    }
+
+    /// Which machines will be away, and when; replaces all that was said before.
+    CallUpdateMaintenanceSchedule {
+        1 schedule: maintenance::Schedule,
+    }
+
+    /// These machines are away.
+    CallStartMaintenance {
+        1 machines: Vec<MachineID>,
+    }
+
+    /// These machines are back.
+    CallStopMaintenance {
+        1 machines: Vec<MachineID>,
+    }
+
+    /// An agent's tasks should end, and none begin.
+    CallDrainAgent {
+        1 agent_id: AgentID,
+        2 max_grace_period: Option<Duration>,
+        3 mark_gone: Option<bool> = Bool(false),
+    }
+
+    /// An agent should be offered no more.
+    CallDeactivateAgent {
+        1 agent_id: AgentID,
+    }
+
+    /// An agent should be offered again.
+    CallReactivateAgent {
+        1 agent_id: AgentID,
+    }
+
+    /// Roles have this quota from now on.
+    CallUpdateQuota {
+        /// Also if the cluster has not so much.
+        1 force: Option<bool>,
+        2 quota_configs: Vec<quota::QuotaConfig>,
+    }
+
+    /// Read `CallUpdateQuota` instead.
+    CallSetQuota {
+        1 quota_request: quota::QuotaRequest,
+    }
+
+    /// Read `CallUpdateQuota` instead.
+    CallRemoveQuota {
+        1 role: String,
+    }
+
+    /// A framework should end, with all its tasks.
+    CallTeardown {
+        1 framework_id: FrameworkID,
+    }
+
+    /// An agent will never come back.
+    CallMarkAgentGone {
+        1 agent_id: AgentID,
+    }
+
+    /// What a tool is answered; `type` tells which field counts.
+    Response {
+        1 r#type: Option<ResponseType>,
+        2 get_health: Option<ResponseGetHealth>,
+        3 get_flags: Option<ResponseGetFlags>,
+        4 get_version: Option<Box<ResponseGetVersion>>,
+        5 get_metrics: Option<ResponseGetMetrics>,
+        6 get_logging_level: Option<ResponseGetLoggingLevel>,
+        7 list_files: Option<ResponseListFiles>,
+        8 read_file: Option<ResponseReadFile>,
+        9 get_state: Option<Box<ResponseGetState>>,
+        10 get_agents: Option<ResponseGetAgents>,
+        11 get_frameworks: Option<Box<ResponseGetFrameworks>>,
+        12 get_executors: Option<ResponseGetExecutors>,
+        13 get_tasks: Option<Box<ResponseGetTasks>>,
+        14 get_roles: Option<ResponseGetRoles>,
+        15 get_weights: Option<ResponseGetWeights>,
+        16 get_master: Option<ResponseGetMaster>,
+        17 get_maintenance_status: Option<ResponseGetMaintenanceStatus>,
+        18 get_maintenance_schedule: Option<ResponseGetMaintenanceSchedule>,
+        19 get_quota: Option<ResponseGetQuota>,
+        20 get_operations: Option<ResponseGetOperations>,
+    }
+
+    /// Whether it is well.
+    ResponseGetHealth {
+        1 healthy: bool,
+    }
+
+    /// The flags it was started with.
+    ResponseGetFlags {
+        1 flags: Vec<Flag>,
+    }
+
+    /// Its version.
+    ResponseGetVersion {
+        1 version_info: VersionInfo,
+    }
+
+    /// All metrics.
+    ResponseGetMetrics {
+        1 metrics: Vec<Metric>,
+    }
+
+    /// How much it logs.
+    ResponseGetLoggingLevel {
+        1 level: u32,
+    }
+
+    /// What is in a directory.
+    ResponseListFiles {
+        1 file_infos: Vec<FileInfo>,
+    }
+
+    /// What is in a file.
+    ResponseReadFile {
+        /// Of the whole file.
+        1 size: u64,
+        2 data: Bytes,
+    }
+
+    /// All that it knows.
+    ResponseGetState {
+        1 get_tasks: Option<Box<ResponseGetTasks>>,
+        2 get_executors: Option<ResponseGetExecutors>,
+        3 get_frameworks: Option<Box<ResponseGetFrameworks>>,
+        4 get_agents: Option<ResponseGetAgents>,
+    }
+
+    /// The agents.
+    ResponseGetAgents {
+        1 agents: Vec<ResponseGetAgentsAgent>,
+        /// Those that are in the registry and have not come back yet.
+        2 recovered_agents: Vec<AgentInfo>,
+    }
+
+    /// An agent.
+    ResponseGetAgentsAgent {
+        1 agent_info: AgentInfo,
+        2 active: bool,
+        3 version: String,
+        4 pid: Option<String>,
+        5 registered_time: Option<TimeInfo>,
+        6 reregistered_time: Option<TimeInfo>,
+        7 total_resources: Vec<Resource>,
+        8 allocated_resources: Vec<Resource>,
+        9 offered_resources: Vec<Resource>,
+        10 capabilities: Vec<AgentInfoCapability>,
+        11 resource_providers: Vec<ResponseGetAgentsAgentResourceProvider>,
+        12 deactivated: Option<bool>,
+        13 drain_info: Option<DrainInfo>,
+        14 estimated_drain_start_time: Option<TimeInfo>,
+    }
+
+    /// A resource provider of an agent.
+    ResponseGetAgentsAgentResourceProvider {
+        1 resource_provider_info: ResourceProviderInfo,
+        2 total_resources: Vec<Resource>,
+    }
+
+    /// The frameworks.
+    ResponseGetFrameworks {
+        1 frameworks: Vec<ResponseGetFrameworksFramework>,
+        2 completed_frameworks: Vec<ResponseGetFrameworksFramework>,
+        /// Those whose scheduler has not come back yet. Deprecated.
+        3 recovered_frameworks: Vec<FrameworkInfo>,
+    }
+
+    /// A framework.
+    ResponseGetFrameworksFramework {
+        1 framework_info: FrameworkInfo,
+        /// Whether it gets offers.
+        2 active: bool,
+        3 connected: bool,
+        4 registered_time: Option<TimeInfo>,
+        5 reregistered_time: Option<TimeInfo>,
+        6 unregistered_time: Option<TimeInfo>,
+        7 offers: Vec<Offer>,
+        8 inverse_offers: Vec<InverseOffer>,
+        9 allocated_resources: Vec<Resource>,
+        10 offered_resources: Vec<Resource>,
+        11 recovered: bool,
+        12 offer_constraints: Option<scheduler::OfferConstraints>,
+    }
+
+    /// The executors.
+    ResponseGetExecutors {
+        1 executors: Vec<ResponseGetExecutorsExecutor>,
+        /// Deprecated.
+        2 orphan_executors: Vec<ResponseGetExecutorsExecutor>,
+    }
+
+    /// An executor and where it runs.
+    ResponseGetExecutorsExecutor {
+        1 executor_info: ExecutorInfo,
+        2 agent_id: AgentID,
+    }
+
+    /// The operations.
+    ResponseGetOperations {
+        1 operations: Vec<Operation>,
+    }
+
+    /// The tasks.
+    ResponseGetTasks {
+        /// Not yet sent to their agent. Deprecated.
+        1 pending_tasks: Vec<Task>,
+        2 tasks: Vec<Task>,
+        /// The newest of those that have ended.
+        3 completed_tasks: Vec<Task>,
+        /// Always empty. Deprecated.
+        4 orphan_tasks: Vec<Task>,
+        5 unreachable_tasks: Vec<Task>,
+    }
+
+    /// The roles.
+    ResponseGetRoles {
+        1 roles: Vec<Role>,
+    }
+
+    /// The weights that are not 1.
+    ResponseGetWeights {
+        1 weight_infos: Vec<WeightInfo>,
+    }
+
+    /// Who it is.
+    ResponseGetMaster {
+        1 master_info: Option<Box<MasterInfo>>,
+        /// In seconds since 1970-01-01 UTC.
+        2 start_time: Option<f64>,
+        /// In seconds since 1970-01-01 UTC.
+        3 elected_time: Option<f64>,
+    }
+
+    /// Which machines are being left or are away.
+    ResponseGetMaintenanceStatus {
+        1 status: maintenance::ClusterStatus,
+    }
+
+    /// Which machines will be away, and when.
+    ResponseGetMaintenanceSchedule {
+        1 schedule: maintenance::Schedule,
+    }
+
+    /// The quotas.
+    ResponseGetQuota {
+        1 status: quota::QuotaStatus,
+    }
+
+    /// What a tool hears that has subscribed; `type` tells which field counts.
+    Event {
+        1 r#type: Option<EventType>,
+        2 subscribed: Option<EventSubscribed>,
+        3 task_added: Option<Box<EventTaskAdded>>,
+        4 task_updated: Option<Box<EventTaskUpdated>>,
+        5 agent_added: Option<Box<EventAgentAdded>>,
+        6 agent_removed: Option<EventAgentRemoved>,
+        7 framework_added: Option<Box<EventFrameworkAdded>>,
+        8 framework_updated: Option<Box<EventFrameworkUpdated>>,
+        9 framework_removed: Option<Box<EventFrameworkRemoved>>,
+    }
+
+    /// How all is; what follows is what changes.
+    EventSubscribed {
+        1 get_state: Option<Box<ResponseGetState>>,
+        2 heartbeat_interval_seconds: Option<f64>,
+    }
+
+    /// A task is new.
+    EventTaskAdded {
+        1 task: Task,
+    }
+
+    /// A task has a new state.
+    EventTaskUpdated {
+        1 framework_id: FrameworkID,
+        2 status: TaskStatus,
+        /// The newest that is known; `status` may be older.
+        3 state: TaskState,
+    }
+
+    /// A framework is new.
+    EventFrameworkAdded {
+        1 framework: ResponseGetFrameworksFramework,
+    }
+
+    /// A framework is something else.
+    EventFrameworkUpdated {
+        1 framework: ResponseGetFrameworksFramework,
+    }
+
+    /// A framework is no more.
+    EventFrameworkRemoved {
+        1 framework_info: FrameworkInfo,
+    }
+
+    /// An agent is new.
+    EventAgentAdded {
+        1 agent: ResponseGetAgentsAgent,
+    }
+
+    /// An agent is no more.
+    EventAgentRemoved {
+        1 agent_id: AgentID,
+    }
+}
+
+enums! {
+    /// What a tool says.
+    CallType {
+        Unknown = 0 "UNKNOWN",
+        GetHealth = 1 "GET_HEALTH",
+        GetFlags = 2 "GET_FLAGS",
+        GetVersion = 3 "GET_VERSION",
+        GetMetrics = 4 "GET_METRICS",
+        GetLoggingLevel = 5 "GET_LOGGING_LEVEL",
+        SetLoggingLevel = 6 "SET_LOGGING_LEVEL",
+        ListFiles = 7 "LIST_FILES",
+        ReadFile = 8 "READ_FILE",
+        GetState = 9 "GET_STATE",
+        GetAgents = 10 "GET_AGENTS",
+        GetFrameworks = 11 "GET_FRAMEWORKS",
+        GetExecutors = 12 "GET_EXECUTORS",
+        GetTasks = 13 "GET_TASKS",
+        GetRoles = 14 "GET_ROLES",
+        GetWeights = 15 "GET_WEIGHTS",
+        UpdateWeights = 16 "UPDATE_WEIGHTS",
+        GetMaster = 17 "GET_MASTER",
+        Subscribe = 18 "SUBSCRIBE",
+        ReserveResources = 19 "RESERVE_RESOURCES",
+        UnreserveResources = 20 "UNRESERVE_RESOURCES",
+        CreateVolumes = 21 "CREATE_VOLUMES",
+        DestroyVolumes = 22 "DESTROY_VOLUMES",
+        GetMaintenanceStatus = 23 "GET_MAINTENANCE_STATUS",
+        GetMaintenanceSchedule = 24 "GET_MAINTENANCE_SCHEDULE",
+        UpdateMaintenanceSchedule = 25 "UPDATE_MAINTENANCE_SCHEDULE",
+        StartMaintenance = 26 "START_MAINTENANCE",
+        StopMaintenance = 27 "STOP_MAINTENANCE",
+        GetQuota = 28 "GET_QUOTA",
+        SetQuota = 29 "SET_QUOTA",
+        RemoveQuota = 30 "REMOVE_QUOTA",
+        Teardown = 31 "TEARDOWN",
+        MarkAgentGone = 32 "MARK_AGENT_GONE",
+        GetOperations = 33 "GET_OPERATIONS",
+        GrowVolume = 34 "GROW_VOLUME",
+        ShrinkVolume = 35 "SHRINK_VOLUME",
+        UpdateQuota = 36 "UPDATE_QUOTA",
+        DrainAgent = 37 "DRAIN_AGENT",
+        DeactivateAgent = 38 "DEACTIVATE_AGENT",
+        ReactivateAgent = 39 "REACTIVATE_AGENT",
+    }
+
+    /// Which answer it is.
+    ResponseType {
+        Unknown = 0 "UNKNOWN",
+        GetHealth = 1 "GET_HEALTH",
+        GetFlags = 2 "GET_FLAGS",
+        GetVersion = 3 "GET_VERSION",
+        GetMetrics = 4 "GET_METRICS",
+        GetLoggingLevel = 5 "GET_LOGGING_LEVEL",
+        ListFiles = 6 "LIST_FILES",
+        ReadFile = 7 "READ_FILE",
+        GetState = 8 "GET_STATE",
+        GetAgents = 9 "GET_AGENTS",
+        GetFrameworks = 10 "GET_FRAMEWORKS",
+        GetExecutors = 11 "GET_EXECUTORS",
+        GetTasks = 12 "GET_TASKS",
+        GetRoles = 13 "GET_ROLES",
+        GetWeights = 14 "GET_WEIGHTS",
+        GetMaster = 15 "GET_MASTER",
+        GetMaintenanceStatus = 16 "GET_MAINTENANCE_STATUS",
+        GetMaintenanceSchedule = 17 "GET_MAINTENANCE_SCHEDULE",
+        GetQuota = 18 "GET_QUOTA",
+        GetOperations = 19 "GET_OPERATIONS",
+    }
+
+    /// What a tool hears.
+    EventType {
+        Unknown = 0 "UNKNOWN",
+        Subscribed = 1 "SUBSCRIBED",
+        TaskAdded = 2 "TASK_ADDED",
+        TaskUpdated = 3 "TASK_UPDATED",
+        AgentAdded = 4 "AGENT_ADDED",
+        AgentRemoved = 5 "AGENT_REMOVED",
+        FrameworkAdded = 6 "FRAMEWORK_ADDED",
+        FrameworkUpdated = 7 "FRAMEWORK_UPDATED",
+        FrameworkRemoved = 8 "FRAMEWORK_REMOVED",
+        Heartbeat = 9 "HEARTBEAT",
+    }
+}

@@ -1,0 +1,164 @@
+//! Images and volumes of containers.
+
+use std::collections::BTreeMap;
+
+use crate::message::{enums, messages};
+use crate::schema::{Credential, Labels, Parameters, Secret};
+
+messages! {
+    /// An image for a container.
+    Image {
+        1 r#type: ImageType,
+        2 appc: Option<Box<ImageAppc>>,
+        3 docker: Option<Box<ImageDocker>>,
+        /// Whether one that was fetched before will do.
+        4 cached: Option<bool> = Bool(true),
+    }
+
+    /// An image of appc.
+    ImageAppc {
+        1 name: String,
+        /// As `sha512-...`.
+        2 id: Option<String>,
+        3 labels: Option<Labels>,
+    }
+
+    /// An image of Docker.
+    ImageDocker {
+        1 name: String,
+        /// Deprecated.
+        2 credential: Option<Credential>,
+        /// The contents of Docker's `config.json`, for registries that ask who one is.
+        3 config: Option<Box<Secret>>,
+    }
+
+    /// A directory or file in a container.
+    Volume {
+        1 container_path: String,
+        /// What is mounted there.
+        2 host_path: Option<String>,
+        3 mode: VolumeMode,
+        /// What is mounted there.
+        4 image: Option<Image>,
+        /// What is mounted there.
+        5 source: Option<Box<VolumeSource>>,
+    }
+
+    /// What is mounted.
+    VolumeSource {
+        1 r#type: Option<VolumeSourceType>,
+        2 docker_volume: Option<Box<VolumeSourceDockerVolume>>,
+        3 sandbox_path: Option<VolumeSourceSandboxPath>,
+        4 secret: Option<Box<Secret>>,
+        5 host_path: Option<VolumeSourceHostPath>,
+        6 csi_volume: Option<VolumeSourceCSIVolume>,
+    }
+
+    /// A volume of one of Docker's drivers.
+    VolumeSourceDockerVolume {
+        1 driver: Option<String>,
+        2 name: String,
+        3 driver_options: Option<Parameters>,
+    }
+
+    /// A path of the host.
+    VolumeSourceHostPath {
+        1 path: String,
+        2 mount_propagation: Option<MountPropagation>,
+    }
+
+    /// A path in a sandbox.
+    VolumeSourceSandboxPath {
+        1 r#type: Option<VolumeSourceSandboxPathType>,
+        2 path: String,
+    }
+
+    /// A volume of a CSI plug-in.
+    VolumeSourceCSIVolume {
+        1 plugin_name: String,
+        2 static_provisioning: Option<Box<VolumeSourceCSIVolumeStaticProvisioning>>,
+    }
+
+    /// How a volume of a CSI plug-in is used.
+    VolumeSourceCSIVolumeVolumeCapability {
+        1 block: Option<VolumeSourceCSIVolumeVolumeCapabilityBlockVolume>,
+        2 mount: Option<VolumeSourceCSIVolumeVolumeCapabilityMountVolume>,
+        3 access_mode: VolumeSourceCSIVolumeVolumeCapabilityAccessMode,
+    }
+
+    /// As a block device.
+    VolumeSourceCSIVolumeVolumeCapabilityBlockVolume {}
+
+    /// As a file system.
+    VolumeSourceCSIVolumeVolumeCapabilityMountVolume {
+        1 fs_type: Option<String>,
+        2 mount_flags: Vec<String>,
+    }
+
+    /// By how many, and how.
+    VolumeSourceCSIVolumeVolumeCapabilityAccessMode {
+        1 mode: VolumeSourceCSIVolumeVolumeCapabilityAccessModeMode,
+    }
+
+    /// A volume that exists.
+    VolumeSourceCSIVolumeStaticProvisioning {
+        1 volume_id: String,
+        2 volume_capability: VolumeSourceCSIVolumeVolumeCapability,
+        3 node_stage_secrets: BTreeMap<String, Secret>,
+        4 node_publish_secrets: BTreeMap<String, Secret>,
+        5 volume_context: BTreeMap<String, String>,
+    }
+
+    /// How mounts reach the other side.
+    MountPropagation {
+        1 mode: Option<MountPropagationMode>,
+    }
+}
+
+enums! {
+    /// Whose image it is.
+    ImageType {
+        Appc = 1 "APPC",
+        Docker = 2 "DOCKER",
+    }
+
+    /// May it be written to?
+    VolumeMode {
+        Rw = 1 "RW",
+        Ro = 2 "RO",
+    }
+
+    /// What is mounted.
+    VolumeSourceType {
+        Unknown = 0 "UNKNOWN",
+        DockerVolume = 1 "DOCKER_VOLUME",
+        SandboxPath = 2 "SANDBOX_PATH",
+        Secret = 3 "SECRET",
+        HostPath = 4 "HOST_PATH",
+        CsiVolume = 5 "CSI_VOLUME",
+    }
+
+    /// Whose sandbox.
+    VolumeSourceSandboxPathType {
+        Unknown = 0 "UNKNOWN",
+        Itself = 1 "SELF",
+        Parent = 2 "PARENT",
+    }
+
+    /// By how many, and how.
+    VolumeSourceCSIVolumeVolumeCapabilityAccessModeMode {
+        Unknown = 0 "UNKNOWN",
+        SingleNodeWriter = 1 "SINGLE_NODE_WRITER",
+        SingleNodeReaderOnly = 2 "SINGLE_NODE_READER_ONLY",
+        MultiNodeReaderOnly = 3 "MULTI_NODE_READER_ONLY",
+        MultiNodeSingleWriter = 4 "MULTI_NODE_SINGLE_WRITER",
+        MultiNodeMultiWriter = 5 "MULTI_NODE_MULTI_WRITER",
+    }
+
+    /// How mounts reach the other side.
+    MountPropagationMode {
+        Unknown = 0 "UNKNOWN",
+        HostToContainer = 1 "HOST_TO_CONTAINER",
+        Bidirectional = 2 "BIDIRECTIONAL",
+    }
+}

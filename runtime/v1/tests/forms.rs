@@ -1,0 +1,320 @@
+//! Every message in both forms: what is written is read as the same message, and what is no message is refused with words that say why.
+//!
+//! Messages are filled by chance through their own tables, so a message that is new is tried as well.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
+
+use meros_v1::message::{Field, Kind, Label, Leaf, Message};
+use meros_v1::schema::{agent, executor, master, scheduler};
+use meros_v1::{Invalid, Limits, json, protobuf};
+
+/// A stream of numbers (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, count: u64) -> u64 {
+        self.next() % count
+    }
+
+    fn number(&mut self) -> u64 {
+        match self.below(4) {
+            0 => self.below(4),
+            1 => self.below(300),
+            2 => u64::MAX >> self.below(64),
+            _ => self.next(),
+        }
+    }
+
+    fn text(&mut self) -> String {
+        let characters = ['a', 'Z', '9', ' ', '"', '\\', '\n', 'ä', '日', '\u{1f600}'];
+        let length = self.below(6);
+        let one = |_| characters[self.below(10) as usize];
+        (0..length).map(one).collect()
+    }
+}
+
+/// Fills a message with what chance gives; at the end of the depth, only with what must be.
+fn fill(message: &mut dyn Message, chance: &mut Chance, depth: u32) {
+    for entry in message.table() {
+        let field = message.field_mut(entry.number).unwrap();
+        let times = match field.label() {
+            Label::Required => 1,
+            _ if depth == 0 => 0,
+            Label::Optional => chance.below(2),
+            Label::Repeated | Label::Map => chance.below(3),
+        };
+        for _ in 0..times {
+            fill_one(field, chance, depth);
+        }
+    }
+}
+
+fn fill_one(field: &mut dyn Field, chance: &mut Chance, depth: u32) {
+    if field.label() == Label::Map {
+        let key = chance.text();
+        return fill_one(field.entry(&key).unwrap(), chance, depth);
+    }
+    match field.kind() {
+        Kind::Message => fill(field.open().unwrap(), chance, depth.saturating_sub(1)),
+        Kind::Enum => {
+            let from = [0, chance.below(40), 1000].map(|from| from as i64);
+            let taken = from
+                .into_iter()
+                .flat_map(|from| from..from + 40)
+                .skip(chance.below(3) as usize)
+                .any(|number| field.take(Leaf::Signed(number)).unwrap());
+            assert!(taken);
+        }
+        kind => {
+            let (text, number) = (chance.text(), chance.number());
+            let leaf = match kind {
+                Kind::Bool => Leaf::Bool(number % 2 == 0),
+                Kind::I32 => Leaf::Signed((number as i32).into()),
+                Kind::I64 => Leaf::Signed(number as i64),
+                Kind::U32 => Leaf::Unsigned((number as u32).into()),
+                Kind::U64 => Leaf::Unsigned(number),
+                Kind::F64 => {
+                    Leaf::F64([number as f64, -0.5, 1e300, f64::INFINITY][(number % 4) as usize])
+                }
+                Kind::Text => Leaf::Text(&text),
+                _ => Leaf::Bytes(text.as_bytes()),
+            };
+            assert!(field.take(leaf).unwrap());
+        }
+    }
+}
+
+fn check_forms<M: Message + Default + PartialEq>(name: &str) {
+    for seed in 0..100 {
+        let mut message = M::default();
+        fill(&mut message, &mut Chance(seed), 7);
+        let bytes = protobuf::write(&message);
+        let again: M = protobuf::read(&bytes, Limits::default())
+            .unwrap_or_else(|bad| panic!("{name} of seed {seed}: {bad}"));
+        assert_eq!(again, message, "{name} of seed {seed}, in protobuf");
+
+        let text = json::write(&message);
+        let again: M = json::read(&text, Limits::default()).unwrap_or_else(|bad| {
+            panic!(
+                "{name} of seed {seed}: {bad}\n{}",
+                String::from_utf8_lossy(&text)
+            )
+        });
+        // What was absent and has a default is said in JSON.
+        assert_eq!(json::write(&again), text, "{name} of seed {seed}, in JSON");
+    }
+}
+
+#[test]
+fn every_message_is_read_as_it_was_written() {
+    check_forms::<scheduler::Call>("scheduler::Call");
+    check_forms::<scheduler::Event>("scheduler::Event");
+    check_forms::<scheduler::Response>("scheduler::Response");
+    check_forms::<executor::Call>("executor::Call");
+    check_forms::<executor::Event>("executor::Event");
+    check_forms::<master::Call>("master::Call");
+    check_forms::<master::Response>("master::Response");
+    check_forms::<master::Event>("master::Event");
+    check_forms::<agent::Call>("agent::Call");
+    check_forms::<agent::Response>("agent::Response");
+    check_forms::<agent::ProcessIO>("agent::ProcessIO");
+}
+
+fn from_json(text: &str) -> Result<scheduler::Call, Invalid> {
+    json::read(text.as_bytes(), Limits::default())
+}
+
+#[track_caller]
+fn refused(text: &str, words: &str) {
+    assert_eq!(from_json(text).unwrap_err().to_string(), words, "{text}");
+}
+
+#[test]
+fn json_is_read_generously() {
+    let strict = from_json(
+        r#"{"type": "ACCEPT", "accept": {"offer_ids": [{"value": "o"}], "filters": {"refuse_seconds": 5.0}}}"#,
+    );
+    let strict = strict.unwrap();
+    for generous in [
+        // One value stands for a list of one, a text for a number, an integer for a number.
+        r#"{"type": "ACCEPT", "accept": {"offer_ids": {"value": "o"}, "filters": {"refuse_seconds": "5"}}}"#,
+        r#"{"type": 3, "accept": {"offer_ids": [{"value": "o"}], "filters": {"refuse_seconds": 5}}}"#,
+        // What is not known, or null, is passed over.
+        r#"{"what": [[{"ever": null}]], "type": "ACCEPT", "kill": null,
+            "accept": {"offer_ids": [{"value": "o", "x": 1}, null], "filters": {"refuse_seconds": 5}, "operations": null}}"#,
+    ] {
+        assert_eq!(from_json(generous).unwrap(), strict, "{generous}");
+    }
+    let unknown = from_json(r#"{"type": "SING"}"#).unwrap();
+    assert_eq!(unknown, scheduler::Call::default());
+    let unknown = from_json(r#"{"type": 99}"#).unwrap();
+    assert_eq!(unknown, scheduler::Call::default());
+}
+
+#[test]
+fn bytes_are_base64_and_numbers_without_end_are_texts() {
+    let call = r#"{"message": {"agent_id": {"value": "a"}, "executor_id": {"value": "e"}, "data": "AAH/"}}"#;
+    let message = from_json(call).unwrap().message.unwrap();
+    assert_eq!(&message.data[..], [0, 1, 255]);
+    let text = String::from_utf8(json::write(&*message)).unwrap();
+    assert!(text.ends_with(r#""data":"AAH/"}"#), "{text}");
+
+    let filters = r#"{"decline": {"filters": {"refuse_seconds": "Infinity"}}}"#;
+    let decline = from_json(filters).unwrap().decline.unwrap();
+    assert_eq!(
+        decline.filters.as_ref().unwrap().refuse_seconds,
+        Some(f64::INFINITY)
+    );
+    let text = String::from_utf8(json::write(&decline)).unwrap();
+    assert_eq!(text, r#"{"filters":{"refuse_seconds":"Infinity"}}"#);
+}
+
+#[test]
+fn json_says_what_an_absent_field_means() {
+    let command = meros_v1::schema::CommandInfo::default();
+    assert_eq!(json::write(&command), br#"{"shell":true}"#);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_path() {
+    refused(
+        r#"{"accept": {"operations": [{}, {"launch": {"task_infos": [{"name": "t", "task_id": {}}]}}]}}"#,
+        "accept.operations[1].launch.task_infos[0].task_id.value is `absent or not known`: expected a value, since the field is required",
+    );
+    refused(
+        r#"{"kill": {"task_id": {"value": 7}}}"#,
+        "kill.task_id.value is `7`: expected text",
+    );
+    refused(
+        r#"{"suppress": {"roles": ["a", ["b"]]}}"#,
+        "suppress.roles[1] is `a list`: expected a single value",
+    );
+    refused(
+        r#"{"framework_id": "f"}"#,
+        "framework_id is `f`: expected an object",
+    );
+    refused(
+        r#"{"subscribe": {"framework_info": {"user": {}, "name": "n"}}}"#,
+        "subscribe.framework_info.user is `an object`: expected text",
+    );
+    refused(
+        r#"{"subscribe": {"framework_info": {"offer_filters": {"ads": {"min_allocatable_resources": {"quantities": [{"quantities": {"cpus": {"value": "x"}}}]}}}}}}"#,
+        "subscribe.framework_info.offer_filters[ads].min_allocatable_resources.quantities[0].quantities[cpus].value is `x`: expected a number",
+    );
+    refused(
+        r#"{"acknowledge": {"uuid": "*"}}"#,
+        "acknowledge.uuid is `*`: expected bytes in base64",
+    );
+}
+
+#[test]
+fn what_is_no_json_is_refused_with_its_place() {
+    for (text, found) in [
+        ("", "EOF"),
+        ("[]", "invalid type: sequence"),
+        ("{\"type\": ", "EOF"),
+        ("{} {}", "trailing characters"),
+    ] {
+        let words = from_json(text).unwrap_err().to_string();
+        assert!(words.starts_with(&format!("body is `{found}")), "{words}");
+        assert!(words.contains(" at line 1 column "), "{words}");
+    }
+    let invalid = json::read::<scheduler::Call>(b"{\"type\": \"\xff\"}", Limits::default());
+    assert!(invalid.is_err());
+}
+
+#[test]
+fn protobuf_that_is_cut_or_wrong_is_refused_with_its_path() {
+    let refused = |bytes: &[u8], words: &str| {
+        let read = protobuf::read::<scheduler::Call>(bytes, Limits::default());
+        assert_eq!(read.unwrap_err().to_string(), words, "{bytes:02x?}");
+    };
+    // A revive whose roles claim two bytes and have one, or are no text, or a number.
+    refused(
+        &[0x7a, 3, 0x0a, 2, b'a'],
+        "revive.roles[0] is `1 bytes`: expected 2 bytes",
+    );
+    refused(
+        &[0x7a, 3, 0x0a, 1, 0xff],
+        "revive.roles[0] is `\u{fffd}`: expected text in UTF-8",
+    );
+    refused(
+        &[0x7a, 2, 0x08, 1],
+        "revive.roles[0] is `Varint`: expected the wire type LengthDelimited",
+    );
+    refused(
+        &[0x0a, 0],
+        "framework_id.value is `absent or not known`: expected a value, since the field is required",
+    );
+    refused(
+        &[0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        "revive is `0 bytes`: expected 9223372036854775807 bytes",
+    );
+}
+
+#[test]
+fn what_protobuf_does_not_know_is_passed_over() {
+    // Field 99 as a number, a text and a group, and a type that is not known.
+    let bytes = [
+        0x98, 0x06, 1, 0x9a, 0x06, 1, b'x', 0x9b, 0x06, 0x08, 1, 0x9c, 0x06, 0x10, 99,
+    ];
+    let read = protobuf::read(&bytes, Limits::default());
+    assert_eq!(read, Ok(scheduler::Call::default()));
+    // A required enum of a value that is not known is as good as absent.
+    let status = [0x0a, 3, 0x0a, 1, b't', 0x10, 99];
+    let read = protobuf::read::<meros_v1::schema::TaskStatus>(&status, Limits::default());
+    assert!(read.unwrap_err().to_string().starts_with("state is "));
+}
+
+#[test]
+fn packed_numbers_are_read_as_well() {
+    let check = |bytes: &[u8]| {
+        let read = protobuf::read(bytes, Limits::default());
+        let check: meros_v1::schema::HealthCheckHTTPCheckInfo = read.unwrap();
+        assert_eq!(check.statuses, [200, 201]);
+    };
+    check(&[0x08, 80, 0x20, 0xc8, 1, 0x20, 0xc9, 1]);
+    check(&[0x08, 80, 0x22, 4, 0xc8, 1, 0xc9, 1]);
+}
+
+#[test]
+fn what_would_take_too_much_memory_or_depth_is_refused() {
+    let limits = Limits {
+        depth: 10,
+        memory: 100_000,
+    };
+    let many = format!(
+        r#"{{"accept": {{"operations": [{}{{}}]}}}}"#,
+        "{},".repeat(10_000)
+    );
+    let bad = json::read::<scheduler::Call>(many.as_bytes(), limits).unwrap_err();
+    let words = bad.to_string();
+    assert!(words.starts_with("accept.operations["), "{words}");
+    assert!(
+        words.ends_with("at most 100000 bytes of memory once it is read"),
+        "{words}"
+    );
+
+    let mut nested = vec![];
+    for _ in 0..20 {
+        // A container within a container, and then its own name.
+        nested = [&[0x12, nested.len() as u8][..], &nested, &[0x0a, 1, b'c']].concat();
+    }
+    let bad = protobuf::read::<meros_v1::schema::ContainerID>(&nested, limits).unwrap_err();
+    assert!(
+        bad.to_string()
+            .ends_with("expected at most 10 messages within messages"),
+        "{bad}"
+    );
+    let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+    let deep = format!(r#"{{"what": {deep}}}"#);
+    assert!(from_json(&deep).is_err());
+}

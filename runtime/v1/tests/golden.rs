@@ -1,0 +1,65 @@
+//! Golden bytes: the main calls and events of each API, as protobuf and as JSON.
+//!
+//! `golden.txt` has three lines for each: its type and a name, its bytes, its JSON. The bytes were made from the numbers of SPEC 2 by another
+//! implementation of protobuf, not by this crate, and the JSON was written by hand. Neither ever changes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use meros_v1::schema::{agent, executor, master, scheduler};
+use meros_v1::{Limits, Message, json, protobuf};
+
+const GOLDEN: &str = include_str!("golden.txt");
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(pair).collect()
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
+}
+
+fn check<M: Message + Default + PartialEq>(name: &str, hex: &str, text: &str) {
+    let from_bytes: M = protobuf::read(&bytes_of(hex), Limits::default())
+        .unwrap_or_else(|bad| panic!("{name}: {bad}"));
+    let from_text: M = json::read(text.as_bytes(), Limits::default())
+        .unwrap_or_else(|bad| panic!("{name}: {bad}"));
+    assert_eq!(hex_of(&protobuf::write(&from_bytes)), hex, "{name}");
+    let written = String::from_utf8(json::write(&from_bytes)).unwrap();
+    assert_eq!(written, text, "{name}");
+    // What the JSON says beyond the bytes is only what absent fields mean.
+    let again: M = json::read(written.as_bytes(), Limits::default()).unwrap();
+    assert_eq!(again, from_text, "{name}");
+}
+
+/// SPEC 2.1-2.7.
+#[test]
+fn the_main_calls_and_events_have_the_bytes_and_the_json_of_mesos() {
+    let mut names = BTreeSet::new();
+    let lines: Vec<&str> = GOLDEN.lines().collect();
+    for case in lines.split(|line| line.is_empty()) {
+        let [name, hex, text] = case else { continue };
+        assert!(names.insert(name), "{name} comes twice");
+        let check = match name.split_once(' ').unwrap().0 {
+            "scheduler::Call" => check::<scheduler::Call>,
+            "scheduler::Event" => check::<scheduler::Event>,
+            "executor::Call" => check::<executor::Call>,
+            "executor::Event" => check::<executor::Event>,
+            "master::Call" => check::<master::Call>,
+            "master::Response" => check::<master::Response>,
+            "master::Event" => check::<master::Event>,
+            "agent::Call" => check::<agent::Call>,
+            "agent::Response" => check::<agent::Response>,
+            "agent::ProcessIO" => check::<agent::ProcessIO>,
+            other => panic!("{other} is not known"),
+        };
+        check(name, hex, text);
+    }
+    assert_eq!(names.len(), 37);
+}
