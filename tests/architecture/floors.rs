@@ -46,7 +46,7 @@ pub const HOUSE: &[Place] = &[
     place(2, "meros-transport", "runtime/transport"),
     place(2, "meros-storage", "runtime/storage"),
     place(2, "meros-http", "runtime/http"),
-    later(2, "meros-v1", "runtime/v1"),
+    place(2, "meros-v1", "runtime/v1"),
     // 3, links
     place(3, "meros-consensus", "master/consensus"),
     place(3, "meros-module-api", "modules/api"),

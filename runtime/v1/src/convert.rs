@@ -126,9 +126,13 @@ impl From<Duration> for DurationInfo {
     }
 }
 
-/// A duration in seconds that a field has, none if it is absent.
+/// A duration in seconds that a field has, none if it is absent. To the microsecond: what is finer is the double's own noise.
 fn read_seconds(name: &str, seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.unwrap_or_default();
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Invalid::new(name, seconds, "a number of seconds that is not negative"))
+    let longest = u64::MAX as f64 / 1e6;
+    if !(0.0..longest).contains(&seconds) {
+        let expected = "a number of seconds that is not negative";
+        return Err(Invalid::new(name, seconds, expected));
+    }
+    Ok(Duration::from_micros((seconds * 1e6).round() as u64))
 }

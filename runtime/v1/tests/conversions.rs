@@ -1,0 +1,315 @@
+//! What is converted into the v1 API and back is the same; what comes from strangers converts, or is refused with words that say why.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
+
+mod chance;
+mod words;
+
+use std::fmt::Debug;
+
+use chance::{Chance, fill};
+use meros_v1::message::{Enum, Message};
+use meros_v1::schema::quota::QuotaConfig;
+use meros_v1::schema::scheduler::OfferConstraints;
+use meros_v1::schema::{self, scheduler};
+use meros_v1::{Invalid, Limits, convert, json, protobuf};
+
+/// From ours to theirs, over the wire in both forms, and back.
+fn check<Ours, Theirs>(
+    make: impl Fn(&mut Chance) -> Ours,
+    write: impl Fn(&Ours) -> Theirs,
+    read: impl Fn(&Theirs) -> Result<Ours, Invalid>,
+) where
+    Ours: Debug + PartialEq,
+    Theirs: Message + Default + PartialEq,
+{
+    for seed in 0..300 {
+        let ours = make(&mut Chance(seed));
+        let written = write(&ours);
+        let bytes = protobuf::write(&written);
+        let from_bytes: Theirs = protobuf::read(&bytes, Limits::default())
+            .unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
+        assert_eq!(from_bytes, written, "seed {seed}");
+        let text = json::write(&written);
+        let from_text: Theirs = json::read(&text, Limits::default())
+            .unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
+        for theirs in [from_bytes, from_text] {
+            let again = read(&theirs).unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
+            assert_eq!(again, ours, "seed {seed}");
+        }
+    }
+}
+
+/// The same, by `From` and `TryFrom`.
+fn check_type<Ours, Theirs>(make: impl Fn(&mut Chance) -> Ours)
+where
+    Ours: Debug + PartialEq + for<'a> TryFrom<&'a Theirs, Error = Invalid>,
+    Theirs: Message + Default + PartialEq + for<'a> From<&'a Ours>,
+{
+    check(
+        make,
+        |ours| Theirs::from(ours),
+        |theirs: &Theirs| Ours::try_from(theirs),
+    );
+}
+
+#[test]
+fn resources_and_attributes_come_back_as_they_were() {
+    check_type::<_, schema::Resource>(Chance::resource);
+    // Lists of them travel in what has them.
+    check_type::<_, schema::AgentInfo>(Chance::agent);
+}
+
+#[test]
+fn tasks_commands_and_executors_come_back_as_they_were() {
+    check_type::<_, schema::CommandInfo>(Chance::command);
+    check_type::<_, schema::ExecutorInfo>(Chance::executor);
+    check_type::<_, schema::TaskInfo>(Chance::task);
+}
+
+#[test]
+fn statuses_come_back_as_they_were() {
+    check_type::<_, schema::TaskStatus>(Chance::status);
+    check_type::<_, schema::OperationStatus>(Chance::operation_status);
+}
+
+#[test]
+fn frameworks_come_back_as_they_were() {
+    check_type::<_, schema::FrameworkInfo>(Chance::framework);
+    check(
+        Chance::filters,
+        |ours| ours.into(),
+        |theirs: &schema::Filters| Ok(theirs.into()),
+    );
+    check(Chance::demands, convert::constraints, convert::demands);
+    check(
+        Chance::quota,
+        |ours| QuotaConfig::from(("ads", ours)),
+        |theirs| theirs.try_into(),
+    );
+}
+
+#[test]
+fn offers_and_operations_come_back_as_they_were() {
+    check_type::<_, schema::Offer>(Chance::offer);
+    check_type::<_, schema::OfferOperation>(Chance::operation);
+}
+
+#[test]
+fn every_word_has_its_counterpart() {
+    for state in protocol::TaskState::ALL {
+        assert_eq!(schema::TaskState::from(*state).name(), state.name());
+    }
+    assert_eq!(
+        schema::TaskState::VALUES.len(),
+        protocol::TaskState::ALL.len()
+    );
+    for source in protocol::Source::ALL {
+        assert_eq!(
+            schema::TaskStatusSource::from(*source).name(),
+            source.name()
+        );
+    }
+    assert_eq!(
+        schema::TaskStatusSource::VALUES.len(),
+        protocol::Source::ALL.len()
+    );
+    for reason in protocol::Reason::ALL {
+        let theirs = schema::TaskStatusReason::from(*reason);
+        assert_eq!(theirs.name(), reason.name().replace("SLAVE", "AGENT"));
+        assert_eq!(protocol::Reason::from(theirs), *reason);
+    }
+    assert_eq!(
+        schema::TaskStatusReason::VALUES.len(),
+        protocol::Reason::ALL.len()
+    );
+    for (_, name) in protocol::Capability::NAMES {
+        assert!(
+            schema::FrameworkInfoCapabilityType::by_name(name).is_some(),
+            "{name}"
+        );
+    }
+}
+
+/// Whatever is filled in: it is refused with words, or it means something that can be written and read again as the same.
+fn check_strangers<Ours, Theirs>() -> usize
+where
+    Ours: Debug + PartialEq + for<'a> TryFrom<&'a Theirs, Error = Invalid>,
+    Theirs: Message + Default + PartialEq + for<'a> From<&'a Ours>,
+{
+    let mut taken = 0;
+    for seed in 0..2000 {
+        let mut theirs = Theirs::default();
+        fill(&mut theirs, &mut Chance(seed), (seed % 4) as u32 + 1);
+        match Ours::try_from(&theirs) {
+            Ok(ours) => {
+                let again = Ours::try_from(&Theirs::from(&ours));
+                assert_eq!(again, Ok(ours), "seed {seed}");
+                taken += 1;
+            }
+            Err(bad) => assert!(
+                !bad.field.is_empty() && !bad.expected.is_empty(),
+                "seed {seed}: {bad:?}"
+            ),
+        }
+    }
+    taken
+}
+
+#[test]
+fn what_strangers_say_is_understood_or_refused_with_words() {
+    let taken = [
+        check_strangers::<resources::Resource, schema::Resource>(),
+        check_strangers::<resources::Attribute, schema::Attribute>(),
+        check_strangers::<protocol::CommandInfo, schema::CommandInfo>(),
+        check_strangers::<protocol::ExecutorInfo, schema::ExecutorInfo>(),
+        check_strangers::<protocol::TaskInfo, schema::TaskInfo>(),
+        check_strangers::<protocol::FrameworkInfo, schema::FrameworkInfo>(),
+        check_strangers::<protocol::AgentInfo, schema::AgentInfo>(),
+        check_strangers::<protocol::Offer, schema::Offer>(),
+        check_strangers::<protocol::Operation, schema::OfferOperation>(),
+        check_strangers::<protocol::OperationStatus, schema::OperationStatus>(),
+    ];
+    assert!(taken.iter().all(|taken| *taken > 3), "{taken:?}");
+}
+
+#[track_caller]
+fn refused<Theirs: Message + Default, Ours: Debug>(text: &str, words: &str)
+where
+    Ours: for<'a> TryFrom<&'a Theirs, Error = Invalid>,
+{
+    let theirs: Theirs = json::read(text.as_bytes(), Limits::default()).unwrap();
+    assert_eq!(Ours::try_from(&theirs).unwrap_err().to_string(), words);
+}
+
+#[test]
+fn what_has_no_words_here_is_refused_by_name() {
+    let task = |more: &str| {
+        format!(
+            r#"{{"name": "t", "task_id": {{"value": "t"}}, "agent_id": {{"value": "a"}}, {more}}}"#
+        )
+    };
+    let refused_task = |more: &str, words| {
+        refused::<schema::TaskInfo, protocol::TaskInfo>(&task(more), words);
+    };
+    refused_task(
+        r#""container": {"type": "DOCKER", "docker": {"image": "busybox"}}"#,
+        "container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
+    );
+    refused_task(
+        r#""health_check": {"type": "TCP"}"#,
+        "health_check is `set`: expected nothing, since tasks are not checked yet",
+    );
+    refused_task(
+        r#""command": {"value": "x", "uris": {"value": "http://h/f"}}"#,
+        "command.uris[0].value is `http://h/f`: expected none, since nothing is fetched for a command yet",
+    );
+    refused_task(
+        r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT"}"#,
+        "executor.type is `DEFAULT`: expected CUSTOM with a command, since there is no default executor yet",
+    );
+    refused_task(
+        r#""resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}, {"name": "cpus", "type": "SCALAR", "scalar": {"value": -1}}]"#,
+        "resources[1].scalar.value is `-1`: expected a number from 0 to 1000000000000",
+    );
+    refused::<schema::OfferOperation, protocol::Operation>(
+        r#"{"type": "RESERVE", "reserve": {"source": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}]}}"#,
+        "reserve.source is `set`: expected nothing: what becomes of which reservations is for operators to say",
+    );
+    refused::<schema::OfferOperation, protocol::Operation>(
+        r#"{"type": "LAUNCH", "id": {"value": "op"}, "launch": {}}"#,
+        "id is `op`: expected none, since a launch has no status",
+    );
+    refused::<schema::OfferOperation, protocol::Operation>(
+        r#"{"type": "LAUNCH"}"#,
+        "launch is `absent`: expected what is to be done, as `type` says",
+    );
+}
+
+#[test]
+fn a_container_in_which_nothing_is_asked_for_is_none() {
+    let text = r#"{"name": "t", "task_id": {"value": "t"}, "agent_id": {"value": "a"}, "container": {"type": "MESOS", "mesos": {}}}"#;
+    let task: schema::TaskInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
+    assert!(protocol::TaskInfo::try_from(&task).is_ok());
+}
+
+/// SPEC 2.4: empty groups and constraints are invalid.
+#[test]
+fn constraints_that_say_nothing_are_refused() {
+    for (text, words) in [
+        (
+            r#"{"role_constraints": {"ads": {}}}"#,
+            "role_constraints[ads].groups is `empty`: expected one group or more",
+        ),
+        (
+            r#"{"role_constraints": {"ads": {"groups": {}}}}"#,
+            "role_constraints[ads].groups[0].attribute_constraints is `empty`: expected one constraint or more",
+        ),
+    ] {
+        let constraints: OfferConstraints = json::read(text.as_bytes(), Limits::default()).unwrap();
+        assert_eq!(
+            convert::demands(&constraints).unwrap_err().to_string(),
+            words
+        );
+    }
+    assert_eq!(
+        convert::demands(&OfferConstraints::default()),
+        Ok(Default::default())
+    );
+}
+
+/// SPEC 2.8: the old form of a reservation.
+#[test]
+fn reservations_in_the_old_form_are_understood() {
+    let read = |more: &str| {
+        let text =
+            format!(r#"{{"name": "cpus", "type": "SCALAR", "scalar": {{"value": 1}}, {more}}}"#);
+        let resource: schema::Resource = json::read(text.as_bytes(), Limits::default()).unwrap();
+        resources::Resource::try_from(&resource)
+            .map(|resource| format!("{:?}", resource.reservations()))
+    };
+    let of = |more: &str| read(more).unwrap();
+    assert_eq!(of(r#""role": "*""#), "[]");
+    assert!(of(r#""role": "ads""#).contains("Static"));
+    assert!(of(r#""role": "ads", "reservation": {"principal": "ops"}"#).contains("Dynamic"));
+    let both = r#""role": "ads", "reservations": [{"type": "DYNAMIC", "role": "ads"}]"#;
+    assert!(of(both).contains("Dynamic"));
+    assert_eq!(
+        read(r#""role": "eng", "reservations": [{"type": "DYNAMIC", "role": "ads"}]"#)
+            .unwrap_err()
+            .to_string(),
+        "role is `eng`: expected the role of the last of `reservations`, or none"
+    );
+}
+
+#[test]
+fn a_framework_without_roles_has_the_one_for_everybody() {
+    let roles = |more: &str| {
+        let text = format!(r#"{{"user": "u", "name": "n"{more}}}"#);
+        let info: schema::FrameworkInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
+        protocol::FrameworkInfo::try_from(&info)
+            .map(|info| info.roles.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(roles("").unwrap(), ["*"]);
+    assert_eq!(roles(r#", "role": "ads""#).unwrap(), ["ads"]);
+    assert_eq!(
+        roles(r#", "roles": ["a", "b"], "capabilities": {"type": "MULTI_ROLE"}"#).unwrap(),
+        ["a", "b"]
+    );
+    assert!(roles(r#", "role": "ads", "capabilities": {"type": "MULTI_ROLE"}"#).is_err());
+    assert!(roles(r#", "role": "ads", "roles": ["ads"]"#).is_err());
+}
+
+#[test]
+fn every_call_of_the_scheduler_can_be_said() {
+    // The names here and on the wire are of one kind: what `type` says is the field that counts.
+    let call = scheduler::Call::default();
+    let fields: Vec<&str> = call.table().iter().map(|entry| entry.name).collect();
+    for (_, number, name) in scheduler::CallType::VALUES {
+        let without_fields = *number == 0 || *name == "TEARDOWN";
+        assert!(
+            without_fields || fields.contains(&name.to_lowercase().as_str()),
+            "{name}"
+        );
+    }
+}
