@@ -47,6 +47,8 @@ mod run;
 mod target;
 #[path = "fuzz/texts.rs"]
 mod texts;
+#[path = "fuzz/v1.rs"]
+mod v1_api;
 
 use target::Target;
 
@@ -55,6 +57,7 @@ fn targets() -> Vec<Target> {
     all.push(link::target());
     all.extend(messages::targets());
     all.extend(texts::targets());
+    all.extend(v1_api::targets());
     all
 }
 

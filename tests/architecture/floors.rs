@@ -1,7 +1,7 @@
 //! The floors: which crate of ours stands where, and which may import which.
 //!
-//! Pure functions over what `cargo metadata` says, dev- and build-dependencies included. A crate that is
-//! not built yet stands in the table already, so that its first import is judged.
+//! Pure functions over what `cargo metadata` says, dev- and build-dependencies included. A crate
+//! stands in the table before its first import is judged.
 
 use serde_json::Value;
 
@@ -13,8 +13,6 @@ pub struct Place {
     pub folder: &'static str,
     /// It imports only from lower floors.
     pub floor: u8,
-    /// It comes with an issue of its own, and may still be absent.
-    pub may_be_absent: bool,
 }
 
 const fn place(floor: u8, package: &'static str, folder: &'static str) -> Place {
@@ -22,16 +20,6 @@ const fn place(floor: u8, package: &'static str, folder: &'static str) -> Place 
         package,
         folder,
         floor,
-        may_be_absent: false,
-    }
-}
-
-const fn later(floor: u8, package: &'static str, folder: &'static str) -> Place {
-    Place {
-        package,
-        folder,
-        floor,
-        may_be_absent: true,
     }
 }
 
@@ -168,7 +156,7 @@ pub fn misplaced(packages: &[Package]) -> Vec<String> {
             Some(_) => {}
         }
     }
-    for place in HOUSE.iter().filter(|place| !place.may_be_absent) {
+    for place in HOUSE {
         if !packages.iter().any(|package| package.name == place.package) {
             faults.push(format!(
                 "{} is not in the workspace's members",

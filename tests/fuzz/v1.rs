@@ -1,0 +1,209 @@
+//! The v1 API: RecordIO, JSON, protobuf, and what the messages mean in the words of the protocol.
+
+use std::fmt::Debug;
+
+use resources::Invalid;
+use serde::de::DeserializeOwned;
+use v1::schema::{self, agent, executor, master, scheduler};
+use v1::{Limits, Message, json, protobuf, recordio};
+
+use crate::chance::Chance;
+use crate::imagine::imagine;
+use crate::target::{Heap, Judged, Shown, Target, same};
+
+/// Two bytes may stand for a whole message in a list, and a list has room for twice what is in it and for four at least.
+const MESSAGE: Heap = Heap {
+    per_byte: 700,
+    beside: 16 << 10,
+};
+/// Copies of the input, and no more.
+const STREAM: Heap = Heap {
+    per_byte: 8,
+    beside: 4 << 10,
+};
+/// The longest record of a stream.
+const RECORD_MAX: usize = 1 << 16;
+/// The inputs of the crate's own golden test: a name, bytes, JSON, and an empty line.
+const GOLDEN: &str = include_str!("../../runtime/v1/tests/golden.txt");
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    let mut all = vec![Target {
+        name: "v1 recordio".to_owned(),
+        text: false,
+        weight: 4,
+        seeds: [
+            &b"2\n{}\n\n1\nx"[..],
+            b"9223372036854775808\nx",
+            b"+1\nx",
+            b" 1\nx",
+            b"0\n",
+        ]
+        .map(<[u8]>::to_vec)
+        .into(),
+        imagine: Box::new(|chance| Some(some_stream(chance))),
+        judge: Box::new(stream),
+    }];
+    all.extend(forms::<scheduler::Call>("scheduler::Call"));
+    all.extend(forms::<scheduler::Event>("scheduler::Event"));
+    all.extend(forms::<executor::Call>("executor::Call"));
+    all.extend(forms::<executor::Event>("executor::Event"));
+    all.extend(forms::<master::Call>("master::Call"));
+    all.extend(forms::<agent::Call>("agent::Call"));
+    all.push(meaning::<protocol::TaskInfo, schema::TaskInfo>("task"));
+    all.push(meaning::<protocol::TaskStatus, schema::TaskStatus>(
+        "status",
+    ));
+    all.push(meaning::<protocol::FrameworkInfo, schema::FrameworkInfo>(
+        "framework",
+    ));
+    all.push(meaning::<protocol::Operation, schema::OfferOperation>(
+        "operation",
+    ));
+    all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
+    all
+}
+
+/// Both forms of a message.
+fn forms<M: Message + Default + PartialEq + 'static>(name: &'static str) -> [Target; 2] {
+    let lines: Vec<&str> = GOLDEN.lines().collect();
+    let golden = |line: usize| {
+        let cases = lines.chunks(4).filter(|case| case[0].starts_with(name));
+        cases.map(|case| case[line]).collect::<Vec<_>>()
+    };
+    let hex = |hex: &str| -> Vec<u8> {
+        let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap_or_default();
+        (0..hex.len()).step_by(2).map(pair).collect()
+    };
+    let bytes: Vec<Vec<u8>> = golden(1).into_iter().map(hex).collect();
+    let text: Vec<Vec<u8>> = golden(2)
+        .into_iter()
+        .map(|text| text.as_bytes().to_vec())
+        .collect();
+    let target = |form, text, seeds, judge: fn(&[u8]) -> Judged| Target {
+        name: format!("v1 {} {form}", name.replace("::", " ").to_lowercase()),
+        text,
+        weight: 2,
+        seeds,
+        imagine: Box::new(|_| None),
+        judge: Box::new(judge),
+    };
+    [
+        target("protobuf", false, bytes, in_protobuf::<M>),
+        target("json", true, text, in_json::<M>),
+    ]
+}
+
+fn in_protobuf<M: Message + Default + PartialEq>(bytes: &[u8]) -> Judged {
+    let read = |bytes: &[u8]| protobuf::read::<M>(bytes, Limits::default());
+    match MESSAGE.hold(bytes.len(), || read(bytes))? {
+        Err(bad) => Shown::refused(&bad),
+        Ok(message) => match read(&protobuf::write(&message)) {
+            Ok(again) if same(&again, &message) => Ok(Shown::value(&message)),
+            other => Err(format!("read {message:?}, and once written {other:?}")),
+        },
+    }
+}
+
+fn in_json<M: Message + Default + PartialEq>(text: &[u8]) -> Judged {
+    let read = |text: &[u8]| json::read::<M>(text, Limits::default());
+    match MESSAGE.hold(text.len(), || read(text))? {
+        Err(bad) => Shown::refused(&bad),
+        // Writing says what absent fields mean, so the second reading gives the same as the third; but numbers of seventeen digits are read as
+        // one of their neighbours, which is as long in protobuf.
+        Ok(message) => match read(&json::write(&message)) {
+            Ok(again) => match read(&json::write(&again)) {
+                Ok(third) if length(&third) == length(&again) => Ok(Shown::value(&message)),
+                other => Err(format!("read {again:?}, and once written {other:?}")),
+            },
+            Err(bad) => Err(format!(
+                "read {message:?}, which once written is refused: {bad}"
+            )),
+        },
+    }
+}
+
+fn length(message: &dyn Message) -> usize {
+    protobuf::write(message).len()
+}
+
+/// A message of a stranger that means something here means the same once it was written and read again.
+fn meaning<Ours, Theirs>(name: &str) -> Target
+where
+    Ours: Debug
+        + PartialEq
+        + DeserializeOwned
+        + for<'a> TryFrom<&'a Theirs, Error = Invalid>
+        + 'static,
+    Theirs: Message + Default + for<'a> From<&'a Ours>,
+{
+    let judge = |bytes: &[u8]| -> Judged {
+        let read = |bytes: &[u8]| {
+            let theirs: Theirs = protobuf::read(bytes, Limits::default())?;
+            Ours::try_from(&theirs)
+        };
+        match read(bytes) {
+            Err(bad) => Shown::refused(&bad),
+            Ok(ours) => match read(&protobuf::write(&Theirs::from(&ours))) {
+                Ok(again) if again == ours => Ok(Shown::value(&ours)),
+                other => Err(format!("read {ours:?}, and once written {other:?}")),
+            },
+        }
+    };
+    let imagine = |chance: &mut Chance| {
+        let ours: Ours = imagine(chance)?;
+        // What is held many times is written as often.
+        let few = !format!("{ours:?}").contains("copies");
+        few.then(|| protobuf::write(&Theirs::from(&ours)))
+    };
+    Target {
+        name: format!("v1 meaning of {name}"),
+        text: false,
+        weight: 2,
+        seeds: Vec::new(),
+        imagine: Box::new(imagine),
+        judge: Box::new(judge),
+    }
+}
+
+fn stream(bytes: &[u8]) -> Judged {
+    let decode = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+        let mut decoder = recordio::Decoder::new(RECORD_MAX);
+        let mut records = Vec::new();
+        for mut piece in pieces {
+            while let Some(record) = decoder.next(&mut piece)? {
+                records.push(record);
+            }
+        }
+        decoder.end().map(|()| records)
+    };
+    let whole = STREAM.hold(bytes.len(), || decode(&mut std::iter::once(bytes)))?;
+    if decode(&mut bytes.chunks(1)) != whole {
+        return Err("read byte by byte it is something else".to_owned());
+    }
+    match whole {
+        Err(bad) => Shown::refused(&bad),
+        Ok(records) => {
+            let written: Vec<u8> = records
+                .iter()
+                .flat_map(|record| recordio::encode(record))
+                .collect();
+            match decode(&mut std::iter::once(&written[..])) {
+                Ok(again) if again == records => Ok(Shown::value(&format_args!(
+                    "Records{}",
+                    "x".repeat(records.len().min(4))
+                ))),
+                other => Err(format!("read {records:?}, and once written {other:?}")),
+            }
+        }
+    }
+}
+
+fn some_stream(chance: &mut Chance) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for _ in 0..1 + chance.below(4) {
+        let length = 1 + chance.below(40);
+        stream.extend_from_slice(&recordio::encode(&chance.bytes(length)));
+    }
+    stream
+}
