@@ -6,14 +6,18 @@
 //! but for `FrameworkInfo.role`, which frameworks with a single role still read.
 
 mod constraints;
+pub mod executor;
 mod framework;
 mod ids;
 mod nodes;
 mod offer;
+pub mod older;
 mod operation;
 mod resource;
+pub mod scheduler;
 mod status;
 mod task;
+mod views;
 
 pub use constraints::{constraints, demands};
 pub use ids::{uuid, uuid_bytes};

@@ -1,17 +1,19 @@
 //! The words of the v1 HTTP API, as frameworks, executors and tools written for Mesos speak them (SPEC 2).
 //!
 //! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, [`recordio`] puts them into streams,
-//! and [`convert`] says what they are in the words of `protocol`.
+//! [`convert`] says what they are in the words of `protocol`, and [`media`] which form a request has and which it wants.
 //! Pure: nothing here knows HTTP, an actor, a clock or I/O.
 
 pub mod convert;
 pub mod json;
 pub mod limits;
+pub mod media;
 pub mod message;
 pub mod protobuf;
 pub mod recordio;
 pub mod schema;
 
 pub use limits::Limits;
+pub use media::{Content, Form};
 pub use message::Message;
 pub use resources::Invalid;

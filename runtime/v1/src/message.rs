@@ -291,7 +291,10 @@ impl<S: Single> Field for BTreeMap<String, S> {
         None
     }
     fn entry(&mut self, key: &str) -> Option<&mut dyn Field> {
-        Some(self.entry(key.to_owned()).or_default())
+        // A key that comes again counts as it came last.
+        let value = self.entry(key.to_owned()).or_default();
+        *value = S::default();
+        Some(value)
     }
 }
 

@@ -313,3 +313,26 @@ fn every_call_of_the_scheduler_can_be_said() {
         );
     }
 }
+
+/// SPEC 2.8: a framework that does not know of stacks finds role and reservation where they were before.
+#[test]
+fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
+    let old = protocol::FrameworkInfo::new("u", "n");
+    for seed in 0..300 {
+        let resource = Chance(seed).resource();
+        let mut told = [schema::Resource::from(&resource)];
+        convert::older::resources_for(&old, &mut told);
+        let [told] = told;
+        assert_eq!(told.allocation_info, None);
+        let refined = resource.reservations().len() > 1;
+        assert_eq!(told.reservations.is_empty(), !refined, "seed {seed}");
+        assert_eq!(told.role.is_some(), !refined, "seed {seed}");
+        let expected = resources::Resources::from(resource).unallocate();
+        let answered = resources::Resource::try_from(&told).unwrap();
+        assert_eq!(
+            resources::Resources::from(answered),
+            expected,
+            "seed {seed}"
+        );
+    }
+}

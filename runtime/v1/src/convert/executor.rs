@@ -1,0 +1,165 @@
+//! Whole calls of executors, and the events that they hear.
+
+use protocol::message::executor::{
+    EndTask, ExecutorSubscribed, ExecutorUpdated, LaunchTask, UpdateStored,
+};
+use protocol::{ContainerId, ExecutorId, FrameworkId, TaskInfo, TaskStatus};
+use resources::Invalid;
+
+use super::ids::uuid_bytes;
+use super::{At, all, each, need};
+use crate::schema::executor::{
+    Call, CallType, CallUpdate, Event, EventAcknowledged, EventError, EventKill, EventLaunch,
+    EventMessage, EventSubscribed, EventType,
+};
+
+/// What an executor says, in the words of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// It is there, with what it has that nobody has acknowledged.
+    Subscribe {
+        /// Tasks of which no status was acknowledged.
+        tasks: Vec<TaskInfo>,
+        /// Statuses that were not acknowledged, each with its uuid.
+        updates: Vec<TaskStatus>,
+    },
+    /// A task has a new state.
+    Update(ExecutorUpdated),
+    /// Bytes for its scheduler.
+    Message(Vec<u8>),
+    /// It still lives.
+    Heartbeat,
+}
+
+/// Whose call this is, and what it says.
+pub fn said(call: &Call) -> Result<(FrameworkId, ExecutorId, Said), Invalid> {
+    let framework_id = (&call.framework_id).try_into().at("framework_id")?;
+    let executor_id = (&call.executor_id).try_into().at("executor_id")?;
+    let field = "what is said, as `type` says";
+    let said = match call.r#type.unwrap_or_default() {
+        CallType::Unknown => {
+            let expected = "SUBSCRIBE, UPDATE, MESSAGE or HEARTBEAT";
+            return Err(Invalid::new("type", "absent or not known", expected));
+        }
+        CallType::Subscribe => {
+            let subscribe = need("subscribe", call.subscribe.as_ref(), field)?;
+            let (tasks, updates) = (
+                &subscribe.unacknowledged_tasks,
+                &subscribe.unacknowledged_updates,
+            );
+            Said::Subscribe {
+                tasks: all("unacknowledged_tasks", tasks).at("subscribe")?,
+                updates: each("unacknowledged_updates", updates, update).at("subscribe")?,
+            }
+        }
+        CallType::Update => {
+            let call = need("update", call.update.as_deref(), field)?;
+            let status = update(call).at("update")?;
+            Said::Update(ExecutorUpdated { status })
+        }
+        CallType::Message => {
+            let message = need("message", call.message.as_ref(), field)?;
+            Said::Message(message.data.to_vec())
+        }
+        CallType::Heartbeat => Said::Heartbeat,
+    };
+    Ok((framework_id, executor_id, said))
+}
+
+/// A status, which must have a uuid to be acknowledged by.
+fn update(call: &CallUpdate) -> Result<TaskStatus, Invalid> {
+    let status: TaskStatus = (&call.status).try_into().at("status")?;
+    let expected = "16 bytes that name this status";
+    need("status.uuid", status.uuid.as_ref(), expected)?;
+    Ok(status)
+}
+
+impl Event {
+    /// The executor is subscribed.
+    pub fn subscribed(subscribed: &ExecutorSubscribed, container: &ContainerId) -> Self {
+        Self {
+            r#type: Some(EventType::Subscribed),
+            subscribed: Some(Box::new(EventSubscribed {
+                executor_info: (&subscribed.executor).into(),
+                framework_info: (&subscribed.framework).into(),
+                agent_info: (&subscribed.agent).into(),
+                container_id: Some(container.into()),
+            })),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes from its scheduler.
+    pub fn message(data: Vec<u8>) -> Self {
+        Self {
+            r#type: Some(EventType::Message),
+            message: Some(EventMessage { data: data.into() }),
+            ..Self::default()
+        }
+    }
+
+    /// The executor must stop.
+    pub fn error(message: impl Into<String>) -> Self {
+        Self {
+            r#type: Some(EventType::Error),
+            error: Some(EventError {
+                message: message.into(),
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// It must end its tasks, and then itself.
+    pub fn shutdown() -> Self {
+        Self {
+            r#type: Some(EventType::Shutdown),
+            ..Self::default()
+        }
+    }
+
+    /// The stream still lives.
+    pub fn heartbeat() -> Self {
+        Self {
+            r#type: Some(EventType::Heartbeat),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&LaunchTask> for Event {
+    fn from(launch: &LaunchTask) -> Self {
+        Self {
+            r#type: Some(EventType::Launch),
+            launch: Some(Box::new(EventLaunch {
+                task: (&launch.task).into(),
+            })),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&EndTask> for Event {
+    fn from(end: &EndTask) -> Self {
+        Self {
+            r#type: Some(EventType::Kill),
+            kill: Some(EventKill {
+                task_id: (&end.task_id).into(),
+                kill_policy: end.kill_policy.as_ref().map(Into::into),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&UpdateStored> for Event {
+    fn from(stored: &UpdateStored) -> Self {
+        Self {
+            r#type: Some(EventType::Acknowledged),
+            acknowledged: Some(Box::new(EventAcknowledged {
+                task_id: (&stored.task_id).into(),
+                uuid: uuid_bytes(stored.uuid),
+            })),
+            ..Self::default()
+        }
+    }
+}

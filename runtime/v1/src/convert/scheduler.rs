@@ -1,0 +1,472 @@
+//! Whole calls of schedulers, and the events that they hear.
+//!
+//! A call is refused as a whole where nothing of it makes sense. Of an ACCEPT only those operations and tasks are left out that have no meaning
+//! here, each with its reason, so that the others go on and their framework hears of each (SPEC 2.2).
+
+use protocol::message::scheduler::{
+    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkFailed,
+    FrameworkMessage, KillTask, Lost, OfferRescinded, OffersMade, OperationChanged,
+    ReconcileOperations, ReconcileTasks, ReviveOffers, StatusChanged, SuppressOffers, TearDown,
+};
+use protocol::{
+    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, TaskId, Termination,
+    Wants,
+};
+use resources::Invalid;
+
+use super::ids::{uuid, uuid_bytes};
+use super::{At, all, demands, each, need, refuse, some, write};
+use crate::schema::scheduler::{
+    Call, CallAccept, CallAcknowledgeOperationStatus, CallReconcileOperationsOperation,
+    CallReconcileTask, CallType, Event, EventError, EventFailure, EventMessage, EventOffers,
+    EventRescind, EventSubscribed, EventType, EventUpdate, EventUpdateOperationStatus,
+    OfferConstraints,
+};
+use crate::schema::{self, Filters, MasterInfo, OfferOperation, OfferOperationType, TaskInfo};
+
+/// What a scheduler says, in the words of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// It would like offers.
+    Subscribe(FrameworkInfo, Wants),
+    /// It is something else from now on.
+    UpdateFramework(FrameworkInfo, Wants),
+    /// It leaves for good.
+    TearDown(TearDown),
+    /// It takes offers.
+    Accept(Accepted),
+    /// It does not want offers.
+    Decline(DeclineOffers),
+    /// It wants offers again.
+    Revive(ReviveOffers),
+    /// It wants no more offers.
+    Suppress(SuppressOffers),
+    /// A task should end.
+    Kill(KillTask),
+    /// An executor should end.
+    Shutdown(AgentId, ExecutorId),
+    /// It has a status in hand.
+    Acknowledge(AcknowledgeStatus),
+    /// It has an operation's status in hand.
+    AcknowledgeOperation(AcknowledgeOperation),
+    /// How are these tasks?
+    Reconcile(ReconcileTasks),
+    /// How are these operations?
+    ReconcileOperations(ReconcileOperations),
+    /// Bytes for an executor.
+    Message(FrameworkMessage),
+    /// Something that has no words here; its name. A master may take it and do nothing.
+    Unheard(CallType),
+}
+
+/// An ACCEPT, and what was left out of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accepted {
+    /// What is left.
+    pub offers: AcceptOffers,
+    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`.
+    pub tasks: Vec<(TaskId, Invalid)>,
+    /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
+    pub operations: Vec<(OperationId, Invalid)>,
+}
+
+/// What this call says.
+pub fn said(call: &Call) -> Result<Said, Invalid> {
+    let kind = call.r#type.unwrap_or_default();
+    if kind == CallType::Subscribe {
+        return subscribe(call);
+    }
+    let field = "what is said, as `type` says";
+    let expected = "the framework's id, as it must be in all calls but the first SUBSCRIBE";
+    let framework_id = need("framework_id", call.framework_id.as_ref(), expected)?;
+    let framework_id: FrameworkId = framework_id.try_into().at("framework_id")?;
+    Ok(match kind {
+        CallType::Unknown => {
+            let found = "absent or not known";
+            return Err(Invalid::new(
+                "type",
+                found,
+                "the name of a call, as SUBSCRIBE",
+            ));
+        }
+        CallType::Subscribe => return subscribe(call),
+        CallType::UpdateFramework => {
+            let update = need("update_framework", call.update_framework.as_deref(), field)?;
+            let (framework, wants) = framework(
+                &update.framework_info,
+                &update.suppressed_roles,
+                update.offer_constraints.as_ref(),
+            )
+            .at("update_framework")?;
+            Said::UpdateFramework(framework, wants)
+        }
+        CallType::Teardown => Said::TearDown(TearDown { framework_id }),
+        CallType::Accept => {
+            let call = need("accept", call.accept.as_deref(), field)?;
+            Said::Accept(accept(framework_id, call).at("accept")?)
+        }
+        CallType::Decline => {
+            let decline = need("decline", call.decline.as_ref(), field)?;
+            Said::Decline(DeclineOffers {
+                framework_id,
+                offer_ids: all("offer_ids", &decline.offer_ids).at("decline")?,
+                filters: filters(decline.filters.as_ref()),
+            })
+        }
+        CallType::Revive => {
+            // Without the field it is for all roles.
+            let roles = call
+                .revive
+                .as_ref()
+                .map(|revive| revive.roles.iter().cloned());
+            let roles = roles.into_iter().flatten().collect();
+            Said::Revive(ReviveOffers {
+                framework_id,
+                roles,
+            })
+        }
+        CallType::Suppress => {
+            let roles = call
+                .suppress
+                .as_ref()
+                .map(|suppress| suppress.roles.iter().cloned());
+            let roles = roles.into_iter().flatten().collect();
+            Said::Suppress(SuppressOffers {
+                framework_id,
+                roles,
+            })
+        }
+        CallType::Kill => {
+            let kill = need("kill", call.kill.as_deref(), field)?;
+            Said::Kill(KillTask {
+                framework_id,
+                task_id: (&kill.task_id).try_into().at("kill.task_id")?,
+                agent_id: some("agent_id", kill.agent_id.as_ref()).at("kill")?,
+                kill_policy: some("kill_policy", kill.kill_policy.as_ref()).at("kill")?,
+            })
+        }
+        CallType::Shutdown => {
+            let shutdown = need("shutdown", call.shutdown.as_ref(), field)?;
+            let agent = (&shutdown.agent_id).try_into().at("shutdown.agent_id")?;
+            let executor = (&shutdown.executor_id)
+                .try_into()
+                .at("shutdown.executor_id")?;
+            Said::Shutdown(agent, executor)
+        }
+        CallType::Acknowledge => {
+            let acknowledge = need("acknowledge", call.acknowledge.as_deref(), field)?;
+            Said::Acknowledge(AcknowledgeStatus {
+                framework_id,
+                agent_id: (&acknowledge.agent_id)
+                    .try_into()
+                    .at("acknowledge.agent_id")?,
+                task_id: (&acknowledge.task_id)
+                    .try_into()
+                    .at("acknowledge.task_id")?,
+                uuid: uuid(&acknowledge.uuid).at("acknowledge.uuid")?,
+            })
+        }
+        CallType::AcknowledgeOperationStatus => {
+            let name = "acknowledge_operation_status";
+            let status = need(name, call.acknowledge_operation_status.as_deref(), field)?;
+            Said::AcknowledgeOperation(acknowledge(framework_id, status).at(name)?)
+        }
+        CallType::Reconcile => {
+            let reconcile = need("reconcile", call.reconcile.as_ref(), field)?;
+            let task = |task: &CallReconcileTask| {
+                let id = (&task.task_id).try_into().at("task_id")?;
+                Ok((id, some("agent_id", task.agent_id.as_ref())?))
+            };
+            let tasks = each("tasks", &reconcile.tasks, task).at("reconcile")?;
+            Said::Reconcile(ReconcileTasks {
+                framework_id,
+                tasks,
+            })
+        }
+        CallType::ReconcileOperations => {
+            let name = "reconcile_operations";
+            let reconcile = need(name, call.reconcile_operations.as_ref(), field)?;
+            let operation = |operation: &CallReconcileOperationsOperation| {
+                refuse_provider(operation.resource_provider_id.as_ref())?;
+                let id = (&operation.operation_id).try_into().at("operation_id")?;
+                Ok((id, some("agent_id", operation.agent_id.as_ref())?))
+            };
+            let operations = each("operations", &reconcile.operations, operation).at(name)?;
+            Said::ReconcileOperations(ReconcileOperations {
+                framework_id,
+                operations,
+            })
+        }
+        CallType::Message => {
+            let message = need("message", call.message.as_deref(), field)?;
+            Said::Message(FrameworkMessage {
+                framework_id,
+                agent_id: (&message.agent_id).try_into().at("message.agent_id")?,
+                executor_id: (&message.executor_id)
+                    .try_into()
+                    .at("message.executor_id")?,
+                data: message.data.to_vec(),
+            })
+        }
+        CallType::Request | CallType::AcceptInverseOffers | CallType::DeclineInverseOffers => {
+            Said::Unheard(kind)
+        }
+    })
+}
+
+fn subscribe(call: &Call) -> Result<Said, Invalid> {
+    let expected = "what is said, as `type` says";
+    let subscribe = need("subscribe", call.subscribe.as_deref(), expected)?;
+    let (framework, wants) = framework(
+        &subscribe.framework_info,
+        &subscribe.suppressed_roles,
+        subscribe.offer_constraints.as_ref(),
+    )
+    .at("subscribe")?;
+    let id = call.framework_id.as_ref().map_or("", |id| &id.value);
+    let own = framework.id.as_ref().map_or("", FrameworkId::as_str);
+    let expected = "the same id as `subscribe.framework_info.id`, or none in both";
+    refuse("framework_id.value", id != own, id, expected)?;
+    Ok(Said::Subscribe(framework, wants))
+}
+
+fn framework(
+    info: &schema::FrameworkInfo,
+    suppressed_roles: &[String],
+    constraints: Option<&OfferConstraints>,
+) -> Result<(FrameworkInfo, Wants), Invalid> {
+    let wants = Wants {
+        suppressed_roles: suppressed_roles.iter().cloned().collect(),
+        demands: match constraints {
+            Some(constraints) => demands(constraints).at("offer_constraints")?,
+            None => Default::default(),
+        },
+    };
+    Ok((info.try_into().at("framework_info")?, wants))
+}
+
+fn filters(filters: Option<&Filters>) -> protocol::Filters {
+    filters.map(Into::into).unwrap_or_default()
+}
+
+fn refuse_provider(id: Option<&schema::ResourceProviderID>) -> Result<(), Invalid> {
+    match id {
+        Some(id) => {
+            let expected = "none, since agents have no resource providers yet";
+            Err(Invalid::new("resource_provider_id", &id.value, expected))
+        }
+        None => Ok(()),
+    }
+}
+
+fn acknowledge(
+    framework_id: FrameworkId,
+    status: &CallAcknowledgeOperationStatus,
+) -> Result<AcknowledgeOperation, Invalid> {
+    refuse_provider(status.resource_provider_id.as_ref())?;
+    let expected = "the agent that the status named";
+    let agent_id = need("agent_id", status.agent_id.as_ref(), expected)?;
+    Ok(AcknowledgeOperation {
+        framework_id,
+        agent_id: agent_id.try_into().at("agent_id")?,
+        operation_id: (&status.operation_id).try_into().at("operation_id")?,
+        uuid: uuid(&status.uuid).at("uuid")?,
+    })
+}
+
+fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Invalid> {
+    let mut accepted = Accepted {
+        offers: AcceptOffers {
+            framework_id,
+            offer_ids: all("offer_ids", &call.offer_ids)?,
+            operations: Vec::new(),
+            filters: filters(call.filters.as_ref()),
+        },
+        tasks: Vec::new(),
+        operations: Vec::new(),
+    };
+    for (place, operation) in call.operations.iter().enumerate() {
+        let place = format!("operations[{place}]");
+        accepted.add(operation).at(&place)?;
+    }
+    Ok(accepted)
+}
+
+impl Accepted {
+    /// Adds an operation, or what is wrong with it. An error is only what could not even be told.
+    fn add(&mut self, operation: &OfferOperation) -> Result<(), Invalid> {
+        let bad = match (operation.r#type, Operation::try_from(operation)) {
+            (_, Ok(operation)) => {
+                self.offers.operations.push(operation);
+                return Ok(());
+            }
+            (None | Some(OfferOperationType::Unknown), Err(bad)) => return Err(bad),
+            (_, Err(bad)) => bad,
+        };
+        if let (Some(OfferOperationType::Launch), Some(launch)) =
+            (operation.r#type, &operation.launch)
+            && operation.id.is_none()
+        {
+            let tasks = self.sift(&launch.task_infos).at("launch")?;
+            self.offers.operations.push(Operation::Launch { tasks });
+            return Ok(());
+        }
+        if let (Some(OfferOperationType::LaunchGroup), Some(group)) =
+            (operation.r#type, &operation.launch_group)
+        {
+            // All or none.
+            let tasks = &group.task_group.tasks;
+            let ids = each("task_group.tasks", tasks, id_of).at("launch_group")?;
+            self.tasks
+                .extend(ids.into_iter().map(|id| (id, bad.clone())));
+            return Ok(());
+        }
+        match some("id", operation.id.as_ref())? {
+            Some(id) => self.operations.push((id, bad)),
+            // Nobody could be told: the call says what it cannot mean.
+            None => return Err(bad),
+        }
+        Ok(())
+    }
+
+    /// Those of the tasks that have a meaning here; keeps the others.
+    fn sift(&mut self, infos: &[TaskInfo]) -> Result<Vec<protocol::TaskInfo>, Invalid> {
+        let mut tasks = Vec::new();
+        for (place, info) in infos.iter().enumerate() {
+            let place = format!("task_infos[{place}]");
+            match protocol::TaskInfo::try_from(info).at(&place) {
+                Ok(task) => tasks.push(task),
+                Err(bad) => self.tasks.push((id_of(info).at(&place)?, bad)),
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+fn id_of(task: &TaskInfo) -> Result<TaskId, Invalid> {
+    (&task.task_id).try_into().at("task_id")
+}
+
+impl Event {
+    /// The framework is subscribed.
+    pub fn subscribed(id: &FrameworkId, heartbeat_secs: f64, master: MasterInfo) -> Self {
+        Self {
+            r#type: Some(EventType::Subscribed),
+            subscribed: Some(Box::new(EventSubscribed {
+                framework_id: id.into(),
+                heartbeat_interval_seconds: Some(heartbeat_secs),
+                master_info: Some(Box::new(master)),
+            })),
+            ..Self::default()
+        }
+    }
+
+    /// The stream still lives.
+    pub fn heartbeat() -> Self {
+        Self {
+            r#type: Some(EventType::Heartbeat),
+            ..Self::default()
+        }
+    }
+
+    /// The scheduler must stop.
+    pub fn error(message: impl Into<String>) -> Self {
+        Self {
+            r#type: Some(EventType::Error),
+            error: Some(EventError {
+                message: message.into(),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&OffersMade> for Event {
+    fn from(made: &OffersMade) -> Self {
+        Self {
+            r#type: Some(EventType::Offers),
+            offers: Some(EventOffers {
+                offers: write(&made.offers),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&OfferRescinded> for Event {
+    fn from(rescinded: &OfferRescinded) -> Self {
+        Self {
+            r#type: Some(EventType::Rescind),
+            rescind: Some(EventRescind {
+                offer_id: (&rescinded.offer_id).into(),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&StatusChanged> for Event {
+    fn from(changed: &StatusChanged) -> Self {
+        Self {
+            r#type: Some(EventType::Update),
+            update: Some(Box::new(EventUpdate {
+                status: (&changed.status).into(),
+            })),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&OperationChanged> for Event {
+    fn from(changed: &OperationChanged) -> Self {
+        Self {
+            r#type: Some(EventType::UpdateOperationStatus),
+            update_operation_status: Some(Box::new(EventUpdateOperationStatus {
+                status: (&changed.status).into(),
+            })),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&FrameworkMessage> for Event {
+    fn from(message: &FrameworkMessage) -> Self {
+        Self {
+            r#type: Some(EventType::Message),
+            message: Some(Box::new(EventMessage {
+                agent_id: (&message.agent_id).into(),
+                executor_id: (&message.executor_id).into(),
+                data: message.data.clone().into(),
+            })),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Lost> for Event {
+    fn from(lost: &Lost) -> Self {
+        Self {
+            r#type: Some(EventType::Failure),
+            failure: Some(Box::new(EventFailure {
+                agent_id: Some((&lost.agent_id).into()),
+                executor_id: lost.executor_id.as_ref().map(Into::into),
+                status: lost.termination.map(wait_status),
+            })),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&FrameworkFailed> for Event {
+    fn from(failed: &FrameworkFailed) -> Self {
+        Self::error(failed.message.as_str())
+    }
+}
+
+/// How a process ended, as `wait` tells it.
+fn wait_status(termination: Termination) -> i32 {
+    match termination {
+        Termination::Exited(code) => (code & 0xff) << 8,
+        Termination::Signaled(signal) => signal & 0x7f,
+    }
+}

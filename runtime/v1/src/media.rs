@@ -1,0 +1,360 @@
+//! In which form a request comes, and in which its answer is wanted (SPEC 2.1): `Content-Type`, `Accept`, and the id of a stream.
+//!
+//! Plain functions of header values. What they refuse says the header, its value and what was expected, and which status that is.
+
+use resources::Invalid;
+
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::{json, protobuf};
+
+/// The header that names a scheduler's stream.
+pub const STREAM_ID: &str = "Mesos-Stream-Id";
+/// The longest id of a stream, in bytes.
+pub const STREAM_ID_MAX: usize = 128;
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/x-protobuf";
+const RECORDIO: &str = "application/recordio";
+const FORMS: &str = "application/json or application/x-protobuf";
+
+/// How one message is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `application/json`.
+    Json,
+    /// `application/x-protobuf`.
+    Protobuf,
+}
+
+impl Form {
+    /// Its name in headers.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+
+    /// The message in these bytes.
+    pub fn read<M: Message + Default>(self, bytes: &[u8], limits: Limits) -> Result<M, Invalid> {
+        match self {
+            Self::Json => json::read(bytes, limits),
+            Self::Protobuf => protobuf::read(bytes, limits),
+        }
+    }
+
+    /// The bytes of this message.
+    pub fn write(self, message: &dyn Message) -> Vec<u8> {
+        match self {
+            Self::Json => json::write(message),
+            Self::Protobuf => protobuf::write(message),
+        }
+    }
+}
+
+/// What is in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// One message.
+    One(Form),
+    /// `application/recordio`: messages one after the other.
+    Stream(Form),
+}
+
+impl Content {
+    /// How its messages are written.
+    pub fn form(self) -> Form {
+        match self {
+            Self::One(form) | Self::Stream(form) => form,
+        }
+    }
+}
+
+/// Headers that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// 400: a header is missing or should not be there.
+    #[error(transparent)]
+    Wrong(Invalid),
+    /// 406: no answer has a form that is wanted.
+    #[error(transparent)]
+    NotAcceptable(Invalid),
+    /// 415: the body has a form that is not read here.
+    #[error(transparent)]
+    Unsupported(Invalid),
+}
+
+impl Refused {
+    /// The status to answer with.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Wrong(_) => 400,
+            Self::NotAcceptable(_) => 406,
+            Self::Unsupported(_) => 415,
+        }
+    }
+}
+
+/// What is in the body of a request with these values of `Content-Type` and `Message-Content-Type`.
+pub fn content_type(whole: Option<&str>, message: Option<&str>) -> Result<Content, Refused> {
+    if whole.is_some_and(|whole| is(media_type(whole), RECORDIO)) {
+        return form_of("Message-Content-Type", message, FORMS).map(Content::Stream);
+    }
+    let expected = "application/json, application/x-protobuf or application/recordio";
+    form_of("Content-Type", whole, expected).map(Content::One)
+}
+
+fn form_of(header: &str, value: Option<&str>, expected: &str) -> Result<Form, Refused> {
+    let Some(value) = value else {
+        return Err(Refused::Wrong(Invalid::new(header, "absent", expected)));
+    };
+    let form = [Form::Json, Form::Protobuf]
+        .into_iter()
+        .find(|form| is(media_type(value), form.media_type()));
+    form.ok_or_else(|| Refused::Unsupported(Invalid::new(header, value, expected)))
+}
+
+/// In which form one message is wanted by a request with this value of `Accept`; JSON if it does not say. A stream of scheduler or
+/// executor events is negotiated so too: its own type is that of the messages in it.
+pub fn accept(value: Option<&str>) -> Result<Form, Refused> {
+    accept_form("Accept", value)
+}
+
+/// In which form messages are wanted by a request that may be answered with a stream, with these values of `Accept` and `Message-Accept`.
+pub fn accept_stream(whole: Option<&str>, message: Option<&str>) -> Result<Content, Refused> {
+    let stream = whole.map_or(0.0, |whole| weight(whole, RECORDIO));
+    let one = [JSON, PROTOBUF].map(|media| whole.map_or(1.0, |whole| weight(whole, media)));
+    if stream > 0.0 && stream > one[0].max(one[1]) {
+        return accept_form("Message-Accept", message).map(Content::Stream);
+    }
+    accept_form("Accept", whole).map(Content::One)
+}
+
+fn accept_form(header: &str, value: Option<&str>) -> Result<Form, Refused> {
+    let Some(value) = value else {
+        return Ok(Form::Json);
+    };
+    let (json, protobuf) = (weight(value, JSON), weight(value, PROTOBUF));
+    if json <= 0.0 && protobuf <= 0.0 {
+        let bad = Invalid::new(header, value, format!("to allow {FORMS}"));
+        return Err(Refused::NotAcceptable(bad));
+    }
+    Ok(if protobuf > json {
+        Form::Protobuf
+    } else {
+        Form::Json
+    })
+}
+
+/// How much a list of media types wants this one, from 0 (not at all) to 1. The most exact of its ranges counts.
+fn weight(list: &str, media: &str) -> f32 {
+    let group = media.split('/').next().unwrap_or_default();
+    let exactness = |range: &str| match range {
+        _ if is(range, media) => 3,
+        _ if range
+            .strip_suffix("/*")
+            .is_some_and(|whole| is(whole, group)) =>
+        {
+            2
+        }
+        "*/*" => 1,
+        _ => 0,
+    };
+    let ranges = list
+        .split(',')
+        .map(|range| (exactness(media_type(range)), range));
+    // Of two that are as exact the first counts.
+    let best = ranges.rev().max_by_key(|(exactness, _)| *exactness);
+    match best {
+        Some((1.., range)) => quality(range),
+        _ => 0.0,
+    }
+}
+
+/// The `q` of a range; 1 if it has none, 0 if it is no number from 0 to 1.
+fn quality(range: &str) -> f32 {
+    let parameters = range
+        .split(';')
+        .skip(1)
+        .filter_map(|one| one.split_once('='));
+    let given = parameters
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .find(|(name, _)| is(name, "q"));
+    match given {
+        None => 1.0,
+        Some((_, value)) => {
+            let quality = value.parse().unwrap_or(0.0);
+            if (0.0..=1.0).contains(&quality) {
+                quality
+            } else {
+                0.0
+            }
+        }
+    }
+}
+
+/// A media type without its parameters.
+fn media_type(value: &str) -> &str {
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+fn is(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+/// Whether a call that belongs to a subscription names its stream.
+pub fn check_stream_id(given: Option<&str>, current: &str) -> Result<(), Refused> {
+    let wrong =
+        |found: &str, expected: &str| Err(Refused::Wrong(Invalid::new(STREAM_ID, found, expected)));
+    match given {
+        Some(given) if given == current => Ok(()),
+        Some(given) if given.len() > STREAM_ID_MAX => {
+            wrong(given, &format!("at most {STREAM_ID_MAX} bytes"))
+        }
+        Some(given) => wrong(
+            given,
+            "the id of the framework's newest stream, as the answer to its SUBSCRIBE said",
+        ),
+        None => wrong("absent", "the id that the answer to SUBSCRIBE said"),
+    }
+}
+
+/// Whether a SUBSCRIBE names no stream: its answer will.
+pub fn check_no_stream_id(given: Option<&str>) -> Result<(), Refused> {
+    match given {
+        None => Ok(()),
+        Some(given) => {
+            let expected = "nothing, since a SUBSCRIBE begins a new stream";
+            Err(Refused::Wrong(Invalid::new(STREAM_ID, given, expected)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC 2.1.
+    #[test]
+    fn a_body_is_json_protobuf_or_a_stream_of_either() {
+        let one = |value| content_type(Some(value), None);
+        assert_eq!(one("application/json"), Ok(Content::One(Form::Json)));
+        assert_eq!(
+            one("Application/JSON; charset=utf-8"),
+            Ok(Content::One(Form::Json))
+        );
+        assert_eq!(
+            one("application/x-protobuf"),
+            Ok(Content::One(Form::Protobuf))
+        );
+        let stream = content_type(Some("application/recordio"), Some("application/x-protobuf"));
+        assert_eq!(stream, Ok(Content::Stream(Form::Protobuf)));
+    }
+
+    #[test]
+    fn a_body_of_another_form_is_refused_with_what_was_expected() {
+        for (whole, message, status, words) in [
+            (
+                None,
+                None,
+                400,
+                "Content-Type is `absent`: expected application/json, application/x-protobuf or application/recordio",
+            ),
+            (
+                Some("text/plain"),
+                None,
+                415,
+                "Content-Type is `text/plain`: expected application/json, application/x-protobuf or application/recordio",
+            ),
+            (
+                Some("application/recordio"),
+                None,
+                400,
+                "Message-Content-Type is `absent`: expected application/json or application/x-protobuf",
+            ),
+            (
+                Some("application/recordio"),
+                Some("application/recordio"),
+                415,
+                "Message-Content-Type is `application/recordio`: expected application/json or application/x-protobuf",
+            ),
+        ] {
+            let refused = content_type(whole, message).unwrap_err();
+            assert_eq!(
+                (refused.status(), refused.to_string().as_str()),
+                (status, words)
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_has_the_form_that_is_wanted_most_and_otherwise_json() {
+        for (value, form) in [
+            (None, Form::Json),
+            (Some("*/*"), Form::Json),
+            (Some("application/*"), Form::Json),
+            (Some("application/json"), Form::Json),
+            (Some("application/x-protobuf"), Form::Protobuf),
+            (
+                Some("text/html, application/x-protobuf;q=0.5"),
+                Form::Protobuf,
+            ),
+            (
+                Some("application/json;q=0.4,application/x-protobuf;q=0.5"),
+                Form::Protobuf,
+            ),
+            (Some("*/*;q=0.9, application/json;q=0"), Form::Protobuf),
+            (Some("application/x-protobuf, */*"), Form::Json),
+        ] {
+            assert_eq!(accept(value), Ok(form), "{value:?}");
+        }
+        for value in [
+            "",
+            "text/html",
+            "application/json;q=0",
+            "application/json;q=x",
+            "*/*;q=2",
+        ] {
+            let refused = accept(Some(value)).unwrap_err();
+            assert_eq!(refused.status(), 406, "{value}");
+            assert!(
+                refused
+                    .to_string()
+                    .contains("expected to allow application/json or")
+            );
+        }
+    }
+
+    #[test]
+    fn a_stream_is_given_to_those_who_want_one() {
+        let accept = accept_stream;
+        let recordio = Some("application/recordio");
+        assert_eq!(accept(recordio, None), Ok(Content::Stream(Form::Json)));
+        let protobuf = Some("application/x-protobuf");
+        assert_eq!(
+            accept(recordio, protobuf),
+            Ok(Content::Stream(Form::Protobuf))
+        );
+        assert_eq!(accept(protobuf, None), Ok(Content::One(Form::Protobuf)));
+        assert_eq!(accept(None, None), Ok(Content::One(Form::Json)));
+        assert_eq!(accept(Some("*/*"), None), Ok(Content::One(Form::Json)));
+        assert_eq!(
+            accept(recordio, Some("text/html")).unwrap_err().status(),
+            406
+        );
+    }
+
+    /// SPEC 2.2: it must be on all calls but SUBSCRIBE.
+    #[test]
+    fn a_call_names_its_stream_and_a_subscription_none() {
+        assert_eq!(check_stream_id(Some("s"), "s"), Ok(()));
+        for given in [None, Some("t"), Some(""), Some(&*"x".repeat(200))] {
+            let refused = check_stream_id(given, "s").unwrap_err();
+            assert_eq!(refused.status(), 400);
+            assert!(refused.to_string().starts_with("Mesos-Stream-Id is `"));
+        }
+        assert_eq!(check_no_stream_id(None), Ok(()));
+        assert!(check_no_stream_id(Some("s")).is_err());
+    }
+}
