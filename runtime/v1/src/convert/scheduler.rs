@@ -14,7 +14,7 @@ use protocol::{
 };
 use resources::Invalid;
 
-use super::ids::{uuid, uuid_bytes};
+use super::ids::uuid;
 use super::{At, all, demands, each, need, refuse, some, write};
 use crate::schema::scheduler::{
     Call, CallAccept, CallAcknowledgeOperationStatus, CallReconcileOperationsOperation,
@@ -352,11 +352,11 @@ impl Event {
     pub fn subscribed(id: &FrameworkId, heartbeat_secs: f64, master: MasterInfo) -> Self {
         Self {
             r#type: Some(EventType::Subscribed),
-            subscribed: Some(Box::new(EventSubscribed {
+            subscribed: Some(EventSubscribed {
                 framework_id: id.into(),
                 heartbeat_interval_seconds: Some(heartbeat_secs),
                 master_info: Some(Box::new(master)),
-            })),
+            }),
             ..Self::default()
         }
     }
