@@ -130,12 +130,14 @@ impl From<Duration> for DurationInfo {
     }
 }
 
-/// A duration in seconds that a field has, none if it is absent. To the microsecond: what is finer is the double's own noise.
+/// Seconds up to here are told apart to the microsecond, or nearly, when they are doubles; 285 years.
+const SECONDS_MAX: f64 = 9_007_199_254.0;
+
+/// A double of seconds in microseconds: what is finer is its own noise.
 fn read_seconds(name: &str, seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.unwrap_or_default();
-    let longest = u64::MAX as f64 / 1e6;
-    if !(0.0..longest).contains(&seconds) {
-        let expected = "a number of seconds that is not negative";
+    if !(0.0..SECONDS_MAX).contains(&seconds) {
+        let expected = format!("a number of seconds from 0 to {SECONDS_MAX}");
         return Err(Invalid::new(name, seconds, expected));
     }
     Ok(Duration::from_micros((seconds * 1e6).round() as u64))

@@ -174,9 +174,10 @@ fn what_strangers_say_is_understood_or_refused_with_words() {
 }
 
 #[track_caller]
-fn refused<Theirs: Message + Default, Ours: Debug>(text: &str, words: &str)
+fn refused<Theirs, Ours>(text: &str, words: &str)
 where
-    Ours: for<'a> TryFrom<&'a Theirs, Error = Invalid>,
+    Theirs: Message + Default,
+    Ours: Debug + for<'a> TryFrom<&'a Theirs, Error = Invalid>,
 {
     let theirs: Theirs = json::read(text.as_bytes(), Limits::default()).unwrap();
     assert_eq!(Ours::try_from(&theirs).unwrap_err().to_string(), words);

@@ -5,7 +5,7 @@ use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::{uuid, uuid_bytes};
-use super::{At, read_labels, refuse, some, write_labels};
+use super::{At, read_labels, read_seconds, refuse, some, write_labels};
 use crate::message::Enum;
 use crate::schema;
 
@@ -84,7 +84,7 @@ impl TryFrom<&schema::TaskStatus> for Status {
             agent_id: some("agent_id", status.agent_id.as_ref())?,
             executor_id: some("executor_id", status.executor_id.as_ref())?,
             container_id: some("container_status.container_id", container_id)?,
-            timestamp: read_time(status.timestamp)?,
+            timestamp: Timestamp::from_nanos(0) + read_seconds("timestamp", status.timestamp)?,
             uuid: status.uuid.as_deref().map(uuid).transpose().at("uuid")?,
             healthy: status.healthy,
             termination: None,
@@ -95,17 +95,6 @@ impl TryFrom<&schema::TaskStatus> for Status {
             labels: read_labels(status.labels.as_ref()),
         })
     }
-}
-
-/// Seconds since 1970, to the microsecond: finer than that they are not.
-fn read_time(seconds: Option<f64>) -> Result<Timestamp, Invalid> {
-    let seconds = seconds.unwrap_or_default();
-    let latest = u64::MAX as f64 / 1e9;
-    if !(0.0..latest).contains(&seconds) {
-        let expected = "a number of seconds since 1970-01-01 UTC";
-        return Err(Invalid::new("timestamp", seconds, expected));
-    }
-    Ok(Timestamp::from_nanos((seconds * 1e6).round() as u64 * 1000))
 }
 
 fn read_moment(moment: &schema::TimeInfo) -> Result<Timestamp, Invalid> {
@@ -134,7 +123,8 @@ impl From<&Status> for schema::TaskStatus {
             data: (!status.data.is_empty()).then(|| status.data.clone().into()),
             message: (!status.message.is_empty()).then(|| status.message.clone()),
             agent_id: status.agent_id.as_ref().map(Into::into),
-            timestamp: Some(status.timestamp.as_secs_f64()),
+            // Nanoseconds would be rounded twice.
+            timestamp: Some((status.timestamp.as_nanos() / 1000) as f64 / 1e6),
             executor_id: status.executor_id.as_ref().map(Into::into),
             healthy: status.healthy,
             source: Some(status.source.into()),
