@@ -293,15 +293,14 @@ fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Inva
 }
 
 impl Accepted {
-    /// Adds an operation, or what is wrong with it. An error is only what could not even be told.
+    /// Adds an operation, or what is wrong with it. An error is only what nobody could be told of by an id.
     fn add(&mut self, operation: &OfferOperation) -> Result<(), Invalid> {
-        let bad = match (operation.r#type, Operation::try_from(operation)) {
-            (_, Ok(operation)) => {
+        let bad = match Operation::try_from(operation) {
+            Ok(operation) => {
                 self.offers.operations.push(operation);
                 return Ok(());
             }
-            (None | Some(OfferOperationType::Unknown), Err(bad)) => return Err(bad),
-            (_, Err(bad)) => bad,
+            Err(bad) => bad,
         };
         if let (Some(OfferOperationType::Launch), Some(launch)) =
             (operation.r#type, &operation.launch)
@@ -323,7 +322,6 @@ impl Accepted {
         }
         match some("id", operation.id.as_ref())? {
             Some(id) => self.operations.push((id, bad)),
-            // Nobody could be told: the call says what it cannot mean.
             None => return Err(bad),
         }
         Ok(())

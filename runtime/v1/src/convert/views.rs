@@ -34,8 +34,10 @@ impl From<&TaskView> for Task {
 
 impl From<&AgentView> for ResponseGetAgentsAgent {
     fn from(agent: &AgentView) -> Self {
+        let mut info = crate::schema::AgentInfo::from(&agent.info);
+        info.id = Some((&agent.id).into());
         Self {
-            agent_info: (&agent.info).into(),
+            agent_info: info,
             active: agent.active,
             version: agent.version.clone(),
             pid: Some(format!("slave(1)@{}", agent.address)),
