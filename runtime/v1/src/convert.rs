@@ -130,8 +130,8 @@ impl From<Duration> for DurationInfo {
     }
 }
 
-/// Seconds up to here are told apart to the microsecond, or nearly, when they are doubles; 285 years.
-const SECONDS_MAX: f64 = 9_007_199_254.0;
+/// Below this number of seconds (136 years) each microsecond survives being a double, and back.
+const SECONDS_MAX: f64 = 4_294_967_296.0;
 
 /// A double of seconds in microseconds: what is finer is its own noise.
 fn read_seconds(name: &str, seconds: Option<f64>) -> Result<Duration, Invalid> {

@@ -3,6 +3,20 @@
 //! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, [`recordio`] puts them into streams,
 //! [`convert`] says what they are in the words of `protocol`, and [`media`] which form a request has and which it wants.
 //! Pure: nothing here knows HTTP, an actor, a clock or I/O.
+//!
+//! ```
+//! use meros_v1::convert::scheduler::{Said, said};
+//! use meros_v1::{Form, Limits};
+//!
+//! let body = br#"{"framework_id": {"value": "m-0007"}, "type": "TEARDOWN"}"#;
+//! let call = Form::Json.read(body, Limits::default())?;
+//! let Said::TearDown(leaving) = said(&call)? else { unreachable!() };
+//! assert_eq!(leaving.framework_id.as_str(), "m-0007");
+//!
+//! let refused = said(&Form::Json.read(br#"{"type": "TEARDOWN"}"#, Limits::default())?).unwrap_err();
+//! assert!(refused.to_string().starts_with("framework_id is `absent`: expected"));
+//! # Ok::<(), meros_v1::Invalid>(())
+//! ```
 
 pub mod convert;
 pub mod json;

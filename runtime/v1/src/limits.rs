@@ -80,18 +80,18 @@ impl Allowance {
     }
 }
 
-/// Which fields of a message were there.
+/// Which fields of a message were there, a bit for each place of its table.
 #[derive(Default)]
 pub(crate) struct Seen(u128);
 
 impl Seen {
     /// The field at this place of the table was there.
     pub(crate) fn mark(&mut self, place: usize) {
-        self.0 |= 1 << (place % 128);
+        self.0 |= 1 << place;
     }
 
     fn has(&self, place: usize) -> bool {
-        self.0 & (1 << (place % 128)) != 0
+        self.0 & (1 << place) != 0
     }
 
     /// Refuses a message of which a required field was not there.

@@ -9,6 +9,9 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 
+/// The most fields of a message: as many as the bits by which a reader notes which were there.
+const FIELDS_MAX: usize = 128;
+
 /// A message of the v1 API, seen as its fields.
 pub trait Message: Debug + Send + Sync {
     /// Its fields, by rising number.
@@ -409,6 +412,18 @@ pub(crate) const fn bare(name: &'static str) -> &'static str {
     }
 }
 
+/// This table, if it is one; a wrong one is not compiled.
+pub(crate) const fn checked(table: &'static [Entry]) -> &'static [Entry] {
+    assert!(table.len() <= FIELDS_MAX, "a message has too many fields");
+    let mut place = 1;
+    while place < table.len() {
+        let rises = table[place - 1].number < table[place].number;
+        assert!(rises, "the numbers of a message's fields do not rise");
+        place += 1;
+    }
+    table
+}
+
 /// What an absent field means, or nothing.
 macro_rules! default_of {
     () => {
@@ -437,11 +452,11 @@ macro_rules! messages {
 
         impl $crate::message::Message for $name {
             fn table(&self) -> &'static [$crate::message::Entry] {
-                const TABLE: &[$crate::message::Entry] = &[$($crate::message::Entry {
+                const TABLE: &[$crate::message::Entry] = $crate::message::checked(&[$($crate::message::Entry {
                     number: $number,
                     name: $crate::message::bare(stringify!($field)),
                     default: $crate::message::default_of!($($default($($value),+))?),
-                },)*];
+                },)*]);
                 TABLE
             }
             fn field(&self, number: u32) -> Option<&dyn $crate::message::Field> {

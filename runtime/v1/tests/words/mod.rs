@@ -220,9 +220,9 @@ impl Chance {
         }
     }
 
-    /// Times to the microsecond, in years in which a double has room for them.
+    /// Times to the microsecond, up to the last that a double tells apart.
     fn moment(&mut self) -> Timestamp {
-        Timestamp::from_nanos(self.below(2_000_000_000_000_000) * 1000)
+        Timestamp::from_nanos(self.below(4_294_967_296_000_000) * 1000)
     }
 
     fn uuid(&mut self) -> Uuid {
@@ -257,7 +257,7 @@ impl Chance {
             user: self.text(),
             name: self.text(),
             id: self.some(Self::id),
-            failover_timeout: Duration::from_millis(self.below(1 << 40)),
+            failover_timeout: Duration::from_micros(self.below(4_294_967_296_000_000)),
             checkpoint: self.half(),
             roles: std::iter::once(role(self)).chain(self.list(role)).collect(),
             hostname: self.text(),
