@@ -13,6 +13,7 @@ mod nodes;
 mod offer;
 pub mod older;
 mod operation;
+pub mod operator;
 mod resource;
 pub mod scheduler;
 mod status;

@@ -247,3 +247,53 @@ fn events_say_what_happened() {
         r#"{"type":"ACKNOWLEDGED","acknowledged":{"task_id":{"value":"t"},"uuid":"AAAAAAAAAAAAAAAAAAAAAA=="}}"#
     );
 }
+
+/// SPEC 2.6.
+#[test]
+fn what_an_operator_changes_has_a_meaning() {
+    use meros_v1::convert::operator::{Said, said};
+    let said = |text: &str| said(&json::read(text.as_bytes(), Limits::default()).unwrap());
+    let Ok(Said::UpdateQuotas(update)) = said(
+        r#"{"type": "UPDATE_QUOTA", "update_quota": {"force": true, "quota_configs": {"role": "ads", "limits": {"cpus": {"value": 8}}}}}"#,
+    ) else {
+        panic!("no quota")
+    };
+    assert!(update.force);
+    assert_eq!(update.quotas["ads"].limits.to_string(), "cpus:8");
+
+    let cpus = |reservations: &str| {
+        format!(r#"{{"name": "cpus", "type": "SCALAR", "scalar": {{"value": 1}}{reservations}}}"#)
+    };
+    let reserved = cpus(r#", "reservations": {"type": "DYNAMIC", "role": "ads"}"#);
+    let reserve = |more: &str| {
+        said(&format!(
+            r#"{{"type": "RESERVE_RESOURCES", "reserve_resources": {{"agent_id": {{"value": "a"}}, "resources": {reserved}{more}}}}}"#
+        ))
+    };
+    assert!(matches!(reserve(""), Ok(Said::Operate(_))));
+    assert_eq!(
+        reserve(&format!(r#", "source": {}"#, cpus(""))),
+        reserve("")
+    );
+    let source = format!(r#", "source": {}"#, cpus(r#", "role": "eng""#));
+    assert_eq!(
+        reserve(&source).unwrap_err().to_string(),
+        "reserve_resources.source is `cpus(eng):1`: expected `resources` without the last of their reservations, or nothing"
+    );
+    for (text, field) in [
+        (r#"{}"#, "type"),
+        (r#"{"type": "TEARDOWN"}"#, "teardown"),
+        (
+            r#"{"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1}]}}"#,
+            "update_weights.weight_infos[0].role",
+        ),
+        (
+            r#"{"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1, "role": "a"}, {"weight": 2, "role": "a"}]}}"#,
+            "update_weights.weight_infos[1].role",
+        ),
+    ] {
+        assert_eq!(said(text).unwrap_err().field, field);
+    }
+    let state = said(r#"{"type": "GET_STATE"}"#);
+    assert_eq!(state, Ok(Said::Other(schema::master::CallType::GetState)));
+}

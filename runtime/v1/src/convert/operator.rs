@@ -1,0 +1,171 @@
+//! What operators tell a master to change.
+//!
+//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type. Quota in its oldest form
+//! (`SET_QUOTA`, `REMOVE_QUOTA`) and maintenance have no words here yet.
+
+use std::collections::BTreeMap;
+
+use protocol::message::operator::{Operate, UpdateQuotas, UpdateWeights};
+use protocol::message::scheduler::TearDown;
+use resources::{Conversion, Invalid, Resources};
+
+use super::resource::read_resources;
+use super::{At, need};
+use crate::schema::master::{
+    Call, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
+};
+use crate::schema::{AgentID, Resource};
+
+/// What an operator says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// Reserve, unreserve, create, destroy, grow or shrink on an agent.
+    Operate(Operate),
+    /// Roles have these quotas from now on.
+    UpdateQuotas(UpdateQuotas),
+    /// Roles count so much from now on.
+    UpdateWeights(UpdateWeights),
+    /// A framework should end.
+    TearDown(TearDown),
+    /// A question, or something that has no words here: its type.
+    Other(CallType),
+}
+
+/// What this call says.
+pub fn said(call: &Call) -> Result<Said, Invalid> {
+    let field = "what is said, as `type` says";
+    Ok(match call.r#type.unwrap_or_default() {
+        CallType::Unknown => {
+            let expected = "the name of a call, as GET_STATE";
+            return Err(Invalid::new("type", "absent or not known", expected));
+        }
+        CallType::UpdateQuota => {
+            let update = need("update_quota", call.update_quota.as_ref(), field)?;
+            Said::UpdateQuotas(quotas(update).at("update_quota")?)
+        }
+        CallType::UpdateWeights => {
+            let update = need("update_weights", call.update_weights.as_ref(), field)?;
+            Said::UpdateWeights(weights(update).at("update_weights")?)
+        }
+        CallType::Teardown => {
+            let teardown = need("teardown", call.teardown.as_ref(), field)?;
+            let framework_id = (&teardown.framework_id).try_into();
+            Said::TearDown(TearDown {
+                framework_id: framework_id.at("teardown.framework_id")?,
+            })
+        }
+        CallType::ReserveResources => {
+            let reserve = need(
+                "reserve_resources",
+                call.reserve_resources.as_deref(),
+                field,
+            )?;
+            let resources = reserved(reserve).at("reserve_resources")?;
+            let conversion = Conversion::Reserve { resources };
+            operate("reserve_resources", Some(&reserve.agent_id), conversion)?
+        }
+        CallType::UnreserveResources => {
+            let name = "unreserve_resources";
+            let unreserve = need(name, call.unreserve_resources.as_ref(), field)?;
+            let resources = read_resources("resources", &unreserve.resources).at(name)?;
+            operate(
+                name,
+                Some(&unreserve.agent_id),
+                Conversion::Unreserve { resources },
+            )?
+        }
+        CallType::CreateVolumes => {
+            let create = need("create_volumes", call.create_volumes.as_ref(), field)?;
+            let volumes = read_resources("volumes", &create.volumes).at("create_volumes")?;
+            operate(
+                "create_volumes",
+                Some(&create.agent_id),
+                Conversion::Create { volumes },
+            )?
+        }
+        CallType::DestroyVolumes => {
+            let destroy = need("destroy_volumes", call.destroy_volumes.as_ref(), field)?;
+            let volumes = read_resources("volumes", &destroy.volumes).at("destroy_volumes")?;
+            operate(
+                "destroy_volumes",
+                Some(&destroy.agent_id),
+                Conversion::Destroy { volumes },
+            )?
+        }
+        CallType::GrowVolume => {
+            let grow = need("grow_volume", call.grow_volume.as_deref(), field)?;
+            let conversion = Conversion::GrowVolume {
+                volume: one(&grow.volume).at("grow_volume.volume")?,
+                addition: one(&grow.addition).at("grow_volume.addition")?,
+            };
+            operate("grow_volume", grow.agent_id.as_ref(), conversion)?
+        }
+        CallType::ShrinkVolume => {
+            let shrink = need("shrink_volume", call.shrink_volume.as_deref(), field)?;
+            let conversion = Conversion::ShrinkVolume {
+                volume: one(&shrink.volume).at("shrink_volume.volume")?,
+                subtract: (&shrink.subtract).try_into().at("shrink_volume.subtract")?,
+            };
+            operate("shrink_volume", shrink.agent_id.as_ref(), conversion)?
+        }
+        other => Said::Other(other),
+    })
+}
+
+fn one(resource: &Resource) -> Result<resources::Resource, Invalid> {
+    resource.try_into()
+}
+
+fn operate(name: &str, agent: Option<&AgentID>, conversion: Conversion) -> Result<Said, Invalid> {
+    let expected = "the agent's id, since there are no resource providers yet";
+    let agent = need("agent_id", agent, expected).at(name)?;
+    Ok(Said::Operate(Operate {
+        agent_id: agent.try_into().at("agent_id").at(name)?,
+        conversion,
+    }))
+}
+
+/// What will be reserved. `source` may say what it is now, if that is one reservation less: no more is changed in one step.
+fn reserved(reserve: &CallReserveResources) -> Result<Resources, Invalid> {
+    let resources = read_resources("resources", &reserve.resources)?;
+    if reserve.source.is_empty() {
+        return Ok(resources);
+    }
+    let source = read_resources("source", &reserve.source)?;
+    match resources.pop_reservation() {
+        Ok(before) if before == source => Ok(resources),
+        _ => {
+            let expected = "`resources` without the last of their reservations, or nothing";
+            Err(Invalid::new("source", source, expected))
+        }
+    }
+}
+
+fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
+    let mut quotas = BTreeMap::new();
+    for (place, config) in update.quota_configs.iter().enumerate() {
+        let place = format!("quota_configs[{place}]");
+        let quota = config.try_into().at(&place)?;
+        if quotas.insert(config.role.clone(), quota).is_some() {
+            let twice = Invalid::new("role", &config.role, "each role once");
+            return Err(twice).at(&place);
+        }
+    }
+    Ok(UpdateQuotas {
+        quotas,
+        force: update.force.unwrap_or(false),
+    })
+}
+
+fn weights(update: &CallUpdateWeights) -> Result<UpdateWeights, Invalid> {
+    let mut weights = BTreeMap::new();
+    for (place, info) in update.weight_infos.iter().enumerate() {
+        let place = format!("weight_infos[{place}]");
+        let expected = "the role that counts so much";
+        let role = need("role", info.role.as_ref(), expected).at(&place)?;
+        if weights.insert(role.clone(), info.weight).is_some() {
+            return Err(Invalid::new("role", role, "each role once")).at(&place);
+        }
+    }
+    Ok(UpdateWeights { weights })
+}
