@@ -1,6 +1,6 @@
 //! Golden bytes: the main calls and events of each API, as protobuf and as JSON.
 //!
-//! `golden.txt` has three lines for each: its type and a name, its bytes, its JSON. The bytes were made from the numbers of SPEC 2 by another
+//! `golden.txt` has three lines for each: its type and a name, its bytes, its JSON. The bytes were made from Mesos' field numbers by another
 //! implementation of protobuf, not by this crate, and the JSON was written by hand. Neither ever changes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
