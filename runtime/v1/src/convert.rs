@@ -20,7 +20,7 @@ mod status;
 mod task;
 mod views;
 
-pub use constraints::{constraints, demands};
+pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use nodes::master_info;
 

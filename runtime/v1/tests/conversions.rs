@@ -81,7 +81,21 @@ fn frameworks_come_back_as_they_were() {
         |ours| ours.into(),
         |theirs: &schema::Filters| Ok(theirs.into()),
     );
-    check(Chance::demands, convert::constraints, convert::demands);
+    check(
+        Chance::demands,
+        |ours| scheduler::CallSubscribe {
+            framework_info: schema::FrameworkInfo {
+                offer_filters: convert::offer_filters(ours),
+                ..Default::default()
+            },
+            offer_constraints: Some(convert::constraints(ours)),
+            ..Default::default()
+        },
+        |theirs| {
+            let constraints = theirs.offer_constraints.as_ref();
+            convert::demands(constraints, &theirs.framework_info.offer_filters)
+        },
+    );
     check(
         Chance::quota,
         |ours| QuotaConfig::from(("ads", ours)),
@@ -240,21 +254,23 @@ fn constraints_that_say_nothing_are_refused() {
     for (text, words) in [
         (
             r#"{"role_constraints": {"ads": {}}}"#,
-            "role_constraints[ads].groups is `empty`: expected one group or more",
+            "offer_constraints.role_constraints[ads].groups is `empty`: expected one group or more",
         ),
         (
             r#"{"role_constraints": {"ads": {"groups": {}}}}"#,
-            "role_constraints[ads].groups[0].attribute_constraints is `empty`: expected one constraint or more",
+            "offer_constraints.role_constraints[ads].groups[0].attribute_constraints is `empty`: expected one constraint or more",
         ),
     ] {
         let constraints: OfferConstraints = json::read(text.as_bytes(), Limits::default()).unwrap();
         assert_eq!(
-            convert::demands(&constraints).unwrap_err().to_string(),
+            convert::demands(Some(&constraints), &Default::default())
+                .unwrap_err()
+                .to_string(),
             words
         );
     }
     assert_eq!(
-        convert::demands(&OfferConstraints::default()),
+        convert::demands(Some(&OfferConstraints::default()), &Default::default()),
         Ok(Default::default())
     );
 }

@@ -1,10 +1,10 @@
-//! Offer constraints and quota.
+//! Offer constraints, the least that an offer must hold, and quota.
 
 use std::collections::BTreeMap;
 
 use protocol::Demand;
 use protocol::wants::{Constraint, Predicate, Selector};
-use resources::Invalid;
+use resources::{Invalid, Quantities};
 
 use super::resource::{read_amounts, write_amounts};
 use super::{At, each, write};
@@ -17,15 +17,52 @@ use crate::schema::scheduler::{
     AttributeConstraintSelectorPseudoattributeType as Pseudoattribute, OfferConstraints,
     OfferConstraintsRoleConstraints, OfferConstraintsRoleConstraintsGroup,
 };
+use crate::schema::{
+    OfferFilters, OfferFiltersMinAllocatableResources, OfferFiltersResourceQuantities,
+};
 
-/// What these constraints demand, by role. No constraints: nothing.
-pub fn demands(constraints: &OfferConstraints) -> Result<BTreeMap<String, Demand>, Invalid> {
-    let one = |(role, of_role): (&String, &OfferConstraintsRoleConstraints)| {
-        let demand = read_demand(of_role).at(&format!("[{role}]"))?;
-        Ok((role.clone(), demand))
+/// What a framework demands of offers, by role: of agents by its constraints, and of amounts by the filters of its info (SPEC 2.4, 2.8).
+pub fn demands(
+    constraints: Option<&OfferConstraints>,
+    filters: &BTreeMap<String, OfferFilters>,
+) -> Result<BTreeMap<String, Demand>, Invalid> {
+    let mut demands: BTreeMap<String, Demand> = BTreeMap::new();
+    let constraints = constraints.map(|constraints| &constraints.role_constraints);
+    for (role, of_role) in constraints.into_iter().flatten() {
+        let demand = read_demand(of_role)
+            .at(&format!("[{role}]"))
+            .at("offer_constraints.role_constraints")?;
+        demands.insert(role.clone(), demand);
+    }
+    for (role, filter) in filters {
+        if let Some(least) = &filter.min_allocatable_resources {
+            let least = each(
+                "min_allocatable_resources.quantities",
+                &least.quantities,
+                |one| read_amounts("quantities", &one.quantities),
+            )
+            .at(&format!("[{role}]"))
+            .at("framework_info.offer_filters")?;
+            demands.entry(role.clone()).or_default().least = Some(least);
+        }
+    }
+    Ok(demands)
+}
+
+/// The filters that demand these amounts. What an offer has at most is no word of Mesos, and is left out.
+pub fn offer_filters(demands: &BTreeMap<String, Demand>) -> BTreeMap<String, OfferFilters> {
+    let amounts = |amounts: &Quantities| OfferFiltersResourceQuantities {
+        quantities: write_amounts(amounts),
     };
-    let all = constraints.role_constraints.iter().map(one);
-    all.collect::<Result<_, Invalid>>().at("role_constraints")
+    let one = |(role, demand): (&String, &Demand)| {
+        let quantities = demand.least.as_ref()?.iter().map(amounts).collect();
+        let least = OfferFiltersMinAllocatableResources { quantities };
+        let filters = OfferFilters {
+            min_allocatable_resources: Some(least),
+        };
+        Some((role.clone(), filters))
+    };
+    demands.iter().filter_map(one).collect()
 }
 
 fn read_demand(of_role: &OfferConstraintsRoleConstraints) -> Result<Demand, Invalid> {
@@ -43,7 +80,10 @@ fn read_demand(of_role: &OfferConstraintsRoleConstraints) -> Result<Demand, Inva
             |one| one.try_into(),
         )
     })?;
-    Ok(Demand { agents })
+    Ok(Demand {
+        agents,
+        ..Demand::default()
+    })
 }
 
 /// The constraints that demand this. A role of which nothing is demanded has none.

@@ -5,20 +5,15 @@ use std::collections::BTreeSet;
 use protocol::Capability;
 use resources::Invalid;
 
-use super::{read_labels, read_seconds, refuse, some, write_labels};
+use super::{read_labels, read_seconds, some, write_labels};
 use crate::message::Enum;
 use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
 
 impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
     type Error = Invalid;
 
+    /// Its `offer_filters` are among its [`super::demands`].
     fn try_from(info: &FrameworkInfo) -> Result<Self, Invalid> {
-        refuse(
-            "offer_filters",
-            !info.offer_filters.is_empty(),
-            "set",
-            "nothing, since a framework cannot say yet how large an offer must be",
-        )?;
         let capability = |info: &FrameworkInfoCapability| {
             let name = info.r#type?.name();
             let found = Capability::NAMES.iter().find(|(_, own)| *own == name);

@@ -237,10 +237,7 @@ fn framework(
 ) -> Result<(FrameworkInfo, Wants), Invalid> {
     let wants = Wants {
         suppressed_roles: suppressed_roles.iter().cloned().collect(),
-        demands: match constraints {
-            Some(constraints) => demands(constraints).at("offer_constraints")?,
-            None => Default::default(),
-        },
+        demands: demands(constraints, &info.offer_filters)?,
     };
     Ok((info.try_into().at("framework_info")?, wants))
 }

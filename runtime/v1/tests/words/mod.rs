@@ -358,7 +358,7 @@ impl Chance {
         }
     }
 
-    /// What is demanded of agents, by role.
+    /// What is demanded of offers, by role, in what v1 has words for.
     pub fn demands(&mut self) -> BTreeMap<String, Demand> {
         let constraint = |chance: &mut Self| Constraint {
             selector: match chance.below(4) {
@@ -381,30 +381,36 @@ impl Chance {
                 .chain(chance.list(constraint))
                 .collect()
         };
-        let demand = |chance: &mut Self| Demand {
-            agents: std::iter::once(group(chance))
-                .chain(chance.list(group))
-                .collect(),
+        let demand = |chance: &mut Self| {
+            let groups = std::iter::once(group(chance)).chain(chance.list(group));
+            let agents: Vec<Vec<Constraint>> = groups.collect();
+            let least = chance.some(|chance| chance.list(Self::quantities));
+            // One of which nothing is demanded has no words.
+            let keep = chance.half() || least.is_none();
+            Demand {
+                agents: if keep { agents } else { Vec::new() },
+                least,
+                ..Demand::default()
+            }
         };
         self.list(|chance| (chance.role().to_string(), demand(chance)))
             .into_iter()
             .collect()
     }
 
+    fn quantities(&mut self) -> Quantities {
+        let amount = |chance: &mut Self| {
+            let name = chance.pick(&["cpus", "mem", "tokens"]);
+            (Name::new(name).unwrap(), chance.amount())
+        };
+        self.list(amount).into_iter().collect()
+    }
+
     /// A quota.
     pub fn quota(&mut self) -> Quota {
-        let amounts = |chance: &mut Self| -> Quantities {
-            let amount = |chance: &mut Self| {
-                (
-                    Name::new(chance.pick(&["cpus", "mem", "tokens"])).unwrap(),
-                    chance.amount(),
-                )
-            };
-            chance.list(amount).into_iter().collect()
-        };
         Quota {
-            guarantees: amounts(self),
-            limits: amounts(self),
+            guarantees: self.quantities(),
+            limits: self.quantities(),
         }
     }
 }
