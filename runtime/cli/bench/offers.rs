@@ -92,8 +92,12 @@ async fn measure(args: &OffersArgs) -> Outcome<Figure> {
     let master = join("master", Role::Master, &[Role::Agent, Role::Framework]);
     let home = join("agents", Role::Agent, &[Role::Master]);
     let frameworks = join("frameworks", Role::Framework, &[Role::Master]);
-    let allocator = ::modules::registry()
-        .allocator(&master, "hierarchical", &Parameters::none("hierarchical"))
+    let modules = ::modules::registry();
+    let sorter = modules.sorter(&master, "drf", &Parameters::none("drf"));
+    let sorter = sorter.map_err(|error| failed(&error))?;
+    let none = Parameters::none("hierarchical");
+    let allocator = modules
+        .allocator(&master, "hierarchical", sorter, &none)
         .map_err(|error| failed(&error))?;
     let config = ::master::Config::default();
     let started = ::master::start(
