@@ -5,6 +5,7 @@
 
 mod drf;
 mod order;
+mod siblings;
 mod tree;
 
 pub use drf::{Drf, TreeSorter};

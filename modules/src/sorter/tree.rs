@@ -3,8 +3,7 @@
 //! Remembers what every client holds and what the cluster has. One change moves one node among its siblings on each level, so asking
 //! who is next costs nothing that has not changed. Knows no agent; how siblings stand to each other is for its [`Order`] to say.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use module_api::sorter::{self, Client};
@@ -12,41 +11,9 @@ use resources::{Quantities, Role, Scalar};
 use rustc_hash::FxHashMap;
 
 use super::order::{Fair, Order};
+use super::siblings::{Label, Place, Siblings};
 
 const ROOT: usize = 0;
-
-/// Where a node stands among its siblings: by rank, then by how often it was chosen, then by name.
-#[derive(Clone, Debug)]
-struct Place<R> {
-    rank: R,
-    chosen: u64,
-    name: Arc<str>,
-    node: usize,
-}
-
-impl<R: Ord> Ord for Place<R> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rank
-            .cmp(&other.rank)
-            .then_with(|| self.chosen.cmp(&other.chosen))
-            .then_with(|| self.name.cmp(&other.name))
-            .then_with(|| self.node.cmp(&other.node))
-    }
-}
-
-impl<R: Ord> PartialOrd for Place<R> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<R: Ord> PartialEq for Place<R> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<R: Ord> Eq for Place<R> {}
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -68,7 +35,7 @@ struct Node<R> {
     /// Active clients below, or this one.
     active: usize,
     /// All but those that are parked.
-    children: BTreeSet<Place<R>>,
+    children: Siblings<R>,
     by_name: BTreeMap<Arc<str>, usize>,
     /// Of members: the budget that counts for them.
     budget: Option<sorter::Place>,
@@ -107,7 +74,7 @@ impl Default for Tree {
     }
 }
 
-impl<R: Ord> Node<R> {
+impl<R> Node<R> {
     fn new(parent: usize, kind: Kind, place: Place<R>, weight: f64) -> Self {
         Self {
             parent,
@@ -116,7 +83,7 @@ impl<R: Ord> Node<R> {
             weight,
             held: Quantities::new(),
             active: 0,
-            children: BTreeSet::new(),
+            children: Siblings::default(),
             by_name: BTreeMap::new(),
             budget: None,
         }
@@ -145,7 +112,7 @@ impl<O: Order> Tree<O> {
             parks: false,
             parked: Vec::new(),
         };
-        let place = tree.first_place(Arc::from(""), ROOT, 1.0);
+        let place = tree.first_place(Label::new(Arc::from("")), ROOT, 1.0);
         let root = Node::new(ROOT, Kind::Role(Role::STAR), place, 1.0);
         tree.nodes.push(root);
         tree
@@ -157,7 +124,7 @@ impl<O: Order> Tree<O> {
     }
 
     /// Where a node stands that holds nothing yet.
-    fn first_place(&self, name: Arc<str>, node: usize, weight: f64) -> Place<O::Rank> {
+    fn first_place(&self, name: Label, node: usize, weight: f64) -> Place<O::Rank> {
         Place {
             rank: self.order.rank(0.0, weight),
             chosen: 0,
@@ -304,7 +271,7 @@ impl<O: Order> Tree<O> {
         if self.parks {
             for at in idle {
                 let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
-                self.nodes[parent].children.remove(&place);
+                self.nodes[parent].children.take(&place);
                 self.parked.push(at);
             }
         }
@@ -410,20 +377,24 @@ impl<O: Order> Tree<O> {
     /// Changes one node and moves it to its new place among its siblings.
     fn replace(&mut self, at: usize, act: impl FnOnce(&mut Node<O::Rank>)) {
         let parent = self.nodes[at].parent;
-        if self.nodes[parent].children.len() > 1 {
-            let old = self.nodes[at].place.clone();
-            self.nodes[parent].children.remove(&old);
-        } else {
-            self.nodes[parent].children.clear();
-        }
-        let node = &mut self.nodes[at];
+        let Ok([above, node]) = self.nodes.get_disjoint_mut([parent, at]) else {
+            return; // The root has no siblings.
+        };
+        let before = above.children.take(&node.place);
         act(node);
         if !self.stale {
             let share = share(&node.held, &self.total);
             node.place.rank = self.order.rank(share, node.weight);
         }
-        let place = node.place.clone();
-        self.nodes[parent].children.insert(place);
+        let place = match before {
+            Some(mut place) => {
+                place.rank = node.place.rank.clone();
+                place.chosen = node.place.chosen;
+                place
+            }
+            None => node.place.clone(),
+        };
+        above.children.insert(place);
     }
 
     /// Computes every rank anew, after the total or a weight has changed.
@@ -455,7 +426,7 @@ impl<O: Order> Tree<O> {
         }
         let name: Arc<str> = Arc::from(name);
         let at = self.unused.pop().unwrap_or(self.nodes.len());
-        let place = self.first_place(name.clone(), at, weight);
+        let place = self.first_place(Label::new(name.clone()), at, weight);
         let node = Node::new(parent, kind(), place.clone(), weight);
         if at == self.nodes.len() {
             self.nodes.push(node);
@@ -471,8 +442,8 @@ impl<O: Order> Tree<O> {
     fn prune(&mut self, mut at: usize) {
         while at != ROOT && self.nodes[at].by_name.is_empty() {
             let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
-            self.nodes[parent].children.remove(&place);
-            self.nodes[parent].by_name.remove(&place.name);
+            self.nodes[parent].children.take(&place);
+            self.nodes[parent].by_name.remove(place.name.as_str());
             self.nodes[at].held = Quantities::new();
             self.unused.push(at);
             at = parent;
