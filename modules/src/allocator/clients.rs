@@ -105,8 +105,8 @@ pub struct Clients {
     unused: Vec<Client>,
     by_key: BTreeMap<FrameworkId, BTreeMap<Role, Client>>,
     dirty: Vec<Client>,
-    /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
-    left: Vec<Client>,
+    /// Clients that have left and that the sorter has not been told of, with their roles; their numbers are not used again before.
+    left: BTreeMap<Client, Role>,
     active: [usize; 2],
 }
 
@@ -132,9 +132,9 @@ impl Clients {
         self.members.get_mut(client as usize)?.as_mut()
     }
 
-    /// Whether a client of this number has left and the sorter does not know it yet.
-    pub fn has_left(&self, client: Client) -> bool {
-        self.left.contains(&client)
+    /// The role of the client of this number that has left without that the sorter knows it yet.
+    pub fn departed(&self, client: Client) -> Option<&Role> {
+        self.left.get(&client)
     }
 
     /// All clients with their numbers.
@@ -202,7 +202,7 @@ impl Clients {
             }
         }
         match member.told {
-            Some(_) => self.left.push(client),
+            Some(_) => drop(self.left.insert(client, member.role)),
             None => self.unused.push(client),
         }
     }
@@ -255,7 +255,8 @@ impl Clients {
 
     /// The sorter knows nothing any more.
     pub fn forget_told(&mut self) {
-        self.unused.append(&mut self.left);
+        self.unused
+            .extend(std::mem::take(&mut self.left).into_keys());
         for client in 0..self.members.len() {
             let client = u32::try_from(client).unwrap_or(u32::MAX);
             if let Some(member) = self.get_mut(client) {
@@ -267,7 +268,7 @@ impl Clients {
 
     /// What the sorter must be told so that it believes what is true; from then on it does.
     pub fn tell(&mut self, changes: &mut Vec<Change>) {
-        for client in std::mem::take(&mut self.left) {
+        for client in std::mem::take(&mut self.left).into_keys() {
             changes.push(Change::Left { client });
             self.unused.push(client);
         }

@@ -249,9 +249,9 @@ impl Allocator {
         let advice = match advice {
             Ok(advice) => advice,
             Err(error) => {
-                tracing::warn!(%error, "no advice: these agents wait for the next batch");
+                tracing::warn!(%error, "no advice: all agents wait for the next batch");
                 self.books.begin_epoch();
-                self.books.postpone(&run.slots);
+                self.books.postpone_everybody();
                 return self.end_run(ctx);
             }
         };

@@ -9,7 +9,7 @@ use runtime::rehearsal::rehearse;
 
 use crate::cluster::{Cluster, lines};
 
-fn set(cluster: &Cluster, role: &str, guarantees: &str, limits: &str) {
+pub fn set(cluster: &Cluster, role: &str, guarantees: &str, limits: &str) {
     let quota = Quota {
         guarantees: Quantities::parse(guarantees).unwrap(),
         limits: Quantities::parse(limits).unwrap(),

@@ -32,8 +32,21 @@ struct Level {
     above: Option<Place>,
     /// What the budgets right below require together.
     below: Quantities,
-    /// What must stay free for this role and those below it: what its own guarantee lacks, or what theirs lack if that is more.
+    /// What must stay free for this role and those below it: what its own guarantee lacks, or what theirs lack if that is more; and no
+    /// more than its limit leaves, since nothing beyond that can ever be given to them.
     required: Quantities,
+}
+
+impl Level {
+    /// As much of an amount as the limit leaves.
+    fn within(&self, mut amount: Quantities) -> Quantities {
+        for (name, left) in self.budget.left.iter() {
+            if amount.get(name) > left {
+                amount.set(name.clone(), left);
+            }
+        }
+        amount
+    }
 }
 
 /// What a client is given of a room, by whom it is reserved for.
@@ -133,6 +146,18 @@ impl Budgets {
         })
     }
 
+    /// Of each name that a budget limits, what its limit leaves to whoever is not below it in a role that lacks what it is guaranteed.
+    pub fn loose(&self, place: Place) -> Quantities {
+        let Some(level) = self.levels.get(place as usize) else {
+            return Quantities::new();
+        };
+        let loose = |(name, left): (&Name, Scalar)| {
+            let kept = level.below.get(name);
+            (name.clone(), left.saturating_sub(kept))
+        };
+        level.budget.left.iter().map(loose).collect()
+    }
+
     /// One budget is this from now on.
     pub fn set(&mut self, place: Place, left: Quantities, unmet: Quantities) {
         if let Some(level) = self.levels.get_mut(place as usize) {
@@ -159,12 +184,16 @@ impl Budgets {
 
     /// What guarantees still lack for clients right in this role: of each level above them what no role below that level requires for itself.
     pub fn needs(&self, place: Option<Place>) -> Quantities {
-        let mut needs = Quantities::new();
-        for (place, _) in self.chain(place) {
+        let levels = self.lacking(place);
+        levels.fold(Quantities::new(), |needs, lacking| needs + &lacking)
+    }
+
+    /// The same by level, the nearest first.
+    fn lacking(&self, place: Option<Place>) -> impl Iterator<Item = Quantities> {
+        self.chain(place).map(|(place, _)| {
             let level = &self.levels[place as usize];
-            needs += &level.required.saturating_sub(&level.below);
-        }
-        needs
+            level.required.saturating_sub(&level.below)
+        })
     }
 
     /// Whether guarantees lack anything for clients right in this role.
@@ -222,11 +251,17 @@ impl Budgets {
         let mut portion = Portion::default();
         let met = match stage {
             Stage::Guarantees => {
-                let needs = self.needs(place);
-                let met = room.free.iter();
-                let met =
-                    met.map(|(name, amount)| (name.clone(), cut(name, amount, needs.get(name))));
-                let met = limits.take(None, met.collect());
+                let mut met = Quantities::new();
+                for (depth, lacking) in (0..).zip(self.lacking(place)) {
+                    if lacking.is_empty() {
+                        continue;
+                    }
+                    let part = room.free.saturating_sub(&met);
+                    let part = part.iter();
+                    let part = part
+                        .map(|(name, amount)| (name.clone(), cut(name, amount, lacking.get(name))));
+                    met += &limits.take_lacking(depth, part.collect());
+                }
                 if met.is_empty() {
                     return portion;
                 }
@@ -353,6 +388,7 @@ impl Budgets {
                     required.set(name.clone(), unmet);
                 }
             }
+            let required = level.within(required);
             if required == level.required {
                 return;
             }
@@ -392,178 +428,85 @@ pub(super) fn limit(left: &Quantities, name: &Name) -> Option<Scalar> {
 }
 
 /// What the limits above one client leave, while a portion is put together.
-struct Limits<'a>(Vec<(&'a Role, Quantities)>);
+struct Limits<'a>(Vec<Limit<'a>>);
+
+struct Limit<'a> {
+    role: &'a Role,
+    /// How many levels it is above the nearest.
+    depth: u32,
+    left: Quantities,
+    /// What of it is kept for guarantees of roles below that this client is not in.
+    kept: Quantities,
+}
+
+impl Limit<'_> {
+    fn loose(&self, name: &Name) -> Scalar {
+        self.left.get(name).saturating_sub(self.kept.get(name))
+    }
+}
 
 impl<'a> Limits<'a> {
     fn of(budgets: &'a Budgets, place: Option<Place>) -> Self {
-        let limited = budgets.chain(place).map(|(_, budget)| budget);
-        let limited = limited.filter(|budget| budget.left.iter().len() > 0);
-        Self(
-            limited
-                .map(|budget| (&budget.role, budget.left.clone()))
-                .collect(),
-        )
+        let mut limits = Vec::new();
+        let mut kept = Quantities::new();
+        let mut lower: Option<&Level> = None;
+        for (depth, (place, budget)) in (0..).zip(budgets.chain(place)) {
+            let level = &budgets.levels[place as usize];
+            kept = match lower {
+                None => level.below.clone(),
+                Some(lower) => lower.within(kept) + &level.below.saturating_sub(&lower.required),
+            };
+            lower = Some(level);
+            if budget.left.iter().len() > 0 {
+                limits.push(Limit {
+                    role: &budget.role,
+                    depth,
+                    left: budget.left.clone(),
+                    kept: kept.clone(),
+                });
+            }
+        }
+        Self(limits)
     }
 
-    /// As much of an amount as all levels that it counts for leave; it is gone from them then.
-    fn take(&mut self, owner: Option<&Role>, mut amount: Quantities) -> Quantities {
+    /// As much of what the guarantee of that level lacks as all levels leave, those below it beside what they keep; it is gone from them
+    /// then.
+    fn take_lacking(&mut self, depth: u32, amount: Quantities) -> Quantities {
+        self.cut(None, amount, |limit, name| match limit.depth < depth {
+            true => limit.loose(name),
+            false => limit.left.get(name),
+        })
+    }
+
+    /// As much of an amount as all levels that it counts for leave beside what they keep; it is gone from them then.
+    fn take(&mut self, owner: Option<&Role>, amount: Quantities) -> Quantities {
+        self.cut(owner, amount, |limit, name| limit.loose(name))
+    }
+
+    fn cut(
+        &mut self,
+        owner: Option<&Role>,
+        amount: Quantities,
+        most: impl Fn(&Limit<'_>, &Name) -> Scalar,
+    ) -> Quantities {
         if self.0.is_empty() {
             return amount;
         }
-        let levels = || self.0.iter().filter(|(role, _)| counts_for(role, owner));
-        let cut_all = |(name, amount): (&Name, Scalar)| {
-            let lefts = levels().filter_map(|(_, left)| limit(left, name));
-            (
-                name.clone(),
-                lefts.fold(amount, |amount, left| cut(name, amount, left)),
-            )
+        let counts = |limit: &Limit<'_>| counts_for(limit.role, owner);
+        let cut_one = |(name, amount): (&Name, Scalar)| {
+            let limited = |limit: &&Limit<'_>| counts(limit) && limit.left.names(name);
+            let mosts = self.0.iter().filter(limited).map(|one| most(one, name));
+            let amount = mosts.fold(amount, |amount, most| cut(name, amount, most));
+            (name.clone(), amount)
         };
-        amount = amount.iter().map(cut_all).collect();
-        for (role, left) in &mut self.0 {
-            if counts_for(role, owner) {
-                amount
-                    .iter()
-                    .for_each(|(name, amount)| left.take(name, amount));
-            }
+        let amount: Quantities = amount.iter().map(cut_one).collect();
+        for limit in self.0.iter_mut().filter(|limit| counts(limit)) {
+            let given = amount.iter();
+            given.for_each(|(name, amount)| limit.left.take(name, amount));
         }
         amount
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn quantities(text: &str) -> Quantities {
-        Quantities::parse(text).unwrap()
-    }
-
-    fn role(text: &str) -> Role {
-        Role::new(text).unwrap()
-    }
-
-    /// Budgets as `role limits unmet`, and what is free in the cluster.
-    fn budgets(headroom: &str, table: &[(&str, &str, &str)]) -> Budgets {
-        let table = table.iter().map(|(name, left, unmet)| Budget {
-            role: role(name),
-            left: quantities(left),
-            unmet: quantities(unmet),
-        });
-        let mut budgets = Budgets::new(table.collect());
-        budgets.set_headroom(quantities(headroom));
-        budgets
-    }
-
-    fn free(text: &str) -> Room {
-        Room {
-            free: quantities(text),
-            reserved: Vec::new(),
-        }
-    }
-
-    fn given(budgets: &mut Budgets, stage: Stage, name: &str, room: &mut Room) -> String {
-        let role = role(name);
-        let place = budgets.find(&role);
-        let amount = budgets.amount(stage, place, &role, None, room);
-        let taken = budgets.take(stage, place, &role, None, room);
-        assert_eq!(amount, taken);
-        let some = taken.iter().filter(|(_, amount)| !amount.is_zero());
-        let some = some.map(|(name, amount)| (name.clone(), amount));
-        some.collect::<Quantities>().to_string()
-    }
-
-    /// SPEC 4.5, 4.10 (NestedRoleQuota).
-    #[test]
-    fn a_limit_holds_for_the_role_and_all_below_it() {
-        let mut all = budgets(
-            "cpus:9",
-            &[("a", "cpus:4", ""), ("a/b", "cpus:3;mem:0", "")],
-        );
-        let mut room = free("cpus:9;mem:9;disk:9");
-        assert_eq!(
-            given(&mut all, Stage::Fair, "a/b/c", &mut room),
-            "cpus:3;disk:9"
-        );
-        assert_eq!(
-            given(&mut all, Stage::Fair, "a/x", &mut room),
-            "cpus:1;mem:9"
-        );
-        assert_eq!(given(&mut all, Stage::Fair, "a", &mut room), "");
-        assert_eq!(given(&mut all, Stage::Fair, "ab", &mut room), "cpus:5");
-        let sets = [quantities("cpus:0.01")];
-        assert!(!all.may_give(all.find(&role("a/y")), &sets));
-        assert!(all.may_give(all.find(&role("b")), &sets));
-    }
-
-    /// SPEC 4.5: what is still required for guarantees stays free.
-    #[test]
-    fn a_guarantee_is_met_first_and_what_it_lacks_stays_free() {
-        let mut all = budgets(
-            "cpus:10;mem:10",
-            &[("a", "", "cpus:4"), ("b", "cpus:3", "cpus:2")],
-        );
-        let mut room = free("cpus:3;mem:5");
-        // Of ten cpus, six are required: others may have four, whatever room they come from.
-        assert_eq!(given(&mut all, Stage::Guarantees, "c", &mut room), "");
-        assert_eq!(
-            given(&mut all, Stage::Guarantees, "b", &mut room),
-            "cpus:3;mem:5"
-        );
-        assert_eq!(all.required(), &quantities("cpus:4"));
-        let mut room = free("cpus:7");
-        assert_eq!(given(&mut all, Stage::Fair, "c", &mut room), "cpus:3");
-        assert_eq!(given(&mut all, Stage::Fair, "c", &mut room), "");
-        assert_eq!(given(&mut all, Stage::Guarantees, "a", &mut room), "cpus:4");
-        assert!(all.required().is_empty() && all.headroom().get(&Name::Cpus).is_zero());
-    }
-
-    #[test]
-    fn a_guarantee_of_a_role_leaves_to_those_below_it_what_they_are_guaranteed() {
-        let table = [
-            ("a", "", "cpus:10"),
-            ("a/b", "", "cpus:4"),
-            ("a/c", "", "cpus:4"),
-        ];
-        let mut all = budgets("cpus:10", &table);
-        assert_eq!(all.required(), &quantities("cpus:10"));
-        assert_eq!(all.needs(all.find(&role("a/b"))), quantities("cpus:6"));
-        assert_eq!(all.needs(all.find(&role("a/x"))), quantities("cpus:2"));
-        let mut room = free("cpus:10");
-        assert_eq!(
-            given(&mut all, Stage::Guarantees, "a/b", &mut room),
-            "cpus:6"
-        );
-        assert_eq!(all.required(), &quantities("cpus:4"));
-        assert!(!all.is_needy(all.find(&role("a"))) && all.is_needy(all.find(&role("a/c"))));
-        assert_eq!(
-            given(&mut all, Stage::Guarantees, "a/c", &mut room),
-            "cpus:4"
-        );
-    }
-
-    /// What is reserved for a role is charged to it from the first; to a role below it when it is given there.
-    #[test]
-    fn a_reservation_is_charged_only_below_its_owner() {
-        let mut all = budgets("", &[("a", "cpus:0", ""), ("a/b", "cpus:1", "cpus:1")]);
-        let mut room = Room {
-            free: quantities("cpus:1"),
-            reserved: vec![
-                (role("a"), quantities("cpus:8")),
-                (role("a/b"), quantities("cpus:2")),
-            ],
-        };
-        assert_eq!(given(&mut all, Stage::Guarantees, "a/b", &mut room), "");
-        assert_eq!(given(&mut all, Stage::Fair, "a/b", &mut room), "cpus:3");
-        assert!(all.required().is_empty());
-        assert_eq!(given(&mut all, Stage::Fair, "a", &mut room), "cpus:7");
-        assert_eq!(room, free("cpus:1"));
-    }
-
-    #[test]
-    fn graphics_processors_are_cut_to_whole_ones() {
-        let mut all = budgets("", &[("a", "gpus:2.5", "")]);
-        let mut room = free("gpus:4");
-        assert_eq!(given(&mut all, Stage::Fair, "a", &mut room), "gpus:2");
-        assert_eq!(given(&mut all, Stage::Fair, "a", &mut room), "");
-    }
-}
+mod tests;

@@ -22,7 +22,7 @@ use crate::allocator::cutting::cut;
 pub struct Booked {
     /// What was granted, each with its client.
     pub grants: Vec<(Client, Grant)>,
-    /// The agents for which advice was refused, to be asked about again, in the order of the slate.
+    /// The agents for which advice was refused, to be asked about again, in the order of the slate; where there is quota, all of them.
     pub again: Vec<u32>,
     /// Whose advice was refused where: not to be asked again in this run, lest the same be advised for ever.
     pub barred: BTreeSet<(u32, Client)>,
@@ -108,6 +108,10 @@ impl Books {
                 }
             }
         }
+        // What was refused somewhere has spent what quota leaves, as the sorter has it: others may have gone without elsewhere.
+        if !self.quotas.is_empty() && again.contains(&true) {
+            again.fill(true);
+        }
         let refused = asked.agents.iter().zip(again).filter(|(_, again)| *again);
         booked.again = refused.map(|((slot, _), _)| *slot).collect();
         if asked.stage == Stage::Fair && !self.quotas.is_empty() {
@@ -143,12 +147,10 @@ impl Books {
         let place = asked.agents.get(n).zip(asked.rooms.get_mut(n));
         let (&(slot, serial), room) = place.ok_or(Refusal::NoRoom)?;
         let Some(member) = self.clients.get(advice.client) else {
-            let left = self.clients.has_left(advice.client);
-            return Err(if left {
-                Refusal::Left
-            } else {
-                Refusal::NoClient
-            });
+            let role = self.clients.departed(advice.client).cloned();
+            let role = role.ok_or(Refusal::NoClient)?;
+            self.quotas.presume(stage, &role, room); // The sorter does not know yet that nobody has it.
+            return Err(Refusal::Left);
         };
         let taker = Taker {
             client: advice.client,

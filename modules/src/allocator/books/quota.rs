@@ -130,8 +130,10 @@ impl Quotas {
             let share = agent.map_or_else(Share::default, |agent| self.share(agent, clients));
             self.settle_one(slot, share);
         }
-        if let (Some(before), Some(after)) = (before, self.surplus()) {
-            self.loosened |= !before.contains(&after);
+        // Where nothing is required any more, everything is surplus.
+        if let Some(before) = before {
+            let after = self.surplus();
+            self.loosened |= after.is_none_or(|after| !before.contains(&after));
         }
     }
 
@@ -218,9 +220,22 @@ impl Quotas {
             self.loosened |= !share.consumed(*place).contains(amount);
             places.push(*place);
         }
+        let chains = places
+            .iter()
+            .flat_map(|place| self.budgets.chain(Some(*place)));
+        let mut above: SmallVec<[Place; 8]> = chains.map(|(place, _)| place).collect();
+        above.sort_unstable();
+        above.dedup();
+        let loose = |budgets: &Budgets| -> SmallVec<[Quantities; 8]> {
+            above.iter().map(|place| budgets.loose(*place)).collect()
+        };
+        let before = loose(&self.budgets);
         for place in places {
             self.refresh(place);
         }
+        let after = loose(&self.budgets);
+        let mut both = before.iter().zip(&after);
+        self.loosened |= both.any(|(before, after)| !before.contains(after));
     }
 
     fn refresh(&mut self, place: Place) {
@@ -348,20 +363,19 @@ impl Quotas {
         given.iter().any(meets).then_some(given)
     }
 
-    /// Notes the agents of which something that somebody might want was kept back.
+    /// Notes the agents of which something that somebody might want was kept back, or was when they were walked.
     pub(super) fn note_short(&mut self, slot: u32, free: &Quantities, tightest: &Quantities) {
         let within_limits = tightest.iter().all(|(name, left)| free.get(name) <= left);
-        if !within_limits || !self.budgets.spare(free).contains(free) {
+        if self.loosened || !within_limits || !self.budgets.spare(free).contains(free) {
             self.short.insert(slot);
         }
     }
 
-    /// Of each name that is limited, the least that any limit leaves.
+    /// Of each name that is limited, the least that any limit leaves to everybody.
     pub(super) fn tightest(&self) -> Quantities {
         let mut tightest = Quantities::new();
         for (place, _) in (0..).zip(&self.consumed) {
-            let left = self.budgets.get(place).map(|budget| &budget.left);
-            for (name, left) in left.iter().flat_map(|left| left.iter()) {
+            for (name, left) in self.budgets.loose(place).iter() {
                 if !tightest.names(name) || tightest.get(name) > left {
                     tightest.set(name.clone(), left);
                 }

@@ -13,7 +13,7 @@ use module_api::sorter::{
 use resources::{Quantities, Resources};
 use runtime::Instant;
 
-use super::quota::room;
+use super::quota::{Quotas, room};
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
 use crate::allocator::cutting::cut;
@@ -41,6 +41,12 @@ impl Books {
     /// Puts agents back for the next batch, because their run came to nothing.
     pub fn postpone(&mut self, slots: &[u32]) {
         slots.iter().for_each(|slot| self.look_again(*slot));
+    }
+
+    /// Puts all agents back for the next batch: nobody knows which of them a sorter has passed over that then failed.
+    pub fn postpone_everybody(&mut self) {
+        let slots: Vec<u32> = self.by_id.values().copied().collect();
+        self.postpone(&slots);
     }
 
     /// The sorter knows nothing any more: its next slate tells it all. Answers to earlier ones count no longer.
@@ -76,7 +82,8 @@ impl Books {
         let sets_min = self.sets_min.clone();
         let loosest = self.loosest(pool);
         for &slot in slots {
-            let Some((agent, clients)) = self.agent_in(slot) else {
+            let (clients, quotas) = (&mut self.clients, &mut self.quotas);
+            let Some(agent) = self.agents.get_mut(slot as usize).and_then(Option::as_mut) else {
                 continue;
             };
             if !agent.active {
@@ -86,7 +93,13 @@ impl Books {
             if !may_be_allocatable(&room, &loosest) {
                 continue;
             }
-            exclude_filtered(&mut exclusions, rooms.len(), agent, clients, pool, now);
+            let looks = Looks {
+                stage,
+                clients,
+                quotas,
+                now,
+            };
+            looks.exclude_filtered(&mut exclusions, rooms.len(), agent);
             choosers.exclude(slot, agent, clients, |client| {
                 exclusions.add(client, rooms.len());
             });
@@ -170,52 +183,66 @@ fn may_be_allocatable(room: &Room, sets_min: &[Quantities]) -> bool {
     is_allocatable(&all, sets_min)
 }
 
-/// Excludes the room for every client that refused such an offer.
-fn exclude_filtered(
-    exclusions: &mut Exclusions,
-    n: usize,
-    agent: &mut Agent,
-    clients: &Clients,
-    pool: Pool,
+/// What filters are looked at with.
+struct Looks<'a> {
+    stage: Stage,
+    clients: &'a Clients,
+    quotas: &'a mut Quotas,
     now: Instant,
-) {
-    if agent.filters.is_empty() {
-        return;
-    }
-    let available = agent.sides[index(pool)].available();
-    let plain = available
-        .iter()
-        .all(|resource| !resource.is_reserved() && !resource.is_shared());
-    // Where all is for everybody, a refusal that many share is looked at once for all of them.
-    let mut seen: Option<(*const Resources, bool)> = None;
-    let mut covers_all = |refused: &Arc<Resources>| match seen {
-        Some((last, covers)) if std::ptr::eq(last, Arc::as_ptr(refused)) => covers,
-        _ => {
-            let covers = refused.contains(available);
-            seen = Some((Arc::as_ptr(refused), covers));
-            covers
+}
+
+impl Looks<'_> {
+    /// Excludes the room for every client that refused such an offer.
+    fn exclude_filtered(self, exclusions: &mut Exclusions, n: usize, agent: &mut Agent) {
+        if agent.filters.is_empty() {
+            return;
         }
-    };
-    for (client, filters) in agent.filters.iter() {
-        let member = clients.get(client);
-        let Some(member) = member.filter(|member| member.is_active(pool)) else {
-            continue;
+        let (now, pool) = (self.now, self.stage.pool());
+        let available = agent.sides[index(pool)].available();
+        let plain = available
+            .iter()
+            .all(|resource| !resource.is_reserved() && !resource.is_shared());
+        // Where all is for everybody, a refusal that many share is looked at once for all of them.
+        let mut seen: Option<(*const Resources, bool)> = None;
+        let mut covers_all = |refused: &Arc<Resources>| match seen {
+            Some((last, covers)) if std::ptr::eq(last, Arc::as_ptr(refused)) => covers,
+            _ => {
+                let covers = refused.contains(available);
+                seen = Some((Arc::as_ptr(refused), covers));
+                covers
+            }
         };
-        let hidden = match member.shape() {
-            None if plain => filters.hide(now, &mut covers_all),
-            shape => {
-                let mut offered = match plain {
+        let cuts = self.stage != Stage::Revocable && !self.quotas.is_empty();
+        for (client, filters) in agent.filters.iter() {
+            let member = self.clients.get(client);
+            let Some(member) = member.filter(|member| member.is_active(pool)) else {
+                continue;
+            };
+            let offered = || {
+                let offered = match plain {
                     true => Cow::Borrowed(available),
                     false => Cow::Owned(available.allocatable_to(&member.role)),
                 };
-                if let Some(shape) = shape {
-                    offered = Cow::Owned(cut(&offered, shape.most()));
+                match member.shape() {
+                    Some(shape) => Cow::Owned(cut(&offered, shape.most())),
+                    None => offered,
                 }
+            };
+            let mut hidden = if plain && member.shape().is_none() {
+                filters.hide(now, &mut covers_all)
+            } else {
+                let offered = offered();
                 filters.hide(now, |refused| refused.contains(&offered))
+            };
+            // The sorter would spend on it what quota leaves to the client, and other rooms would go without.
+            if cuts && !hidden {
+                let portion = self.quotas.portion(self.stage, &member.role, &offered());
+                let hides = |portion| filters.hide(now, |refused| refused.contains(&portion));
+                hidden = portion.is_some_and(hides);
             }
-        };
-        if hidden {
-            exclusions.add(client, n);
+            if hidden {
+                exclusions.add(client, n);
+            }
         }
     }
 }

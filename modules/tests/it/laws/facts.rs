@@ -1,0 +1,379 @@
+//! Facts: what a master may tell, told to the books and to the ledger alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentActivity, AgentOversubscribed, AgentRemoved, Begin, Converted, FrameworkActivity,
+    FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed, WeightsChanged,
+};
+use proptest::prelude::*;
+use protocol::{AgentId, Capability, FrameworkId, Quota};
+use resources::{Name, Quantities, Reservation, Resources, Role};
+use runtime::{NodeId, Pid};
+
+use super::history::World;
+use super::ledger::{Host, Tenant};
+use crate::cluster::{added, agent, framework, lent, subscribed};
+
+const AGENTS: u32 = 4;
+const FRAMEWORKS: u32 = 4;
+/// The roles of frameworks.
+const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
+/// The roles that may have a quota or a weight.
+const RANKS: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "c"];
+/// What a master tells.
+#[derive(Clone, Debug)]
+pub enum Fact {
+    AgentAdded(u32, u32),
+    /// An agent registers again, as it is.
+    AgentBack(u32),
+    AgentRemoved(u32),
+    AgentActivity(u32, bool),
+    Lent(u32, u32),
+    FrameworkAdded(u32, usize, u8),
+    FrameworkRemoved(u32),
+    FrameworkActivity(u32, bool),
+    Suppressed(u32, Option<usize>),
+    Revived(u32, Option<usize>),
+    /// Gives back the nth holding, in part or whole, and perhaps refuses it for some tenths of a second.
+    Recovered(usize, bool, Option<u64>),
+    /// Gives back what was never held.
+    Invented(u32, u32, u32),
+    /// The nth holder reserves what is nobody's of what it holds.
+    Reserved(usize),
+    /// The nth holder gives up what it has reserved.
+    Unreserved(usize),
+    /// Guarantee and limit of a role, in units of cpus and of 40 mem.
+    Quota(usize, u32, Option<u32>),
+    Weight(usize, u32),
+    /// The allocator begins anew, and is told all that there is: what it was asked before counts no more.
+    Begun,
+}
+
+pub fn fact() -> impl Strategy<Value = Fact> {
+    let (a, f) = (0..AGENTS, 0..FRAMEWORKS);
+    let role = || proptest::option::of(0..ROLES.len());
+    prop_oneof![
+        4 => (a.clone(), 1_u32..7).prop_map(|(a, n)| Fact::AgentAdded(a, n)),
+        1 => a.clone().prop_map(Fact::AgentBack),
+        1 => a.clone().prop_map(Fact::AgentRemoved),
+        1 => (a.clone(), any::<bool>()).prop_map(|(a, on)| Fact::AgentActivity(a, on)),
+        2 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Fact::Lent(a, n)),
+        4 => (f.clone(), 0..ROLES.len(), 0_u8..4).prop_map(|(f, r, c)| Fact::FrameworkAdded(f, r, c)),
+        1 => f.clone().prop_map(Fact::FrameworkRemoved),
+        1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
+        1 => (f.clone(), role()).prop_map(|(f, r)| Fact::Suppressed(f, r)),
+        2 => (f.clone(), role()).prop_map(|(f, r)| Fact::Revived(f, r)),
+        6 => (any::<usize>(), any::<bool>(), proptest::option::of(0_u64..40))
+            .prop_map(|(n, part, refuse)| Fact::Recovered(n, part, refuse)),
+        1 => (a, f, 1_u32..9).prop_map(|(a, f, n)| Fact::Invented(a, f, n)),
+        2 => any::<usize>().prop_map(Fact::Reserved),
+        1 => any::<usize>().prop_map(Fact::Unreserved),
+        4 => (0..RANKS.len(), 0_u32..6, proptest::option::of(0_u32..9))
+            .prop_map(|(r, guarantee, limit)| Fact::Quota(r, guarantee, limit)),
+        1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Fact::Weight(r, weight)),
+        1 => Just(Fact::Begun),
+    ]
+}
+
+impl World {
+    /// The nth of what is held, wherever.
+    fn holding(&self, n: usize) -> Option<(AgentId, (FrameworkId, Role), Resources)> {
+        let hosts = self.ledger.hosts.iter();
+        let all: Vec<_> = hosts
+            .flat_map(|(agent, host)| host.held.iter().map(move |(who, held)| (agent, who, held)))
+            .collect();
+        let (agent, who, held) = all.get(n.checked_rem(all.len())?)?;
+        Some(((*agent).clone(), (*who).clone(), (*held).clone()))
+    }
+
+    pub fn tell(&mut self, fact: Fact) {
+        match fact {
+            Fact::AgentAdded(n, size) => self.agent_added(n, size),
+            Fact::AgentBack(n) => self.agent_back(n),
+            Fact::AgentRemoved(n) => {
+                let agent_id = agent(&format!("a{n}"));
+                self.ledger.hosts.remove(&agent_id);
+                self.books.agent_removed(&AgentRemoved { agent_id });
+            }
+            Fact::AgentActivity(n, active) => {
+                let agent_id = agent(&format!("a{n}"));
+                if let Some(host) = self.ledger.hosts.get_mut(&agent_id) {
+                    host.active = active;
+                }
+                let activity = AgentActivity { agent_id, active };
+                self.books.agent_activity(&activity);
+            }
+            Fact::Lent(n, size) => {
+                let agent_id = agent(&format!("a{n}"));
+                let total = if size == 0 {
+                    Resources::new()
+                } else {
+                    lent(&format!("cpus:{size}"))
+                };
+                if let Some(host) = self.ledger.hosts.get_mut(&agent_id) {
+                    host.lent = total.clone();
+                }
+                let fact = AgentOversubscribed { agent_id, total };
+                self.books.agent_oversubscribed(fact);
+            }
+            Fact::FrameworkAdded(n, roles, can) => self.framework_added(n, roles, can),
+            Fact::FrameworkRemoved(n) => {
+                let framework_id = framework(&format!("f{n}"));
+                self.ledger.tenants.remove(&framework_id);
+                self.ledger.forget_filters(&framework_id, |_| true);
+                let fact = FrameworkRemoved { framework_id };
+                self.books.framework_removed(&fact);
+            }
+            Fact::FrameworkActivity(n, active) => {
+                let framework_id = framework(&format!("f{n}"));
+                if let Some(tenant) = self.ledger.tenants.get_mut(&framework_id) {
+                    tenant.active = active;
+                }
+                if !active {
+                    self.ledger.forget_filters(&framework_id, |_| true);
+                }
+                let activity = FrameworkActivity {
+                    framework_id,
+                    active,
+                };
+                self.books.framework_activity(&activity);
+            }
+            Fact::Suppressed(n, roles) => {
+                let (framework_id, roles) = self.suppress(n, roles, true);
+                self.books.suppressed(&Suppressed {
+                    framework_id,
+                    roles,
+                });
+            }
+            Fact::Revived(n, roles) => {
+                let (framework_id, roles) = self.suppress(n, roles, false);
+                let named = |role: &Role| roles.is_empty() || roles.contains(role.as_str());
+                self.ledger.forget_filters(&framework_id, named);
+                self.books.revived(&Revived {
+                    framework_id,
+                    roles,
+                });
+            }
+            Fact::Recovered(n, part, refuse) => {
+                let Some((agent, who, held)) = self.holding(n) else {
+                    return;
+                };
+                let cpus = held.filter(|one| one.name() == Name::Cpus);
+                let given = if part { cpus } else { held };
+                let refuse = refuse.map(|tenths| Duration::from_millis(tenths * 100));
+                self.recovered(agent, who, &given, refuse);
+            }
+            Fact::Invented(n, m, size) => {
+                let what = Resources::parse(&format!("cpus:{size};mem:7")).unwrap();
+                let who = (framework(&format!("f{m}")), Role::new("a").unwrap());
+                self.recovered(agent(&format!("a{n}")), who, &what, None);
+            }
+            Fact::Reserved(n) => self.convert(n, |role, held| {
+                let plain = held.unreserved().non_revocable();
+                let plain = plain.filter(|one| [Name::Cpus, Name::Disk].contains(&one.name()));
+                let entry = Reservation::dynamic(role.clone(), Some("ops"));
+                let reserved = plain.push_reservation(&entry).unwrap();
+                (plain, reserved)
+            }),
+            Fact::Unreserved(n) => self.convert(n, |_, held| {
+                let own = held
+                    .all_reserved()
+                    .filter(|one| one.pop_reservation().is_ok());
+                let plain = own.pop_reservation().unwrap();
+                (own, plain)
+            }),
+            Fact::Quota(rank, guarantee, limit) => self.quota(rank, guarantee, limit),
+            Fact::Begun => self.begun(),
+            Fact::Weight(rank, weight) => {
+                let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
+                self.ledger.weights.extend(weights.clone());
+                self.books.weights_changed(&WeightsChanged { weights });
+            }
+        }
+    }
+
+    fn begun(&mut self) {
+        let quotas = self.ledger.quotas.iter();
+        let quotas = quotas.map(|(role, quota)| (role.to_string(), quota.clone()));
+        self.books.begin(&Begin {
+            master: Pid::new("master", NodeId::new("master", 1), 0),
+            allocation_interval: Duration::from_secs(1),
+            weights: self.ledger.weights.clone(),
+            quotas: quotas.collect(),
+            region: None,
+            agents_expected: 0,
+        });
+        for (id, tenant) in self.ledger.tenants.clone() {
+            let roles: Vec<&str> = tenant.roles.iter().map(Role::as_str).collect();
+            let can: Vec<Capability> = tenant.can.iter().copied().collect();
+            let mut fact = subscribed(id.as_str(), &roles.join(","), &can);
+            let suppressed = tenant.suppressed.iter().map(Role::to_string);
+            fact.wants.suppressed_roles = suppressed.collect();
+            fact.active = tenant.active;
+            self.ledger.forget_filters(&id, |_| true);
+            self.books.framework_added(fact);
+        }
+        for n in 0..AGENTS {
+            let id = agent(&format!("a{n}"));
+            let active = self.ledger.hosts.get(&id).is_none_or(|host| host.active);
+            self.agent_back(n);
+            if !active {
+                self.tell(Fact::AgentActivity(n, active));
+            }
+        }
+    }
+
+    fn agent_added(&mut self, n: u32, size: u32) {
+        let mut total = format!("cpus:{size};mem:{};disk:100;ports:[1-{size}]", size * 40);
+        if size % 3 > 0 {
+            total.push_str(&format!(";cpus(a):{}", size % 3));
+        }
+        if size == 5 {
+            total.push_str(";mem(a/b):80");
+        }
+        if size == 6 {
+            total.push_str(";gpus:1");
+        }
+        let added = added(&format!("a{n}"), &total, vec![]);
+        let host = Host {
+            active: true,
+            total: added.info.resources.clone(),
+            ..Host::default()
+        };
+        self.ledger.hosts.insert(added.agent_id.clone(), host);
+        self.books.agent_added(added);
+    }
+
+    fn agent_back(&mut self, n: u32) {
+        let name = format!("a{n}");
+        let Some(before) = self.ledger.hosts.get(&agent(&name)).cloned() else {
+            return;
+        };
+        let mut used: BTreeMap<FrameworkId, Resources> = BTreeMap::new();
+        for ((framework, role), held) in &before.held {
+            *used.entry(framework.clone()).or_default() += &held.allocate(role);
+        }
+        let mut added = added(&name, "cpus:1", used.into_iter().collect());
+        (added.info.resources, added.oversubscribed) = (before.total.clone(), before.lent.clone());
+        let host = Host {
+            active: true,
+            total: before.total,
+            lent: before.lent,
+            held: before.held,
+            ..Host::default()
+        };
+        self.ledger.hosts.insert(agent(&name), host);
+        self.books.agent_added(added);
+    }
+
+    fn framework_added(&mut self, n: u32, roles: usize, can: u8) {
+        let mut wishes = Vec::new();
+        if can % 2 == 1 {
+            wishes.push(Capability::RevocableResources);
+        }
+        if can > 1 {
+            wishes.push(Capability::GpuResources);
+        }
+        let fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
+        let id = fact.framework_id.clone();
+        let tenant = Tenant {
+            active: true,
+            roles: ROLES[roles]
+                .split(',')
+                .map(|role| Role::new(role).unwrap())
+                .collect(),
+            suppressed: BTreeSet::new(),
+            can: wishes.into_iter().collect(),
+        };
+        let before = self.ledger.tenants.insert(id.clone(), tenant.clone());
+        let suppressed = before.map_or_else(BTreeSet::new, |before| before.suppressed);
+        self.ledger.forget_filters(&id, |role| {
+            !tenant.roles.contains(role) || suppressed.contains(role)
+        });
+        self.books.framework_added(fact);
+    }
+
+    fn suppress(
+        &mut self,
+        n: u32,
+        roles: Option<usize>,
+        on: bool,
+    ) -> (FrameworkId, BTreeSet<String>) {
+        let id = framework(&format!("f{n}"));
+        let named = roles.map_or("", |roles| ROLES[roles]);
+        let named: BTreeSet<String> = named
+            .split(',')
+            .filter(|role| !role.is_empty())
+            .map(str::to_owned)
+            .collect();
+        if let Some(tenant) = self.ledger.tenants.get_mut(&id) {
+            for role in &tenant.roles {
+                let meant = named.is_empty() || named.contains(role.as_str());
+                match (meant, on) {
+                    (true, true) => drop(tenant.suppressed.insert(role.clone())),
+                    (true, false) => drop(tenant.suppressed.remove(role)),
+                    (false, _) => {}
+                }
+            }
+        }
+        (id, named)
+    }
+
+    fn recovered(
+        &mut self,
+        agent_id: AgentId,
+        who: (FrameworkId, Role),
+        what: &Resources,
+        refuse: Option<Duration>,
+    ) {
+        self.ledger.recovered(&agent_id, who.clone(), what, refuse);
+        let fact = Recovered {
+            framework_id: who.0,
+            agent_id,
+            resources: what.allocate(&who.1),
+            refuse,
+        };
+        self.books.recovered(&fact, self.ledger.now);
+    }
+
+    fn convert(&mut self, n: usize, change: impl Fn(&Role, &Resources) -> (Resources, Resources)) {
+        let Some((agent_id, who, held)) = self.holding(n) else {
+            return;
+        };
+        let (consumed, converted) = change(&who.1, &held);
+        if consumed.is_empty() {
+            return;
+        }
+        let host = self.ledger.host(&agent_id);
+        host.total = host.total.checked_sub(&consumed).unwrap() + converted.clone();
+        let held = host.held.get_mut(&who).unwrap();
+        *held = held.checked_sub(&consumed).unwrap() + converted.clone();
+        let (framework_id, role) = who;
+        self.books.converted(&Converted {
+            framework_id,
+            agent_id,
+            consumed: consumed.allocate(&role),
+            converted: converted.allocate(&role),
+        });
+    }
+
+    fn quota(&mut self, rank: usize, guarantee: u32, limit: Option<u32>) {
+        let amounts = |n: u32| Quantities::parse(&format!("cpus:{n};mem:{}", n * 40)).unwrap();
+        let mut quota = Quota::default();
+        if guarantee > 0 {
+            quota.guarantees = amounts(guarantee);
+        }
+        if let Some(limit) = limit {
+            quota.limits = amounts(limit);
+        }
+        let role = Role::new(RANKS[rank]).unwrap();
+        match quota.is_default() {
+            true => drop(self.ledger.quotas.remove(&role)),
+            false => drop(self.ledger.quotas.insert(role, quota.clone())),
+        }
+        let quotas = BTreeMap::from([(RANKS[rank].to_owned(), quota)]);
+        self.books.quotas_changed(&QuotasChanged { quotas });
+    }
+}

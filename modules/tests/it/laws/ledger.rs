@@ -1,0 +1,354 @@
+//! A ledger of our own: what was told and what was granted, and the laws that each grant has to keep, worked out anew each time.
+//!
+//! Knows nothing of the books, of budgets or of runs, and is as slow as it likes. Amounts are in thousandths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::Grant;
+use protocol::{AgentId, Capability, FrameworkId, Quota};
+use resources::{Name, Quantities, Resource, Resources, Role};
+use runtime::Instant;
+
+/// The shortest life of a filter.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// What is worth an offer: either of these, in thousandths.
+const WORTH: [(Name, i64); 2] = [(Name::Cpus, 10), (Name::Mem, 32_000)];
+
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub now: Instant,
+    pub hosts: BTreeMap<AgentId, Host>,
+    pub tenants: BTreeMap<FrameworkId, Tenant>,
+    pub quotas: BTreeMap<Role, Quota>,
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// An agent.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    pub active: bool,
+    pub total: Resources,
+    pub lent: Resources,
+    /// What each framework holds in each role.
+    pub held: BTreeMap<(FrameworkId, Role), Resources>,
+    pub refused: Vec<Refused>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Refused {
+    by: (FrameworkId, Role),
+    what: Resources,
+    until: Instant,
+}
+
+/// A framework.
+#[derive(Clone, Debug, Default)]
+pub struct Tenant {
+    pub active: bool,
+    pub roles: BTreeSet<Role>,
+    pub suppressed: BTreeSet<Role>,
+    pub can: BTreeSet<Capability>,
+}
+
+impl Tenant {
+    fn wants(&self, role: &Role) -> bool {
+        self.active && self.roles.contains(role) && !self.suppressed.contains(role)
+    }
+}
+
+impl Host {
+    fn held(&self) -> Resources {
+        let mut sum = Resources::new();
+        self.held.values().for_each(|held| sum += held);
+        sum
+    }
+
+    /// What is not revocable and not held.
+    pub fn free(&self) -> Resources {
+        self.total.saturating_sub(&self.held().non_revocable())
+    }
+
+    /// What is lent and not held.
+    pub fn free_lent(&self) -> Resources {
+        self.lent.saturating_sub(&self.held().revocable())
+    }
+
+    fn has_gpus(&self) -> bool {
+        !self.total.gpus().is_zero()
+    }
+
+    fn hold(&mut self, who: (FrameworkId, Role), what: &Resources) {
+        *self.held.entry(who).or_default() += what;
+    }
+}
+
+/// What grants must not make worse: of each name, what guarantees lack beyond what is free for them in the cluster, and, by role, beyond
+/// what its limit leaves.
+#[derive(Debug, PartialEq)]
+struct Lacking {
+    free: BTreeMap<Name, i64>,
+    limits: BTreeMap<(Role, Name), i64>,
+}
+
+impl Lacking {
+    fn is_worse_than(&self, before: &Self) -> bool {
+        let more = |now: &i64, before: Option<&i64>| {
+            *now > before.copied().unwrap_or(0).max(0) && *now > 0
+        };
+        self.free
+            .iter()
+            .any(|(key, now)| more(now, before.free.get(key)))
+            || self
+                .limits
+                .iter()
+                .any(|(key, now)| more(now, before.limits.get(key)))
+    }
+}
+
+impl Ledger {
+    /// A grant is made. Nothing is granted twice or to the wrong one, no limit is exceeded, and what others are guaranteed stays free.
+    pub fn granted(&mut self, grant: &Grant) {
+        let role = Role::new(&grant.role).unwrap();
+        let what = grant.resources.unallocate();
+        let host = &self.hosts[&grant.agent_id];
+        let tenant = &self.tenants[&grant.framework_id];
+        assert!(host.active, "the agent is not offered: {grant:?}");
+        assert!(
+            tenant.wants(&role),
+            "the framework wants nothing: {grant:?}"
+        );
+        let (free, lent) = (host.free(), host.free_lent());
+        let of = if what.revocable().is_empty() {
+            free
+        } else {
+            lent
+        };
+        assert!(of.contains(&what), "of {of} is granted {what}");
+        assert!(
+            what.revocable().is_empty() || tenant.can.contains(&Capability::RevocableResources),
+            "{grant:?}"
+        );
+        assert!(
+            !host.has_gpus() || tenant.can.contains(&Capability::GpuResources),
+            "{grant:?}"
+        );
+        let own = |one: &Resource| !one.is_reserved() || role.is_within(one.role());
+        assert!(what.iter().all(own), "reserved for others: {grant:?}");
+        let who = (grant.framework_id.clone(), role.clone());
+        let refused = |refused: &Refused| {
+            refused.by == who && refused.until > self.now && refused.what.contains(&what)
+        };
+        assert!(!host.refused.iter().any(refused), "was refused: {grant:?}");
+        let broken = self.broken_by(&grant.agent_id, &who, &what);
+        assert_eq!(broken, None, "{grant:?} in {self:#?}");
+        self.host(&grant.agent_id).hold(who, &what);
+    }
+
+    /// The law of quotas that this holding would break.
+    fn broken_by(
+        &self,
+        agent: &AgentId,
+        who: &(FrameworkId, Role),
+        what: &Resources,
+    ) -> Option<String> {
+        let before = self.lacking();
+        let mut after = self.clone();
+        after.host(agent).hold(who.clone(), what);
+        for (role, quota) in &self.quotas {
+            for (name, limit) in quota.limits.iter() {
+                let (was, is) = (self.consumed(role, name), after.consumed(role, name));
+                if is > was && is > limit.thousandths() {
+                    return Some(format!("the limit of {role} for {name}: {was} became {is}"));
+                }
+            }
+        }
+        let lacking = after.lacking();
+        let worse = lacking.is_worse_than(&before);
+        worse.then(|| format!("guarantees lack {lacking:?} after {before:?}"))
+    }
+
+    /// What counts for a role: all that is reserved for it or below, used or not, and what else is held there.
+    pub fn consumed(&self, role: &Role, name: &Name) -> i64 {
+        let reserved_here = |one: &Resource| one.is_reserved() && one.role().is_within(role);
+        let mut sum = 0;
+        for host in self.hosts.values() {
+            sum += amount(host.total.iter().filter(|one| reserved_here(one)), name);
+            for ((_, holder), held) in &host.held {
+                if holder.is_within(role) {
+                    let counted = held.iter().filter(|one| !one.is_revocable());
+                    sum += amount(counted.filter(|one| !reserved_here(one)), name);
+                }
+            }
+        }
+        sum
+    }
+
+    /// What is unreserved and free on agents that are offered.
+    pub fn idle(&self, name: &Name) -> i64 {
+        let hosts = self.hosts.values().filter(|host| host.active);
+        hosts
+            .map(|host| amount(host.free().iter().filter(|one| !one.is_reserved()), name))
+            .sum()
+    }
+
+    /// What a limit leaves, if there is one.
+    fn left(&self, role: &Role, name: &Name) -> Option<i64> {
+        let limits = &self.quotas[role].limits;
+        let limit = limits.names(name).then(|| limits.get(name).thousandths());
+        limit.map(|limit| (limit - self.consumed(role, name)).max(0))
+    }
+
+    /// The roles with a quota right below this one, or at the top.
+    fn below(&self, above: Option<&Role>) -> Vec<&Role> {
+        let under = |role: &Role| above.is_none_or(|above| role.is_strict_subrole_of(above));
+        let roles: Vec<&Role> = self.quotas.keys().filter(|role| under(role)).collect();
+        let nearest = |role: &&&Role| !roles.iter().any(|other| role.is_strict_subrole_of(other));
+        roles.iter().filter(nearest).copied().collect()
+    }
+
+    fn required_below(&self, above: Option<&Role>, name: &Name) -> i64 {
+        let roles = self.below(above).into_iter();
+        roles.map(|role| self.required_for(role, name)).sum()
+    }
+
+    fn required_for(&self, role: &Role, name: &Name) -> i64 {
+        let guarantee = self.quotas[role].guarantees.get(name).thousandths();
+        let unmet = guarantee - self.consumed(role, name);
+        let required = self.required_below(Some(role), name).max(unmet).max(0);
+        self.left(role, name)
+            .map_or(required, |left| required.min(left))
+    }
+
+    /// What must stay free for guarantees.
+    pub fn required(&self, name: &Name) -> i64 {
+        self.required_below(None, name)
+    }
+
+    fn lacking(&self) -> Lacking {
+        let all = self.quotas.values();
+        let names = all.flat_map(|quota| quota.limits.iter().chain(quota.guarantees.iter()));
+        let names: BTreeSet<Name> = names.map(|(name, _)| name.clone()).collect();
+        let free = |name: &Name| (name.clone(), self.required(name) - self.idle(name));
+        let mut limits = BTreeMap::new();
+        for role in self.quotas.keys() {
+            for name in &names {
+                if let Some(left) = self.left(role, name) {
+                    let below = self.required_below(Some(role), name);
+                    limits.insert((role.clone(), name.clone()), below - left);
+                }
+            }
+        }
+        Lacking {
+            free: names.iter().map(free).collect(),
+            limits,
+        }
+    }
+
+    /// Nothing is kept from anybody without a reason: whatever is free and worth an offer, nobody could be given without breaking a law.
+    pub fn nothing_is_withheld(&self) {
+        for (agent, host) in self.hosts.iter().filter(|(_, host)| host.active) {
+            for (framework, tenant) in &self.tenants {
+                for role in tenant.roles.iter().filter(|role| tenant.wants(role)) {
+                    let who = (framework.clone(), role.clone());
+                    let mute = |refused: &Refused| refused.by == who && refused.until > self.now;
+                    let blind = host.has_gpus() && !tenant.can.contains(&Capability::GpuResources);
+                    if blind || host.refused.iter().any(mute) {
+                        continue;
+                    }
+                    let brave = tenant.can.contains(&Capability::RevocableResources);
+                    let lent = if brave {
+                        host.free_lent()
+                    } else {
+                        Resources::new()
+                    };
+                    let free = host.free().allocatable_to(role);
+                    let parts = free.iter().chain(&lent).filter_map(worthwhile);
+                    for part in parts {
+                        let broken = self.broken_by(agent, &who, &part);
+                        assert!(
+                            broken.is_some(),
+                            "{part} of {agent} is withheld from {who:?} in {self:#?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn recovered(
+        &mut self,
+        agent: &AgentId,
+        who: (FrameworkId, Role),
+        what: &Resources,
+        refuse: Option<Duration>,
+    ) {
+        let subscribed = self.tenants.get(&who.0);
+        let subscribed = subscribed.is_some_and(|tenant| tenant.roles.contains(&who.1));
+        let until = refuse.filter(|refuse| !refuse.is_zero());
+        let until = until.map(|refuse| self.now + refuse.max(INTERVAL));
+        let Some(host) = self.hosts.get_mut(agent) else {
+            return;
+        };
+        if let Some(held) = host.held.get_mut(&who) {
+            held.subtract_what_is_there(what);
+            if held.is_empty() {
+                host.held.remove(&who);
+            }
+        }
+        if let Some(until) = until.filter(|_| subscribed) {
+            let what = what.clone();
+            host.refused.push(Refused {
+                by: who,
+                what,
+                until,
+            });
+        }
+    }
+
+    /// The framework's filters in these roles are forgotten.
+    pub fn forget_filters(&mut self, framework: &FrameworkId, which: impl Fn(&Role) -> bool) {
+        for host in self.hosts.values_mut() {
+            host.refused
+                .retain(|one| one.by.0 != *framework || !which(&one.by.1));
+        }
+    }
+
+    pub fn host(&mut self, agent: &AgentId) -> &mut Host {
+        self.hosts.get_mut(agent).unwrap()
+    }
+
+    /// What a role may still be given and what it lacks, as quantities without what is zero.
+    pub fn budget(&self, role: &Role) -> (Quantities, Quantities) {
+        let quota = &self.quotas[role];
+        let left = quota.limits.iter().map(|(name, _)| {
+            let left = self.left(role, name).unwrap_or_default();
+            (name.clone(), scalar(left))
+        });
+        let unmet = quota.guarantees.iter().map(|(name, guarantee)| {
+            let unmet = guarantee.thousandths() - self.consumed(role, name);
+            (name.clone(), scalar(unmet.max(0)))
+        });
+        (left.collect(), unmet.collect())
+    }
+}
+
+/// As little of a resource as is worth an offer, if there is so much.
+fn worthwhile(one: &Resource) -> Option<Resources> {
+    let (_, least) = WORTH.iter().find(|(name, _)| *name == one.name())?;
+    let mut part = one.clone();
+    let enough = one.amount()?.thousandths() >= *least && part.shrink(scalar(*least));
+    enough.then(|| Resources::from(part))
+}
+
+fn amount<'a>(all: impl Iterator<Item = &'a Resource>, name: &Name) -> i64 {
+    let named = all.filter(|one| one.is(name));
+    named
+        .filter_map(Resource::amount)
+        .map(|amount| amount.thousandths())
+        .sum()
+}
+
+pub fn scalar(thousandths: i64) -> resources::Scalar {
+    resources::Scalar::from_thousandths(thousandths).unwrap()
+}
