@@ -16,3 +16,4 @@ mod quota;
 mod shapes;
 mod sorters;
 mod stories;
+mod suite;
