@@ -14,7 +14,7 @@ use crate::scenario::{Fault, FaultKind, Step};
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
-     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
 /// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
@@ -48,7 +48,9 @@ impl FaultKind {
             | Self::WallJump { node, .. }
             | Self::Drift { node, .. }
             | Self::KillExecutor { node }
-            | Self::Busy { node } => vec![node],
+            | Self::Busy { node }
+            | Self::Lie { node }
+            | Self::Ration { node } => vec![node],
         }
     }
 
@@ -82,6 +84,8 @@ impl FaultKind {
             ["failing_disk", node] => Self::FailingDisk { node: name(node) },
             ["kill_executor", node] => Self::KillExecutor { node: name(node) },
             ["busy", node] => Self::Busy { node: name(node) },
+            ["lie", node] => Self::Lie { node: name(node) },
+            ["ration", node] => Self::Ration { node: name(node) },
             ["drift", node, ppm] => Self::Drift {
                 node: name(node),
                 ppm: ppm
@@ -247,6 +251,8 @@ mod tests {
             },
             FaultKind::KillExecutor { node: node() },
             FaultKind::Busy { node: node() },
+            FaultKind::Lie { node: node() },
+            FaultKind::Ration { node: node() },
         ];
         for kind in kinds {
             let fault = Fault {

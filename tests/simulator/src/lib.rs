@@ -12,6 +12,7 @@
 //! | `report` | what a user is told of runs, and which of them prove too little |
 //! | `faults` | which faults happen when, by profile and seed |
 //! | `load`, `command` | what frameworks want and agents have, and what a simulated task does |
+//! | `sorter` | the sorter of a master, which may lie |
 //! | `world` | every node on its machine: started, crashed, stopped, started again |
 //! | `machine`, `executor`, `disk` | an agent's machine, the processes of tasks, and disks, all without the real ones |
 //! | `network` | what lies between machines, and its weather |
@@ -40,6 +41,7 @@ pub mod report;
 mod run;
 pub mod scenario;
 pub mod shrink;
+mod sorter;
 pub mod tally;
 mod watch;
 mod world;

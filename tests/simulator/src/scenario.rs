@@ -175,6 +175,17 @@ pub enum FaultKind {
         /// Which agent.
         node: String,
     },
+    /// The master's sorter answers nonsense. Not dealt by any profile.
+    Lie {
+        /// Which master.
+        node: String,
+    },
+    /// An operator tells whichever master acts other quotas and weights, again and again, and takes the quotas back afterwards. Not dealt
+    /// by any profile.
+    Ration {
+        /// Any master.
+        node: String,
+    },
 }
 
 /// What a node does step by step.
@@ -218,7 +229,9 @@ impl FaultKind {
             | Self::WallJump { node, .. }
             | Self::Drift { node, .. }
             | Self::KillExecutor { node }
-            | Self::Busy { node } => *node = name.to_owned(),
+            | Self::Busy { node }
+            | Self::Lie { node }
+            | Self::Ration { node } => *node = name.to_owned(),
         }
         kind
     }
@@ -241,6 +254,8 @@ impl FaultKind {
             Self::Drift { .. } => "drift",
             Self::KillExecutor { .. } => "kill_executor",
             Self::Busy { .. } => "busy",
+            Self::Lie { .. } => "lie",
+            Self::Ration { .. } => "ration",
         }
     }
 }

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use simulator::{Profile, Run, Scenario, Wiring, run};
+use master::registry::RegistryOperation;
+use simulator::linear::RegistryRequest;
+use simulator::{Checker, Event, Profile, Run, Scenario, Violation, What, Wiring, run};
 
 fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
     Scenario {
@@ -100,4 +104,61 @@ fn faults_of_every_kind_leave_their_traces() {
         ];
         assert!(traces.iter().all(|count| *count > 0), "{tally:#?}");
     }
+}
+
+/// DESIGN 10: whatever a sorter says, nothing is offered twice nor to the wrong one, and all goes on when it has come to its senses.
+#[test]
+fn a_sorter_that_answers_nonsense_breaks_no_invariant() {
+    let faults = ["20secs+100secs lie master", "150secs+20secs lie master"];
+    let scenario = Scenario {
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(1, Profile::None, Wiring::Memory)
+    };
+    let run = run(&scenario, simulator::checkers::all(), None);
+    assert_eq!(run.violation, None);
+    assert!(run.tally.launches > 50, "{:#?}", run.tally);
+}
+
+/// Counts the updates of quotas that masters ask their registries to record.
+struct Rations(Arc<AtomicU64>);
+
+impl Checker for Rations {
+    fn name(&self) -> &'static str {
+        "rations"
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let What::RegistryAsked { request, .. } = event.what
+            && let RegistryRequest::Apply(operation) = request
+            && matches!(**operation, RegistryOperation::UpdateQuotas { .. })
+        {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// DESIGN 10: quotas and weights that change all the time, and the master that falls meanwhile, break nothing.
+#[test]
+fn quotas_that_change_all_the_time_break_no_invariant() {
+    let faults = [
+        "20secs+200secs ration master",
+        "70secs+5secs crash master",
+        "120secs+60secs lie master",
+    ];
+    let scenario = Scenario {
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(1, Profile::None, Wiring::Memory)
+    };
+    let rations = Arc::new(AtomicU64::new(0));
+    let mut checkers = simulator::checkers::all();
+    checkers.push(Box::new(Rations(rations.clone())));
+    let run = run(&scenario, checkers, None);
+    assert_eq!(run.violation, None);
+    assert!(run.tally.launches > 50, "{:#?}", run.tally);
+    assert!(rations.load(Ordering::Relaxed) > 10, "{rations:?}");
 }

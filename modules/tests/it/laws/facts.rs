@@ -227,7 +227,7 @@ impl World {
 
     fn agent_added(&mut self, n: u32, size: u32) {
         let mut total = format!("cpus:{size};mem:{};disk:100;ports:[1-{size}]", size * 40);
-        if size % 3 > 0 {
+        if !size.is_multiple_of(3) {
             total.push_str(&format!(";cpus(a):{}", size % 3));
         }
         if size == 5 {

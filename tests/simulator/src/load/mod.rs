@@ -24,6 +24,7 @@
 //! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`].
 
 pub mod book;
+pub mod rations;
 pub mod scheduler;
 
 use std::collections::{BTreeMap, BTreeSet};

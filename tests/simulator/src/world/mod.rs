@@ -37,6 +37,7 @@ use crate::load::scheduler::SharedBook;
 use crate::load::{self, Manner};
 use crate::machine::Machine;
 use crate::scenario::Scenario;
+use crate::sorter::Lies;
 
 /// A service that ended by itself is started again after so long.
 pub const RESTART_AFTER: Duration = Duration::from_secs(5);
@@ -81,6 +82,8 @@ struct Member {
     busy: u32,
     /// How many executors on its machine are to die as soon as they have started.
     doomed: Rc<Cell<u32>>,
+    /// How many faults want its sorter to lie.
+    lies: Lies,
     /// How long each of its writes takes.
     slow: Duration,
 }
@@ -136,6 +139,7 @@ impl World {
                 drift: 0,
                 busy: 0,
                 doomed: Rc::default(),
+                lies: Lies::default(),
                 slow: Duration::ZERO,
             };
             members.insert(name, member);
@@ -428,6 +432,7 @@ impl Shared {
                     life,
                     clock,
                     disk: &member.disk,
+                    lies: &member.lies,
                     masters: &self.masters,
                     probed: self.duration,
                 };

@@ -30,6 +30,7 @@ use crate::hash::derived;
 use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
+use crate::sorter::{self, Lies};
 
 /// How long an agent may take to end its tasks and say farewell, as in the roof.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
@@ -82,6 +83,8 @@ pub struct MasterParts<'a> {
     pub clock: &'a Clock,
     /// Its disk.
     pub disk: &'a Disk,
+    /// How many faults want its sorter to lie.
+    pub lies: &'a Lies,
     /// All masters, itself too.
     pub masters: &'a [String],
     /// Until when the group is asked for more than masters do.
@@ -113,12 +116,7 @@ pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
     };
     let started = (|| {
         let place = ground.join(&node, name).map_err(words)?;
-        let modules = modules::registry();
-        let sorter = modules.sorter(&node, "drf", &Parameters::none("drf"));
-        let none = Parameters::none("hierarchical");
-        let allocator = modules
-            .allocator(&node, "hierarchical", sorter.map_err(words)?, &none)
-            .map_err(words)?;
+        let allocator = sorter::start_allocator(&node, parts.lies).map_err(words)?;
         let acting = match parts.masters.len() {
             1 => alone(ground, &node, config, allocator, parts.disk),
             _ => grouped(ground, &node, config, allocator, &parts),

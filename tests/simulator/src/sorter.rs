@@ -1,0 +1,187 @@
+//! The sorter of a simulated master: the real one, until a fault has it answer nonsense.
+//!
+//! While it lies it says anything at all: rooms and clients that there are not, the same twice, the right answer backwards, everything for
+//! one client, nothing, an error; or it falls. Then it knows nothing any more, and is told anew. Whatever it says, the allocator's books
+//! must hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use module_api::sorter::{Advice, Slate};
+use module_api::{AllocatorRef, Fault, SorterRef};
+use modules::allocator::Allocator;
+use modules::sorter::{Drf, SortPolicy, Sorter};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use runtime::{Node, Pid, SpawnError, Supervision};
+
+/// As the modules are raised again that are linked in.
+const SUPERVISION: Supervision = Supervision::Restart {
+    backoff: Duration::from_millis(100),
+    backoff_max: Duration::from_secs(10),
+    limit: u32::MAX,
+};
+/// One in so many lies is a fall.
+const FALLS: u32 = 40;
+
+/// How many faults want a sorter to lie. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Lies(Arc<AtomicU32>);
+
+impl Lies {
+    /// One fault more, or less.
+    pub fn change(&self, begins: bool) {
+        match begins {
+            true => self.0.fetch_add(1, Ordering::Relaxed),
+            false => self.0.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    fn are_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+struct Fickle {
+    honest: Drf,
+    lies: Lies,
+    lied: bool,
+    rng: SmallRng,
+}
+
+impl SortPolicy for Fickle {
+    fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
+        if !self.lies.are_wanted() {
+            if std::mem::take(&mut self.lied) {
+                self.honest = Drf::default();
+            }
+            return self.honest.advise(slate);
+        }
+        self.lied = true;
+        let rooms = u32::try_from(slate.rooms.len()).unwrap_or(u32::MAX);
+        let mut advice = self.honest.advise(slate)?;
+        self.lie(rooms, &mut advice)?;
+        Ok(advice)
+    }
+}
+
+impl Fickle {
+    #[allow(clippy::panic, reason = "a sorter that falls is one of its lies")]
+    fn lie(&mut self, rooms: u32, advice: &mut Vec<Advice>) -> Result<(), Fault> {
+        let rng = &mut self.rng;
+        if rng.random_range(0..FALLS) == 0 {
+            panic!("the sorter falls, as the rehearsal wants it");
+        }
+        match rng.random_range(0..7) {
+            0 => {
+                let reason = "it does not feel like it".to_owned();
+                return Err(Fault::Failed { reason });
+            }
+            1 => advice.clear(),
+            2 => advice.reverse(),
+            3 => advice.extend(advice.clone()),
+            4 => {
+                let client = rng.random_range(0..12);
+                advice.iter_mut().for_each(|one| one.client = client);
+            }
+            5 => advice.shuffle(rng),
+            _ => {
+                for _ in 0..rng.random_range(0..50) {
+                    let room = rng.random_range(0..rooms.saturating_add(3));
+                    let client = match rng.random_range(0..10) {
+                        0 => u32::MAX,
+                        _ => rng.random_range(0..12),
+                    };
+                    advice.insert(0, Advice { room, client });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The allocator of a master, over a sorter that lies while it is wanted to.
+pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, SpawnError> {
+    let whoever = |name: &str| node.refer(Pid::new(name, node.id().clone(), 0));
+    let (lies, home) = (lies.clone(), node.clone());
+    node.supervise("sorter", SUPERVISION, move || {
+        Sorter::new(Fickle {
+            honest: Drf::default(),
+            lies: lies.clone(),
+            lied: false,
+            rng: home.rng(),
+        })
+    })?;
+    let (sorter, home) = (SorterRef::new(whoever("sorter")), node.clone());
+    node.supervise("allocator", SUPERVISION, move || {
+        Allocator::new(sorter.clone(), None, home.rng())
+    })?;
+    Ok(AllocatorRef::new(whoever("allocator")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use module_api::sorter::{Change, Pool, Room, Stage};
+    use rand::SeedableRng;
+    use resources::{Quantities, Role};
+
+    fn slate(number: u64) -> Slate {
+        let joined = |client| {
+            let (role, pool) = (Role::STAR, Pool::Regular);
+            let framework = protocol::FrameworkId::new(format!("f{client}")).unwrap();
+            [
+                Change::Joined {
+                    client,
+                    role,
+                    framework,
+                },
+                Change::Activity {
+                    pool,
+                    client,
+                    active: true,
+                },
+            ]
+        };
+        let room = Room {
+            free: Quantities::parse("cpus:1").unwrap(),
+            reserved: Vec::new(),
+        };
+        Slate {
+            epoch: 1,
+            number,
+            stage: Stage::Fair,
+            changes: match number {
+                0 => (0..3).flat_map(joined).collect(),
+                _ => Vec::new(),
+            },
+            sets_min: Vec::new(),
+            rooms: vec![room; 6],
+            exclusions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn it_says_what_the_real_one_says_until_it_is_wanted_to_lie_and_forgets_all_afterwards() {
+        let lies = Lies::default();
+        let mut fickle = Fickle {
+            honest: Drf::default(),
+            lies: lies.clone(),
+            lied: false,
+            rng: SmallRng::seed_from_u64(3),
+        };
+        let mut honest = Drf::default();
+        assert_eq!(fickle.advise(slate(0)), honest.advise(slate(0)));
+        lies.change(true);
+        let wrong = (1..20).filter(|number| {
+            let (said, right) = (fickle.advise(slate(*number)), honest.advise(slate(*number)));
+            said != right
+        });
+        assert!(wrong.count() > 10);
+        lies.change(false);
+        assert!(fickle.advise(slate(20)).is_err(), "it must be told anew");
+        assert!(fickle.advise(slate(0)).is_ok());
+    }
+}

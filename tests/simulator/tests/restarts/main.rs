@@ -1,0 +1,87 @@
+//! The real master over the real allocator and sorter, which fall at any moment of a random history.
+//!
+//! Each framework is offered one agent alone, so that who has what does not hang on who was asked first; what it does is tried again until
+//! it is done, as a framework does whose offer was rescinded. So a history with falls must end as the same history without.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what the lints allow in tests, for the helpers of tests too"
+)]
+
+mod steps;
+mod world;
+
+use proptest::prelude::*;
+use runtime::rehearsal::rehearse_network;
+
+use steps::{Accident, Falls, Step, accident, step};
+use world::{Outcome, STEP, World};
+
+fn play(steps: &[Step], accidents: &[Accident]) -> Outcome {
+    rehearse_network(|network| async move {
+        let mut world = World::new(&network).await;
+        for (number, step) in steps.iter().enumerate() {
+            let due = accidents.iter().filter(|one| one.step == number);
+            world.take(step, &mut Falls(due.collect())).await;
+            world.pass(STEP).await;
+            world.check().await;
+        }
+        world.outcome().await
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    /// DESIGN 6: when allocator or sorter restarts, the master replays the books.
+    #[test]
+    fn a_history_in_which_allocator_and_sorter_fall_ends_as_one_in_which_they_do_not(
+        steps in proptest::collection::vec(step(), 4..12),
+        accidents in proptest::collection::vec(accident(), 1..4),
+    ) {
+        prop_assert_eq!(play(&steps, &accidents), play(&steps, &[]));
+    }
+}
+
+/// What the steps of a history do, so that equal ends mean something; a fall in each of them changes nothing.
+#[test]
+fn the_steps_of_a_history_do_what_they_say() {
+    let steps = [
+        Step::Launch(0, 3),
+        Step::Reserve(1, 2),
+        Step::Quota(2, 4, Some(20)),
+        Step::Quota(3, 5, None),
+        Step::Lend(0, 2),
+        Step::Weight(2, 3),
+        Step::Launch(2, 4),
+        Step::End(0),
+        Step::Suppress(1),
+        Step::Decline(1, 8),
+    ];
+    let accidents = |turns| {
+        let accident = |step| Accident {
+            step,
+            turns,
+            allocator: step % 3 > 0,
+        };
+        (0..steps.len()).map(accident).collect::<Vec<_>>()
+    };
+    let calm = play(&steps, &[]);
+    let cpus = |at: usize| {
+        let held = calm.agents[at].3.values();
+        held.map(|held| held.cpus().as_f64()).sum::<f64>()
+    };
+    assert_eq!([cpus(0), cpus(1), cpus(2)], [0.0, 0.0, 4.0], "{calm:#?}");
+    assert_eq!(calm.own[1].0.cpus().as_f64(), 2.0, "reserved: {calm:#?}");
+    assert_eq!(calm.own[0].1.cpus().as_f64(), 2.0, "lent: {calm:#?}");
+    // All of two agents but what is reserved, and of the third what its role's limit leaves beside its task.
+    assert_eq!(
+        calm.rest.get(&resources::Name::Cpus).as_f64(),
+        100.0 + 98.0 + 16.0
+    );
+    assert_eq!((calm.quotas.len(), calm.weights["d"]), (2, 3.0));
+    for turns in [0, 7, 40] {
+        assert_eq!(play(&steps, &accidents(turns)), calm, "{turns}");
+    }
+}

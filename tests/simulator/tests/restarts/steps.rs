@@ -1,0 +1,292 @@
+//! What happens in a history, and what a framework does until it is done.
+
+use std::collections::BTreeMap;
+
+use master::books::Books;
+use proptest::prelude::*;
+use protocol::message::operator::{UpdateQuotas, UpdateWeights};
+use protocol::message::oversubscription::OversubscribedChanged;
+use protocol::message::scheduler::{AcceptOffers, SuppressOffers};
+use protocol::message::task::TaskUpdated;
+use protocol::{
+    AgentId, CommandInfo, Filters, Operation, Quota, Source, StatusUpdate, TaskId, TaskInfo,
+    TaskState, TaskStatus, Uuid,
+};
+use resources::{Conversion, Quantities, Reservation, Resources, Revocable};
+
+use crate::world::{Fall, PATIENCE, ROLES, STEP, World};
+
+/// How often a framework tries what it wants.
+const TRIES: usize = 8;
+/// The roles that may have a quota or a weight.
+const RANKS: [&str; 4] = ["a/b", "a/c", "d", "a"];
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Launch(usize, u32),
+    /// A task of the framework ends.
+    End(usize),
+    Decline(usize, u32),
+    Suppress(usize),
+    Revive(usize),
+    Reserve(usize, u32),
+    Unreserve(usize),
+    Quota(usize, u32, Option<u32>),
+    Weight(usize, u32),
+    Lend(usize, u32),
+}
+
+/// Somebody falls so many turns of the machine after a step was said.
+#[derive(Clone, Debug)]
+pub struct Accident {
+    pub step: usize,
+    pub turns: usize,
+    pub allocator: bool,
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let who = || 0..ROLES.len();
+    prop_oneof![
+        4 => (who(), 1_u32..5).prop_map(|(f, n)| Step::Launch(f, n)),
+        2 => who().prop_map(Step::End),
+        2 => (who(), 0_u32..9).prop_map(|(f, n)| Step::Decline(f, n)),
+        1 => who().prop_map(Step::Suppress),
+        1 => who().prop_map(Step::Revive),
+        2 => (who(), 1_u32..5).prop_map(|(f, n)| Step::Reserve(f, n)),
+        1 => who().prop_map(Step::Unreserve),
+        2 => (0..RANKS.len(), 0_u32..8, proptest::option::of(20_u32..60))
+            .prop_map(|(r, guarantee, limit)| {
+                // Who has how much of a limit that two share hangs on who was asked first: that one leaves enough for both.
+                let limit = limit.map(|limit| if r == 3 { limit + 200 } else { limit });
+                Step::Quota(r, guarantee, limit)
+            }),
+        1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Step::Weight(r, weight)),
+        1 => (who(), 0_u32..4).prop_map(|(a, n)| Step::Lend(a, n)),
+    ]
+}
+
+pub fn accident() -> impl Strategy<Value = Accident> {
+    (0_usize..12, 0_usize..60, prop::bool::weighted(0.7)).prop_map(|(step, turns, allocator)| {
+        Accident {
+            step,
+            turns,
+            allocator,
+        }
+    })
+}
+
+impl World {
+    /// Does this with all the regular offers of a framework.
+    async fn accept(&self, f: usize, wish: impl Fn(&Resources) -> Option<Operation>) {
+        let offers = self.offers(f).await;
+        let regular = offers
+            .iter()
+            .filter(|offer| offer.resources.revocable().is_empty());
+        let mut pool = Resources::new();
+        let mut offer_ids = Vec::new();
+        for offer in regular {
+            pool += &offer.resources;
+            offer_ids.push(offer.id.clone());
+        }
+        if let Some(operation) = wish(&pool).filter(|_| !offer_ids.is_empty()) {
+            let accept = AcceptOffers {
+                framework_id: self.tenants[f].id.clone(),
+                offer_ids,
+                operations: vec![operation],
+                filters: Filters {
+                    refuse_seconds: 0.0,
+                },
+            };
+            self.say(f, accept);
+        }
+    }
+
+    /// Says the step, once more if need be, until `done` or until it cannot be done.
+    async fn persist(
+        &mut self,
+        f: usize,
+        falls: &mut Falls<'_>,
+        wish: impl Fn(&Resources) -> Option<Operation>,
+        done: impl Fn(&Books) -> bool,
+    ) {
+        for _ in 0..TRIES {
+            self.accept(f, &wish).await;
+            falls.come(self).await;
+            self.pass(STEP).await;
+            if done(&*self.books().await) {
+                return;
+            }
+            self.revive(f);
+            self.pass(STEP).await;
+        }
+    }
+
+    fn total(books: &Books, agent: &AgentId) -> Resources {
+        books.agents.get(agent).unwrap().info.resources.clone()
+    }
+
+    pub async fn take(&mut self, step: &Step, falls: &mut Falls<'_>) {
+        match *step {
+            Step::Launch(f, cpus) => self.launch(f, cpus, falls).await,
+            Step::Reserve(f, disk) => {
+                let entry = Reservation::dynamic(self.tenants[f].role.clone(), Some("ops"));
+                let plain: Resources = format!("cpus:{disk};disk:{disk}").parse().unwrap();
+                let resources = plain.push_reservation(&entry).unwrap();
+                let agent = self.tenants[f].agent.clone();
+                let before = Self::total(&*self.books().await, &agent).all_reserved();
+                let wish = |pool: &Resources| {
+                    let there = pool.unallocate().contains(&plain);
+                    let resources = resources.clone();
+                    there.then(|| Operation::convert(Conversion::Reserve { resources }))
+                };
+                let done = |books: &Books| Self::total(books, &agent).all_reserved() != before;
+                self.persist(f, falls, wish, done).await;
+            }
+            Step::Unreserve(f) => {
+                let agent = self.tenants[f].agent.clone();
+                let before = Self::total(&*self.books().await, &agent).all_reserved();
+                if before.is_empty() {
+                    return falls.come(self).await;
+                }
+                let wish = |pool: &Resources| {
+                    let resources = pool.unallocate().all_reserved();
+                    let some = !resources.is_empty();
+                    some.then(|| Operation::convert(Conversion::Unreserve { resources }))
+                };
+                let done = |books: &Books| Self::total(books, &agent).all_reserved() != before;
+                self.persist(f, falls, wish, done).await;
+            }
+            _ => {
+                self.say_once(step).await;
+                falls.come(self).await;
+            }
+        }
+    }
+
+    async fn launch(&mut self, f: usize, cpus: u32, falls: &mut Falls<'_>) {
+        let number = self.tasks;
+        self.tasks += 1;
+        let agent = self.tenants[f].agent.clone();
+        let id = TaskId::new(format!("t{number}")).unwrap();
+        let wanted = Resources::parse(&format!("cpus:{cpus};mem:{}", cpus * 10)).unwrap();
+        let (agent_id, name) = (agent.clone(), id.clone());
+        let wish = move |pool: &Resources| {
+            let resources = pool.unallocate().unreserved();
+            let task = TaskInfo {
+                name: "t".to_owned(),
+                task_id: name.clone(),
+                agent_id: agent_id.clone(),
+                resources: wanted.clone(),
+                command: Some(CommandInfo::shell("true")),
+                executor: None,
+                data: vec![],
+                kill_policy: None,
+                labels: Default::default(),
+            };
+            let tasks = vec![task];
+            resources
+                .contains(&wanted)
+                .then_some(Operation::Launch { tasks })
+        };
+        let framework = self.tenants[f].id.clone();
+        let done = move |books: &Books| books.tasks.get(&framework, &id).is_some();
+        self.persist(f, falls, wish, done).await;
+    }
+
+    async fn say_once(&mut self, step: &Step) {
+        match *step {
+            Step::End(f) => {
+                let tenant = &self.tenants[f];
+                let books = self.books().await;
+                let on = books.tasks.on_agent(&tenant.agent);
+                let task = on.and_then(|on| on.tasks().map(|(_, task)| task.clone()).next());
+                if let Some(task) = task {
+                    let (node, state) = (&tenant.agent_node, TaskState::Finished);
+                    let now = node.clock().wall();
+                    let mut status = TaskStatus::new(task, state, Source::Executor, now);
+                    status.uuid = Some(Uuid(node.fresh_uuid()));
+                    let update = StatusUpdate {
+                        framework_id: tenant.id.clone(),
+                        status,
+                        latest_state: state,
+                    };
+                    let agent_id = tenant.agent.clone();
+                    let update = TaskUpdated { agent_id, update };
+                    node.tell(&self.master.pid(), update).unwrap();
+                }
+            }
+            Step::Decline(f, seconds) => self.decline(f, seconds.into()).await,
+            Step::Suppress(f) => {
+                let framework_id = self.tenants[f].id.clone();
+                let roles = Default::default();
+                self.say(
+                    f,
+                    SuppressOffers {
+                        framework_id,
+                        roles,
+                    },
+                );
+            }
+            Step::Revive(f) => self.revive(f),
+            Step::Quota(rank, guarantee, limit) => {
+                let quota = Quota {
+                    guarantees: match guarantee {
+                        0 => Quantities::new(),
+                        _ => quantities(guarantee),
+                    },
+                    limits: limit.map_or_else(Quantities::new, quantities),
+                };
+                let quotas = BTreeMap::from([(RANKS[rank].to_owned(), quota)]);
+                let update = UpdateQuotas {
+                    quotas,
+                    force: true,
+                };
+                // What does not fit into the quotas there are is refused, in every run.
+                let _ = self
+                    .operator
+                    .ask(&self.master.pid(), update, PATIENCE)
+                    .await;
+            }
+            Step::Weight(rank, weight) => {
+                let weights = BTreeMap::from([(RANKS[rank].to_owned(), weight.into())]);
+                let update = UpdateWeights { weights };
+                let answer = self
+                    .operator
+                    .ask(&self.master.pid(), update, PATIENCE)
+                    .await;
+                assert_eq!(answer.unwrap(), Ok(()));
+            }
+            Step::Lend(f, cpus) => {
+                let total = Resources::parse(&format!("cpus:{cpus}")).unwrap();
+                let agent_id = self.tenants[f].agent.clone();
+                let total = total.to_revocable(Revocable::Throttleable).unwrap();
+                let changed = OversubscribedChanged { agent_id, total };
+                let node = &self.tenants[f].agent_node;
+                node.tell(&self.master.pid(), changed).unwrap();
+            }
+            Step::Launch(..) | Step::Reserve(..) | Step::Unreserve(..) => {}
+        }
+    }
+}
+
+fn quantities(cpus: u32) -> Quantities {
+    Quantities::parse(&format!("cpus:{cpus};mem:{}", cpus * 100)).unwrap()
+}
+
+/// The accidents that are still to come in the step under way.
+pub struct Falls<'a>(pub Vec<&'a Accident>);
+
+impl Falls<'_> {
+    pub async fn come(&mut self, world: &World) {
+        for accident in self.0.drain(..) {
+            for _ in 0..accident.turns {
+                tokio::task::yield_now().await;
+            }
+            // It may be down already.
+            let _ = match accident.allocator {
+                true => world.allocator.tell(Fall),
+                false => world.sorter.tell(Fall),
+            };
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The real master, allocator and sorter, and parties that only say what they are told to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use master::books::Books;
+use master::{Config, Master, MemoryRegistry, TakeSnapshot};
+use module_api::{AllocatorRef, SorterRef};
+use modules::allocator::Allocator;
+use modules::sorter::{Drf, Sorter};
+use protocol::digest::DigestKey;
+use protocol::message::operation::ApplyOperation;
+use protocol::message::registration::{Held, PingAgent, Pong, RegisterAgent};
+use protocol::message::scheduler::{
+    DeclineOffers, OfferRescinded, OffersMade, ReviveOffers, StatusChanged, Subscribe,
+};
+use protocol::message::task::RunTasks;
+use protocol::{
+    AgentId, AgentInfo, AgentResources, Capability, Demand, Filters, FrameworkId, FrameworkInfo,
+    Offer, Quota, Uuid,
+};
+use resources::{Attributes, Quantities, Resources};
+use runtime::memory::Network;
+use runtime::prelude::*;
+
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// What one step may take: longer than an allocator needs to be back.
+pub const STEP: Duration = Duration::from_secs(2);
+/// Each framework has a role of its own; two of them lie below one that may have a quota too.
+pub const ROLES: [&str; 3] = ["a/b", "a/c", "d"];
+pub const TOTAL: &str = "cpus:100;mem:10000;disk:1000";
+
+/// An agent or a scheduler that does nothing but what it is told to say.
+pub struct Party;
+
+impl Actor for Party {
+    type Context = Context<Self>;
+}
+
+macro_rules! hears_and_does_nothing {
+    ($($message:ty),*) => {
+        impl Process for Party {
+            fn hears(ears: &mut Ears<Self>) {
+                ears.hear::<PingAgent>(&[Role::Master]);
+                $(ears.hear::<$message>(&[Role::Master]);)*
+            }
+        }
+        $(impl Handler<$message> for Party {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Self>) {}
+        })*
+    };
+}
+
+hears_and_does_nothing!(
+    RunTasks,
+    ApplyOperation,
+    OffersMade,
+    OfferRescinded,
+    StatusChanged
+);
+
+impl Handler<PingAgent> for Party {
+    type Result = Reply<Pong>;
+    fn handle(&mut self, _: PingAgent, _: &mut Context<Self>) -> Reply<Pong> {
+        let (promise, reply) = promise();
+        promise.answer(Pong);
+        reply
+    }
+}
+
+/// Tell the master this, as the actor that you are.
+pub struct Say(Box<dyn FnOnce(&Node) + Send>);
+
+impl Message for Say {
+    type Result = ();
+}
+
+impl Handler<Say> for Party {
+    type Result = ();
+    fn handle(&mut self, Say(say): Say, ctx: &mut Context<Self>) {
+        say(ctx.node());
+    }
+}
+
+/// Panic.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Fall;
+
+impl Handler<Fall> for Allocator {
+    type Result = ();
+    fn handle(&mut self, _: Fall, _: &mut Context<Self>) {
+        panic!("the allocator falls, as this test wants it");
+    }
+}
+
+impl Handler<Fall> for Sorter<Drf> {
+    type Result = ();
+    fn handle(&mut self, _: Fall, _: &mut Context<Self>) {
+        panic!("the sorter falls, as this test wants it");
+    }
+}
+
+/// What can be seen of the books in the end.
+#[derive(Debug, PartialEq)]
+pub struct Outcome {
+    /// Of each agent: all it has, what it lends, and what tasks hold there.
+    pub agents: Vec<(
+        String,
+        Resources,
+        Resources,
+        BTreeMap<FrameworkId, Resources>,
+    )>,
+    /// What each framework is offered that is reserved for it, or lent.
+    pub own: Vec<(Resources, Resources)>,
+    /// What all of them are offered of the rest.
+    pub rest: Quantities,
+    pub quotas: BTreeMap<String, Quota>,
+    pub weights: BTreeMap<String, f64>,
+}
+
+pub struct Tenant {
+    pub party: Handle<Party>,
+    pub id: FrameworkId,
+    pub role: resources::Role,
+    pub agent: AgentId,
+    pub agent_node: Node,
+}
+
+pub struct World {
+    pub node: Node,
+    pub master: Handle<Master>,
+    pub allocator: Handle<Allocator>,
+    pub sorter: Handle<Sorter<Drf>>,
+    pub operator: Node,
+    pub tenants: Vec<Tenant>,
+    pub tasks: u32,
+}
+
+pub fn again() -> Supervision {
+    Supervision::Restart {
+        backoff: Duration::from_millis(100),
+        backoff_max: Duration::from_millis(400),
+        limit: u32::MAX,
+    }
+}
+
+impl World {
+    pub async fn new(network: &Network) -> Self {
+        let heard = [Role::Agent, Role::Framework, Role::Operator];
+        let node = network.node("master", Role::Master, &heard);
+        let sorter = node.supervise("sorter", again(), || Sorter::new(Drf::default()));
+        let whoever = |name: &str| node.refer(Pid::new(name, node.id().clone(), 0));
+        let (asked, home) = (SorterRef::new(whoever("sorter")), node.clone());
+        let allocator = node.supervise("allocator", again(), move || {
+            Allocator::new(asked.clone(), None, home.rng())
+        });
+        let told = AllocatorRef::new(whoever("allocator"));
+        let registry = Box::new(MemoryRegistry::new());
+        let master = master::start(&node, Config::default(), 0, told, registry).unwrap();
+        node.clock().settle().await;
+        let operator = network.node("operator", Role::Operator, &[Role::Master]);
+        operator.find("master", "master", PATIENCE).await.unwrap();
+        let mut world = Self {
+            node: node.clone(),
+            master: master.master,
+            allocator: allocator.unwrap(),
+            sorter: sorter.unwrap(),
+            operator,
+            tenants: Vec::new(),
+            tasks: 0,
+        };
+        for (number, role) in ROLES.iter().enumerate() {
+            let tenant = world.tenant(network, number, role).await;
+            world.tenants.push(tenant);
+        }
+        world.pass(STEP).await;
+        world
+    }
+
+    /// An agent and the framework that is offered it.
+    pub async fn tenant(&self, network: &Network, number: usize, role: &str) -> Tenant {
+        let name = format!("agent-{number}");
+        let agent_node = network.node(&name, Role::Agent, &[Role::Master]);
+        let agent = agent_node.spawn("agent", Party).unwrap();
+        let master = agent_node.find("master", "master", PATIENCE).await.unwrap();
+        let total: Resources = TOTAL.parse().unwrap();
+        let register = RegisterAgent {
+            agent: AgentInfo {
+                hostname: name.clone(),
+                port: 5051,
+                resources: total.clone(),
+                attributes: Attributes::default(),
+                domain: None,
+                id: None,
+            },
+            pid: agent.pid(),
+            version: "test".to_owned(),
+            held: Held::default(),
+            digest_key: DigestKey::new([7; 16]),
+            oversubscribed: Resources::default(),
+            resources: Some(AgentResources {
+                version: Uuid([1; 16]),
+                total,
+                operations: Vec::new(),
+            }),
+            term_seen: 0,
+        };
+        let registered = agent_node.ask(&master, register, PATIENCE).await;
+        let agent_id = registered.unwrap().unwrap().agent_id;
+        let framework = format!("framework-{number}");
+        let node = network.node(&framework, Role::Framework, &[Role::Master]);
+        let party = node.spawn("scheduler", Party).unwrap();
+        let master = node.find("master", "master", PATIENCE).await.unwrap();
+        let mut info = FrameworkInfo::new("nobody", framework);
+        info.roles = [role.to_owned()].into();
+        info.principal = Some("ops".to_owned());
+        info.capabilities.insert(Capability::RevocableResources);
+        let mut subscribe = Subscribe {
+            framework: info,
+            scheduler: party.pid(),
+            wants: Default::default(),
+        };
+        let demands = &mut subscribe.wants.demands;
+        demands.insert(role.to_owned(), Demand::on_hosts([name]));
+        let subscribed = node.ask(&master, subscribe, PATIENCE).await;
+        Tenant {
+            party,
+            id: subscribed.unwrap().unwrap().framework_id,
+            role: role.parse().unwrap(),
+            agent: agent_id,
+            agent_node,
+        }
+    }
+
+    pub async fn pass(&self, time: Duration) {
+        self.node.clock().advance(time).await;
+    }
+
+    pub async fn books(&self) -> Arc<Books> {
+        self.master.ask(TakeSnapshot, PATIENCE).await.unwrap()
+    }
+
+    pub fn say<M: Remote>(&self, f: usize, message: M) {
+        let master = self.master.pid();
+        let say = Say(Box::new(move |node| node.tell(&master, message).unwrap()));
+        self.tenants[f].party.tell(say).unwrap();
+    }
+
+    pub async fn offers(&self, f: usize) -> Vec<Arc<Offer>> {
+        let books = self.books().await;
+        books
+            .offers
+            .of_framework(&self.tenants[f].id)
+            .cloned()
+            .collect()
+    }
+
+    pub fn revive(&self, f: usize) {
+        let framework_id = self.tenants[f].id.clone();
+        let roles = Default::default();
+        self.say(
+            f,
+            ReviveOffers {
+                framework_id,
+                roles,
+            },
+        );
+    }
+
+    pub async fn decline(&self, f: usize, refuse_seconds: f64) {
+        let offers = self.offers(f).await;
+        let offer_ids = offers.iter().map(|offer| offer.id.clone()).collect();
+        let framework_id = self.tenants[f].id.clone();
+        let filters = Filters { refuse_seconds };
+        self.say(
+            f,
+            DeclineOffers {
+                framework_id,
+                offer_ids,
+                filters,
+            },
+        );
+    }
+
+    /// Nothing is offered that somebody holds, or that is offered already.
+    pub async fn check(&self) {
+        let books = self.books().await;
+        for agent in books.agents.iter() {
+            let mut all = Resources::new();
+            for offer in books.offers.of_agent(&agent.id) {
+                all += &offer.resources.unallocate();
+            }
+            let on = books.tasks.on_agent(&agent.id);
+            for held in on.iter().flat_map(|on| on.held().values()) {
+                all += &held.unallocate();
+            }
+            let total = &agent.info.resources;
+            assert!(
+                total.contains(&all.non_revocable()),
+                "of {total} are out {all}"
+            );
+            assert!(
+                agent.oversubscribed.contains(&all.revocable()),
+                "lent are out {all}"
+            );
+        }
+    }
+
+    pub async fn outcome(&self) -> Outcome {
+        for f in 0..ROLES.len() {
+            self.revive(f);
+        }
+        self.pass(20 * STEP).await;
+        self.check().await;
+        let books = self.books().await;
+        let agents = books.agents.iter().map(|agent| {
+            let on = books.tasks.on_agent(&agent.id);
+            let held = on.map(|on| on.held().clone()).unwrap_or_default();
+            let (total, lent) = (agent.info.resources.clone(), agent.oversubscribed.clone());
+            (agent.info.hostname.clone(), total, lent, held)
+        });
+        let (mut own, mut rest) = (Vec::new(), Quantities::new());
+        for tenant in &self.tenants {
+            let mut all = Resources::new();
+            for offer in books.offers.of_framework(&tenant.id) {
+                all += &offer.resources.unallocate();
+            }
+            rest += &all.unreserved().non_revocable().quantities();
+            own.push((all.all_reserved(), all.revocable()));
+        }
+        Outcome {
+            agents: agents.collect(),
+            own,
+            rest,
+            quotas: BTreeMap::clone(&books.quotas),
+            weights: BTreeMap::clone(&books.weights),
+        }
+    }
+}
