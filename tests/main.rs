@@ -9,6 +9,7 @@
 mod commands;
 mod disks;
 mod examples;
+mod explain;
 mod failover;
 mod faults;
 mod group;

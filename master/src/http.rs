@@ -3,9 +3,11 @@
 //! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
 //! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
-//! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere.
+//! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
+//! what only its allocator knows ([`explain`]).
 
 mod changes;
+pub mod explain;
 mod metrics;
 mod operate;
 mod pieces;
@@ -52,7 +54,7 @@ struct Pages {
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
+/// `/explain`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
 pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     let pages = Pages {
         front: front.clone(),
@@ -76,29 +78,25 @@ pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
         .route("/quota/{*role}", delete(changes::delete_quota))
         .route("/flags", get(flags))
         .merge(operate::routes())
-        .layer(DefaultBodyLimit::max(changes::BODY_MAX));
-    Router::new()
-        .merge(routes.clone())
-        .nest("/master", routes)
-        .layer(from_fn_with_state(pages, answer))
+        .layer(DefaultBodyLimit::max(changes::BODY_MAX))
+        .layer(from_fn_with_state(pages.clone(), answer));
+    let routes = Router::new()
+        .route("/explain", get(explain::page))
+        .layer(from_fn_with_state(pages, ask_the_leader))
+        .merge(routes);
+    Router::new().merge(routes.clone()).nest("/master", routes)
 }
 
 /// Gives a read what it is made from, and marks the answer if that is a mirror. All else is for the leader (SPEC 3.12: 307).
-async fn answer(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
-    let Pages {
+async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Response {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return ask_the_leader(pages, request, next).await;
+    }
+    let State(Pages {
         front,
         node,
         chosen,
-    } = pages;
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return match front.master() {
-            Some(_) => {
-                request.extensions_mut().insert(front);
-                next.run(request).await
-            }
-            None => to_the_leader(&front, &request),
-        };
-    }
+    }) = pages;
     match source::find(&front, &node, &chosen, request.headers()).await {
         Found::Here(source) => {
             let marks = source.marks.clone();
@@ -112,6 +110,18 @@ async fn answer(State(pages): State<Pages>, mut request: Request, next: Next) ->
             let problem = "the master gave no answer in time; try again\n";
             (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
         }
+    }
+}
+
+/// Gives a request the master that acts here, which alone can answer it, or sends it to the one that leads.
+async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
+    let front = pages.front;
+    match front.master() {
+        Some(_) => {
+            request.extensions_mut().insert(front);
+            next.run(request).await
+        }
+        None => to_the_leader(&front, &request),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod config;
 pub mod counters;
 pub mod effects;
 mod error;
+pub mod explain;
 pub mod frameworks;
 pub mod health;
 pub mod http;

@@ -22,7 +22,7 @@ use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
-    KillByOperator, Operate, UpdateQuotas, UpdateWeights, ViewCluster, ViewRoles,
+    ExplainOffers, KillByOperator, Operate, UpdateQuotas, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
@@ -189,6 +189,7 @@ impl Process for Master {
         ears.hear::<Operate>(&[Role::Operator]);
         ears.hear::<ViewCluster>(&[Role::Operator]);
         ears.hear::<ViewRoles>(&[Role::Operator]);
+        ears.hear::<ExplainOffers>(&[Role::Operator]);
         ears.hear::<UpdateQuotas>(&[Role::Operator]);
         ears.hear::<UpdateWeights>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);

@@ -64,6 +64,7 @@ enum Verb {
     State(operator::ListArgs),
     /// List the roles: weight, quota, and what they hold
     Roles(operator::ListArgs),
+    Explain(operator::explain::ExplainArgs),
     #[command(subcommand)]
     Quota(operator::roles::QuotaArgs),
     #[command(subcommand)]
@@ -154,6 +155,7 @@ fn perform(cli: Cli) -> Outcome {
         Verb::Frameworks(args) => on_this_thread(operator::list::frameworks(args))?,
         Verb::State(args) => on_this_thread(operator::list::state(args))?,
         Verb::Roles(args) => on_this_thread(operator::roles::list(args))?,
+        Verb::Explain(args) => on_this_thread(operator::explain::run(args))?,
         Verb::Quota(args) => on_this_thread(operator::roles::quota(args))?,
         Verb::Weights(args) => on_this_thread(operator::roles::weights(args))?,
         Verb::Reserve(args) => on_this_thread(operator::owners::reserve(args))?,

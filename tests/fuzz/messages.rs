@@ -67,9 +67,9 @@ pub fn targets() -> Vec<Target> {
         StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
-        OversubscribedChanged ViewCluster ViewRoles UpdateQuotas UpdateWeights KillByOperator ReadSandbox
+        OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         Begin QuotasChanged WeightsChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
-        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn
+        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };

@@ -3,9 +3,10 @@
 //! Views are made of a snapshot, off the mailbox and off its thread.
 
 use protocol::FrameworkId;
+use protocol::explain::OffersExplained;
 use protocol::message::operator::{
-    KillByOperator, Operate, OperationRefused, OperatorError, UpdateQuotas, UpdateRefused,
-    UpdateWeights, ViewCluster, ViewRoles,
+    ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError, Unexplained,
+    UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
 use runtime::prelude::*;
@@ -28,6 +29,31 @@ impl Handler<ViewRoles> for Master {
 
     fn handle(&mut self, _: ViewRoles, ctx: &mut Context<Self>) -> Self::Result {
         self.view(ctx, view::roles)
+    }
+}
+
+impl Handler<ExplainOffers> for Master {
+    type Result = Reply<Result<OffersExplained, Unexplained>>;
+
+    fn handle(&mut self, question: ExplainOffers, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let asked = match self.not_leading() {
+            None => self.books.explainable(&question),
+            Some(reason) => Err(Unexplained::NoAnswer { reason }),
+        };
+        match asked {
+            Err(unknown) => promise.answer(Err(unknown)),
+            Ok(question) => {
+                let answer = self.allocator.explain(question);
+                ctx.then(answer, move |master, answer, _| {
+                    let explained = answer.map(|answer| master.books.explained(answer));
+                    promise.answer(explained.map_err(|error| Unexplained::NoAnswer {
+                        reason: error.to_string(),
+                    }));
+                });
+            }
+        }
+        reply
     }
 }
 

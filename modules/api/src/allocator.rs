@@ -1,15 +1,19 @@
 //! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
 //!
 //! Hears facts from the master, in the order they happened; answers with [`Granted`] and [`Withdrawn`]. Both sides may name a framework or
-//! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator.
+//! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
+//! also explain itself ([`Explain`]); one that does not is still one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::explain::Explanation;
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, Wants};
 use resources::Resources;
-use runtime::{ActorRef, Pid, TellError, remote};
+use runtime::{ActorRef, AskError, Pid, TellError, remote};
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Fault, ModuleError, ModuleKind};
 
 /// Begin: tell grants to `master`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,6 +200,17 @@ pub struct Withdrawn {
     pub resources: Resources,
 }
 
+/// Why is this framework offered nothing (W26)? Asked only when somebody wants to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explain {
+    /// Which framework.
+    pub framework_id: FrameworkId,
+    /// In this role; `None` is each of its roles.
+    pub role: Option<String>,
+    /// On this agent, every reason; `None` is on all agents, counted by reason.
+    pub agent_id: Option<AgentId>,
+}
+
 remote! { Begin = "allocator/begin" v2 }
 remote! { QuotasChanged = "allocator/quotas_changed" v1 }
 remote! { WeightsChanged = "allocator/weights_changed" v1 }
@@ -212,6 +227,7 @@ remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }
 remote! { Granted = "allocator/granted" v1 }
 remote! { Withdrawn = "allocator/withdrawn" v1 }
+remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
 
 /// The master's hold on its allocator.
 #[derive(Clone)]
@@ -228,6 +244,29 @@ impl AllocatorRef {
     /// Whom it speaks to.
     pub fn pid(&self) -> &Pid {
         self.actor.pid()
+    }
+
+    /// How long an explanation may take.
+    pub const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Asks why a framework is offered nothing. An allocator that never explains says so.
+    pub fn explain(
+        &self,
+        question: Explain,
+    ) -> impl Future<Output = Result<Explanation, ModuleError>> + Send + use<> {
+        let kind = ModuleKind::Allocator;
+        let answer = self.actor.ask(question, Self::PATIENCE);
+        async move {
+            let answer = answer.await.map_err(|error| match error {
+                AskError::Refused { .. } => {
+                    let reason = "it does not explain itself".to_owned();
+                    let fault = Fault::Failed { reason };
+                    ModuleError::Fault { kind, fault }
+                }
+                error => ModuleError::of_ask(kind, error),
+            });
+            answer?.map_err(|fault| ModuleError::Fault { kind, fault })
+        }
     }
 
     /// Tells one of the facts of this file. An error means that the allocator is down or drowned.

@@ -3,6 +3,8 @@
 //! Pure. Refuses what cannot be understood, with the field's name, so that the master can say so to the framework; the allocator then asks
 //! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size.
 
+mod unmet;
+
 use std::collections::BTreeSet;
 
 use protocol::agent::Domain;
@@ -156,8 +158,9 @@ impl Test {
         Ok(Self { selector, holds })
     }
 
-    fn passes(&self, agent: Looks<'_>) -> bool {
-        let value = match &self.selector {
+    /// What the agent has where this looks.
+    fn value<'a>(&self, agent: Looks<'a>) -> Value<'a> {
+        match &self.selector {
             Selector::Hostname => Value::Text(agent.hostname),
             Selector::Region => Value::of(agent.domain.map(|domain| &domain.region)),
             Selector::Zone => Value::of(agent.domain.map(|domain| &domain.zone)),
@@ -166,8 +169,11 @@ impl Test {
                 Some(AttributeValue::Text(text)) => Value::Text(text),
                 Some(_) => Value::Other,
             },
-        };
-        match (&self.holds, value) {
+        }
+    }
+
+    fn passes(&self, agent: Looks<'_>) -> bool {
+        match (&self.holds, self.value(agent)) {
             (Holds::Exists(wanted), value) => *wanted != matches!(value, Value::Missing),
             (_, Value::Other) => true,
             (Holds::Equals(wanted, _) | Holds::Matches(wanted, _), Value::Missing) => !*wanted,

@@ -6,6 +6,7 @@
 
 mod book;
 mod choosing;
+mod explain;
 mod filters;
 mod frameworks;
 mod operations;
@@ -14,6 +15,7 @@ mod quota;
 mod run;
 
 pub use book::{Booked, Refusal};
+pub use explain::Case;
 pub(super) use quota::chop;
 pub use run::Asked;
 

@@ -4,6 +4,7 @@
 
 use module_api::demand::{AgentTest, Looks};
 use protocol::Demand;
+use protocol::explain::Unmet;
 use resources::Role;
 
 /// What one client demands of offers in its role.
@@ -42,6 +43,11 @@ impl Choice {
             self.taken.set(slot, self.test.passes(looks));
         }
         self.taken.has(slot)
+    }
+
+    /// Why it would not take an agent that looks so, at most so many reasons and how many more.
+    pub fn unmet(&self, looks: Looks<'_>, most: usize) -> (Vec<Unmet>, u64) {
+        self.test.unmet(looks, most)
     }
 
     /// The agent in that slot is gone.

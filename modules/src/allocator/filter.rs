@@ -52,6 +52,17 @@ impl Filters {
         self.0.iter().any(&mut hides)
     }
 
+    /// Until when an offer is hidden, if it is hidden now.
+    pub fn hide_until(
+        &self,
+        now: Instant,
+        covers: impl Fn(&Arc<Resources>) -> bool,
+    ) -> Option<Instant> {
+        let hiding = |filter: &&Filter| filter.until > now && covers(&filter.refused);
+        let hiding = self.0.iter().filter(hiding);
+        hiding.map(|filter| filter.until).max()
+    }
+
     /// Lets go of what has ended; true if anything had.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.0.len();
@@ -100,11 +111,10 @@ mod tests {
             ("cpus:1", 5, false),
         ] {
             let offered_there = resources(offered);
-            assert_eq!(
-                filters.hide(at(now), |refused| refused.contains(&offered_there)),
-                hidden,
-                "{offered} at {now}"
-            );
+            let covers = |refused: &Arc<Resources>| refused.contains(&offered_there);
+            assert_eq!(filters.hide(at(now), covers), hidden, "{offered} at {now}");
+            let until = hidden.then(|| at(5));
+            assert_eq!(filters.hide_until(at(now), covers), until);
         }
     }
 

@@ -3,30 +3,33 @@
 //! Hears the master's facts and the sorter's advice. Remembers the [`Books`] since the last `Begin`; restarted, it waits for the next one
 //! and for the master to tell everything anew. Runs follow what happened, not only the clock: what becomes free is offered at once, what
 //! was refused for no time at all waits for the batch that comes every allocation interval. Never asks the master, and never grants what
-//! the books do not have, whatever the sorter says.
+//! the books do not have, whatever the sorter says. Asked why it grants nothing, it answers in pieces ([`Survey`]).
 
 mod books;
 mod by_client;
 mod choice;
 mod clients;
 mod cutting;
+mod explain;
 mod filter;
 
-pub use books::{Agent, Asked, Booked, Books, Refusal, Side};
+pub use books::{Agent, Asked, Booked, Books, Case, Refusal, Side};
 pub use by_client::ByClient;
 pub use clients::{Clients, Member};
+pub use explain::{Shares, Survey};
 pub use filter::Filters;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, QuotasChanged, Recovered,
     Revived, Suppressed, WeightsChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
-use module_api::{ModuleError, SorterRef};
+use module_api::{Fault, ModuleError, SorterRef};
+use protocol::explain::Explanation;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use resources::Quantities;
@@ -48,6 +51,11 @@ pub enum AgentOrder {
     /// may be (W9).
     TightestFirst,
 }
+
+/// Agents that are explained before other messages have their turn.
+const EXPLAINED_AT_ONCE: u32 = 1_000;
+/// Explanations at a time; whoever wants one more is to ask again.
+const EXPLAINING_MAX: usize = 4;
 
 /// The run under way.
 struct Run {
@@ -96,6 +104,9 @@ pub struct Allocator {
     batch_due: bool,
     /// The end of the pause after a beginning.
     pause: Option<Errand>,
+    pause_until: Instant,
+    /// Explanations under way.
+    explaining: usize,
 }
 
 impl Allocator {
@@ -117,6 +128,8 @@ impl Allocator {
             batch: None,
             batch_due: false,
             pause: None,
+            pause_until: Instant::default(),
+            explaining: 0,
         }
     }
 
@@ -302,6 +315,25 @@ impl Allocator {
         }
     }
 
+    /// Goes on with an explanation, and comes back to it after what has come meanwhile.
+    fn explain(
+        &mut self,
+        mut survey: Survey,
+        promise: Promise<Result<Explanation, Fault>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let now = ctx.clock().now();
+        let done = survey.go_on(&mut self.books, EXPLAINED_AT_ONCE, now);
+        if matches!(done, Ok(false)) && promise.is_awaited() {
+            ctx.then(std::future::ready(()), |this, (), ctx| {
+                this.explain(survey, promise, ctx);
+            });
+            return;
+        }
+        self.explaining -= 1;
+        promise.answer(done.map(|_| survey.end()));
+    }
+
     fn tell_withdrawn(&self, withdrawn: Withdrawn) {
         let told = self.master.as_ref().map(|master| master.tell(withdrawn));
         if let Some(Err(error)) = told {
@@ -331,6 +363,7 @@ impl Process for Allocator {
         ears.hear::<Revived>(roles);
         ears.hear::<QuotasChanged>(roles);
         ears.hear::<WeightsChanged>(roles);
+        ears.hear::<Explain>(roles);
     }
 }
 
@@ -343,6 +376,7 @@ impl Handler<Begin> for Allocator {
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);
+        self.pause_until = ctx.clock().now() + Begin::RECOVERY_TIMEOUT;
         let pause = ctx.after(Begin::RECOVERY_TIMEOUT, |this, ctx| {
             this.books.resume();
             this.heed(ctx);
@@ -350,6 +384,28 @@ impl Handler<Begin> for Allocator {
         if let Some(earlier) = self.pause.replace(pause) {
             ctx.cancel(earlier);
         }
+    }
+}
+
+impl Handler<Explain> for Allocator {
+    type Result = Reply<Result<Explanation, Fault>>;
+
+    fn handle(&mut self, question: Explain, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        if self.explaining == EXPLAINING_MAX {
+            let reason = format!("{EXPLAINING_MAX} explanations are under way: ask again");
+            promise.answer(Err(Fault::Failed { reason }));
+            return reply;
+        }
+        let pause = self.pause_until - ctx.clock().now();
+        match Survey::begin(&self.books, &question, pause) {
+            Ok(survey) => {
+                self.explaining += 1;
+                self.explain(survey, promise, ctx);
+            }
+            Err(fault) => promise.answer(Err(fault)),
+        }
+        reply
     }
 }
 

@@ -9,6 +9,7 @@
 mod choosing;
 mod cluster;
 mod examples;
+mod explain;
 mod laws;
 mod operations;
 mod policies;

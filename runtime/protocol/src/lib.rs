@@ -1,6 +1,6 @@
 //! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
 //!
-//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `task`, `status`, `usage`, `view`, `wants`), one file a message
+//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `task`, `status`, `usage`, `view`, `explain`, `wants`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
 //! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
 //! remembers. Nothing does I/O.
@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod digest;
 pub mod duration;
+pub mod explain;
 pub mod fence;
 pub mod framework;
 pub mod id;

@@ -524,6 +524,11 @@ fn a_released_message_keeps_its_bytes() {
         line(UpdateWeights {
             weights: BTreeMap::from([("eng/web".to_owned(), 2.5)]),
         }),
+        line(ExplainOffers {
+            framework: "web".to_owned(),
+            role: Some("eng/web".to_owned()),
+            agent: None,
+        }),
         line(ViewCluster),
         line(KillByOperator {
             task_id,

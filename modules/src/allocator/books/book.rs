@@ -213,13 +213,8 @@ impl Books {
         }
         let side = &mut agent.sides[index(pool)];
         let (mut granted, mut rest) = taker.chop(side.available());
-        if let Some(shape) = &taker.shape {
-            // Where guarantees are met, reservations of roles above are not given: they must not take the place of what is.
-            let own = |own: &Resource| !own.is_reserved() || own.role() == &taker.role;
-            if taker.stage == Stage::Guarantees {
-                granted = granted.filter(own);
-            }
-            granted = cut(&granted, shape.most());
+        if taker.shape.is_some() {
+            granted = taker.shaped(granted);
             rest = side.available().saturating_sub(&granted);
         }
         if taker.stage != Stage::Revocable && !self.quotas.is_empty() {
@@ -228,11 +223,7 @@ impl Books {
             rest = side.available().saturating_sub(&granted);
         }
         let amount = granted.quantities();
-        let sets_min = taker
-            .shape
-            .as_ref()
-            .map_or(sets_min, |shape| shape.sets(sets_min));
-        if !is_allocatable(&amount, sets_min) {
+        if !is_allocatable(&amount, taker.sets(sets_min)) {
             return Err(Refusal::TooLittle);
         }
         let filters = agent.filters.get(client);
@@ -292,18 +283,29 @@ impl Booked {
 }
 
 /// Who is to be given something, and what it can make use of.
-struct Taker {
-    client: Client,
-    stage: Stage,
-    role: Role,
-    takes: Takes,
+pub(super) struct Taker {
+    pub(super) client: Client,
+    pub(super) stage: Stage,
+    pub(super) role: Role,
+    pub(super) takes: Takes,
     /// What its offers have at least and at most, if it says.
-    shape: Option<Shape>,
+    pub(super) shape: Option<Shape>,
+}
+
+/// Why a resource is never given to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unfit {
+    /// It is reserved for another role.
+    Reserved,
+    /// It is shared, and the framework does not understand that.
+    Shared,
+    /// Its reservation is refined, and the framework does not understand that.
+    Refined,
 }
 
 impl Taker {
     /// What may be given to it of what is available, and what remains.
-    fn chop(&self, available: &Resources) -> (Resources, Resources) {
+    pub(super) fn chop(&self, available: &Resources) -> (Resources, Resources) {
         if available.iter().all(|resource| self.takes(resource)) {
             return (available.clone(), Resources::new());
         }
@@ -312,9 +314,38 @@ impl Taker {
         (granted, rest)
     }
 
+    /// What of this an offer to it has, by what it can use.
+    pub(super) fn shaped(&self, mut free: Resources) -> Resources {
+        let Some(shape) = &self.shape else {
+            return free;
+        };
+        if self.stage == Stage::Guarantees {
+            // Where guarantees are met, reservations of roles above are not given: they must not take the place of what is.
+            free = free.filter(|own| !own.is_reserved() || own.role() == &self.role);
+        }
+        cut(&free, shape.most())
+    }
+
+    /// What is worth an offer to it, if these sets are for everybody else.
+    pub(super) fn sets<'a>(&'a self, sets_min: &'a [Quantities]) -> &'a [Quantities] {
+        let shape = self.shape.as_ref();
+        shape.map_or(sets_min, |shape| shape.sets(sets_min))
+    }
+
     fn takes(&self, resource: &Resource) -> bool {
-        resource.is_allocatable_to(&self.role)
-            && (self.takes.shared || !resource.is_shared())
-            && (self.takes.refined || resource.reservations().len() < 2)
+        self.unfit(resource).is_none()
+    }
+
+    /// Why it is never given this resource.
+    pub(super) fn unfit(&self, resource: &Resource) -> Option<Unfit> {
+        if !resource.is_allocatable_to(&self.role) {
+            Some(Unfit::Reserved)
+        } else if !self.takes.shared && resource.is_shared() {
+            Some(Unfit::Shared)
+        } else if !self.takes.refined && resource.reservations().len() > 1 {
+            Some(Unfit::Refined)
+        } else {
+            None
+        }
     }
 }

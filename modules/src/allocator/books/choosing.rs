@@ -4,6 +4,7 @@
 
 use module_api::demand::Looks;
 use module_api::sorter::{Client, Pool};
+use protocol::Capability;
 
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, Member};
@@ -54,9 +55,14 @@ impl Agent {
 impl Member {
     /// Whether it would take the agent in that slot.
     pub(super) fn would_take(&mut self, slot: u32, agent: &Agent) -> bool {
-        (self.takes.gpus || !agent.gpus)
-            && (self.takes.remote || !agent.remote)
-            && self.choice.takes(slot, agent.looks())
+        self.lacks(agent).next().is_none() && self.choice.takes(slot, agent.looks())
+    }
+
+    /// The capabilities without which it is not given this agent.
+    pub(super) fn lacks(&self, agent: &Agent) -> impl Iterator<Item = Capability> + use<> {
+        let gpus = (agent.gpus && !self.takes.gpus).then_some(Capability::GpuResources);
+        let remote = (agent.remote && !self.takes.remote).then_some(Capability::RegionAware);
+        gpus.into_iter().chain(remote)
     }
 }
 

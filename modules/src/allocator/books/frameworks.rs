@@ -8,12 +8,13 @@ use module_api::allocator::{
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Revived, Suppressed,
 };
 use module_api::sorter::{Client, Shape};
+use protocol::explain::Standing;
 use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
 use super::{Books, Framework};
 use crate::allocator::choice::Choice;
-use crate::allocator::clients::Takes;
+use crate::allocator::clients::{Member, Takes};
 
 impl Books {
     /// A framework may be offered to, or its info has changed.
@@ -118,9 +119,7 @@ impl Books {
             return;
         };
         let framework = self.frameworks.get(&member.framework);
-        let takes_part = member.subscribed
-            && !member.suppressed
-            && framework.is_some_and(|framework| framework.active);
+        let takes_part = member.subscribed && self.standing(member).next().is_none();
         let can = |capability: Capability| {
             framework.is_some_and(|framework| framework.capabilities.contains(&capability))
         };
@@ -137,6 +136,18 @@ impl Books {
         }
         self.clients
             .set_active(client, [takes_part, takes_part && revocable]);
+    }
+
+    /// What its framework has done that keeps a client from every offer.
+    pub(in crate::allocator) fn standing(
+        &self,
+        member: &Member,
+    ) -> impl Iterator<Item = Standing> + use<> {
+        let framework = self.frameworks.get(&member.framework);
+        let active = framework.is_some_and(|framework| framework.active);
+        let inactive = (!active).then_some(Standing::Inactive);
+        let suppressed = member.suppressed.then_some(Standing::Suppressed);
+        inactive.into_iter().chain(suppressed)
     }
 
     /// The clients of a framework in these roles; of no roles, in all.

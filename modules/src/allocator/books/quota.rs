@@ -105,6 +105,11 @@ impl Quotas {
         }
     }
 
+    /// What may still be given, by the books. Must be settled.
+    pub(super) fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// Whether there is no quota at all.
     pub(super) fn is_empty(&self) -> bool {
         self.quotas.is_empty()
@@ -326,31 +331,7 @@ impl Quotas {
         pool: &Resources,
     ) -> Option<Resources> {
         let place = self.place(role);
-        let room = room(pool);
-        let portion = self.budgets.portion(stage, place, role, &room);
-        let mut free = portion.free;
-        let mut reserved = vec![Quantities::new(); room.reserved.len()];
-        for (n, amount) in portion.reserved {
-            reserved[n] = amount;
-        }
-        // What cannot be cut first and the biggest of it before the rest, or what fits would depend on the order of names.
-        let mut entries: Vec<&Resource> = pool.iter().collect();
-        entries.sort_by_key(|own| std::cmp::Reverse((own.is_indivisible(), own.amount())));
-        let cut = entries.into_iter().filter_map(|own| {
-            if own.amount().is_none() {
-                let given = stage == Stage::Fair || !own.is_reserved() || own.role() == role;
-                return given.then(|| own.clone());
-            }
-            let most = match owner(own) {
-                None => &mut free,
-                Some(owner) => {
-                    let known = room.reserved.iter().position(|(known, _)| known == owner);
-                    reserved.get_mut(known?)?
-                }
-            };
-            chop(own, most)
-        });
-        let given: Resources = cut.collect();
+        let given = given(&self.budgets, stage, place, role, pool);
         let needs = match stage {
             Stage::Guarantees => self.budgets.needs(place),
             Stage::Fair | Stage::Revocable => return Some(given),
@@ -397,6 +378,41 @@ impl Quotas {
         self.loosened = false;
         self.short.clear();
     }
+}
+
+/// What of this these budgets give to a client of this role.
+pub(super) fn given(
+    budgets: &Budgets,
+    stage: Stage,
+    place: Option<Place>,
+    role: &Role,
+    pool: &Resources,
+) -> Resources {
+    let room = room(pool);
+    let portion = budgets.portion(stage, place, role, &room);
+    let mut free = portion.free;
+    let mut reserved = vec![Quantities::new(); room.reserved.len()];
+    for (n, amount) in portion.reserved {
+        reserved[n] = amount;
+    }
+    // What cannot be cut first and the biggest of it before the rest, or what fits would depend on the order of names.
+    let mut entries: Vec<&Resource> = pool.iter().collect();
+    entries.sort_by_key(|own| std::cmp::Reverse((own.is_indivisible(), own.amount())));
+    let cut = entries.into_iter().filter_map(|own| {
+        if own.amount().is_none() {
+            let given = stage == Stage::Fair || !own.is_reserved() || own.role() == role;
+            return given.then(|| own.clone());
+        }
+        let most = match owner(own) {
+            None => &mut free,
+            Some(owner) => {
+                let known = room.reserved.iter().position(|(known, _)| known == owner);
+                reserved.get_mut(known?)?
+            }
+        };
+        chop(own, most)
+    });
+    cut.collect()
 }
 
 /// Whom a resource is reserved for.

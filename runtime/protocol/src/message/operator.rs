@@ -6,6 +6,7 @@ use resources::{Conversion, Invalid, Resources};
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
+use crate::explain::OffersExplained;
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::quota::Quota;
 use crate::view::{ClusterView, RoleView};
@@ -61,6 +62,31 @@ pub enum UpdateRefused {
     /// The master cannot do it just now: try again.
     #[error("{reason}")]
     NotNow {
+        /// For the operator.
+        reason: String,
+    },
+}
+
+/// Why is this framework offered nothing (W26)?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainOffers {
+    /// Its id, or its name if no other has it.
+    pub framework: String,
+    /// In this role; `None` is each of its roles.
+    pub role: Option<String>,
+    /// On the agent of this id, or of this host if no other is there; `None` is all of them, counted by reason.
+    pub agent: Option<String>,
+}
+
+/// A question that has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Unexplained {
+    /// There is no such framework, role or agent.
+    #[error(transparent)]
+    Unknown(Invalid),
+    /// The allocator says nothing just now, or never explains.
+    #[error("{reason}")]
+    NoAnswer {
         /// For the operator.
         reason: String,
     },
@@ -150,6 +176,7 @@ pub enum OperatorError {
 
 remote! { ViewCluster = "operator/view_cluster" v2 -> ClusterView }
 remote! { ViewRoles = "operator/view_roles" v1 -> Vec<RoleView> }
+remote! { ExplainOffers = "operator/explain_offers" v1 -> Result<OffersExplained, Unexplained> }
 remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
 remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }

@@ -1,0 +1,155 @@
+//! `GET /explain`: why a framework is offered nothing (W26).
+//!
+//! Asks the master that acts here, and says in JSON what its allocator found. Decides nothing.
+
+use axum::Extension;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use axum::response::{IntoResponse, Response};
+use protocol::explain::{Holder, OffersExplained, Reason, RoleExplanation, Standing, Tally};
+use protocol::message::operator::{ExplainOffers, Unexplained};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::changes::{ask, bad, not_now};
+use super::pieces;
+use crate::office::Front;
+
+/// What may be asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    framework: String,
+    role: Option<String>,
+    agent: Option<String>,
+}
+
+pub(super) async fn page(
+    Extension(front): Extension<Front>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let Query(asked) = match asked {
+        Ok(asked) => asked,
+        Err(rejection) => {
+            let problem = rejection.body_text();
+            return bad(format!(
+                "{problem}: expected `/explain?framework=ID` with `role=` and `agent=` if wanted"
+            ));
+        }
+    };
+    let question = ExplainOffers {
+        framework: asked.framework,
+        role: asked.role,
+        agent: asked.agent,
+    };
+    match ask(&front, question).await {
+        Ok(Ok(explained)) => axum::Json(value(&explained)).into_response(),
+        Ok(Err(Unexplained::Unknown(problem))) => bad(problem),
+        Ok(Err(Unexplained::NoAnswer { reason })) => not_now(reason),
+        Err(response) => response,
+    }
+}
+
+/// An explanation as the page shows it.
+pub fn value(explained: &OffersExplained) -> Value {
+    let roles = explained.explanation.roles.iter();
+    json!({
+        "framework_id": explained.explanation.framework_id.as_str(),
+        "name": explained.name,
+        "roles": roles.map(|role| of_role(explained, role)).collect::<Value>(),
+    })
+}
+
+fn of_role(explained: &OffersExplained, role: &RoleExplanation) -> Value {
+    let unanswered = explained.unanswered.get(&role.role);
+    json!({
+        "role": role.role,
+        "share": role.share,
+        "role_share": role.role_share,
+        "unanswered_offers": unanswered.copied().unwrap_or(0),
+        "agents": role.agents,
+        "standing": role.standing.iter().map(standing).collect::<Value>(),
+        "reasons": role.reasons.iter().map(tally).collect::<Value>(),
+        "untold_agents": role.untold,
+    })
+}
+
+fn standing(standing: &Standing) -> Value {
+    json!({ "reason": standing.kind(), "text": standing.to_string() })
+}
+
+fn tally(tally: &Tally) -> Value {
+    let first = tally.examples.first().map(|example| &example.reason);
+    let examples = tally.examples.iter().map(|example| {
+        let mut value = json!({
+            "agent_id": example.agent_id.as_str(),
+            "hostname": example.hostname,
+            "text": example.reason.to_string(),
+        });
+        if let (Value::Object(own), Value::Object(more)) = (&mut value, known(&example.reason)) {
+            own.extend(more);
+        }
+        value
+    });
+    json!({
+        "reason": first.map(Reason::kind),
+        "text": first.map(Reason::title),
+        "revocable": tally.revocable,
+        "agents": tally.agents,
+        "examples": examples.collect::<Value>(),
+    })
+}
+
+/// What of a reason programs may want to look at.
+fn known(reason: &Reason) -> Value {
+    match reason {
+        Reason::AgentInactive | Reason::Open => json!({}),
+        Reason::Capability(capability) => json!({ "capability": capability.name() }),
+        Reason::Constraint { unmet, more } => {
+            let unmet = unmet
+                .iter()
+                .map(|one| json!({ "constraint": one.constraint, "has": one.has }));
+            json!({ "unmet": unmet.collect::<Value>(), "more": more })
+        }
+        Reason::Own { held } => json!({ "held": pieces::amounts(held) }),
+        Reason::WentFirst {
+            free,
+            holders,
+            more,
+        } => {
+            let holders = holders.iter().map(holder).collect::<Value>();
+            json!({ "free": pieces::amounts(free), "holders": holders, "more": more })
+        }
+        Reason::Reserved { roles } => json!({ "roles": roles }),
+        Reason::BelowMinimum { portion, minimum } => {
+            let minimum = minimum.iter().map(pieces::amounts).collect::<Value>();
+            json!({ "portion": pieces::amounts(portion), "minimum": minimum })
+        }
+        Reason::QuotaLimit { role, left } => {
+            json!({ "role": role, "left": pieces::amounts(left) })
+        }
+        Reason::Headroom {
+            roles,
+            required,
+            free,
+        } => json!({
+            "roles": roles,
+            "required": pieces::amounts(required),
+            "free": pieces::amounts(free),
+        }),
+        Reason::Filtered { offer, left } => json!({
+            "offer": pieces::amounts(offer),
+            "seconds_left": left.as_secs_f64(),
+        }),
+    }
+}
+
+fn holder(holder: &Holder) -> Value {
+    json!({
+        "framework_id": holder.framework_id.as_str(),
+        "role": holder.role,
+        "held": pieces::amounts(&holder.held),
+        "share": holder.share,
+        "against": holder.against,
+    })
+}

@@ -1,0 +1,145 @@
+//! What of a demand does not hold for an agent, in words for people (W26).
+//!
+//! Pure, and asks the same tests as [`AgentTest::passes`]. Never needed to decide anything.
+
+use protocol::explain::Unmet;
+use protocol::wants::Selector;
+
+use super::{AgentTest, Holds, Looks, Test, Value};
+
+/// Characters of one text that are shown.
+const SHOWN_MAX: usize = 120;
+
+impl AgentTest {
+    /// Why the framework would not take this agent: of the first `most` groups the first constraint that does not hold, and how many groups
+    /// more there are. Nothing of an agent that it would take.
+    pub fn unmet(&self, agent: Looks<'_>, most: usize) -> (Vec<Unmet>, u64) {
+        if self.passes(agent) {
+            return (Vec::new(), 0);
+        }
+        let hosts = (!self.hosts.is_empty()).then(|| self.of_hosts(agent));
+        let of_group = |group: &Vec<Test>| {
+            let test = group.iter().find(|test| !test.passes(agent))?;
+            Some(test.unmet(agent))
+        };
+        let mut all = hosts
+            .into_iter()
+            .chain(self.groups.iter().filter_map(of_group));
+        let first: Vec<Unmet> = all.by_ref().take(most).collect();
+        (first, all.count() as u64)
+    }
+
+    fn of_hosts(&self, agent: Looks<'_>) -> Unmet {
+        let mut hosts = self.hosts.iter();
+        let constraint = match (hosts.next(), hosts.len()) {
+            (Some(host), 0) => format!("hostname is `{host}`"),
+            (Some(host), more) => format!("hostname is `{host}` or one of {more} more"),
+            (None, _) => "hostname is one of none".to_owned(),
+        };
+        unmet(&constraint, Some(agent.hostname))
+    }
+}
+
+impl Test {
+    fn unmet(&self, agent: Looks<'_>) -> Unmet {
+        let of = match &self.selector {
+            Selector::Hostname => "hostname".to_owned(),
+            Selector::Region => "region".to_owned(),
+            Selector::Zone => "zone".to_owned(),
+            Selector::Attribute(name) => format!("attribute {name}"),
+        };
+        let wanted = match &self.holds {
+            Holds::Exists(true) => "exists".to_owned(),
+            Holds::Exists(false) => "does not exist".to_owned(),
+            Holds::Equals(true, text) => format!("is `{text}`"),
+            Holds::Equals(false, text) => format!("is not `{text}`"),
+            Holds::Matches(wanted, regex) => {
+                let not = if *wanted { "matches" } else { "does not match" };
+                let whole = regex.as_str();
+                let text = whole.strip_prefix(r"\A(?:");
+                let text = text.and_then(|text| text.strip_suffix(r")\z"));
+                format!("{not} `{}`", text.unwrap_or(whole))
+            }
+        };
+        let has = match self.value(agent) {
+            Value::Missing => None,
+            Value::Text(text) => Some(text),
+            Value::Other => Some("(no text)"),
+        };
+        unmet(&format!("{of} {wanted}"), has)
+    }
+}
+
+fn unmet(constraint: &str, has: Option<&str>) -> Unmet {
+    let shown = |text: &str| match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    };
+    Unmet {
+        constraint: shown(constraint),
+        has: has.map(shown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Demand;
+    use protocol::wants::{Constraint, Predicate};
+    use resources::Attributes;
+
+    fn constraint(selector: Selector, predicate: Predicate) -> Constraint {
+        Constraint {
+            selector,
+            predicate,
+        }
+    }
+
+    fn unmet(demand: &Demand, most: usize) -> (Vec<String>, u64) {
+        let attributes: Attributes = "rack:r7;cores:8".parse().unwrap();
+        let looks = Looks {
+            hostname: "node-7",
+            attributes: &attributes,
+            domain: None,
+        };
+        let test = AgentTest::new("dev", demand).unwrap();
+        let (unmet, more) = test.unmet(looks, most);
+        assert_eq!(unmet.is_empty(), test.passes(looks));
+        (unmet.iter().map(ToString::to_string).collect(), more)
+    }
+
+    #[test]
+    fn the_first_constraint_of_each_group_that_fails_is_named_with_what_the_agent_has() {
+        let rack = || Selector::Attribute("rack".to_owned());
+        let matches = Predicate::TextMatches("r[12]".to_owned());
+        let group = vec![
+            constraint(Selector::Hostname, Predicate::Exists),
+            constraint(rack(), matches),
+            constraint(Selector::Zone, Predicate::Exists),
+        ];
+        let other = vec![constraint(
+            Selector::Region,
+            Predicate::TextEquals("eu".to_owned()),
+        )];
+        let cores = vec![constraint(
+            Selector::Attribute("cores".to_owned()),
+            Predicate::NotExists,
+        )];
+        let mut demand = Demand {
+            agents: vec![group, other, cores],
+            ..Demand::default()
+        };
+        let said = [
+            "attribute rack matches `r[12]`, and the agent has `r7`",
+            "region is `eu`, and the agent has nothing there",
+            "attribute cores does not exist, and the agent has `(no text)`",
+        ];
+        assert_eq!(unmet(&demand, 9), (said.map(str::to_owned).to_vec(), 0));
+        assert_eq!(unmet(&demand, 1), (vec![said[0].to_owned()], 2));
+        demand.agents.extend(Demand::on_hosts(["a", "b"]).agents);
+        let first = "hostname is `a` or one of 1 more, and the agent has `node-7`";
+        assert_eq!(unmet(&demand, 1), (vec![first.to_owned()], 3));
+        demand.agents.extend(Demand::on_hosts(["NODE-7"]).agents);
+        assert_eq!(unmet(&demand, 9), (vec![], 0));
+    }
+}

@@ -1,0 +1,102 @@
+//! Dominant shares as they are now, to be named beside a reason (SPEC 4.8).
+//!
+//! Pure: sums of what clients hold, taken once. Whether a sorter decides by shares is its own affair; that they are what they are is a fact.
+
+use std::collections::BTreeMap;
+
+use module_api::sorter::{Client, Pool};
+use resources::{Quantities, Role};
+
+use crate::allocator::books::Books;
+use crate::allocator::clients::{Clients, Member};
+
+/// What each role holds in one pool, and what it is measured by.
+pub struct Shares {
+    pool: Pool,
+    total: Quantities,
+    weights: BTreeMap<Role, f64>,
+    /// With the roles below.
+    roles: BTreeMap<Role, Quantities>,
+    /// Without them.
+    members: BTreeMap<Role, Quantities>,
+}
+
+impl Shares {
+    /// As the books are now.
+    pub fn of(books: &Books, pool: Pool) -> Self {
+        let mut shares = Self {
+            pool,
+            total: books.total(pool).clone(),
+            weights: books.weights.clone(),
+            roles: BTreeMap::new(),
+            members: BTreeMap::new(),
+        };
+        for (_, member) in books.clients.iter() {
+            let held = member.held(pool);
+            *shares.members.entry(member.role.clone()).or_default() += held;
+            let mut at = Some(member.role.clone());
+            while let Some(role) = at {
+                at = role.parent();
+                *shares.roles.entry(role).or_default() += held;
+            }
+        }
+        shares
+    }
+
+    /// The largest part that this is of any resource of `whole`.
+    pub fn part(&self, held: &Quantities, whole: &Quantities) -> f64 {
+        let some = whole.iter().filter(|(_, all)| !all.is_zero());
+        some.map(|(name, all)| held.get(name).as_f64() / all.as_f64())
+            .fold(0.0, f64::max)
+    }
+
+    /// The dominant share of what one client holds.
+    pub fn of_member(&self, member: &Member) -> f64 {
+        self.part(member.held(self.pool), &self.total)
+    }
+
+    /// The dominant share of a role and those below it, divided by its weight.
+    pub fn of_role(&self, role: &Role) -> f64 {
+        let weight = self.weights.get(role).copied().unwrap_or(1.0);
+        let held = self.roles.get(role);
+        held.map_or(0.0, |held| self.part(held, &self.total)) / weight
+    }
+
+    /// The roles that hold anything or have a framework, each with its share.
+    pub fn by_role(&self) -> impl Iterator<Item = (&Role, f64)> {
+        self.roles.keys().map(|role| (role, self.of_role(role)))
+    }
+
+    /// The shares that decide between a member and another client: of the highest roles in which they differ, or of the two
+    /// themselves in one role.
+    pub fn between(&self, clients: &Clients, one: &Member, other: Client) -> (f64, f64) {
+        let Some(other) = clients.get(other) else {
+            return (self.of_member(one), 0.0);
+        };
+        if one.role == other.role {
+            return (self.of_member(one), self.of_member(other));
+        }
+        let (ways, other_ways) = (path(&one.role), path(&other.role));
+        let parted = ways
+            .iter()
+            .zip(&other_ways)
+            .position(|(one, other)| one != other);
+        let parted = parted.unwrap_or(ways.len().min(other_ways.len()));
+        let at = |way: &[Role]| match way.get(parted) {
+            Some(role) => self.of_role(role),
+            // The other is below it: the frameworks right in the role are what that is measured against.
+            None => {
+                let own = way.last().and_then(|role| self.members.get(role));
+                own.map_or(0.0, |held| self.part(held, &self.total))
+            }
+        };
+        (at(&ways), at(&other_ways))
+    }
+}
+
+/// A role and those above it, the highest first.
+fn path(role: &Role) -> Vec<Role> {
+    let mut path: Vec<Role> = std::iter::successors(Some(role.clone()), Role::parent).collect();
+    path.reverse();
+    path
+}

@@ -1,0 +1,538 @@
+//! Explanations: each reason by itself, with what it says; and that they agree with what a run grants, whatever happened before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentActivity, AgentAdded, AgentOversubscribed, Explain, FrameworkActivity, Granted,
+    QuotasChanged, Recovered, Suppressed,
+};
+use module_api::sorter::{Advice, Pool, Stage};
+use module_api::{AllocatorRef, ModuleError};
+use modules::allocator::{Books, Shares, Survey};
+use proptest::prelude::*;
+use protocol::explain::{Explanation, Reason};
+use protocol::wants::{Constraint, Demand, Predicate, Selector};
+use protocol::{Capability, Quota};
+use resources::{Quantities, Role};
+use runtime::Instant;
+use runtime::prelude::{Actor, Context, Ears, Handler, Process};
+use runtime::rehearsal::rehearse;
+
+use crate::cluster::{Cluster, added, agent, framework, lent, subscribed};
+
+/// The pause that is left, if there is one.
+const PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Default)]
+struct Scene {
+    books: Books,
+    now: Instant,
+}
+
+impl Scene {
+    fn agents(agents: &[(&str, &str)]) -> Self {
+        let mut scene = Self::default();
+        for (name, total) in agents {
+            scene.books.agent_added(added(name, total, vec![]));
+        }
+        scene
+    }
+
+    fn framework(&mut self, name: &str, roles: &str, capabilities: &[Capability]) {
+        let added = subscribed(name, roles, capabilities);
+        self.books.framework_added(added);
+    }
+
+    fn demanding(&mut self, name: &str, role: &str, demand: Demand) {
+        let mut added = subscribed(name, role, &[]);
+        added.wants.demands.insert(role.to_owned(), demand);
+        self.books.framework_added(added);
+    }
+
+    fn quota(&mut self, role: &str, guarantees: &str, limits: &str) {
+        let quotas = BTreeMap::from([(role.to_owned(), quota(guarantees, limits))]);
+        self.books.quotas_changed(&QuotasChanged { quotas });
+    }
+
+    /// Grants all it may of an agent, if it may.
+    fn grant(&mut self, stage: Stage, name: &str, role: &str, on: &str) -> Option<String> {
+        let client = self.client(name, role)?;
+        let slot = self.books.slot_of(&agent(on))?;
+        let barred = BTreeSet::new();
+        let (_, asked) = self.books.slate(stage, &[slot], &barred, self.now)?;
+        let advice = [Advice { room: 0, client }];
+        let booked = self.books.book(asked, &advice, self.now);
+        let (_, grant) = booked.grants.into_iter().next()?;
+        Some(grant.resources.unallocate().to_string())
+    }
+
+    fn fair(&mut self, name: &str, role: &str, on: &str) {
+        let granted = self.grant(Stage::Fair, name, role, on);
+        assert!(granted.is_some(), "{name} {role} {on}");
+    }
+
+    /// Declines what it was granted there.
+    fn decline(&mut self, name: &str, role: &str, on: &str, text: &str, seconds: u64) {
+        let role = Role::new(role).unwrap();
+        let resources: resources::Resources = text.parse().unwrap();
+        let recovered = Recovered {
+            framework_id: framework(name),
+            agent_id: agent(on),
+            resources: resources.allocate(&role),
+            refuse: Some(Duration::from_secs(seconds)),
+        };
+        self.books.recovered(&recovered, self.now);
+    }
+
+    fn client(&self, name: &str, role: &str) -> Option<u32> {
+        let role = Role::new(role).unwrap();
+        self.books.clients.find(&framework(name), &role)
+    }
+
+    fn explained(&self, name: &str, role: Option<&str>, on: Option<&str>) -> Explanation {
+        let question = Explain {
+            framework_id: framework(name),
+            role: role.map(str::to_owned),
+            agent_id: on.map(agent),
+        };
+        let mut books = self.books.clone();
+        let mut survey = Survey::begin(&books, &question, PAUSE).unwrap();
+        // One agent at a time, so that the seams between pieces are met.
+        while !survey.go_on(&mut books, 1, self.now).unwrap() {}
+        survey.end()
+    }
+
+    /// `everywhere: text`, and for each reason `agents title: detail of the first example`.
+    fn lines(&self, name: &str, role: &str, on: Option<&str>) -> Vec<String> {
+        let explanation = self.explained(name, Some(role), on);
+        let [told] = explanation.roles.as_slice() else {
+            panic!("{explanation:?}");
+        };
+        let standing = told.standing.iter();
+        let standing = standing.map(|standing| format!("everywhere: {standing}"));
+        let reasons = told.reasons.iter().map(|tally| {
+            let reason = &tally.examples[0].reason;
+            let lent = if tally.revocable { " lent" } else { "" };
+            let line = format!("{}{lent} {}: {reason}", tally.agents, reason.title());
+            line.trim_end_matches(": ").to_owned()
+        });
+        standing.chain(reasons).collect()
+    }
+
+    #[track_caller]
+    fn says(&self, name: &str, role: &str, expected: &[&str]) {
+        assert_eq!(self.lines(name, role, None), expected);
+    }
+}
+
+fn quota(guarantees: &str, limits: &str) -> Quota {
+    Quota {
+        guarantees: Quantities::parse(guarantees).unwrap(),
+        limits: Quantities::parse(limits).unwrap(),
+    }
+}
+
+fn rack_is(text: &str) -> Vec<Constraint> {
+    vec![Constraint {
+        selector: Selector::Attribute("rack".to_owned()),
+        predicate: Predicate::TextEquals(text.to_owned()),
+    }]
+}
+
+const OPEN: &str = "1 nothing stands in the way: the next run offers it";
+
+#[test]
+fn what_a_framework_has_done_itself_is_told_and_what_would_be_beside_it() {
+    let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
+    scene.framework("f", "r", &[]);
+    let open = OPEN.replacen('1', "2", 1);
+    scene.says("f", "r", &[&open]);
+    scene.books.suppressed(&Suppressed {
+        framework_id: framework("f"),
+        roles: BTreeSet::new(),
+    });
+    scene.books.framework_activity(&FrameworkActivity {
+        framework_id: framework("f"),
+        active: false,
+    });
+    scene.books.agent_activity(&AgentActivity {
+        agent_id: agent("a1"),
+        active: false,
+    });
+    scene.says(
+        "f",
+        "r",
+        &[
+            "everywhere: the framework is not connected",
+            "everywhere: it has asked for no offers in this role",
+            "1 the agent is not connected",
+            OPEN,
+        ],
+    );
+}
+
+#[test]
+fn a_filter_is_told_with_its_end_and_only_while_it_hides_the_offer() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
+    scene.framework("f", "r", &[]);
+    scene.fair("f", "r", "a1");
+    scene.decline("f", "r", "a1", "cpus:2;mem:64", 5);
+    scene.now = scene.now + Duration::from_millis(800);
+    let filtered = "1 the framework refused it a while ago: cpus:2;mem:64 is hidden for 4.2 s more";
+    scene.says("f", "r", &[filtered]);
+    scene.now = scene.now + Duration::from_secs(5);
+    scene.says("f", "r", &[OPEN]);
+}
+
+#[test]
+fn what_others_hold_is_told_with_the_shares_that_decide() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:6;mem:192")]);
+    scene.framework("rich", "eng/web", &[]);
+    scene.framework("poor", "ops", &[]);
+    scene.fair("rich", "eng/web", "a2");
+    scene.fair("poor", "ops", "a1");
+    let first = "others went first: free: nothing; poor in role ops holds cpus:2;mem:64 (share 0.250 against 0.750)";
+    scene.says(
+        "rich",
+        "eng/web",
+        &[
+            &format!("1 {first}"),
+            "1 the framework has it: offered to it, or in use: holds cpus:6;mem:192",
+        ],
+    );
+    let explained = scene.explained("rich", None, None);
+    let role = &explained.roles[0];
+    assert_eq!((role.share, role.role_share), (0.75, 0.75));
+}
+
+#[test]
+fn two_frameworks_of_one_role_are_compared_with_each_other() {
+    let mut scene = Scene::agents(&[("a1", "cpus:3;mem:64"), ("a2", "cpus:1;mem:64")]);
+    scene.framework("one", "r", &[]);
+    scene.framework("other", "r", &[]);
+    scene.fair("one", "r", "a1");
+    scene.fair("other", "r", "a2");
+    let lines = scene.lines("one", "r", Some("a2"));
+    assert_eq!(
+        lines,
+        [
+            "1 others went first: free: nothing; other in role r holds cpus:1;mem:64 (share 0.500 against 0.750)"
+        ]
+    );
+}
+
+#[test]
+fn a_missing_capability_is_named_for_each_thing_that_needs_one() {
+    let mut scene = Scene::default();
+    let mut begin = added("gpus", "cpus:1;mem:64;gpus:1", vec![]);
+    begin.info.hostname = "g".to_owned();
+    scene.books.agent_added(begin);
+    scene.framework("f", "r", &[]);
+    let gpus = "1 it has graphics processors, and the framework is without GPU_RESOURCES";
+    scene.says("f", "r", &[gpus]);
+    scene.books.agent_oversubscribed(AgentOversubscribed {
+        agent_id: agent("gpus"),
+        total: lent("cpus:1"),
+    });
+    let revocable =
+        "1 lent what it lends is revocable, and the framework is without REVOCABLE_RESOURCES";
+    let lent_gpus = gpus.replacen("1 ", "1 lent ", 1);
+    scene.says("f", "r", &[gpus, &lent_gpus]);
+    assert_eq!(
+        scene.lines("f", "r", Some("gpus")),
+        [gpus, &lent_gpus, revocable],
+        "of one agent all of them"
+    );
+    let can = [Capability::GpuResources, Capability::RevocableResources];
+    scene.framework("f", "r", &can);
+    scene.says("f", "r", &[OPEN, &OPEN.replacen("1 ", "1 lent ", 1)]);
+}
+
+#[test]
+fn a_constraint_is_named_with_what_the_agent_has() {
+    let mut scene = Scene::default();
+    for (name, rack) in [("a1", "r1"), ("a2", "r2"), ("a3", "r3")] {
+        let mut added = added(name, "cpus:1;mem:64", vec![]);
+        added.info.attributes = format!("rack:{rack}").parse().unwrap();
+        scene.books.agent_added(added);
+    }
+    let demand = Demand {
+        agents: vec![rack_is("r1")],
+        ..Demand::default()
+    };
+    scene.demanding("f", "r", demand);
+    let unmet = "the framework's constraint does not hold: attribute rack is `r1`";
+    let detail = "attribute rack is `r1`, and the agent has `r2`";
+    scene.says("f", "r", &[&format!("2 {unmet}: {detail}"), OPEN]);
+}
+
+#[test]
+fn reservations_for_others_and_too_small_agents_are_told_apart() {
+    let mut scene = Scene::agents(&[
+        ("a1", "cpus(ads):4;mem(ads):64"),
+        ("a2", "mem:16"),
+        ("a3", "cpus(ads):4;mem(b):64;mem:8"),
+    ]);
+    scene.framework("f", "r", &[]);
+    let small = "it is less than is worth an offer: there is mem:16, expected cpus:0.01 or mem:32";
+    scene.says(
+        "f",
+        "r",
+        &[
+            "1 it is reserved for role ads",
+            &format!("1 {small}"),
+            "1 it is reserved for roles ads, b",
+        ],
+    );
+    assert_eq!(
+        scene.lines("f", "r", Some("a3")),
+        [
+            "1 it is reserved for roles ads, b",
+            &format!("1 {}", small.replace("mem:16", "mem:8"))
+        ]
+    );
+    scene.framework("child", "ads/x", &[]);
+    assert_eq!(scene.lines("child", "ads/x", Some("a1")), [OPEN]);
+}
+
+#[test]
+fn the_limit_that_leaves_too_little_is_named_be_it_of_a_role_above() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:4;mem:64")]);
+    scene.framework("f", "eng/web", &[]);
+    scene.quota("eng", "", "cpus:2;mem:64");
+    scene.quota("eng/web", "", "disk:5");
+    scene.fair("f", "eng/web", "a1");
+    assert_eq!(
+        scene.lines("f", "eng/web", Some("a2")),
+        ["1 the quota limit of role eng leaves too little: left: cpus:0;mem:0"]
+    );
+    scene.quota("eng", "", "cpus:3");
+    assert_eq!(scene.lines("f", "eng/web", Some("a2")), [OPEN]);
+}
+
+#[test]
+fn what_is_kept_for_a_guarantee_is_told_with_whose_it_is() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
+    scene.framework("f", "ops", &[]);
+    scene.quota("eng", "cpus:2;mem:64", "");
+    scene.says(
+        "f",
+        "ops",
+        &[
+            "1 kept free for the guarantee of eng: free in the cluster: cpus:2;mem:64; needed: cpus:2;mem:64",
+        ],
+    );
+    scene.framework("sure", "eng", &[]);
+    scene.says("sure", "eng", &[OPEN]);
+}
+
+/// Neither leaves nothing, but what one leaves the other takes.
+#[test]
+fn quotas_that_leave_too_little_only_together_are_all_named() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
+    scene.framework("f", "ops", &[]);
+    scene.quota("eng", "cpus:2", "");
+    scene.quota("ops", "", "mem:0");
+    assert_eq!(
+        scene.lines("f", "ops", Some("a1")),
+        [
+            "1 the quota limit of role ops leaves too little: left: mem:0",
+            "1 kept free for the guarantee of eng: free in the cluster: cpus:2;mem:64; needed: cpus:2",
+        ]
+    );
+}
+
+#[test]
+fn the_answer_is_bounded_and_counts_what_it_does_not_name() {
+    let mut scene = Scene::default();
+    let zone = |n: usize| added(&format!("a{n}"), &format!("cpus(r{n}):1"), vec![]);
+    (0..100).for_each(|n| scene.books.agent_added(zone(n)));
+    scene.framework("f", "none", &[]);
+    let explained = scene.explained("f", None, None);
+    let role = &explained.roles[0];
+    let counted: u64 = role.reasons.iter().map(|tally| tally.agents).sum();
+    assert_eq!((role.agents, counted, role.untold), (100, 40, 60));
+    let agents = ["cpus:1;mem:1"; 9];
+    let names: Vec<String> = (0..9).map(|n| format!("a{n}")).collect();
+    let mut scene = Scene::default();
+    for (name, total) in names.iter().zip(agents) {
+        scene.books.agent_added(added(name, total, vec![]));
+    }
+    scene.framework("f", "r", &[]);
+    let explained = scene.explained("f", None, None);
+    let tally = &explained.roles[0].reasons[0];
+    assert_eq!((tally.agents, tally.examples.len()), (9, 3));
+}
+
+#[test]
+fn whoever_is_not_known_is_said_not_to_be() {
+    let mut scene = Scene::agents(&[("a1", "cpus:1")]);
+    scene.framework("f", "b,a", &[]);
+    let refused = |name: &str, role: Option<&str>, on: Option<&str>| {
+        let question = Explain {
+            framework_id: framework(name),
+            role: role.map(str::to_owned),
+            agent_id: on.map(agent),
+        };
+        let refused = Survey::begin(&scene.books, &question, PAUSE);
+        refused.err().unwrap().to_string()
+    };
+    let framework = refused("g", None, None);
+    assert_eq!(
+        framework,
+        "the allocator knows no framework `g` that has a role"
+    );
+    let role = refused("f", Some("c"), None);
+    assert_eq!(role, "role is `c`: expected one of the framework's, a, b");
+    assert_eq!(
+        refused("f", None, Some("a2")),
+        "the allocator knows no agent `a2`"
+    );
+}
+
+/// Over the interface, during the pause after a failover.
+#[test]
+fn an_allocator_answers_while_it_is_paused_and_one_that_does_not_explain_says_so() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        let quotas = BTreeMap::from([("a".to_owned(), quota("", "cpus:1"))]);
+        cluster.begin_with(quotas, 10);
+        cluster.framework("f", "r", &[]);
+        for n in 0..3 {
+            cluster.agent(&format!("a{n}"), "cpus:1;mem:64");
+        }
+        cluster.wait(Duration::from_secs(60)).await;
+        let question = Explain {
+            framework_id: framework("f"),
+            role: None,
+            agent_id: None,
+        };
+        let answer = cluster.allocator.explain(question.clone()).await.unwrap();
+        let standing = &answer.roles[0].standing;
+        assert_eq!(
+            standing[0].to_string(),
+            "after a failover nothing is offered before 8 agents are back: 3 are, and the pause ends in 540.0 s"
+        );
+        assert_eq!(answer.roles[0].reasons[0].examples[0].reason, Reason::Open);
+
+        let mute = node.spawn("mute", Mute).unwrap().refer();
+        let refused = AllocatorRef::new(mute).explain(question).await.unwrap_err();
+        assert!(matches!(refused, ModuleError::Fault { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("does not explain itself"));
+    });
+}
+
+/// An allocator that does not explain itself.
+struct Mute;
+
+impl Actor for Mute {
+    type Context = Context<Self>;
+}
+
+impl Process for Mute {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<Granted>();
+    }
+}
+
+impl Handler<Granted> for Mute {
+    type Result = ();
+    fn handle(&mut self, _: Granted, _: &mut Context<Self>) {}
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Quota(usize, usize, usize),
+    Grant(usize, usize, bool),
+    Decline(usize, u64),
+    Wait(u64),
+    Off(usize, bool),
+}
+
+const ROLES: [&str; 4] = ["a", "a/b", "c", "a/b/d"];
+const AMOUNTS: [&str; 4] = ["", "cpus:1;mem:32", "cpus:2", "cpus:4;mem:128;disk:10"];
+const TOTALS: [&str; 6] = [
+    "cpus:2;mem:64",
+    "cpus:1;mem(a):64",
+    "cpus(c):1;mem(a/b):64;disk:20",
+    "mem:16;cpus(a):0.005",
+    "cpus:4;mem:128;gpus:1",
+    "cpus:8;mem:31;ports:[1-9]",
+];
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..4_usize, 0..4_usize, 0..4_usize).prop_map(|(role, g, l)| Step::Quota(role, g, l)),
+        (0..4_usize, 0..6_usize, any::<bool>()).prop_map(|(f, a, s)| Step::Grant(f, a, s)),
+        (any::<usize>(), 1..9_u64).prop_map(|(n, seconds)| Step::Decline(n, seconds)),
+        (0..3_u64).prop_map(Step::Wait),
+        (0..6_usize, any::<bool>()).prop_map(|(a, on)| Step::Off(a, on)),
+    ]
+}
+
+fn hosted(n: usize) -> AgentAdded {
+    let mut added = added(&format!("a{n}"), TOTALS[n], vec![]);
+    added.info.attributes = format!("rack:r{}", n % 2).parse().unwrap();
+    added
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The same predicates, and none forgotten: nothing stands in the way exactly where a run would grant something.
+    #[test]
+    fn an_explanation_agrees_with_what_a_run_would_grant(steps in proptest::collection::vec(step(), 0..30)) {
+        let mut scene = Scene::default();
+        (0..6).for_each(|n| scene.books.agent_added(hosted(n)));
+        for (n, role) in ROLES.iter().enumerate() {
+            let can: &[Capability] = if n == 2 { &[Capability::GpuResources] } else { &[] };
+            scene.framework(&format!("f{n}"), role, can);
+        }
+        let demand = Demand { agents: vec![rack_is("r1")], ..Demand::default() };
+        scene.demanding("f3", ROLES[3], demand);
+        let mut held: Vec<(usize, usize, String)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Quota(role, guarantees, limits) => {
+                    scene.quota(ROLES[role], AMOUNTS[guarantees], AMOUNTS[limits]);
+                }
+                Step::Grant(f, a, sure) => {
+                    let stage = if sure { Stage::Guarantees } else { Stage::Fair };
+                    let granted = scene.grant(stage, &format!("f{f}"), ROLES[f], &format!("a{a}"));
+                    held.extend(granted.map(|text| (f, a, text)));
+                }
+                Step::Decline(n, seconds) if !held.is_empty() => {
+                    let (f, a, text) = held.remove(n % held.len());
+                    scene.decline(&format!("f{f}"), ROLES[f], &format!("a{a}"), &text, seconds);
+                }
+                Step::Decline(..) => {}
+                Step::Wait(seconds) => scene.now = scene.now + Duration::from_secs(seconds),
+                Step::Off(a, active) => scene.books.agent_activity(&AgentActivity {
+                    agent_id: agent(&format!("a{a}")),
+                    active,
+                }),
+            }
+        }
+        let shares = Shares::of(&scene.books, Pool::Regular);
+        for (f, role) in ROLES.iter().enumerate() {
+            let name = format!("f{f}");
+            let client = scene.client(&name, role).unwrap();
+            let case = scene.books.case(client).unwrap();
+            for a in 0..6 {
+                let on = format!("a{a}");
+                let slot = scene.books.slot_of(&agent(&on)).unwrap();
+                let reasons = scene.books.reasons(&case, slot, Pool::Regular, &shares, scene.now);
+                let mut granted = [Stage::Guarantees, Stage::Fair].into_iter().filter_map(|stage| {
+                    scene.clone().grant(stage, &name, role, &on)
+                });
+                let granted = granted.next();
+                prop_assert!(!reasons.is_empty());
+                prop_assert_eq!(
+                    reasons == [Reason::Open], granted.is_some(),
+                    "{} on {}: {:?}, granted {:?}", name, on, reasons, granted
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `meros explain`: why a framework is offered nothing (W26).
+//!
+//! The leading master is asked, whose allocator knows. Decides nothing: it prints what it was told, as text or as JSON.
+
+use ::master::http::explain::value;
+use clap::Args;
+use protocol::explain::{OffersExplained, RoleExplanation, Tally};
+use protocol::message::operator::{ExplainOffers, Unexplained};
+
+use super::list::print_json;
+use super::{ClusterFlags, Operator};
+use crate::failure::{Failure, Outcome};
+use crate::out;
+
+const HELP: &str = "\
+Examples:
+  meros explain web
+  meros explain web --role eng --agent node-7
+Each agent is counted once, by the first reason that holds for it; of one agent every reason is told. Shares are dominant shares.";
+
+/// Tell why a framework is offered nothing
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case", after_help = HELP)]
+pub struct ExplainArgs {
+    /// The framework's id, or its name
+    framework: String,
+    /// In this role only
+    #[arg(long)]
+    role: Option<String>,
+    /// On this agent only, by id or host: all reasons there
+    #[arg(long)]
+    agent: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `meros explain`.
+pub async fn run(args: ExplainArgs) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let question = ExplainOffers {
+        framework: args.framework,
+        role: args.role,
+        agent: args.agent,
+    };
+    let explained = operator.ask(question).await;
+    operator.close().await;
+    let explained = explained?.map_err(|problem| match &problem {
+        Unexplained::Unknown(_) => {
+            Failure::new(problem.to_string()).next("`meros frameworks` and `meros agents` show all")
+        }
+        Unexplained::NoAnswer { .. } => Failure::because("no explanation", &problem),
+    })?;
+    if args.json {
+        return print_json(&value(&explained));
+    }
+    lines(&explained).iter().for_each(|line| out!("{line}"));
+    Ok(())
+}
+
+fn lines(explained: &OffersExplained) -> Vec<String> {
+    let (name, id) = (&explained.name, &explained.explanation.framework_id);
+    let mut lines = Vec::new();
+    for role in &explained.explanation.roles {
+        let unanswered = explained.unanswered.get(&role.role).copied().unwrap_or(0);
+        lines.push(format!(
+            "{name} ({id}) in role {}: share {:.3}, the role's {:.3}, unanswered offers {unanswered}",
+            role.role, role.share, role.role_share
+        ));
+        of_role(role, &mut lines);
+    }
+    lines
+}
+
+fn of_role(role: &RoleExplanation, lines: &mut Vec<String>) {
+    for standing in &role.standing {
+        lines.push(format!("  everywhere: {standing}"));
+    }
+    if !role.standing.is_empty() && role.agents > 0 {
+        lines.push("  and were it not for that:".to_owned());
+    }
+    role.reasons.iter().for_each(|tally| of_tally(tally, lines));
+    match (role.agents, role.untold) {
+        (0, _) => lines.push("  no agents are registered".to_owned()),
+        (_, 0) => {}
+        (_, untold) => lines.push(format!("  {}: other reasons", agents(untold))),
+    }
+}
+
+fn of_tally(tally: &Tally, lines: &mut Vec<String>) {
+    let Some(first) = tally.examples.first() else {
+        return;
+    };
+    let lent = if tally.revocable {
+        " (what is lent)"
+    } else {
+        ""
+    };
+    let title = first.reason.title();
+    lines.push(format!("  {}{lent}: {title}", agents(tally.agents)));
+    for example in &tally.examples {
+        let (host, id) = (&example.hostname, &example.agent_id);
+        match example.reason.to_string() {
+            none if none.is_empty() => lines.push(format!("    {host} ({id})")),
+            detail => lines.push(format!("    {host} ({id}): {detail}")),
+        }
+    }
+    let more = tally.agents.saturating_sub(tally.examples.len() as u64);
+    if more > 0 {
+        lines.push(format!("    and {more} more"));
+    }
+}
+
+fn agents(count: u64) -> String {
+    match count {
+        1 => "1 agent".to_owned(),
+        count => format!("{count} agents"),
+    }
+}

@@ -1,0 +1,165 @@
+//! Why a framework is offered nothing, as operators hear it: by the verb, by the page, and from masters that do not lead.
+
+use std::collections::BTreeSet;
+
+use protocol::Filters;
+use serde_json::Value;
+
+use crate::puppet::{Puppet, framework};
+use crate::support::{Cluster, eventually, get, header, send_whole, stderr, stdout};
+
+/// Nothing of what is declined again for an hour.
+const AN_HOUR: Filters = Filters {
+    refuse_seconds: 3600.0,
+};
+
+fn explain(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.output(["explain"].iter().chain(arguments).copied());
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output)
+}
+
+fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.output(["explain"].iter().chain(arguments).copied());
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let text = stderr(&output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn page(cluster: &Cluster, query: &str) -> Value {
+    let (status, text) = get(cluster.port, &format!("/master/explain?{query}"));
+    assert!(status.contains(" 200 "), "{query}: {status} {text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// W26.
+#[test]
+fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
+    let cluster = Cluster::start(1, "cpus:4;mem:512;disk:0;ports:[]");
+    let set = ["quota", "set", "eng", "--limit", "cpus:0;mem:0"];
+    assert!(cluster.output(set).status.success());
+    let agent = cluster.list("agents").remove(0);
+    let (id, host) = (agent["id"].to_string(), agent["hostname"].to_string());
+    let (id, host) = (id.trim_matches('"'), host.trim_matches('"'));
+
+    let _limited = Puppet::subscribe(&cluster, framework("limited", "eng/web"));
+    let mut picky = Puppet::subscribe(&cluster, framework("picky", "a"));
+    let offer = picky.offer();
+    let hoarding = explain(&cluster, &["picky"]);
+    let first = hoarding.lines().next().expect("a line");
+    assert!(first.ends_with("unanswered offers 1"), "{hoarding}");
+    assert!(
+        hoarding.contains("1 agent: the framework has it"),
+        "{hoarding}"
+    );
+    let decline = picky.driver.decline(vec![offer.id], AN_HOUR);
+    decline.expect("the driver hears");
+    let mut quiet = Puppet::subscribe(&cluster, framework("quiet", "b"));
+    let offer = quiet.offer();
+
+    let went_first = explain(&cluster, &["picky", "--agent", host]);
+    let holder = format!(
+        "{} in role b holds cpus:4;mem:512 (share 1.000 against 0.000)",
+        quiet.id
+    );
+    assert!(
+        went_first.contains("1 agent: others went first") && went_first.contains(&holder),
+        "{went_first}"
+    );
+    let suppress = quiet.driver.suppress(BTreeSet::new());
+    suppress.expect("the driver hears");
+    let decline = quiet.driver.decline(vec![offer.id], AN_HOUR);
+    decline.expect("the driver hears");
+
+    let filtered = eventually("the agent to be free", || {
+        let text = explain(&cluster, &["picky", "--role", "a"]);
+        text.contains("1 agent: the framework refused it a while ago")
+            .then_some(text)
+    });
+    let detail = format!("{host} ({id}): cpus:4;mem:512 is hidden for 3");
+    assert!(filtered.contains(&detail), "{filtered}");
+    let suppressed = explain(&cluster, &[quiet.id.as_str()]);
+    let standing = "  everywhere: it has asked for no offers in this role";
+    assert!(suppressed.contains(standing), "{suppressed}");
+    let limited = explain(&cluster, &["limited", "--agent", id]);
+    let limit = "  1 agent: the quota limit of role eng leaves too little";
+    assert!(limited.contains(limit), "{limited}");
+
+    let told = page(&cluster, "framework=limited&role=eng/web");
+    let role = &told["roles"][0];
+    assert_eq!(
+        (&told["name"], &role["agents"]),
+        (&"limited".into(), &1.into())
+    );
+    let reason = &role["reasons"][0];
+    assert_eq!(reason["reason"], "quota_limit");
+    assert_eq!(reason["examples"][0]["role"], "eng");
+    assert_eq!(reason["examples"][0]["agent_id"], id);
+    let told = page(&cluster, "framework=picky");
+    let example = &told["roles"][0]["reasons"][0]["examples"][0];
+    let left = example["seconds_left"].as_f64().expect("seconds");
+    assert!(left > 3000.0 && left <= 3600.0, "{told}");
+    assert_eq!(example["offer"]["cpus"], 4.0);
+    let told = page(&cluster, "framework=quiet");
+    assert_eq!(told["roles"][0]["standing"][0]["reason"], "suppressed");
+    let json: Value = serde_json::from_str(&explain(&cluster, &["quiet", "--json"])).expect("JSON");
+    assert_eq!(json["framework_id"], told["framework_id"]);
+
+    let unknown = refused(&cluster, &["nobody"]);
+    assert!(
+        unknown.contains("framework is `nobody`: expected the id or the name"),
+        "{unknown}"
+    );
+    let unknown = refused(&cluster, &["picky", "--role", "b"]);
+    assert!(
+        unknown.contains("role is `b`: expected one of the framework's, a"),
+        "{unknown}"
+    );
+    let unknown = refused(&cluster, &["picky", "--agent", "nowhere"]);
+    assert!(
+        unknown.contains("agent is `nowhere`: expected the id or the host"),
+        "{unknown}"
+    );
+    for (query, problem) in [
+        ("framework=nobody", "framework is `nobody`"),
+        ("role=a", "expected `/explain?framework=ID`"),
+        ("framework=picky&rule=a", "unknown field `rule`"),
+    ] {
+        let (status, text) = get(cluster.port, &format!("/explain?{query}"));
+        assert!(
+            status.contains(" 400 ") && text.contains(problem),
+            "{status} {text}"
+        );
+    }
+}
+
+/// What only the allocator of the leader knows is asked of the leader.
+#[test]
+fn a_master_that_does_not_lead_sends_the_question_to_the_one_that_does() {
+    let (cluster, _others) = Cluster::of_three_masters();
+    let puppet = Puppet::subscribe(&cluster, framework("web", "a"));
+    let path = format!("/master/explain?framework={}", puppet.id);
+    let mut sent = 0;
+    for address in cluster.master.split(',') {
+        let (_, port) = address.rsplit_once(':').expect("a port");
+        let port = port.parse().expect("a port");
+        let (head, body) = eventually("an answer that is not 503", || {
+            let answer = send_whole(port, "GET", &path, "");
+            (!answer.0.contains(" 503 ")).then_some(answer)
+        });
+        if head.contains(" 307 ") {
+            let location = header(&head, "location").expect("a location");
+            assert!(location.ends_with(&path), "{head}");
+            sent += 1;
+        } else {
+            assert!(
+                head.contains(" 200 ") && body.contains("\"agents\":0"),
+                "{head} {body}"
+            );
+        }
+    }
+    assert_eq!(sent, 2);
+    let text = explain(&cluster, &["web"]);
+    assert!(text.ends_with("  no agents are registered\n"), "{text}");
+}
