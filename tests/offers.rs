@@ -181,6 +181,35 @@ fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
     assert_eq!(text(&modest.offer()), "cpus:2;mem:192;ports:[31000-31009]");
 }
 
+/// SPEC 3.8, 4.5: `--whitelist`, read again at SIGHUP.
+#[test]
+fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told() {
+    let mut file = std::path::PathBuf::new();
+    let cluster = Cluster::master_alone(|command, directory| {
+        file = directory.join("whitelist");
+        std::fs::write(&file, "# none yet\nelsewhere.example\n").expect("a file");
+        command.arg("--whitelist").arg(&file);
+    });
+    let resources = "cpus:1;mem:64;disk:0;ports:[]";
+    let _agent = cluster.agent("agent", resources);
+    let mut puppet = Puppet::subscribe(&cluster, framework("web", "a"));
+    let explained = || {
+        let output = cluster.output(["explain", "web"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let told = explained();
+    assert!(
+        told.contains("1 agent: its host is not on the masters' whitelist"),
+        "{told}"
+    );
+    assert_eq!(puppet.offer_if_any().map(|offer| text(&offer)), None);
+    std::fs::write(&file, "127.0.0.1\n").expect("a file");
+    cluster.process.signal("HUP");
+    assert_eq!(text(&puppet.offer()), "cpus:1;mem:64");
+    let told = explained();
+    assert!(told.contains("1 agent: the framework has it"), "{told}");
+}
+
 fn amount(offer: &Offer) -> f64 {
     offer.resources.cpus().as_f64()
 }

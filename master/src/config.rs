@@ -9,6 +9,8 @@ use std::time::Duration;
 use protocol::agent::Domain;
 use resources::Role;
 
+use crate::whitelist::Hosts;
+
 /// The longest interval or timeout that makes sense: a year.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -29,6 +31,8 @@ pub struct Config {
     pub domain: Option<Domain>,
     /// The roles that frameworks may have; `None` is any.
     pub roles: Option<BTreeSet<String>>,
+    /// The hosts whose agents are offered, for a start: [`AdmitHosts`](crate::whitelist::AdmitHosts) changes them.
+    pub whitelist: Hosts,
     /// Time between two pings of an agent (15 s).
     pub agent_ping_timeout: Duration,
     /// How many pings in a row an agent may leave unanswered before it counts as unreachable (5).
@@ -60,6 +64,7 @@ impl Default for Config {
             weights: BTreeMap::new(),
             domain: None,
             roles: None,
+            whitelist: None,
             agent_ping_timeout: Duration::from_secs(15),
             max_agent_ping_timeouts: 5,
             agent_reregister_timeout: Duration::from_secs(600),

@@ -37,6 +37,7 @@ pub mod updating;
 pub mod validation;
 pub mod view;
 pub mod weights;
+pub mod whitelist;
 
 pub use config::{Config, InvalidConfig};
 pub use error::StartError;

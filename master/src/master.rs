@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::AllocatorRef;
-use module_api::allocator::{Begin, Granted, Withdrawn};
+use module_api::allocator::{Begin, Granted, WhitelistChanged, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
     ExplainOffers, KillByOperator, Operate, UpdateQuotas, UpdateWeights, ViewCluster, ViewRoles,
@@ -44,6 +44,7 @@ use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::health::Health;
 use crate::registry::{Registry, RegistryError, RegistryState};
+use crate::whitelist::AdmitHosts;
 
 /// How long the master waits before it asks again a registry that said not now.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);
@@ -222,6 +223,17 @@ impl Handler<Withdrawn> for Master {
     }
 }
 
+impl Handler<AdmitHosts> for Master {
+    type Result = ();
+
+    fn handle(&mut self, AdmitHosts(hosts): AdmitHosts, _: &mut Context<Self>) {
+        self.config.whitelist = hosts;
+        if self.phase == Phase::Leading {
+            self.tell_whitelist();
+        }
+    }
+}
+
 impl Handler<Exited> for Master {
     type Result = ();
 
@@ -280,7 +292,18 @@ impl Master {
             return;
         }
         ctx.link(self.allocator.pid());
+        if self.config.whitelist.is_some() {
+            self.tell_whitelist();
+        }
         self.change(ctx, |books, _, out| books.retell_allocator(out));
+    }
+
+    fn tell_whitelist(&self) {
+        let hosts = self.config.whitelist.clone();
+        if let Err(error) = self.allocator.tell(WhitelistChanged { hosts }) {
+            // One that fell is told when it is back.
+            tracing::warn!(%error, "the allocator cannot be told the whitelist");
+        }
     }
 
     fn read_registry(&mut self, ctx: &mut Context<Self>) {

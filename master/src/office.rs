@@ -23,6 +23,7 @@ use crate::error::StartError;
 use crate::master::{self, Master};
 use crate::mirror::{self, Mirrored};
 use crate::registry::{Registry, RegistryMachine, ReplicatedRegistry};
+use crate::whitelist::AdmitHosts;
 
 /// The pause before a master that ended while its member leads is followed by the next.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -234,6 +235,19 @@ impl Handler<Elected> for Office {
             return;
         }
         self.appoint(ctx);
+    }
+}
+
+impl Handler<AdmitHosts> for Office {
+    type Result = ();
+
+    fn handle(&mut self, AdmitHosts(hosts): AdmitHosts, _: &mut Context<Self>) {
+        self.config.whitelist = hosts.clone();
+        if let Chair::Taken(master) = &self.chair
+            && let Err(error) = master.tell(AdmitHosts(hosts))
+        {
+            tracing::warn!(%error, "the master cannot be told the whitelist");
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod run;
 pub mod signals;
 pub mod simulate;
 mod table;
+pub mod whitelist;
 
 use std::ffi::OsString;
 use std::future::Future;

@@ -163,6 +163,7 @@ impl LocalCluster {
                 _ => format!("master-{index}"),
             };
             let plan = master::Plan {
+                whitelist: None,
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ::master::office::Front;
 use ::master::registry::RegistryMachine;
+use ::master::whitelist::{AdmitHosts, Hosts};
 use ::master::{Config, LocalRegistry};
 use clap::Args;
 use consensus::log::LogStore;
@@ -17,6 +18,7 @@ use consensus::store::StoredLog;
 use futures_util::future::LocalBoxFuture;
 use module_api::{AllocatorRef, Manifest, Registry};
 use protocol::agent::Domain;
+use runtime::prelude::{Handle, Handler, Process};
 use runtime::{Node, Pid, Role};
 use storage::sled_store::SledStore;
 use transport::Identity;
@@ -28,6 +30,7 @@ use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
 use crate::signals::Signals;
+use crate::whitelist::{self, Whitelist};
 
 /// Whom a master speaks with.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
@@ -56,6 +59,9 @@ pub struct MasterArgs {
     /// Where the masters are; agents of another region are only for frameworks that are REGION_AWARE
     #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
     domain: Option<Domain>,
+    /// Offer only agents of the hosts in this file, one a line; read again at SIGHUP. A host that is struck off keeps what runs there
+    #[arg(long, env = "MESOS_WHITELIST", value_name = "FILE")]
+    whitelist: Option<String>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
@@ -277,6 +283,8 @@ pub struct Plan {
     pub group: Option<GroupPlan>,
     /// Whether it speaks as the version before it did.
     pub speak_previous: bool,
+    /// The file of the hosts in `config`, to be read again.
+    pub whitelist: Option<Whitelist>,
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -293,6 +301,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         hostname,
         group,
         speak_previous,
+        whitelist,
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -313,6 +322,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
+    if let Some(whitelist) = &whitelist {
+        let path = whitelist.path().display().to_string();
+        config.flags.insert("whitelist".to_owned(), path);
+    }
     let sorter = modules
         .sorter(&node, &sorter, &modules.parameters(&manifest, &sorter))
         .map_err(|error| Failure::because("--sorter", &error))?;
@@ -324,6 +337,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         None => alone(&node, &config, allocator, &work_dir)?,
         Some(group) => grouped(&node, &config, allocator, &work_dir, &group)?,
     };
+    if let Some(whitelist) = whitelist {
+        tokio::task::spawn_local(whitelist.follow(acting.admit));
+    }
     let about = http::About {
         node: node.clone(),
         service: "master",
@@ -371,6 +387,20 @@ struct Acting {
     why: Box<dyn Fn() -> Option<String>>,
     /// Ends it in good order.
     leave: LocalBoxFuture<'static, ()>,
+    /// Tells it whose agents are offered.
+    admit: Box<dyn Fn(Hosts)>,
+}
+
+/// How whoever acts as master is told whose agents are offered. One that is gone needs no telling: the office tells the next.
+fn admission<A>(actor: Handle<A>) -> Box<dyn Fn(Hosts)>
+where
+    A: Process + Handler<AdmitHosts>,
+{
+    Box::new(move |hosts| {
+        if let Err(error) = actor.tell(AdmitHosts(hosts)) {
+            tracing::warn!(%error, "the master cannot be told the whitelist");
+        }
+    })
 }
 
 /// The group that this master belongs to. One that has a log is a member, whatever was said: alone, it would begin with nothing. One
@@ -411,6 +441,7 @@ fn alone(
     let (node, ends) = (node.clone(), started.master.pid());
     let master = ends.clone();
     Ok(Acting {
+        admit: admission(started.master.clone()),
         front: Front::of(&started.master),
         ends,
         why: Box::new(|| None),
@@ -449,6 +480,7 @@ fn grouped(
     let (node, ends) = (node.clone(), office.pid());
     let (log, of_log) = (directory.display().to_string(), member.clone());
     Ok(Acting {
+        admit: admission(office),
         front,
         ends: ends.clone(),
         why: Box::new(move || {
@@ -537,9 +569,13 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let machine = member::machine_name();
     let name = member::node_name(&["master", &machine, &args.port.to_string()]);
     let is_member = holds_anything(&args.work_dir.join(LOG));
+    let whitelist = args.whitelist.as_deref().and_then(whitelist::path);
+    let whitelist = whitelist.map(|path| Whitelist::open(path, signals.hangups()));
+    let (whitelist, hosts) = whitelist.transpose()?.unzip();
     let plan = Plan {
         config: Config {
             domain: args.domain,
+            whitelist: hosts.flatten(),
             ..args.flags.config()?
         },
         allocator: args.flags.allocator.clone(),
@@ -556,6 +592,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
             election: args.election,
         }),
         speak_previous: args.speak_previous,
+        whitelist,
     };
     let certs = args.certs;
     on_this_thread(async move {

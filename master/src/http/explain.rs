@@ -103,7 +103,7 @@ fn tally(tally: &Tally) -> Value {
 /// What of a reason programs may want to look at.
 fn known(reason: &Reason) -> Value {
     match reason {
-        Reason::AgentInactive | Reason::Open => json!({}),
+        Reason::AgentInactive | Reason::NotListed | Reason::Open => json!({}),
         Reason::Capability(capability) => json!({ "capability": capability.name() }),
         Reason::Constraint { unmet, more } => {
             let unmet = unmet

@@ -123,6 +123,10 @@ records! {
     };
     QuotasChanged(&[]) => |m| format!("quotas of {:?}", m.quotas.keys().collect::<Vec<_>>());
     WeightsChanged(&[]) => |m| format!("weights {:?}", m.weights);
+    WhitelistChanged(&[]) => |m| match &m.hosts {
+        Some(hosts) => format!("hosts {}", hosts.iter().cloned().collect::<Vec<_>>().join(" ")),
+        None => "all hosts".to_owned(),
+    };
     AgentAdded(&[]) => |m| {
         let used: Vec<_> = m.used.iter().map(|(f, r)| format!("{}={}", short(f), r.unallocate())).collect();
         format!("agent {} used [{}]", short(&m.agent_id), used.join(" "))

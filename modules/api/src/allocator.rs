@@ -54,6 +54,13 @@ pub struct WeightsChanged {
     pub weights: BTreeMap<String, f64>,
 }
 
+/// From now on only agents of these hosts are offered; said after [`Begin`] too, if there is such a list. What is held stays held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhitelistChanged {
+    /// The hosts, in any case; `None` is all.
+    pub hosts: Option<BTreeSet<String>>,
+}
+
 /// An agent may be offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentAdded {
@@ -214,6 +221,7 @@ pub struct Explain {
 remote! { Begin = "allocator/begin" v2 }
 remote! { QuotasChanged = "allocator/quotas_changed" v1 }
 remote! { WeightsChanged = "allocator/weights_changed" v1 }
+remote! { WhitelistChanged = "allocator/whitelist_changed" v1 }
 remote! { AgentAdded = "allocator/agent_added" v2 }
 remote! { AgentRemoved = "allocator/agent_removed" v1 }
 remote! { AgentActivity = "allocator/agent_activity" v1 }
@@ -285,6 +293,7 @@ facts!(
     Begin,
     QuotasChanged,
     WeightsChanged,
+    WhitelistChanged,
     AgentAdded,
     AgentRemoved,
     AgentActivity,

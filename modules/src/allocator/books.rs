@@ -9,6 +9,7 @@ mod choosing;
 mod explain;
 mod filters;
 mod frameworks;
+mod listed;
 mod operations;
 mod packing;
 mod quota;
@@ -110,8 +111,10 @@ pub struct Agent {
     pub serial: u64,
     /// The registration of it that the master told of; its grants bear it.
     pub session: u64,
-    /// Whether it is offered.
+    /// Whether the master has it offered.
     pub active: bool,
+    /// Whether its host is on the whitelist, if there is one.
+    listed: bool,
     /// Whether it has graphics processors, which only some frameworks want.
     pub gpus: bool,
     /// Whether it lies in another region than the master, which only some frameworks want.
@@ -157,6 +160,8 @@ pub struct Books {
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
     quotas: Quotas,
+    /// The hosts whose agents are offered, in small letters; `None` is all.
+    whitelist: Option<BTreeSet<String>>,
     /// Until so many agents were added, nothing is granted.
     awaited: Option<usize>,
     marked: [Vec<u32>; 2],
@@ -191,6 +196,7 @@ impl Default for Books {
             frameworks: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
+            whitelist: None,
             awaited: None,
             marked: Default::default(),
             everybody: false,
@@ -284,6 +290,7 @@ impl Books {
             serial: self.serials,
             session,
             active: true,
+            listed: self.lists(&info.hostname),
             gpus,
             remote: self.is_remote(info.domain.as_ref()),
             hostname: info.hostname,

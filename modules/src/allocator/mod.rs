@@ -25,7 +25,7 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, QuotasChanged, Recovered,
-    Revived, Suppressed, WeightsChanged, Withdrawn,
+    Revived, Suppressed, WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -363,6 +363,7 @@ impl Process for Allocator {
         ears.hear::<Revived>(roles);
         ears.hear::<QuotasChanged>(roles);
         ears.hear::<WeightsChanged>(roles);
+        ears.hear::<WhitelistChanged>(roles);
         ears.hear::<Explain>(roles);
     }
 }
@@ -444,4 +445,5 @@ hear! {
     Revived => |books, revived, _now| { books.revived(&revived); None };
     QuotasChanged => |books, changed, _now| { books.quotas_changed(&changed); None };
     WeightsChanged => |books, changed, _now| { books.weights_changed(&changed); None };
+    WhitelistChanged => |books, changed, _now| { books.whitelist_changed(&changed); None };
 }

@@ -1,6 +1,6 @@
 //! Which agents a framework is offered at all: what it demands of them, and where they lie.
 
-use module_api::allocator::{AgentAdded, AgentRemoved};
+use module_api::allocator::{AgentAdded, AgentRemoved, WhitelistChanged};
 use protocol::Capability;
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
@@ -106,5 +106,32 @@ fn agents_of_another_region_are_for_the_region_aware() {
         assert_eq!(lines(&cluster.granted().await), ["near a2 cpus:1;mem:100"]);
         cluster.framework("far", "b", &[Capability::RegionAware]);
         assert_eq!(lines(&cluster.granted().await), ["far a1 cpus:1;mem:100"]);
+    });
+}
+
+/// SPEC 4.5, 4.10 (Whitelist), S99: only listed hosts are offered, an empty list is nobody; what changes is obeyed at once.
+#[test]
+fn only_hosts_of_the_whitelist_are_offered_also_those_that_come_later() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        let whitelist = |hosts: Option<&[&str]>| {
+            let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());
+            let told = cluster.allocator.tell(WhitelistChanged { hosts });
+            told.unwrap();
+        };
+        whitelist(Some(&[]));
+        cluster.framework("f", "r", &[]);
+        cluster.agent("a1", "cpus:1;mem:64");
+        cluster.agent("a2", "cpus:1;mem:64");
+        assert_eq!(cluster.granted().await, []);
+        whitelist(Some(&["A2.example", "a3.example"]));
+        assert_eq!(lines(&cluster.granted().await), ["f a2 cpus:1;mem:64"]);
+        cluster.agent("a3", "cpus:1;mem:64");
+        assert_eq!(lines(&cluster.granted().await), ["f a3 cpus:1;mem:64"]);
+        whitelist(None);
+        assert_eq!(lines(&cluster.granted().await), ["f a1 cpus:1;mem:64"]);
+        whitelist(Some(&[]));
+        cluster.wait(std::time::Duration::from_secs(5)).await;
+        assert_eq!(cluster.granted().await, [], "and nothing is wanted back");
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, Explain, FrameworkActivity, Granted,
-    QuotasChanged, Recovered, Suppressed,
+    QuotasChanged, Recovered, Suppressed, WhitelistChanged,
 };
 use module_api::sorter::{Advice, Pool, Stage};
 use module_api::{AllocatorRef, ModuleError};
@@ -53,6 +53,11 @@ impl Scene {
     fn quota(&mut self, role: &str, guarantees: &str, limits: &str) {
         let quotas = BTreeMap::from([(role.to_owned(), quota(guarantees, limits))]);
         self.books.quotas_changed(&QuotasChanged { quotas });
+    }
+
+    fn whitelist(&mut self, hosts: Option<impl Iterator<Item = String>>) {
+        let hosts = hosts.map(Iterator::collect);
+        self.books.whitelist_changed(&WhitelistChanged { hosts });
     }
 
     /// Grants all it may of an agent, if it may.
@@ -247,6 +252,18 @@ fn a_missing_capability_is_named_for_each_thing_that_needs_one() {
     let can = [Capability::GpuResources, Capability::RevocableResources];
     scene.framework("f", "r", &can);
     scene.says("f", "r", &[OPEN, &OPEN.replacen("1 ", "1 lent ", 1)]);
+}
+
+#[test]
+fn a_host_that_is_not_on_the_whitelist_is_told_to_be_none() {
+    let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
+    scene.framework("f", "r", &[]);
+    scene.whitelist(Some(["A1.example".to_owned()].into_iter()));
+    scene.says(
+        "f",
+        "r",
+        &[OPEN, "1 its host is not on the masters' whitelist"],
+    );
 }
 
 #[test]
@@ -448,6 +465,7 @@ enum Step {
     Decline(usize, u64),
     Wait(u64),
     Off(usize, bool),
+    Whitelist(usize),
 }
 
 const ROLES: [&str; 4] = ["a", "a/b", "c", "a/b/d"];
@@ -468,6 +486,7 @@ fn step() -> impl Strategy<Value = Step> {
         (any::<usize>(), 1..9_u64).prop_map(|(n, seconds)| Step::Decline(n, seconds)),
         (0..3_u64).prop_map(Step::Wait),
         (0..6_usize, any::<bool>()).prop_map(|(a, on)| Step::Off(a, on)),
+        (0..9_usize).prop_map(Step::Whitelist),
     ]
 }
 
@@ -508,6 +527,7 @@ proptest! {
                 }
                 Step::Decline(..) => {}
                 Step::Wait(seconds) => scene.now = scene.now + Duration::from_secs(seconds),
+                Step::Whitelist(n) => scene.whitelist((n < 6).then(|| (0..=n).map(|n| format!("a{n}.example")))),
                 Step::Off(a, active) => scene.books.agent_activity(&AgentActivity {
                     agent_id: agent(&format!("a{a}")),
                     active,

@@ -97,6 +97,8 @@ pub struct Example {
 pub enum Reason {
     /// The agent is not offered to anybody at present: it is not connected.
     AgentInactive,
+    /// Its host is not on the masters' whitelist.
+    NotListed,
     /// It has what only frameworks with this capability are offered.
     Capability(Capability),
     /// The framework has asked not to be offered such an agent.
@@ -188,6 +190,7 @@ impl Reason {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::AgentInactive => "agent_inactive",
+            Self::NotListed => "not_listed",
             Self::Capability(_) => "capability",
             Self::Constraint { .. } => "constraint",
             Self::Own { .. } => "own",
@@ -205,6 +208,7 @@ impl Reason {
     pub fn title(&self) -> String {
         match self {
             Self::AgentInactive => "the agent is not connected".to_owned(),
+            Self::NotListed => "its host is not on the masters' whitelist".to_owned(),
             Self::Capability(capability) => {
                 let without = match capability {
                     Capability::GpuResources => "it has graphics processors",
@@ -253,9 +257,11 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AgentInactive | Self::Capability(_) | Self::Reserved { .. } | Self::Open => {
-                Ok(())
-            }
+            Self::AgentInactive
+            | Self::NotListed
+            | Self::Capability(_)
+            | Self::Reserved { .. }
+            | Self::Open => Ok(()),
             Self::Constraint { unmet, more } => {
                 let said = unmet.iter().map(ToString::to_string);
                 f.write_str(&said.collect::<Vec<_>>().join("; "))?;

@@ -209,6 +209,11 @@ fn an_allocator_that_fell_is_told_everything_anew() {
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.heard();
         world.allocator();
+        let hosts = Some(["foobar".to_owned()].into());
+        let admit = crate::whitelist::AdmitHosts(hosts);
+        world.master.tell(admit).unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["hosts foobar"]);
         let allocator = world.node.whereis("allocator").unwrap();
         world.node.stop(&allocator);
         world.settle().await;
@@ -217,6 +222,7 @@ fn an_allocator_that_fell_is_told_everything_anew() {
         world.pass(1).await;
         let anew = [
             "begin",
+            "hosts foobar",
             "framework 0000 active true",
             "agent S0 used [0000=cpus:1]",
         ];

@@ -205,7 +205,7 @@ impl Books {
     ) -> Result<Granted, Refusal> {
         let (client, pool) = (taker.client, taker.stage.pool());
         let agent = self.agents.get_mut(slot as usize).and_then(Option::as_mut);
-        let agent = agent.filter(|agent| agent.serial == serial && agent.active);
+        let agent = agent.filter(|agent| agent.serial == serial && agent.is_offered());
         let agent = agent.ok_or(Refusal::NoAgent)?;
         let member = self.clients.get_mut(client).ok_or(Refusal::Left)?;
         if !member.would_take(slot, agent) {

@@ -198,6 +198,9 @@ impl Case {
         if !agent.active {
             reasons.push(Reason::AgentInactive);
         }
+        if !agent.listed {
+            reasons.push(Reason::NotListed);
+        }
         reasons.extend(member.lacks(agent).map(Reason::Capability));
         if pool == Pool::Revocable && !self.revocable {
             reasons.push(Reason::Capability(Capability::RevocableResources));

@@ -169,7 +169,7 @@ impl Quotas {
     fn share(&mut self, agent: &mut Agent, clients: &Clients) -> Share {
         let mut share = Share::default();
         let n = index(Pool::Regular);
-        if agent.active {
+        if agent.is_offered() {
             let unreserved = agent.sides[n].available().iter();
             for resource in unreserved.filter(|resource| !resource.is_reserved()) {
                 if let Some(amount) = resource.amount() {

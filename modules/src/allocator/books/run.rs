@@ -86,7 +86,7 @@ impl Books {
             let Some(agent) = self.agents.get_mut(slot as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if !agent.active {
+            if !agent.is_offered() {
                 continue;
             }
             let room = room(agent.sides[index(pool)].available());

@@ -1,0 +1,45 @@
+//! The books' part on the whitelist: where there is one, only agents of listed hosts are offered (SPEC 4.5).
+//!
+//! Pure, like all of the books. What was granted of an agent before it was struck off stays granted.
+
+use module_api::allocator::WhitelistChanged;
+
+use super::filters::Mark;
+use super::{Agent, Books};
+
+impl Books {
+    /// Only agents of these hosts are offered from now on, or all of them. Those that were not before are looked at at once.
+    pub fn whitelist_changed(&mut self, changed: &WhitelistChanged) {
+        let hosts = changed.hosts.as_ref();
+        self.whitelist = hosts.map(|hosts| hosts.iter().map(|host| host.to_lowercase()).collect());
+        for slot in 0..self.slots() {
+            let Some(hostname) = self.name_of(slot).map(|(_, hostname)| hostname) else {
+                continue;
+            };
+            let listed = self.lists(hostname);
+            let Some((agent, _)) = self.agent_in(slot) else {
+                continue;
+            };
+            if std::mem::replace(&mut agent.listed, listed) == listed {
+                continue;
+            }
+            self.quotas.touch(slot);
+            if listed {
+                self.mark(slot, Mark::Run);
+            }
+        }
+    }
+
+    /// Whether agents of this host may be offered.
+    pub(super) fn lists(&self, hostname: &str) -> bool {
+        let whitelist = self.whitelist.as_ref();
+        whitelist.is_none_or(|hosts| hosts.contains(&hostname.to_lowercase()))
+    }
+}
+
+impl Agent {
+    /// Whether it is offered to anybody.
+    pub fn is_offered(&self) -> bool {
+        self.active && self.listed
+    }
+}
