@@ -197,6 +197,33 @@ fn a_limit_that_an_operator_sets_caps_the_next_offers() {
     let eng = roles.lines().find(|line| line.starts_with("eng"));
     let eng = eng.unwrap_or_default();
     assert!(eng.contains("cpus:1;mem:64"), "{roles}");
+    // SPEC 3.10.
+    let metrics = page(cluster.port, "/metrics/snapshot");
+    for (name, value) in [
+        ("quota/roles/eng/resources/cpus/limit", 1.0),
+        ("quota/roles/eng/resources/cpus/consumed", 1.0),
+        ("quota/roles/eng/resources/cpus/offered_or_allocated", 1.0),
+        ("resources/cpus/total", 4.0),
+        ("resources/cpus/offered_or_allocated", 1.0),
+    ] {
+        assert_eq!(
+            metrics[format!("allocator/mesos/{name}")],
+            value,
+            "{name}: {metrics}"
+        );
+    }
+    for name in [
+        "allocation_runs",
+        "roles/eng/shares/dominant",
+        "offer_filters/roles/eng/active",
+        "allocation_run_ms/count",
+        "allocation_run_latency_ms/p50",
+    ] {
+        assert!(
+            metrics[format!("allocator/mesos/{name}")].is_f64(),
+            "{name}"
+        );
+    }
     done(&cluster, &["quota", "set", "eng", "--limit", "cpus:2"]);
     eventually("the third to run", || (running() == 3).then_some(()));
     drop(framework);

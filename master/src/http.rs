@@ -30,6 +30,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{delete, get};
 use axum::{Extension, Router};
 use futures_util::FutureExt;
+use module_api::AllocatorRef;
 use runtime::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -143,18 +144,30 @@ fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
     source::fresh(front, node.clock().now(), Some(STALENESS_MAX))
 }
 
-/// The master's own counters, for the metrics pages. Where no master acts they are the leader's, from the mirror, with its age as
-/// `master/mirror_staleness_secs`; but `master/elected`, `master/term` and `master/deposed` are always this master's.
-pub fn counters(front: &Front, node: &Node) -> ::http::CountersSource {
-    let (front, node) = (front.clone(), node.clone());
+/// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
+/// mirror, with its age as `master/mirror_staleness_secs` and without the allocator's; but `master/elected`, `master/term` and
+/// `master/deposed` are always this master's.
+pub fn counters(front: &Front, node: &Node, allocator: &AllocatorRef) -> ::http::CountersSource {
+    let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
     Arc::new(move || {
-        let (front, node) = (front.clone(), node.clone());
+        let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
         async move {
             let now = node.clock().wall();
             let mut all = match (front.master(), fresh(&front, &node)) {
                 (Some(master), _) => {
+                    let measured = allocator.measure();
                     let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
-                    node.blocking(move || metrics(&books, now)).await.ok()?
+                    let mut all = node.blocking(move || metrics(&books, now)).await.ok()?;
+                    // One that is late or has no metrics is left out.
+                    all.extend(measured.await.unwrap_or_default());
+                    let processes = node.processes().into_iter();
+                    let mut of_allocator =
+                        processes.filter(|one| one.name == allocator.pid().name());
+                    if let Some(process) = of_allocator.next() {
+                        let name = "allocator/mesos/event_queue_dispatches".to_owned();
+                        all.insert(name, process.depth as f64);
+                    }
+                    all
                 }
                 (None, Some(mirrored)) => {
                     let staleness = mirrored.staleness(node.clock().now()).as_secs_f64();

@@ -333,6 +333,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let allocator = modules
         .allocator(&node, &allocator, sorter, &given)
         .map_err(|error| Failure::because("--allocator", &error))?;
+    let measured = allocator.clone();
     let acting = match membership(group, &work_dir)? {
         None => alone(&node, &config, allocator, &work_dir)?,
         Some(group) => grouped(&node, &config, allocator, &work_dir, &group)?,
@@ -344,7 +345,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
-        counters: ::master::http::counters(&acting.front, &node),
+        counters: ::master::http::counters(&acting.front, &node, &measured),
     };
     let routes = ::master::http::routes(&acting.front, &node, &config).merge(
         ::master::http::marked(&acting.front, &node, http::common_routes(about)),

@@ -69,7 +69,7 @@ pub fn targets() -> Vec<Target> {
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
-        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain
+        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use protocol::TaskState;
-use resources::{Name, Resources};
+use resources::{Name, Quantities, Resources, Scalar};
 use runtime::Timestamp;
 
 use crate::books::{Books, sum};
 use crate::counters::gauge;
-use crate::view;
+use crate::{quota, view};
 
 /// All of them.
 pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
@@ -78,5 +78,28 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
             put(&format!("{name}{suffix}_percent"), percent);
         }
     }
+    quotas(books, &mut metrics);
     metrics
+}
+
+/// What each role with a quota is sure of, may not go beyond, and consumes: of each resource that its quota names.
+fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
+    if books.quotas.is_empty() {
+        return;
+    }
+    let consumed = quota::consumed(books);
+    let nothing = Quantities::new();
+    for (role, quota) in books.quotas.iter() {
+        let consumed = consumed.get(role).unwrap_or(&nothing);
+        let mut put = |name: &Name, what: &str, amount: Scalar| {
+            let name = format!("allocator/mesos/quota/roles/{role}/resources/{name}/{what}");
+            metrics.insert(name, amount.as_f64());
+        };
+        for (what, amounts) in [("guarantee", &quota.guarantees), ("limit", &quota.limits)] {
+            for (name, amount) in amounts.iter() {
+                put(name, what, amount);
+                put(name, "consumed", consumed.get(name));
+            }
+        }
+    }
 }

@@ -43,6 +43,10 @@ macro_rules! ignores {
 }
 ignores!(Begin, AgentAdded, FrameworkAdded);
 
+fn allocator(node: &Node) -> AllocatorRef {
+    AllocatorRef::new(node.refer(Pid::new("allocator", node.id().clone(), 0)))
+}
+
 fn config() -> Config {
     Config {
         flags: BTreeMap::from([("port".to_owned(), "5050".to_owned())]),
@@ -173,7 +177,9 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
     rehearse(|node| async move {
         let master = master(&node).await;
         node.clock().advance(Duration::from_secs(30)).await;
-        let metrics = counters(&Front::of(&master), &node)().await.unwrap();
+        let metrics = counters(&Front::of(&master), &node, &allocator(&node))()
+            .await
+            .unwrap();
         for (name, value) in [
             ("master/uptime_secs", 30.0),
             ("master/elected", 1.0),
@@ -189,6 +195,7 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/slave_registrations", 1.0),
             ("master/messages_register_slave", 1.0),
             ("master/dropped_messages", 0.0),
+            ("allocator/mesos/event_queue_dispatches", 0.0),
         ] {
             assert_eq!(metrics.get(name), Some(&value), "{name}");
         }
@@ -204,7 +211,10 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let (front, chosen) = (Front::of(&master), Arc::new(Chosen::default()));
         let found = source::find(&front, &node, &chosen, &HeaderMap::new()).await;
         assert!(matches!(found, Found::Late));
-        assert_eq!(counters(&Front::of(&master), &node)().await, None);
+        assert_eq!(
+            counters(&Front::of(&master), &node, &allocator(&node))().await,
+            None
+        );
         let _ = routes(&Front::of(&master), &node, &config());
     });
 }

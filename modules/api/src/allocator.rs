@@ -218,6 +218,10 @@ pub struct Explain {
     pub agent_id: Option<AgentId>,
 }
 
+/// How does it stand? Answered with numbers by name, as `/metrics/snapshot` shows them (SPEC 3.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measure;
+
 remote! { Begin = "allocator/begin" v2 }
 remote! { QuotasChanged = "allocator/quotas_changed" v1 }
 remote! { WeightsChanged = "allocator/weights_changed" v1 }
@@ -235,6 +239,7 @@ remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }
 remote! { Granted = "allocator/granted" v1 }
 remote! { Withdrawn = "allocator/withdrawn" v1 }
+remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
 
 /// The master's hold on its allocator.
@@ -256,6 +261,20 @@ impl AllocatorRef {
 
     /// How long an explanation may take.
     pub const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// How long the allocator's metrics may take: whoever is late is left out, as in Mesos.
+    const MEASURE_PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Asks how it stands. An allocator that does not say has no metrics.
+    pub fn measure(
+        &self,
+    ) -> impl Future<Output = Result<BTreeMap<String, f64>, ModuleError>> + Send + use<> {
+        let measured = self.actor.ask(Measure, Self::MEASURE_PATIENCE);
+        async move {
+            let measured = measured.await;
+            measured.map_err(|error| ModuleError::of_ask(ModuleKind::Allocator, error))
+        }
+    }
 
     /// Asks why a framework is offered nothing. An allocator that never explains says so.
     pub fn explain(

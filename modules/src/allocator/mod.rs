@@ -12,6 +12,7 @@ mod clients;
 mod cutting;
 mod explain;
 mod filter;
+mod metrics;
 
 pub use books::{Agent, Asked, Booked, Books, Case, Refusal, Side};
 pub use by_client::ByClient;
@@ -24,8 +25,8 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
-    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, QuotasChanged, Recovered,
-    Revived, Suppressed, WeightsChanged, WhitelistChanged, Withdrawn,
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, Measure, QuotasChanged,
+    Recovered, Revived, Suppressed, WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -35,6 +36,8 @@ use rand::seq::SliceRandom;
 use resources::Quantities;
 use runtime::Instant;
 use runtime::prelude::*;
+
+use metrics::Runs;
 
 /// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
 const RUN_GAP: Duration = Duration::from_millis(2);
@@ -107,6 +110,7 @@ pub struct Allocator {
     pause_until: Instant,
     /// Explanations under way.
     explaining: usize,
+    runs: Runs,
 }
 
 impl Allocator {
@@ -130,6 +134,7 @@ impl Allocator {
             pause: None,
             pause_until: Instant::default(),
             explaining: 0,
+            runs: Runs::default(),
         }
     }
 
@@ -145,6 +150,7 @@ impl Allocator {
             return;
         }
         self.planned = true;
+        self.runs.plan(ctx.clock().now());
         let begin = |this: &mut Self, ctx: &mut Context<Self>| {
             this.planned = false;
             this.begin_run(false, ctx);
@@ -181,6 +187,7 @@ impl Allocator {
         }
         let now = ctx.clock().now();
         self.rest_until = now + RUN_GAP;
+        self.runs.begin(now);
         let mut slots = self.books.candidates(now, batch);
         slots.shuffle(&mut self.rng);
         if self.order == AgentOrder::TightestFirst {
@@ -237,6 +244,7 @@ impl Allocator {
         let Some(run) = self.run.take() else {
             return;
         };
+        self.runs.end(ctx.clock().now());
         if std::mem::take(&mut self.batch_due) {
             self.begin_run(true, ctx);
             return;
@@ -365,6 +373,7 @@ impl Process for Allocator {
         ears.hear::<WeightsChanged>(roles);
         ears.hear::<WhitelistChanged>(roles);
         ears.hear::<Explain>(roles);
+        ears.hear::<Measure>(roles);
     }
 }
 
@@ -385,6 +394,14 @@ impl Handler<Begin> for Allocator {
         if let Some(earlier) = self.pause.replace(pause) {
             ctx.cancel(earlier);
         }
+    }
+}
+
+impl Handler<Measure> for Allocator {
+    type Result = MessageResult<Measure>;
+
+    fn handle(&mut self, _: Measure, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(metrics::metrics(&self.books, &self.runs))
     }
 }
 

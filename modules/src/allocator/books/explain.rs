@@ -9,7 +9,7 @@ use std::sync::Arc;
 use module_api::sorter::{Budget, Budgets, Client, Pool, Shape, Stage, is_allocatable};
 use protocol::explain::{Holder, Reason};
 use protocol::{AgentId, Capability};
-use resources::{Quantities, Resources, Role};
+use resources::{Name, Quantities, Resources, Role};
 use runtime::Instant;
 
 use super::book::{Taker, Unfit};
@@ -51,6 +51,14 @@ impl Books {
     /// The slot of the agent of this id.
     pub fn slot_of(&self, id: &AgentId) -> Option<u32> {
         self.by_id.get(id).copied()
+    }
+
+    /// The roles that have a quota, each with the resources that it names.
+    pub fn quota_names(&self) -> impl Iterator<Item = (&Role, BTreeSet<Name>)> {
+        self.quotas.iter().map(|(role, quota)| {
+            let names = quota.guarantees.iter().chain(quota.limits.iter());
+            (role, names.map(|(name, _)| name.clone()).collect())
+        })
     }
 
     /// How many slots there are; some may be empty.

@@ -110,6 +110,11 @@ impl Quotas {
         &self.budgets
     }
 
+    /// All quotas.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Role, &Quota)> {
+        self.quotas.iter()
+    }
+
     /// Whether there is no quota at all.
     pub(super) fn is_empty(&self) -> bool {
         self.quotas.is_empty()

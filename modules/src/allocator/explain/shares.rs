@@ -62,6 +62,11 @@ impl Shares {
         held.map_or(0.0, |held| self.part(held, &self.total)) / weight
     }
 
+    /// What a role and those below it hold.
+    pub fn held_by(&self, role: &Role) -> Option<&Quantities> {
+        self.roles.get(role)
+    }
+
     /// The roles that hold anything or have a framework, each with its share.
     pub fn by_role(&self) -> impl Iterator<Item = (&Role, f64)> {
         self.roles.keys().map(|role| (role, self.of_role(role)))
