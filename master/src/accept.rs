@@ -9,18 +9,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use module_api::allocator::Converted;
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
     AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, OperationId, Reason, TaskId,
     TaskInfo, TaskState, TaskStatus,
 };
-use resources::{Invalid, Resources, Role};
+use resources::{Invalid, Resource, Resources, Role};
 use runtime::Timestamp;
 
 use crate::agents::Standing;
 use crate::books::{Books, freed_offer, master_status, sum};
-use crate::effects::{Effects, Tell, ToAgent};
+use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
 use crate::operations::Wish;
 use crate::size::in_frames;
 use crate::tasks::{Freed, Task};
@@ -39,6 +40,8 @@ struct Work {
     remaining: Resources,
     /// What conversions have made.
     made: Resources,
+    /// Shared volumes that were offered or made: each task may have a copy.
+    shared: Resources,
     /// What the agent is still to be told to run.
     launched: Vec<TaskInfo>,
     /// Whether anything was launched or converted.
@@ -50,6 +53,7 @@ impl Work {
         Self {
             remaining: taken.resources.clone(),
             made: Resources::default(),
+            shared: taken.resources.shared(),
             launched: Vec::new(),
             done: false,
         }
@@ -158,6 +162,8 @@ impl Books {
                 if let Some(step) = self.convert(wish, &mut work.remaining, out) {
                     work.done = true;
                     work.made.subtract_what_is_there(&step.consumed);
+                    work.shared.subtract_what_is_there(&step.consumed);
+                    work.shared += &step.converted.shared();
                     work.made += step.converted;
                 }
             }
@@ -299,6 +305,7 @@ impl Books {
         out: &mut Effects,
     ) {
         for mut task in tasks {
+            self.copy_shared(framework, taken, &task, work, out);
             match self.launch(framework, taken, &mut task, &mut work.remaining) {
                 Ok(()) => {
                     work.done = true;
@@ -310,6 +317,35 @@ impl Books {
                 }
             }
         }
+    }
+
+    /// Gives what is left of the offers another copy of each shared volume that a task before this one has taken and this one wants.
+    fn copy_shared(
+        &self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        task: &TaskInfo,
+        work: &mut Work,
+        out: &mut Effects,
+    ) {
+        if work.shared.is_empty() {
+            return;
+        }
+        let wanted = task.resources.allocate(&taken.role).shared();
+        let is_gone = |volume: &Resource| {
+            work.shared.contains_resource(volume) && !work.remaining.contains_resource(volume)
+        };
+        let copies = wanted.filter(is_gone);
+        if copies.is_empty() {
+            return;
+        }
+        work.remaining += &copies;
+        out.allocator(ToAllocator::Converted(Converted {
+            framework_id: framework.clone(),
+            agent_id: taken.agent_id.clone(),
+            consumed: Resources::default(),
+            converted: copies,
+        }));
     }
 
     /// Tells that this task is invalid.

@@ -145,7 +145,8 @@ pub struct Recovered {
     pub refuse: Option<Duration>,
 }
 
-/// An operation has turned what a framework holds into something else: the agent has the one no more, and the other instead.
+/// An operation has turned what a framework holds into something else: the agent has the one no more, and the other instead. Nothing that
+/// turns into a shared volume that the agent has already is one copy more of it for the framework: another task uses it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Converted {
     /// Who holds it, before and after.

@@ -14,6 +14,7 @@ mod operations;
 mod packing;
 mod quota;
 mod run;
+mod shared;
 
 pub use book::{Booked, Refusal};
 pub use explain::Case;
@@ -31,7 +32,7 @@ use module_api::allocator::{
 use module_api::sorter::{Client, Pool};
 use protocol::agent::Domain;
 use protocol::{AgentId, Capability, FrameworkId};
-use resources::{Attributes, Quantities, Resources, Role};
+use resources::{Attributes, Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
 use super::by_client::ByClient;
@@ -39,6 +40,7 @@ use super::clients::{Clients, index};
 use super::filter::Filters;
 use filters::Mark;
 use quota::Quotas;
+use shared::{add_held, take_held};
 
 /// One pool of one agent.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +53,16 @@ pub struct Side {
     available: Option<Resources>,
     /// Whether more is held than there is, so that what is freed is not simply available again.
     over: bool,
+    /// Whether there are shared volumes: they stay available whoever uses them, but each run gives one copy only (SPEC 4.5).
+    sharing: bool,
+    /// The copies that were given since the run before this one.
+    given: Resources,
 }
 
 impl Side {
     fn of(total: Resources) -> Self {
         Self {
+            sharing: total.iter().any(Resource::is_shared),
             total,
             ..Self::default()
         }
@@ -64,20 +71,37 @@ impl Side {
     /// What may be granted.
     pub fn available(&mut self) -> &Resources {
         let (total, held, over) = (&self.total, &self.held, &mut self.over);
+        let (sharing, given) = (self.sharing, &self.given);
         self.available.get_or_insert_with(|| {
+            if sharing {
+                let held = held.non_shared();
+                *over = !total.contains(&held);
+                return total.saturating_sub(&held).saturating_sub(given);
+            }
             *over = !total.contains(held);
             total.saturating_sub(held)
         })
     }
 
+    /// A run begins: of each shared volume there is a copy to give again.
+    fn begin_run(&mut self) {
+        if !self.given.is_empty() {
+            self.given = Resources::new();
+            self.available = None;
+        }
+    }
+
     /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
     fn grant(&mut self, granted: &Resources, rest: Resources) {
-        if rest.is_empty() && !self.over {
+        if rest.is_empty() && !self.over && !self.sharing {
             self.held = self.total.clone(); // Which costs no sum.
         } else {
             self.held += granted;
         }
         self.available = Some(rest);
+        if self.sharing {
+            self.given += &granted.shared();
+        }
     }
 
     /// This is held, whether or not it was available.
@@ -90,13 +114,14 @@ impl Side {
     fn free(&mut self, freed: &Resources) {
         self.held.subtract_what_is_there(freed);
         match &mut self.available {
-            Some(available) if !self.over => *available += freed,
+            Some(available) if !self.over && !self.sharing => *available += freed,
             _ => self.available = None,
         }
     }
 
     /// There is this much now.
     fn set_total(&mut self, total: Resources) {
+        self.sharing = total.iter().any(Resource::is_shared);
         self.total = total;
         self.available = None;
     }
@@ -438,9 +463,9 @@ impl Books {
         }
         for (pool, part) in Pool::ALL.into_iter().zip(parts) {
             let side = &mut agent.sides[index(pool)];
-            holding[index(pool)] += &part;
+            let more = add_held(&mut holding[index(pool)], &part);
             side.hold(&part);
-            self.clients.hold(pool, client, &part.quantities());
+            self.clients.hold(pool, client, &more);
         }
     }
 
@@ -460,23 +485,21 @@ impl Books {
                 continue;
             }
             let held = &mut holding[index(pool)];
-            let taken = if *held == part {
-                *held = Resources::new();
-                Ok(())
-            } else {
-                held.subtract(&part)
+            let short = match *held == part {
+                true => None,
+                false => held.lacking(&part),
             };
-            let part = match taken {
-                Ok(()) => part,
-                Err(shortage) => {
-                    tracing::warn!(agent = %agent.id, %shortage, "more was recovered than was held");
-                    let before = held.clone();
-                    held.subtract_what_is_there(&part);
-                    before.saturating_sub(held)
+            let part = match short {
+                None => part,
+                Some(lacking) => {
+                    tracing::warn!(agent = %agent.id, %lacking, "more was recovered than was held");
+                    let rest = held.saturating_sub(&part);
+                    held.saturating_sub(&rest)
                 }
             };
+            let less = take_held(held, &part);
             agent.sides[index(pool)].free(&part);
-            self.clients.free(pool, client, &part.quantities());
+            self.clients.free(pool, client, &less);
         }
         if holding.iter().all(Resources::is_empty) {
             agent.holders.remove(client);

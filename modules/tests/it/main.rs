@@ -15,6 +15,7 @@ mod operations;
 mod policies;
 mod quota;
 mod shapes;
+mod shared;
 mod sorters;
 mod stories;
 mod suite;

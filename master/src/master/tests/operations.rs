@@ -1,5 +1,7 @@
 //! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
 
+mod sharing;
+
 use resources::{
     Annotations, Conversion, DiskInfo, Name, Persistence, Reservation, Resource, Revocable, Scalar,
     Volume, VolumeMode,
@@ -38,6 +40,12 @@ fn volume(id: &str, size: u32) -> Resource {
         })),
         ..Annotations::default()
     };
+    Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()
+}
+
+fn shared(id: &str, size: u32) -> Resource {
+    let mut annotations = volume(id, size).annotations().clone();
+    annotations.shared = true;
     Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()
 }
 
@@ -237,11 +245,7 @@ fn what_is_against_the_rules_is_an_error_with_its_field_and_changes_nothing() {
             statically.push_reservation(&deeper).is_err(),
             "no refinement of itself"
         );
-        let shared = {
-            let mut annotations = volume("v", 10).annotations().clone();
-            annotations.shared = true;
-            Resource::annotated(Name::Disk, Scalar::whole(10), annotations).unwrap()
-        };
+        let shared = shared("v", 10);
         let slack = resources("cpus(ads):1")
             .to_revocable(Revocable::Throttleable)
             .unwrap();

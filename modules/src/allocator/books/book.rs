@@ -14,6 +14,7 @@ use runtime::Instant;
 use super::Books;
 use super::quota::room;
 use super::run::Asked;
+use super::shared::add_held;
 use crate::allocator::clients::{Takes, index};
 use crate::allocator::cutting::cut;
 
@@ -234,14 +235,19 @@ impl Books {
         side.grant(&granted, rest);
         let (agent_id, session) = (agent.id.clone(), agent.session);
         let (holding, first) = agent.holders.admit(client, Default::default);
-        holding[index(pool)] += &granted;
-        self.clients.hold(pool, client, &amount);
+        let more = add_held(&mut holding[index(pool)], &granted);
+        let sharing = !side.given.is_empty();
+        self.clients.hold(pool, client, &more);
         if let Some(member) = self.clients.get_mut(client).filter(|_| first) {
             member.places += 1;
         }
         if pool == Pool::Regular {
             self.quotas.touch(slot);
             self.settle();
+        }
+        if sharing {
+            // Its shared volumes are there for others again in the next batch.
+            self.look_again(slot);
         }
         Ok(Granted {
             agent_id,

@@ -9,7 +9,7 @@ use module_api::sorter::Client;
 use resources::Resources;
 use runtime::Instant;
 
-use super::Books;
+use super::{Books, Side};
 use crate::allocator::filter::Filters;
 
 /// When an agent is next looked at.
@@ -148,6 +148,7 @@ impl Books {
         for slot in &slots {
             if let Some(Some(agent)) = self.agents.get_mut(*slot as usize) {
                 agent.mark = Mark::Unmarked;
+                agent.sides.iter_mut().for_each(Side::begin_run);
             }
         }
         slots

@@ -4,6 +4,7 @@
 
 use module_api::allocator::Converted;
 use module_api::sorter::Pool;
+use resources::Resource;
 
 use super::{Books, index};
 
@@ -19,7 +20,10 @@ impl Books {
             let mut total = side.total.clone();
             match total.subtract(&fact.consumed.unallocate()) {
                 Ok(()) => {
-                    total += fact.converted.unallocate();
+                    // One more copy of a shared volume is held; there is one volume all the same.
+                    let is_new = |own: &Resource| !own.is_shared() || !total.contains_resource(own);
+                    let converted = fact.converted.unallocate().filter(is_new);
+                    total += converted;
                     side.set_total(total);
                 }
                 Err(shortage) => {

@@ -190,6 +190,8 @@ impl Quotas {
                 }
             }
         }
+        // A shared volume counts once, whoever holds it.
+        let mut shared: Vec<(Place, &Resource)> = Vec::new();
         for (client, held) in agent.holders.iter() {
             let Some(member) = clients.get(client) else {
                 continue;
@@ -197,7 +199,15 @@ impl Quotas {
             let place = self.place(&member.role);
             for (place, budget) in self.budgets.chain(place) {
                 for resource in &held[n] {
-                    if counts_for(&budget.role, owner(resource)) {
+                    let first = !resource.is_shared() || {
+                        let known = |(at, one): &(Place, &Resource)| {
+                            *at == place && one.annotations() == resource.annotations()
+                        };
+                        let first = !shared.iter().any(known);
+                        shared.push((place, resource));
+                        first
+                    };
+                    if first && counts_for(&budget.role, owner(resource)) {
                         share.add(place, resource);
                     }
                 }

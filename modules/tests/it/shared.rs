@@ -1,0 +1,151 @@
+//! Shared volumes: one copy for each run, as many users as there are runs, and amounts that count once (SPEC 3.5, 4.5, 4.10).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use module_api::allocator::{AgentAdded, Converted, Grant, QuotasChanged};
+use module_api::sorter::Pool;
+use modules::allocator::Books;
+use protocol::{Capability, Quota};
+use resources::{Resources, Role};
+use runtime::rehearsal::rehearse;
+
+use crate::cluster::{Cluster, added, agent, framework, subscribed};
+
+const VOLUME: &str = r#"[{"name":"disk","type":"SCALAR","scalar":{"value":16},"role":"r","shared":{},
+    "disk":{"persistence":{"id":"data"},"volume":{"mode":"RW","container_path":"data"}}}]"#;
+
+fn volume() -> Resources {
+    resources::json::parse_resources(VOLUME).unwrap()
+}
+
+fn with_volume(name: &str, total: &str) -> AgentAdded {
+    let mut added = added(name, total, vec![]);
+    added.info.resources += &volume();
+    added
+}
+
+/// Whoever has a copy, and what else it has, as `framework amounts`.
+fn users(grants: &[Grant]) -> Vec<String> {
+    let shared = grants
+        .iter()
+        .filter(|grant| !grant.resources.shared().is_empty());
+    shared
+        .map(|grant| format!("{} {}", grant.framework_id, grant.resources.quantities()))
+        .collect()
+}
+
+/// SPEC 4.10, SharedResources.
+#[test]
+fn a_shared_volume_is_offered_to_one_framework_in_a_run_and_again_in_the_next_while_it_is_used() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        let can = [Capability::SharedResources];
+        cluster.framework("f", "r/a", &can);
+        cluster.framework("g", "r/b", &can);
+        let apart = "cpus(r/a):1;mem(r/a):64;cpus(r/b):1;mem(r/b):64";
+        cluster.allocator.tell(with_volume("a1", apart)).unwrap();
+        let grants = cluster.granted().await;
+        assert_eq!(grants.len(), 2);
+        let first = users(&grants);
+        assert_eq!(first.len(), 1, "one copy in one run: {first:?}");
+        cluster.wait(Duration::from_secs(3)).await;
+        assert_eq!(cluster.granted().await, [], "a volume alone is no offer");
+
+        // Whoever had none gives back what it got; the volume comes along, though the other has not let go of it.
+        let other = grants
+            .iter()
+            .find(|grant| grant.resources.shared().is_empty());
+        let other = other.unwrap();
+        cluster.give_back(other, None);
+        let grants = cluster.granted().await;
+        let id = &other.framework_id;
+        assert_eq!(users(&grants), [format!("{id} cpus:1;mem:64;disk:16")]);
+        for round in 0..3 {
+            let part = grants[0].resources.non_shared();
+            cluster.give_back_part(&grants[0], part, None);
+            let again = users(&cluster.granted().await);
+            let expected = format!("{id} cpus:1;mem:64;disk:16");
+            assert_eq!(
+                again,
+                [expected],
+                "round {round}: to one who has it already"
+            );
+        }
+    });
+}
+
+#[test]
+fn whoever_does_not_understand_shared_volumes_is_never_offered_one() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("f", "r", &[]);
+        let agent = with_volume("a1", "cpus:1;mem:64");
+        cluster.allocator.tell(agent).unwrap();
+        let grants = cluster.granted().await;
+        assert_eq!((grants.len(), users(&grants).len()), (1, 0));
+    });
+}
+
+/// SPEC 4.8: counted once, however many copies there are, for whoever holds them and for the quota of their role.
+#[test]
+fn copies_count_once_and_go_one_by_one() {
+    let mut books = Books::default();
+    let quota = Quota {
+        limits: "disk:100".parse().unwrap(),
+        ..Quota::default()
+    };
+    let quotas = BTreeMap::from([("r/x".to_owned(), quota)]);
+    books.quotas_changed(&QuotasChanged { quotas });
+    for name in ["f", "g"] {
+        let can = [Capability::SharedResources];
+        books.framework_added(subscribed(name, "r/x", &can));
+    }
+    books.agent_added(with_volume("a1", "cpus:4;mem:64"));
+    let role = Role::new("r/x").unwrap();
+    let copy = |name: &str, one_more: bool| {
+        let (none, volume) = (Resources::new(), volume().allocate(&role));
+        let (consumed, converted) = match one_more {
+            true => (none, volume),
+            false => (volume, none),
+        };
+        Converted {
+            framework_id: framework(name),
+            agent_id: agent("a1"),
+            consumed,
+            converted,
+        }
+    };
+    let mut check = |fact: Option<Converted>, f: &str, g: &str, left: &str| {
+        match fact {
+            Some(fact) if fact.consumed.is_empty() => books.converted(&fact),
+            Some(fact) => books.recovered(
+                &module_api::allocator::Recovered {
+                    framework_id: fact.framework_id,
+                    agent_id: fact.agent_id,
+                    resources: fact.consumed,
+                    refuse: None,
+                },
+                Default::default(),
+            ),
+            None => {}
+        }
+        for (name, expected) in [("f", f), ("g", g)] {
+            let client = books.clients.find(&framework(name), &role).unwrap();
+            let held = books.clients.get(client).unwrap().held(Pool::Regular);
+            assert_eq!(held.to_string(), expected, "{name}");
+        }
+        let place = books.budgets().find(&role);
+        let budget = place.and_then(|place| books.budgets().get(place));
+        assert_eq!(budget.unwrap().left.to_string(), left);
+        let total = books.total(Pool::Regular);
+        assert_eq!(total.to_string(), "cpus:4;mem:64;disk:16");
+    };
+    check(None, "", "", "disk:100");
+    check(Some(copy("f", true)), "disk:16", "", "disk:84");
+    check(Some(copy("f", true)), "disk:16", "", "disk:84");
+    check(Some(copy("g", true)), "disk:16", "disk:16", "disk:84");
+    check(Some(copy("f", false)), "disk:16", "disk:16", "disk:84");
+    check(Some(copy("f", false)), "", "disk:16", "disk:84");
+    check(Some(copy("g", false)), "", "", "disk:100");
+}
