@@ -126,8 +126,10 @@ impl Survey {
         })
     }
 
-    /// Looks at so many agents more; true when there are none left.
+    /// Looks at so many agents more, of several roles at fewer; true when there are none left.
     pub fn go_on(&mut self, books: &mut Books, most: u32, now: Instant) -> Result<bool, Fault> {
+        let roles = u32::try_from(self.roles.len()).unwrap_or(u32::MAX);
+        let most = most.div_ceil(roles.max(1));
         let end = match self.only {
             Some(slot) => slot + 1,
             None => books.slots().min(self.next.saturating_add(most)),

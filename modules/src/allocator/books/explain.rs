@@ -9,7 +9,7 @@ use std::sync::Arc;
 use module_api::sorter::{Budget, Budgets, Client, Pool, Shape, Stage, is_allocatable};
 use protocol::explain::{Holder, Reason};
 use protocol::{AgentId, Capability};
-use resources::{Name, Quantities, Resources, Role};
+use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
 use super::book::{Taker, Unfit};
@@ -240,7 +240,8 @@ impl Case {
             .into_iter()
             .map(|unfit| match unfit {
                 Unfit::Reserved => {
-                    let reserved = others.iter().filter(|one| one.is_reserved());
+                    let is_reserved = |one: &&Resource| taker.unfit(one) == Some(unfit);
+                    let reserved = others.iter().filter(is_reserved);
                     let roles: BTreeSet<&Role> = reserved.map(|one| one.role()).collect();
                     let roles = roles.into_iter().take(NAMED_MAX);
                     Reason::Reserved {

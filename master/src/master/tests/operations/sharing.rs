@@ -47,6 +47,6 @@ fn tasks_of_one_accept_share_a_volume_and_each_gives_its_copy_back() {
             "the copy for the refused task went to the next one"
         );
         let told = story.agent.heard().remove(0);
-        assert_eq!(told.matches("disk").count(), 2, "{told}");
+        assert_eq!(told.matches("persistence").count(), 2, "{told}");
     });
 }
