@@ -313,6 +313,20 @@ fn reservations_for_others_and_too_small_agents_are_told_apart() {
     assert_eq!(scene.lines("child", "ads/x", Some("a1")), [OPEN]);
 }
 
+/// W9: what a framework says that it needs takes the place of the masters' minimum.
+#[test]
+fn an_agent_that_is_too_small_for_what_a_framework_needs_is_told_with_what_it_needs() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:4;mem:64")]);
+    let needs = |text: &str| Quantities::parse(text).unwrap();
+    let shape = Demand::shaped(needs("cpus:3;mem:32"), needs("cpus:3;mem:32"));
+    scene.demanding("f", "r", shape);
+    let small = "it is less than is worth an offer: there is cpus:2;mem:32, expected cpus:3;mem:32";
+    scene.says("f", "r", &[&format!("1 {small}"), OPEN]);
+    scene.fair("f", "r", "a2");
+    let own = "1 the framework has it: offered to it, or in use: holds cpus:3;mem:32";
+    assert_eq!(scene.lines("f", "r", Some("a2")), [own]);
+}
+
 #[test]
 fn the_limit_that_leaves_too_little_is_named_be_it_of_a_role_above() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:4;mem:64")]);
@@ -510,6 +524,8 @@ proptest! {
         }
         let demand = Demand { agents: vec![rack_is("r1")], ..Demand::default() };
         scene.demanding("f3", ROLES[3], demand);
+        let shape = Demand::shaped("mem:20".parse().unwrap(), "cpus:1;mem:40;disk:15".parse().unwrap());
+        scene.demanding("f0", ROLES[0], shape);
         let mut held: Vec<(usize, usize, String)> = Vec::new();
         for step in steps {
             match step {

@@ -17,7 +17,7 @@ pub(super) fn add_held(holding: &mut Resources, part: &Resources) -> Quantities 
 
 /// Takes from what a client holds, which must have it, and says by how much that is less.
 pub(super) fn take_held(holding: &mut Resources, part: &Resources) -> Quantities {
-    if holding == part {
+    if *holding == *part {
         *holding = Resources::new();
         return part.quantities();
     }
