@@ -61,6 +61,21 @@ struct Told {
     shape: Shape,
 }
 
+/// A client that has left without that the sorter knows it yet, as the sorter has it.
+#[derive(Clone, Debug)]
+pub struct Departed {
+    /// The role that it was in.
+    pub role: Role,
+    shape: Shape,
+}
+
+impl Departed {
+    /// What the sorter takes for the shape of its offers, if they have one.
+    pub fn shape(&self) -> Option<&Shape> {
+        (!self.shape.is_open()).then_some(&self.shape)
+    }
+}
+
 impl Member {
     /// Whether it is offered anything in this pool.
     pub fn is_active(&self, pool: Pool) -> bool {
@@ -105,8 +120,8 @@ pub struct Clients {
     unused: Vec<Client>,
     by_key: BTreeMap<FrameworkId, BTreeMap<Role, Client>>,
     dirty: Vec<Client>,
-    /// Clients that have left and that the sorter has not been told of, with their roles; their numbers are not used again before.
-    left: BTreeMap<Client, Role>,
+    /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
+    left: BTreeMap<Client, Departed>,
     active: [usize; 2],
 }
 
@@ -132,8 +147,8 @@ impl Clients {
         self.members.get_mut(client as usize)?.as_mut()
     }
 
-    /// The role of the client of this number that has left without that the sorter knows it yet.
-    pub fn departed(&self, client: Client) -> Option<&Role> {
+    /// The client of this number that has left without that the sorter knows it yet.
+    pub fn departed(&self, client: Client) -> Option<&Departed> {
         self.left.get(&client)
     }
 
@@ -202,7 +217,10 @@ impl Clients {
             }
         }
         match member.told {
-            Some(_) => drop(self.left.insert(client, member.role)),
+            Some(told) => {
+                let (role, shape) = (member.role, told.shape);
+                self.left.insert(client, Departed { role, shape });
+            }
             None => self.unused.push(client),
         }
     }

@@ -148,9 +148,11 @@ impl Books {
         let place = asked.agents.get(n).zip(asked.rooms.get_mut(n));
         let (&(slot, serial), room) = place.ok_or(Refusal::NoRoom)?;
         let Some(member) = self.clients.get(advice.client) else {
-            let role = self.clients.departed(advice.client).cloned();
-            let role = role.ok_or(Refusal::NoClient)?;
-            self.quotas.presume(stage, &role, room); // The sorter does not know yet that nobody has it.
+            let departed = self.clients.departed(advice.client);
+            let departed = departed.ok_or(Refusal::NoClient)?;
+            // The sorter does not know yet that nobody has it.
+            self.quotas
+                .presume(stage, &departed.role, departed.shape(), room);
             return Err(Refusal::Left);
         };
         let taker = Taker {
