@@ -15,6 +15,7 @@ use module_api::sorter::{
     is_allocatable,
 };
 use resources::{Name, Quantities, Role};
+use rustc_hash::FxHashMap;
 
 use super::order::{Fair, Order};
 use super::tree::{Tree, Visit};
@@ -33,7 +34,7 @@ pub struct TreeSorter<O: Order> {
     regular: Tree<O>,
     revocable: Tree<O>,
     /// Each client's role, and the budget that counts for it.
-    roles: BTreeMap<Client, (Role, Option<Place>)>,
+    roles: FxHashMap<Client, (Role, Option<Place>)>,
     /// The shapes of those who have one.
     shapes: BTreeMap<Client, Shape>,
     budgets: Budgets,
@@ -61,7 +62,7 @@ impl<O: Order> TreeSorter<O> {
             next: None,
             regular: Tree::ordered_by(order()),
             revocable: Tree::ordered_by(order()),
-            roles: BTreeMap::new(),
+            roles: FxHashMap::default(),
             shapes: BTreeMap::new(),
             budgets: Budgets::default(),
             excluded,
@@ -224,7 +225,7 @@ struct Walk<'a> {
     sets_min: &'a [Quantities],
     /// What is worth an offer to anybody, whatever its shape.
     loosest: Cow<'a, [Quantities]>,
-    roles: &'a BTreeMap<Client, (Role, Option<Place>)>,
+    roles: &'a FxHashMap<Client, (Role, Option<Place>)>,
     shapes: &'a BTreeMap<Client, Shape>,
     excluded: Excluded<'a>,
     owners: BTreeSet<Role>,

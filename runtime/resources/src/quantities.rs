@@ -117,19 +117,38 @@ impl Quantities {
 
 impl std::ops::AddAssign<&Quantities> for Quantities {
     fn add_assign(&mut self, other: &Quantities) {
-        other
-            .iter()
-            .for_each(|(name, amount)| self.add(name.clone(), amount));
+        // Both are in order, and mostly list the same names.
+        let mut new = other.0.iter();
+        for (own, amount) in &mut self.0 {
+            match new.as_slice().first() {
+                Some((name, more)) if name == own => {
+                    *amount += *more;
+                    new.next();
+                }
+                Some((name, _)) if name < own => break,
+                Some(_) => {}
+                None => return,
+            }
+        }
+        new.for_each(|(name, amount)| self.add(name.clone(), *amount));
     }
 }
 
 impl std::ops::SubAssign<&Quantities> for Quantities {
     /// Takes away as much as is here; what comes to nothing is no longer listed.
     fn sub_assign(&mut self, other: &Quantities) {
-        other
-            .iter()
-            .for_each(|(name, amount)| self.take(name, amount));
-        self.drop_empty();
+        let mut less = other.0.iter().peekable();
+        let mut some_empty = false;
+        for (own, amount) in &mut self.0 {
+            while less.next_if(|(name, _)| name < own).is_some() {}
+            if let Some((_, less)) = less.next_if(|(name, _)| name == own) {
+                *amount = amount.saturating_sub(*less);
+            }
+            some_empty |= amount.is_zero();
+        }
+        if some_empty {
+            self.drop_empty();
+        }
     }
 }
 
@@ -151,8 +170,12 @@ impl From<&Resources> for Quantities {
 impl FromIterator<(Name, Scalar)> for Quantities {
     fn from_iter<I: IntoIterator<Item = (Name, Scalar)>>(all: I) -> Self {
         let mut sum = Self::new();
-        all.into_iter()
-            .for_each(|(name, amount)| Self::add(&mut sum, name, amount));
+        for (name, amount) in all {
+            match sum.0.last() {
+                Some((last, _)) if *last >= name => sum.add(name, amount),
+                _ => sum.0.push((name, amount)),
+            }
+        }
         sum
     }
 }
@@ -219,6 +242,32 @@ mod tests {
         );
         assert_eq!(sum.checked_sub(&parse("cpus:2")), None);
         assert_eq!(sum.lesser(&parse("cpus:1;bugs:9")), parse("cpus:1;bugs:3"));
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_which_names_are_listed() {
+        let texts = [
+            "",
+            "cpus:1",
+            "mem:2;zebras:1",
+            "cpus:1;disk:4;apes:3",
+            "gpus:0;apes:1",
+        ];
+        for (one, other) in texts
+            .iter()
+            .flat_map(|one| texts.map(|other| (*one, other)))
+        {
+            let (first, second) = (parse(one), parse(other));
+            let both = first.iter().chain(second.iter());
+            let both = both.map(|(name, amount)| (name.clone(), amount));
+            let sum = first.clone() + &second;
+            assert_eq!(sum, both.collect::<Quantities>(), "{one} and {other}");
+            assert!(sum.iter().is_sorted_by(|(one, _), (other, _)| one < other));
+            let (mut left, mut rest) = (sum.clone(), first.clone());
+            left -= &second;
+            rest.drop_empty();
+            assert_eq!(left, rest, "{one} and {other}");
+        }
     }
 
     #[test]

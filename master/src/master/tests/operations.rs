@@ -1,5 +1,6 @@
 //! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
 
+mod operators;
 mod sharing;
 
 use resources::{
@@ -485,66 +486,6 @@ fn an_agent_that_has_something_else_than_the_books_voids_offers_and_grants() {
             .accept(&[&offer], vec![Operation::convert(reserve("cpus:1"))])
             .await;
         assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
-    });
-}
-
-#[test] // S91
-fn an_operator_gets_what_is_only_offered_and_no_more_offers_are_rescinded_than_it_takes() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let small = story.offer(resources("cpus:1")).await;
-        let large = story.offer(resources("cpus:4")).await;
-        let other = story.offer(resources("mem:100")).await;
-        story.operate(reserve("cpus:3")).await.unwrap();
-        assert_eq!(
-            story.scheduler.heard(),
-            [""; 0],
-            "three cpus are free anyway"
-        );
-        story.operate(reserve("cpus:4")).await.unwrap();
-        assert_eq!(
-            story.scheduler.heard(),
-            [format!("rescind {}", short(&large.id))]
-        );
-        let books = story.world.books().await;
-        let mut left: Vec<_> = books.offers.iter().map(|offer| offer.id.clone()).collect();
-        left.sort();
-        let mut expected = vec![small.id.clone(), other.id];
-        expected.sort();
-        assert_eq!(left, expected);
-        let facts = story.world.allocator();
-        assert!(
-            facts.last().unwrap().starts_with("agent S0 used [0000="),
-            "{facts:?}"
-        );
-        assert_eq!(
-            story.agent.heard(),
-            ["apply reserve to 1", "apply reserve to 1"]
-        );
-
-        // What a task uses is not to be had.
-        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
-        story
-            .accept(&[&small], vec![Operation::Launch { tasks }])
-            .await;
-        let refused = story.operate(reserve("cpus:1")).await.unwrap_err();
-        assert!(
-            matches!(&refused, OperationRefused::NotFree { lacking, .. } if lacking == "cpus:1"),
-            "{refused:?}"
-        );
-        let fixed = resources("cpus(ads):1");
-        let invalid = story
-            .operate(Conversion::Unreserve { resources: fixed })
-            .await;
-        assert!(
-            matches!(invalid, Err(OperationRefused::Invalid(_))),
-            "{invalid:?}"
-        );
-        assert_eq!(
-            story.world.books().await.offers.len(),
-            1,
-            "nothing was rescinded for nothing"
-        );
     });
 }
 

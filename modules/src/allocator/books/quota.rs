@@ -10,6 +10,7 @@ use module_api::allocator::QuotasChanged;
 use module_api::sorter::{Budget, Budgets, Change, Place, Pool, Room, Shape, Stage, counts_for};
 use protocol::Quota;
 use resources::{Quantities, Resource, Resources, Role};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{Agent, Books};
@@ -50,11 +51,13 @@ pub struct Quotas {
     stale: bool,
     /// What may still be given, by the books.
     budgets: Budgets,
+    /// By place, as are the quotas in `table`.
     consumed: Vec<Quantities>,
+    table: Vec<Quota>,
     /// By slot; and the slots whose share is to be worked out anew.
     shares: Vec<Share>,
     touched: BTreeSet<u32>,
-    places: BTreeMap<Role, Option<Place>>,
+    places: FxHashMap<Role, Option<Place>>,
     /// What may still be given, as the sorter has it; and the places where the two may differ.
     believed: Budgets,
     changed: BTreeSet<Place>,
@@ -155,6 +158,7 @@ impl Quotas {
         };
         self.budgets = Budgets::new(self.quotas.iter().map(budget).collect());
         self.consumed = vec![Quantities::new(); self.quotas.len()];
+        self.table = self.quotas.values().cloned().collect();
         self.shares.clear();
         self.places.clear();
         self.changed.clear();
@@ -259,9 +263,7 @@ impl Quotas {
     }
 
     fn refresh(&mut self, place: Place) {
-        let role = self.budgets.get(place).map(|budget| &budget.role);
-        let quota = role.and_then(|role| self.quotas.get(role));
-        let Some(quota) = quota else {
+        let Some(quota) = self.table.get(place as usize) else {
             return;
         };
         let consumed = &self.consumed[place as usize];
