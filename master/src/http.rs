@@ -145,7 +145,7 @@ fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
 }
 
 /// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
-/// mirror, with its age as `master/mirror_staleness_secs` and without the allocator's; but `master/elected`, `master/term` and
+/// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term` and
 /// `master/deposed` are always this master's.
 pub fn counters(front: &Front, node: &Node, allocator: &AllocatorRef) -> ::http::CountersSource {
     let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());

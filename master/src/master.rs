@@ -226,10 +226,10 @@ impl Handler<Withdrawn> for Master {
 impl Handler<AdmitHosts> for Master {
     type Result = ();
 
-    fn handle(&mut self, AdmitHosts(hosts): AdmitHosts, _: &mut Context<Self>) {
+    fn handle(&mut self, AdmitHosts(hosts): AdmitHosts, ctx: &mut Context<Self>) {
         self.config.whitelist = hosts;
         if self.phase == Phase::Leading {
-            self.tell_whitelist();
+            self.tell_whitelist(ctx);
         }
     }
 }
@@ -293,16 +293,16 @@ impl Master {
         }
         ctx.link(self.allocator.pid());
         if self.config.whitelist.is_some() {
-            self.tell_whitelist();
+            self.tell_whitelist(ctx);
         }
         self.change(ctx, |books, _, out| books.retell_allocator(out));
     }
 
-    fn tell_whitelist(&self) {
+    fn tell_whitelist(&mut self, ctx: &mut Context<Self>) {
         let hosts = self.config.whitelist.clone();
         if let Err(error) = self.allocator.tell(WhitelistChanged { hosts }) {
-            // One that fell is told when it is back.
-            tracing::warn!(%error, "the allocator cannot be told the whitelist");
+            tracing::warn!(%error, "the allocator cannot be told the whitelist yet");
+            ctx.after(ALLOCATOR_RETRY, Self::tell_whitelist);
         }
     }
 

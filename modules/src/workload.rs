@@ -200,10 +200,11 @@ impl Workload {
         let mut grants = Vec::new();
         for stage in Stage::ALL {
             let (mut slots, mut barred) = (slots.clone(), Default::default());
+            slots.shuffle(&mut self.rng);
             for _ in 0..ROUNDS_MAX {
                 let slate = self.books.slate(stage, &slots, &barred, self.now);
                 let Some((slate, asked)) = slate else { break };
-                let advice = self.sorter.advise(slate).unwrap_or_default();
+                let advice = sure(self.sorter.advise(slate));
                 let booked = self.books.book(asked, &advice, self.now);
                 grants.extend(booked.grants.into_iter().map(|(_, grant)| grant));
                 if booked.again.is_empty() {

@@ -261,7 +261,7 @@ impl AllocatorRef {
     }
 
     /// How long an explanation may take.
-    pub const PATIENCE: Duration = Duration::from_secs(5);
+    const EXPLAIN_PATIENCE: Duration = Duration::from_secs(4);
 
     /// How long the allocator's metrics may take: whoever is late is left out, as in Mesos.
     const MEASURE_PATIENCE: Duration = Duration::from_secs(1);
@@ -283,7 +283,7 @@ impl AllocatorRef {
         question: Explain,
     ) -> impl Future<Output = Result<Explanation, ModuleError>> + Send + use<> {
         let kind = ModuleKind::Allocator;
-        let answer = self.actor.ask(question, Self::PATIENCE);
+        let answer = self.actor.ask(question, Self::EXPLAIN_PATIENCE);
         async move {
             let answer = answer.await.map_err(|error| match error {
                 AskError::Refused { .. } => {

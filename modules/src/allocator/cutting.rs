@@ -22,6 +22,7 @@ pub fn cut(pool: &Resources, most: &Quantities) -> Resources {
         }
         match own.value().as_ranges() {
             Some(ranges) => count(own, ranges, &mut most),
+            None if own.amount().is_none() => Some(own.clone()), // Of a set no number is told.
             None => chop(own, &mut most),
         }
     });

@@ -374,6 +374,22 @@ fn quotas_that_leave_too_little_only_together_are_all_named() {
     );
 }
 
+/// What a limit keeps for a guarantee below it is in no budget by itself.
+#[test]
+fn room_that_a_limit_keeps_for_a_role_below_it_is_a_reason() {
+    let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:20;mem:640")]);
+    scene.framework("f", "eng", &[]);
+    scene.quota("eng", "", "cpus:2;mem:64");
+    scene.quota("eng/web", "cpus:2;mem:64", "cpus:2;mem:64");
+    let lines = scene.lines("f", "eng", Some("a1"));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("the quota limit of role eng")),
+        "{lines:?}"
+    );
+}
+
 #[test]
 fn the_answer_is_bounded_and_counts_what_it_does_not_name() {
     let mut scene = Scene::default();

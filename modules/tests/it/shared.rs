@@ -87,6 +87,31 @@ fn whoever_does_not_understand_shared_volumes_is_never_offered_one() {
     });
 }
 
+/// A refusal lacks the volume that its framework was never offered, and counts all the same: or the poor would stand before whoever wants it.
+#[test]
+fn what_those_refused_who_understand_no_shared_volumes_goes_to_the_next() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("rich", "r", &[]);
+        cluster.agent("a2", "cpus:8;mem:512");
+        assert_eq!(cluster.granted().await.len(), 1);
+        (0..6).for_each(|n| cluster.framework(&format!("poor-{n}"), "r", &[]));
+        let agent = with_volume("a1", "cpus:1;mem:64");
+        cluster.allocator.tell(agent).unwrap();
+        let mut asked = Vec::new();
+        for _ in 0..7 {
+            let grants = cluster.granted().await;
+            assert_eq!(grants.len(), 1, "after {asked:?}");
+            asked.push(grants[0].framework_id.to_string());
+            cluster.give_back(&grants[0], Some(Duration::from_secs(3600)));
+        }
+        assert_eq!(asked.pop().as_deref(), Some("rich"));
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked.len(), 6);
+    });
+}
+
 /// SPEC 4.8: counted once, however many copies there are, for whoever holds them and for the quota of their role.
 #[test]
 fn copies_count_once_and_go_one_by_one() {

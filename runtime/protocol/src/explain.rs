@@ -157,7 +157,7 @@ pub enum Reason {
         /// For how much longer it is not.
         left: Duration,
     },
-    /// Nothing: the next run offers it, if nobody with a smaller share takes it.
+    /// Nothing: the next run offers it, if nobody who comes first takes it.
     Open,
 }
 
@@ -179,7 +179,8 @@ pub struct Holder {
     pub role: String,
     /// What.
     pub held: Quantities,
-    /// The share that decides between the two: of the highest roles in which they differ, or of the two frameworks in one role.
+    /// Its dominant share of all names: of the highest roles in which the two differ, or of the two frameworks in one role. What weighted fair
+    /// sharing goes by, unless names are left out; other sorters go by something else.
     pub share: f64,
     /// The share that it is compared with, of the framework that is explained.
     pub against: f64,

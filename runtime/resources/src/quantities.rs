@@ -138,15 +138,13 @@ impl std::ops::SubAssign<&Quantities> for Quantities {
     /// Takes away as much as is here; what comes to nothing is no longer listed.
     fn sub_assign(&mut self, other: &Quantities) {
         let mut less = other.0.iter().peekable();
-        let mut some_empty = false;
         for (own, amount) in &mut self.0 {
             while less.next_if(|(name, _)| name < own).is_some() {}
             if let Some((_, less)) = less.next_if(|(name, _)| name == own) {
                 *amount = amount.saturating_sub(*less);
             }
-            some_empty |= amount.is_zero();
         }
-        if some_empty {
+        if self.0.iter().any(|(_, amount)| amount.is_zero()) {
             self.drop_empty();
         }
     }

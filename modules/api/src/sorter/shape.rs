@@ -15,6 +15,10 @@ const SETS_MAX: usize = 64;
 /// Names in one set.
 const NAMES_MAX: usize = 64;
 
+/// So many sets are told apart for everybody together. Where there are more any room is looked at, and each client judged by its own sets:
+/// otherwise one framework that names thousands would slow every run.
+const LOOSEST_MAX: usize = 64;
+
 /// What offers to one client have at least and at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -72,11 +76,6 @@ impl Shape {
         &self.most
     }
 
-    /// What an offer has at least, if that is not as for everybody.
-    pub fn least(&self) -> Option<&[Quantities]> {
-        self.least.as_deref()
-    }
-
     /// What is worth an offer, see [`is_allocatable`](super::is_allocatable), if these sets are for everybody else.
     pub fn sets<'a>(&'a self, sets_min: &'a [Quantities]) -> &'a [Quantities] {
         self.least.as_deref().unwrap_or(sets_min)
@@ -96,6 +95,9 @@ impl Shape {
         }
         sets.sort_unstable();
         sets.dedup();
+        if sets.len() > LOOSEST_MAX {
+            sets.clear();
+        }
         sets
     }
 
@@ -134,6 +136,17 @@ mod tests {
 
     fn role(text: &str) -> Role {
         Role::new(text).unwrap()
+    }
+
+    #[test]
+    fn of_too_many_sets_none_is_told_apart_for_everybody() {
+        let sets_min = [quantities("cpus:1")];
+        let shapes: Vec<Shape> = (0..LOOSEST_MAX as u32)
+            .map(|n| shape(&format!("mem:{n}.5"), ""))
+            .collect();
+        let few = Shape::loosest(&sets_min, shapes[1..].iter());
+        assert_eq!(few.len(), LOOSEST_MAX);
+        assert!(Shape::loosest(&sets_min, shapes.iter()).is_empty());
     }
 
     /// W9: what is reserved is taken before what is free, and what is not listed is not bounded.

@@ -15,7 +15,7 @@ use super::Books;
 use super::quota::room;
 use super::run::Asked;
 use super::shared::add_held;
-use crate::allocator::clients::{Takes, index};
+use crate::allocator::clients::{Member, Takes, index};
 use crate::allocator::cutting::cut;
 
 /// What became of the sorter's advice.
@@ -155,13 +155,7 @@ impl Books {
                 .presume(stage, &departed.role, departed.shape(), room);
             return Err(Refusal::Left);
         };
-        let taker = Taker {
-            client: advice.client,
-            stage,
-            role: member.role.clone(),
-            takes: member.takes,
-            shape: member.shape().cloned(),
-        };
+        let taker = Taker::of(advice.client, member, stage);
         let (framework_id, active) = (member.framework.clone(), member.is_active(pool));
         let believed_active = member.is_believed_active(pool);
         let shape_believed = member.shape_believed();
@@ -312,6 +306,16 @@ pub(super) enum Unfit {
 }
 
 impl Taker {
+    pub(super) fn of(client: Client, member: &Member, stage: Stage) -> Self {
+        Self {
+            client,
+            stage,
+            role: member.role.clone(),
+            takes: member.takes,
+            shape: member.shape().cloned(),
+        }
+    }
+
     /// What may be given to it of what is available, and what remains.
     pub(super) fn chop(&self, available: &Resources) -> (Resources, Resources) {
         if available.iter().all(|resource| self.takes(resource)) {

@@ -339,9 +339,11 @@ impl Case {
         let all: Vec<_> = limits.chain(guarantees).collect();
         // If none of them would leave too little by itself, it is those together that leave less than all.
         let alone = all.iter().any(|(_, (enough, _))| !enough);
+        let cut_by_one = all.iter().any(|(_, (_, whole))| !whole);
         let blamed = all.into_iter().filter(|(_, (enough, whole))| match alone {
             true => !enough,
-            false => !whole,
+            // If each by itself leaves all, it is the room that a limit keeps for a guarantee below it.
+            false => !whole || !cut_by_one,
         });
         blamed.map(|(reason, _)| reason).collect()
     }

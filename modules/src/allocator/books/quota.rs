@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
 
+/// Roles of which the place is remembered.
+const PLACES_MAX: usize = 1 << 16;
+
 /// What one agent adds to the sums.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Share {
@@ -281,6 +284,9 @@ impl Quotas {
             return *place;
         }
         let place = self.budgets.find(role);
+        if self.places.len() >= PLACES_MAX {
+            self.places.clear(); // Frameworks come and go in ever new roles.
+        }
         self.places.insert(role.clone(), place);
         place
     }

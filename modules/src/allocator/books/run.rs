@@ -3,7 +3,6 @@
 //! Pure: the order of agents is shuffled by whoever begins the run. Stages: what is guaranteed and lacking, then fair sharing of what is
 //! regular, then of what is revocable. What the sorter answers is booked beside this.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use module_api::sorter::{
 use resources::{Quantities, Resources};
 use runtime::Instant;
 
+use super::book::Taker;
 use super::quota::{Quotas, room};
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
-use crate::allocator::cutting::cut;
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -218,15 +217,10 @@ impl Looks<'_> {
             let Some(member) = member.filter(|member| member.is_active(pool)) else {
                 continue;
             };
+            // What a grant would have, as far as it goes without quota.
             let offered = || {
-                let offered = match plain {
-                    true => Cow::Borrowed(available),
-                    false => Cow::Owned(available.allocatable_to(&member.role)),
-                };
-                match member.shape() {
-                    Some(shape) => Cow::Owned(cut(&offered, shape.most())),
-                    None => offered,
-                }
+                let taker = Taker::of(client, member, self.stage);
+                taker.shaped(taker.chop(available).0)
             };
             let mut hidden = if plain && member.shape().is_none() {
                 filters.hide(now, &mut covers_all)
