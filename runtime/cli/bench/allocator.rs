@@ -41,7 +41,7 @@ pub struct AllocatorArgs {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000), requires = "roles")]
     reservations: u32,
     /// How many labels each reservation has
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100), requires = "reservations")]
     labels: u32,
     /// Measure a run after one task has ended, too
     #[arg(long)]

@@ -16,7 +16,7 @@ use protocol::{Filters, FrameworkInfo, Offer, OfferId, TaskStatus};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::{Instant, Placement};
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -28,7 +28,7 @@ use crate::signals::Signals;
 
 /// What is asked of it.
 const WANTED: f64 = 100_000.0;
-/// All agents share one link, and so do all frameworks.
+/// All agents share one link.
 const OUTGOING_MAX: usize = 1 << 30;
 /// How long nothing may come before it is given up.
 const STALLED: Duration = Duration::from_secs(30);
@@ -91,7 +91,6 @@ async fn measure(args: &OffersArgs) -> Outcome<Figure> {
     };
     let master = join("master", Role::Master, &[Role::Agent, Role::Framework]);
     let home = join("agents", Role::Agent, &[Role::Master]);
-    let frameworks = join("frameworks", Role::Framework, &[Role::Master]);
     let modules = ::modules::registry();
     let sorter = modules.sorter(&master, "drf", &Parameters::none("drf"));
     let sorter = sorter.map_err(|error| failed(&error))?;
@@ -128,12 +127,16 @@ async fn measure(args: &OffersArgs) -> Outcome<Figure> {
         let decliner = Decliner {
             heard: heard.clone(),
         };
-        let driver = SchedulerDriver::new(["master"], info).start(&frameworks, decliner);
-        drivers.push(driver.map_err(|error| failed(&error))?);
+        let node = join(&info.name, Role::Framework, &[Role::Master]);
+        let driver = SchedulerDriver::new(["master"], info).start(&node, decliner);
+        drivers.push((driver.map_err(|error| failed(&error))?, node));
     }
     let wanted = u64::from(args.agents) * u64::from(args.frameworks);
     let seconds = all_heard(&heard, wanted, &home).await?;
-    end(drivers, &frameworks).await;
+    for (driver, node) in drivers {
+        drop(driver);
+        node.shutdown().await;
+    }
     // The master before its agents and its allocator, whose ends would alarm it.
     let pid = started.master.pid();
     master.stop_now(&pid);
@@ -175,11 +178,6 @@ async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Outcome<f64> 
         }
         clock.sleep(LOOK).await;
     }
-}
-
-async fn end(drivers: Vec<DriverRef>, node: &Node) {
-    drop(drivers);
-    node.shutdown().await;
 }
 
 fn say(args: &OffersArgs, text: &str) {
