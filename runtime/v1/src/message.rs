@@ -1,6 +1,6 @@
 //! How a message of the v1 API is described: once, as a struct whose fields have numbers.
 //!
-//! [`messages!`] makes of each description a struct and a [`Message`], through which `json` and `protobuf` read and write every
+//! `messages!` makes of each description a struct and a [`Message`], through which `json` and `protobuf` read and write every
 //! message with the same few functions. A field's Rust type is its rule: a plain type is required, `Option` is optional, `Vec` is
 //! repeated, `BTreeMap` is a map. This file knows no bytes and no JSON.
 
