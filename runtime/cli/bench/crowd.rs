@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use ::agent::agent::joining::Telling;
 use ::agent::registration::Backoff;
+use ::master::registry::Registry;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use module_api::Parameters;
 use protocol::digest::Printer;
 use protocol::message::registration::{
     LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
@@ -279,6 +281,19 @@ impl Handler<Exited> for StandIn {
             self.lose_master(ctx);
         }
     }
+}
+
+/// Starts the master that a crowd within one process comes to: the real one with its default modules, over this registry.
+pub fn lead(node: &Node, registry: Box<dyn Registry>) -> Outcome<::master::Started> {
+    let failed = |error: &dyn std::error::Error| Failure::because("the master of a crowd", error);
+    let modules = ::modules::registry();
+    let sorter = modules.sorter(node, "drf", &Parameters::none("drf"));
+    let sorter = sorter.map_err(|error| failed(&error))?;
+    let none = Parameters::none("hierarchical");
+    let allocator = modules.allocator(node, "hierarchical", sorter, &none);
+    let allocator = allocator.map_err(|error| failed(&error))?;
+    let config = ::master::Config::default();
+    ::master::start(node, config, 0, allocator, registry).map_err(|error| failed(&error))
 }
 
 /// Lets all of them register for the first time, some at once.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use clap::Args;
 use master::measure::Crowd;
 use master::registry::MemoryRegistry;
-use module_api::Parameters;
 use protocol::{Filters, FrameworkInfo, Offer, OfferId, TaskStatus};
 use runtime::memory::Network;
 use runtime::prelude::*;
@@ -91,22 +90,7 @@ async fn measure(args: &OffersArgs) -> Outcome<Figure> {
     };
     let master = join("master", Role::Master, &[Role::Agent, Role::Framework]);
     let home = join("agents", Role::Agent, &[Role::Master]);
-    let modules = ::modules::registry();
-    let sorter = modules.sorter(&master, "drf", &Parameters::none("drf"));
-    let sorter = sorter.map_err(|error| failed(&error))?;
-    let none = Parameters::none("hierarchical");
-    let allocator = modules
-        .allocator(&master, "hierarchical", sorter, &none)
-        .map_err(|error| failed(&error))?;
-    let config = ::master::Config::default();
-    let started = ::master::start(
-        &master,
-        config,
-        0,
-        allocator,
-        Box::new(MemoryRegistry::new()),
-    )
-    .map_err(|error| failed(&error))?;
+    let started = crowd::lead(&master, Box::new(MemoryRegistry::new()))?;
 
     say(args, &format!("{} agents register", args.agents));
     let crowd = Crowd::new(args.agents, 0).map_err(|error| failed(&error))?;

@@ -4,18 +4,18 @@
 //! one client, nothing, an error; or it falls. Then it knows nothing any more, and is told anew. Whatever it says, the allocator's books
 //! must hold.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use module_api::sorter::{Advice, Slate};
-use module_api::{AllocatorRef, Fault, SorterRef};
-use modules::allocator::Allocator;
+use module_api::{AllocatorRef, Fault, Parameters, SorterRef};
 use modules::sorter::{Drf, SortPolicy, Sorter};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use runtime::{Node, Pid, SpawnError, Supervision};
+use runtime::{Node, Pid, Supervision};
 
 /// As the modules are raised again that are linked in.
 const SUPERVISION: Supervision = Supervision::Restart {
@@ -103,8 +103,7 @@ impl Fickle {
 }
 
 /// The allocator of a master, over a sorter that lies while it is wanted to.
-pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, SpawnError> {
-    let whoever = |name: &str| node.refer(Pid::new(name, node.id().clone(), 0));
+pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, Box<dyn Error>> {
     let (lies, home) = (lies.clone(), node.clone());
     node.supervise("sorter", SUPERVISION, move || {
         Sorter::new(Fickle {
@@ -114,11 +113,9 @@ pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, SpawnEr
             rng: home.rng(),
         })
     })?;
-    let (sorter, home) = (SorterRef::new(whoever("sorter")), node.clone());
-    node.supervise("allocator", SUPERVISION, move || {
-        Allocator::new(sorter.clone(), None, home.rng())
-    })?;
-    Ok(AllocatorRef::new(whoever("allocator")))
+    let sorter = SorterRef::new(node.refer(Pid::new("sorter", node.id().clone(), 0)));
+    let none = Parameters::none("hierarchical");
+    Ok(modules::registry().allocator(node, "hierarchical", sorter, &none)?)
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@
 use futures_util::future::try_join_all;
 use master::measure::Crowd;
 use master::registry::{MemoryRegistry, Registry, RegistryOperation};
-use module_api::Parameters;
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::{NodeId, Placement};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::super::crowd::{Come, StandIn, Tally};
+use super::super::crowd::{self, Come, StandIn, Tally};
 use super::super::part::Part;
 use super::super::{Figure, rounded};
 use super::group::Group;
@@ -85,16 +84,7 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
         let admitted = registry.apply(RegistryOperation::AdmitAgent { info }).await;
         admitted.map_err(|error| failed(&error))?;
     }
-    let modules = ::modules::registry();
-    let sorter = modules.sorter(&master, "drf", &Parameters::none("drf"));
-    let sorter = sorter.map_err(|error| failed(&error))?;
-    let none = Parameters::none("hierarchical");
-    let allocator = modules
-        .allocator(&master, "hierarchical", sorter, &none)
-        .map_err(|error| failed(&error))?;
-    let config = ::master::Config::default();
-    let started = ::master::start(&master, config, 0, allocator, Box::new(registry))
-        .map_err(|error| failed(&error))?;
+    let started = crowd::lead(&master, Box::new(registry))?;
 
     let (tally, mut watched) = watch::channel(Tally::default());
     let mut agents = Vec::new();
