@@ -253,7 +253,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         counters: ::agent::counters(&started),
     };
     let routes = ::agent::routes(&started).merge(http::common_routes(about));
-    let pages = member::serve(&node, listener, routes)?;
+    let streams = http::api::Streams::new(&node);
+    let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the agent listens");
     let ended = {
         let started = started.clone();

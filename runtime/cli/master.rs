@@ -347,7 +347,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let routes = ::master::http::routes(&acting.front, &node, &config).merge(
         ::master::http::marked(&acting.front, &node, http::common_routes(about)),
     );
-    let pages = member::serve(&node, listener, routes)?;
+    let streams = http::api::Streams::new(&node);
+    let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the master listens");
     let ended = {
         let (node, ends, why) = (node.clone(), acting.ends.clone(), acting.why);

@@ -188,15 +188,21 @@ pub struct Pages {
 /// How long a page under way may take when the service stops.
 const PAGES_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Serves pages, on the thread that the node's placement has for `http`.
-pub fn serve(node: &Node, listener: TcpListener, routes: axum::Router) -> Outcome<Pages> {
+/// Serves pages and these streams, on the thread that the node's placement has for `http`.
+pub fn serve(
+    node: &Node,
+    listener: TcpListener,
+    routes: axum::Router,
+    streams: http::api::Streams,
+) -> Outcome<Pages> {
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot serve pages", error);
     let (stop, stopped) = oneshot::channel::<()>();
     // Another thread has another reactor, which must come to know the listener.
     let listener = listener.into_std().map_err(|error| cannot(&error))?;
     let serving = move || async move {
-        let until = async {
+        let until = async move {
             let _ = stopped.await; // Told to stop, or let go of.
+            streams.end_all();
         };
         let served = match TcpListener::from_std(listener) {
             Ok(listener) => {

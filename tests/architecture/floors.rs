@@ -33,9 +33,10 @@ pub const HOUSE: &[Place] = &[
     // 2, parts
     place(2, "meros-transport", "runtime/transport"),
     place(2, "meros-storage", "runtime/storage"),
-    place(2, "meros-http", "runtime/http"),
     place(2, "meros-v1", "runtime/v1"),
+    place(2, "meros-authority", "runtime/authority"),
     // 3, links
+    place(3, "meros-http", "runtime/http"),
     place(3, "meros-consensus", "master/consensus"),
     place(3, "meros-module-api", "modules/api"),
     place(3, "meros-scheduler-driver", "master/driver"),

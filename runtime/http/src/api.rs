@@ -1,0 +1,10 @@
+//! What the endpoints of all v1 APIs share (SPEC 2.1): a call is read, an answer is written, events go out in a stream.
+//!
+//! [`Asked`] is a call as it came, [`Refusal`] what is wrong with a request in HTTP, [`Streams`] opens streams of events. Knows the words of no
+//! API, and decides nothing of what is asked.
+
+mod asking;
+mod stream;
+
+pub use asking::{Asked, Refusal, answer};
+pub use stream::{Bounds, Closed, Events, Streams};

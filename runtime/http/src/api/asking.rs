@@ -1,0 +1,276 @@
+//! A call as it came, and its answer.
+//!
+//! Whatever the bytes are, reading them is bounded in size, in time and in memory, and ends in a call or in a [`Refusal`] that says the field, its
+//! value and what was expected.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use authority::Subject;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use runtime::Node;
+use v1::media::{self, Refused};
+use v1::{Content, Form, Invalid, Limits, Message};
+
+/// The most bytes of a call.
+pub const CALL_MAX: usize = 16 << 20;
+/// How long a call may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A call, and how its answer is wanted.
+#[derive(Clone, Debug)]
+pub struct Asked<C> {
+    /// What was said.
+    pub call: C,
+    /// Who says it. Nobody in particular unless something before has found out.
+    pub subject: Subject,
+    /// How the call was written.
+    pub form: Form,
+    headers: HeaderMap,
+}
+
+impl<C: Message + Default> Asked<C> {
+    /// Reads the call of a request. Only `POST` has one.
+    pub async fn read(node: &Node, request: Request) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        if parts.method != Method::POST {
+            let problem = format!("{} is not served here: expected POST", parts.method);
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, problem));
+        }
+        let content = media::content_type(
+            value(&parts.headers, CONTENT_TYPE.as_str()),
+            value(&parts.headers, "Message-Content-Type"),
+        )?;
+        let Content::One(form) = content else {
+            let found = value(&parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+            let expected =
+                "application/json or application/x-protobuf, since a call is one message";
+            let bad = Invalid::new("Content-Type", found, expected);
+            return Err(Refused::Unsupported(bad).into());
+        };
+        let bytes = node
+            .clock()
+            .timeout(BODY_PATIENCE, body_of(body))
+            .await
+            .map_err(|_| {
+                let problem = format!("the body is not whole after {} s", BODY_PATIENCE.as_secs());
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, problem)
+            })??;
+        let call = form.read(&bytes, Limits::default()).map_err(Refusal::bad)?;
+        Ok(Self {
+            call,
+            subject: parts.extensions.get().cloned().unwrap_or_default(),
+            form,
+            headers: parts.headers,
+        })
+    }
+}
+
+async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
+    to_bytes(body, CALL_MAX).await.map_err(|error| {
+        let is_long = std::error::Error::source(&error)
+            .is_some_and(|source| source.to_string().contains("length limit"));
+        match is_long {
+            true => {
+                let problem = format!(
+                    "the body is longer than {CALL_MAX} bytes, which is all that a call may have"
+                );
+                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem)
+            }
+            false => Refusal::bad(format!("the body ended before it was whole: {error}")),
+        }
+    })
+}
+
+impl<C> Asked<C> {
+    /// In which form one message is wanted.
+    pub fn accept(&self) -> Result<Form, Refusal> {
+        Ok(media::accept(self.header(ACCEPT.as_str()))?)
+    }
+
+    /// In which form messages are wanted by who asks for a stream, or for what may be one.
+    pub fn accept_stream(&self) -> Result<Content, Refusal> {
+        let whole = self.header(ACCEPT.as_str());
+        Ok(media::accept_stream(whole, self.header("Message-Accept"))?)
+    }
+
+    /// Which stream this call belongs to.
+    pub fn stream_id(&self) -> Option<&str> {
+        self.header(media::STREAM_ID)
+    }
+
+    /// A header's value, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        value(&self.headers, name)
+    }
+}
+
+fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// One message as an answer.
+pub fn answer(form: Form, message: &dyn Message) -> Response {
+    ([(CONTENT_TYPE, form.media_type())], form.write(message)).into_response()
+}
+
+/// A request that is not served, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct Refusal {
+    /// What it is in HTTP.
+    pub status: StatusCode,
+    /// What was wrong: the field, its value and what was expected, where it is a field.
+    pub problem: String,
+}
+
+impl Refusal {
+    /// A refusal with this status.
+    pub fn new(status: StatusCode, problem: impl Display) -> Self {
+        let problem = problem.to_string();
+        Self { status, problem }
+    }
+
+    /// 400: wrong in itself.
+    pub fn bad(problem: impl Display) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, problem)
+    }
+
+    /// 403: not for whoever asks.
+    pub fn forbidden(problem: impl Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, problem)
+    }
+
+    /// 409: not as things are.
+    pub fn conflict(problem: impl Display) -> Self {
+        Self::new(StatusCode::CONFLICT, problem)
+    }
+
+    /// 501: nothing here does that.
+    pub fn not_served(problem: impl Display) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, problem)
+    }
+
+    /// 503: not just now.
+    pub fn not_now(problem: impl Display) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, problem)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let status = StatusCode::from_u16(refused.status());
+        Self::new(status.unwrap_or(StatusCode::BAD_REQUEST), refused)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, format!("{}\n", self.problem)).into_response();
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::METHOD_NOT_ALLOWED => {
+                headers.insert(ALLOW, axum::http::HeaderValue::from_static("POST"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, axum::http::HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::rehearsal::stage;
+    use v1::schema::scheduler::{Call, CallType};
+
+    use super::*;
+
+    fn request(method: &str, content: Option<&str>, body: impl Into<Body>) -> Request {
+        let mut request = Request::builder().method(method).uri("/api/v1/scheduler");
+        if let Some(content) = content {
+            request = request.header(CONTENT_TYPE, content);
+        }
+        request.body(body.into()).unwrap()
+    }
+
+    async fn read(request: Request) -> Result<Asked<Call>, Refusal> {
+        let node = runtime::rehearsal::node("node").build();
+        Asked::read(&node, request).await
+    }
+
+    /// SPEC 2.1.
+    #[test]
+    fn a_call_is_read_in_its_form_with_who_says_it() {
+        stage(async {
+            let mut json = request("POST", Some("application/json"), r#"{"type":"REVIVE"}"#);
+            json.extensions_mut().insert(Subject::named("ops"));
+            json.headers_mut()
+                .insert("Mesos-Stream-Id", "s1".parse().unwrap());
+            let asked = read(json).await.unwrap();
+            assert_eq!(asked.call.r#type, Some(CallType::Revive));
+            assert_eq!(asked.subject, Subject::named("ops"));
+            assert_eq!(
+                (asked.stream_id(), asked.accept()),
+                (Some("s1"), Ok(Form::Json))
+            );
+            let bytes = Form::Protobuf.write(&asked.call);
+            let protobuf = request("POST", Some("application/x-protobuf"), bytes);
+            assert_eq!(read(protobuf).await.unwrap().call, asked.call);
+        });
+    }
+
+    /// SPEC 2.1: each status, and the words that say what was wrong.
+    #[test]
+    fn what_is_no_call_is_refused_with_its_status_and_in_words() {
+        stage(async {
+            let json = Some("application/json");
+            for (request, status, words) in [
+                (
+                    request("GET", json, ""),
+                    405,
+                    "GET is not served here: expected POST",
+                ),
+                (request("POST", None, "{}"), 400, "Content-Type is `absent`"),
+                (
+                    request("POST", Some("text/plain"), "{}"),
+                    415,
+                    "Content-Type is `text/plain`",
+                ),
+                (request("POST", json, "{"), 400, "expected"),
+                (
+                    request("POST", json, vec![b' '; CALL_MAX + 1]),
+                    413,
+                    "longer than 16777216 bytes",
+                ),
+            ] {
+                let refusal = read(request).await.unwrap_err();
+                assert_eq!(refusal.status.as_u16(), status, "{refusal}");
+                assert!(refusal.problem.contains(words), "{refusal}");
+            }
+            let mut stream = request("POST", Some("application/recordio"), "2\n{}");
+            stream
+                .headers_mut()
+                .insert("Message-Content-Type", "application/json".parse().unwrap());
+            assert_eq!(read(stream).await.unwrap_err().status.as_u16(), 415);
+            let refused = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no").into_response();
+            assert_eq!(refused.headers()[ALLOW], "POST");
+        });
+    }
+
+    /// A body without end costs a while and no more.
+    #[test]
+    fn a_body_that_does_not_end_is_given_up() {
+        stage(async {
+            let never = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+            let request = request("POST", Some("application/json"), Body::from_stream(never));
+            assert_eq!(read(request).await.unwrap_err().status.as_u16(), 408);
+        });
+    }
+}
