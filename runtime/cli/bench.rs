@@ -9,6 +9,7 @@ pub mod connections;
 pub mod crowd;
 pub mod failover;
 mod frames;
+pub mod http;
 pub mod idle;
 pub mod launch;
 mod load;
@@ -46,6 +47,8 @@ pub enum BenchArgs {
     Allocator(allocator::AllocatorArgs),
     /// How many offers are made and declined
     Offers(offers::OffersArgs),
+    /// What the HTTP APIs cost
+    Http(http::HttpArgs),
     /// One part of a measurement of connections
     #[command(hide = true, name = "connections-part")]
     ConnectionsPart(connections::part::PartArgs),
@@ -153,6 +156,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Failover(args) => on_this_thread(failover::run(args, signals))?,
         BenchArgs::Allocator(args) => allocator::run(args),
         BenchArgs::Offers(args) => on_this_thread(offers::run(args, signals))?,
+        BenchArgs::Http(args) => on_this_thread(http::run(args, signals))?,
         BenchArgs::CrowdPart(args) => on_this_thread(crowd::part::run(args, signals))?,
     }
 }

@@ -4,6 +4,7 @@
 //! [`Telling`] and with the pauses of its [`Backoff`]. Remembers its master, and counts itself in the crowd's [`Tally`]. It launches
 //! nothing and obeys nothing else.
 
+pub mod embedded;
 pub mod part;
 
 use std::collections::BTreeMap;

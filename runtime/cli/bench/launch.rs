@@ -20,13 +20,15 @@ use super::process::bare_launches;
 use super::{Figure, OutputFlags, report};
 use crate::agent::own_program;
 use crate::failure::{Failure, Outcome};
-use crate::flags::ThreadsFlag;
+use crate::flags::{Threads, ThreadsFlag};
 use crate::local::{LocalCluster, Options};
 use crate::signals::Signals;
 use crate::{member, print};
 
 /// Nothing at all for so long is a failure.
 const STALLED: Duration = Duration::from_secs(60);
+/// Otherwise the wait for the next offer would be what is measured.
+const INTERVAL: Duration = Duration::from_millis(5);
 /// What one task is booked with.
 const NEEDS: &str = "cpus:0.01;mem:1";
 
@@ -53,7 +55,7 @@ pub struct LaunchArgs {
 }
 
 /// What the measuring side hears.
-enum Event {
+pub(super) enum Event {
     Accepted {
         tasks: Vec<TaskId>,
         at: Instant,
@@ -67,9 +69,8 @@ enum Event {
     Over(String),
 }
 
-/// Launches so many `/bin/true`, so many at once, as offers come.
-struct Load {
-    clock: Clock,
+/// Which tasks are launched next: so many `/bin/true`, so many at once, as offers come.
+pub(super) struct Launches {
     needs: Resources,
     name: &'static str,
     waiting: u32,
@@ -78,10 +79,54 @@ struct Load {
     width: u32,
     /// Whether an offer that cannot take all that may live is left alone.
     whole: bool,
-    events: UnboundedSender<Event>,
 }
 
-impl Load {
+impl Launches {
+    /// So many tasks of this name, of which `width` may live at once.
+    pub(super) fn new(name: &'static str, tasks: u32, width: u32, whole: bool) -> Outcome<Self> {
+        let needs = NEEDS
+            .parse()
+            .map_err(|error| Failure::because("the load", &error))?;
+        Ok(Self {
+            needs,
+            name,
+            waiting: tasks,
+            living: 0,
+            width,
+            whole,
+        })
+    }
+
+    /// What is launched on this offer.
+    pub(super) fn on(&mut self, offer: &Offer) -> Vec<TaskInfo> {
+        let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
+        while self.waiting > 0 && self.living < self.width {
+            let Some(resources) = room
+                .find(&self.needs)
+                .filter(|part| room.subtract(part).is_ok())
+            else {
+                break;
+            };
+            let Some(task) = self.task(offer, resources) else {
+                break;
+            };
+            self.waiting -= 1;
+            self.living += 1;
+            tasks.push(task);
+        }
+        if self.whole && self.waiting > 0 && self.living < self.width {
+            self.waiting += tasks.len() as u32;
+            self.living -= tasks.len() as u32;
+            tasks.clear();
+        }
+        tasks
+    }
+
+    /// One of them is in this state now.
+    pub(super) fn heard(&mut self, state: TaskState) {
+        self.living -= u32::from(state.is_terminal());
+    }
+
     fn task(&self, offer: &Offer, resources: Resources) -> Option<TaskInfo> {
         let task_id = TaskId::new(format!("{}.{}", self.name, self.waiting)).ok()?;
         Some(TaskInfo {
@@ -98,41 +143,28 @@ impl Load {
     }
 }
 
+/// What is left of an offer is wanted again as soon as there is room for more.
+pub(super) const NO_FILTER: Filters = Filters {
+    refuse_seconds: 0.0,
+};
+
+/// Launches as a scheduler on the driver.
+struct Load {
+    clock: Clock,
+    launches: Launches,
+    events: UnboundedSender<Event>,
+}
+
 impl Scheduler for Load {
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
         for offer in offers {
-            let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
-            while self.waiting > 0 && self.living < self.width {
-                let Some(resources) = room
-                    .find(&self.needs)
-                    .filter(|part| room.subtract(part).is_ok())
-                else {
-                    break;
-                };
-                let Some(task) = self.task(&offer, resources) else {
-                    break;
-                };
-                self.waiting -= 1;
-                self.living += 1;
-                tasks.push(task);
-            }
-            if self.whole && self.waiting > 0 && self.living < self.width {
-                self.waiting += tasks.len() as u32;
-                self.living -= tasks.len() as u32;
-                tasks.clear();
-            }
-            let ids = tasks
-                .iter()
-                .map(|task| task.task_id.clone())
-                .collect::<Vec<_>>();
+            let tasks = self.launches.on(&offer);
+            let ids: Vec<_> = tasks.iter().map(|task| task.task_id.clone()).collect();
             let at = self.clock.now();
-            // No filter: what is left is wanted again as soon as there is room for more.
             driver.accept(
                 vec![offer.id],
                 vec![protocol::Operation::Launch { tasks }],
-                Filters {
-                    refuse_seconds: 0.0,
-                },
+                NO_FILTER,
             );
             if !ids.is_empty() {
                 let _ = self.events.send(Event::Accepted { tasks: ids, at }); // Nobody measures any more.
@@ -141,7 +173,7 @@ impl Scheduler for Load {
     }
 
     fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
-        self.living -= u32::from(status.state.is_terminal());
+        self.launches.heard(status.state);
         let (task, state, at) = (status.task_id.clone(), status.state, self.clock.now());
         let message = status.message.clone();
         let _ = self.events.send(Event::Changed {
@@ -159,14 +191,14 @@ impl Scheduler for Load {
 
 /// When a task was accepted, ran and ended.
 #[derive(Clone, Copy)]
-struct Times {
+pub(super) struct Times {
     accepted: Instant,
     running: Option<Instant>,
     ended: Option<Instant>,
 }
 
 /// Follows `tasks` tasks to their end. Fails if one of them does not finish.
-async fn follow(
+pub(super) async fn follow(
     mut events: UnboundedReceiver<Event>,
     tasks: u32,
     clock: &Clock,
@@ -217,8 +249,25 @@ async fn follow(
     Ok(times.into_values().collect())
 }
 
+/// A cluster that can run so many of the tasks side by side, and the directory that it lives in.
+pub(super) fn cluster_for(width: u32, threads: Threads) -> Outcome<(tempfile::TempDir, Options)> {
+    let directory = tempfile::Builder::new().prefix("meros-bench-").tempdir();
+    let directory =
+        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+    // One more than is needed, so that what an offer is made of never decides.
+    let resources = format!(
+        "cpus:{};mem:{};disk:1000;ports:[31000-32000]",
+        f64::from(width + 1) * 0.01,
+        width + 1
+    );
+    let mut options = Options::new(own_program()?, directory.path()).resources(&resources);
+    options.master.allocation_interval = Some(INTERVAL);
+    options.threads = threads;
+    Ok((directory, options))
+}
+
 /// Runs one load on a framework of its own.
-async fn measure(
+pub(super) async fn measure(
     cluster: &LocalCluster,
     name: &'static str,
     tasks: u32,
@@ -227,17 +276,9 @@ async fn measure(
 ) -> Outcome<Vec<Times>> {
     let (events, heard) = unbounded_channel();
     let clock = Clock::real();
-    let needs = NEEDS
-        .parse()
-        .map_err(|error| Failure::because("the load", &error))?;
     let load = Load {
         clock: clock.clone(),
-        needs,
-        name,
-        waiting: tasks,
-        living: 0,
-        width,
-        whole,
+        launches: Launches::new(name, tasks, width, whole)?,
         events,
     };
     let identity = cluster.issue(Role::Framework, name)?;
@@ -261,7 +302,7 @@ pub fn user() -> String {
 }
 
 /// Tasks per second from the first accept to the last end.
-fn rate(times: &[Times]) -> f64 {
+pub(super) fn rate(times: &[Times]) -> f64 {
     let first = times.iter().map(|times| times.accepted).min();
     let last = times.iter().filter_map(|times| times.ended).max();
     match (first, last) {
@@ -298,25 +339,12 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
             print::complain(format_args!("{text}"));
         }
     };
-    let directory = tempfile::Builder::new().prefix("meros-bench-").tempdir();
-    let directory =
-        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
     let width = if args.at_once {
         args.tasks
     } else {
         args.side_by_side.min(args.tasks)
     };
-    // One more than is needed, so that what an offer is made of never decides.
-    let resources = format!(
-        "cpus:{};mem:{};disk:1000;ports:[31000-32000]",
-        f64::from(width + 1) * 0.01,
-        width + 1
-    );
-    let mut options = Options::new(own_program()?, directory.path()).resources(&resources);
-    // Otherwise the wait for the next offer would be what is measured.
-    let interval = Duration::from_millis(5);
-    options.master.allocation_interval = Some(interval);
-    options.threads = args.threads.threads;
+    let (directory, options) = cluster_for(width, args.threads.threads)?;
 
     say(&format!("a bare loop runs /bin/true {} times", args.tasks));
     let before = bare_launches(args.tasks.div_ceil(2))?;
@@ -327,6 +355,7 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
     say(&format!("{} tasks, {width} side by side", args.tasks));
     let many = measure(&cluster, "many", args.tasks, width, args.at_once).await?;
     cluster.stop()?;
+    drop(directory);
     let after = bare_launches(args.tasks.div_ceil(2))?;
     let bare = 2.0 / (1.0 / before + 1.0 / after);
 
@@ -340,7 +369,7 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
             limit_is: "one bare loop: fork, exec, reap /bin/true",
             parameters: json!({
                 "tasks": args.tasks, "side_by_side": width, "at_once": args.at_once, "command": "/bin/true",
-                "allocation_interval_ms": interval.as_millis() as u64, "cores": cores,
+                "allocation_interval_ms": INTERVAL.as_millis() as u64, "cores": cores,
             }),
         },
         Figure {

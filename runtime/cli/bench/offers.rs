@@ -1,25 +1,19 @@
 //! `meros bench offers`: offers through master, allocator and sorter, each of them declined.
 //!
-//! A real master with its allocator and sorter, each on a thread of its own, a crowd of agents without anything behind them (see
-//! [`super::crowd`]), and real drivers that decline whatever they are offered for an hour: so every agent is offered once to every
-//! framework, and then it is over. All in one process; nothing is carried over a network, but every message is encoded, sent and decoded.
+//! A real master with its allocator and sorter and a crowd of agents without anything behind them (see [`super::crowd::embedded`]), and real
+//! drivers that decline whatever they are offered for an hour: so every agent is offered once to every framework, and then it is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use master::measure::Crowd;
-use master::registry::MemoryRegistry;
 use protocol::{Filters, FrameworkInfo, Offer, OfferId, TaskStatus};
-use runtime::memory::Network;
-use runtime::prelude::*;
-use runtime::{Instant, Placement};
+use runtime::{Instant, Node};
 use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
 use serde_json::json;
-use tokio::sync::watch;
 
-use super::crowd::{self, StandIn, Tally};
+use super::crowd::embedded::Embedded;
 use super::{Figure, OutputFlags, report};
 use crate::failure::{Failure, Outcome};
 use crate::print;
@@ -27,14 +21,14 @@ use crate::signals::Signals;
 
 /// What is asked of it.
 const WANTED: f64 = 100_000.0;
-/// All agents share one link.
-const OUTGOING_MAX: usize = 1 << 30;
 /// How long nothing may come before it is given up.
 const STALLED: Duration = Duration::from_secs(30);
 /// How often it is looked whether all have come.
 const LOOK: Duration = Duration::from_millis(5);
 /// Longer than any measurement.
-const REFUSE_SECONDS: f64 = 3600.0;
+pub(super) const DECLINED: Filters = Filters {
+    refuse_seconds: 3600.0,
+};
 
 /// How many offers are made and declined
 #[derive(Args, Clone, Debug)]
@@ -59,10 +53,7 @@ impl Scheduler for Decliner {
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
         self.heard.fetch_add(offers.len() as u64, Ordering::Relaxed);
         let ids: Vec<OfferId> = offers.into_iter().map(|offer| offer.id).collect();
-        let filters = Filters {
-            refuse_seconds: REFUSE_SECONDS,
-        };
-        driver.decline(ids, filters);
+        driver.decline(ids, DECLINED);
     }
 
     fn status(&mut self, _: &mut Verbs, _: &TaskStatus) {}
@@ -79,54 +70,12 @@ pub async fn run(args: OffersArgs, signals: Signals) -> Outcome {
 }
 
 async fn measure(args: &OffersArgs) -> Outcome<Figure> {
-    let failed = |error: &dyn std::error::Error| Failure::because("a cluster in memory", error);
-    let network = Network::new();
-    let join = |name: &str, role, accepts: &[Role]| {
-        let builder = Node::builder(name).role(role).accepts(accepts);
-        let builder = builder.placement(Placement::services());
-        let node = builder.outgoing_max(OUTGOING_MAX).build();
-        network.join(&node, name);
-        node
-    };
-    let master = join("master", Role::Master, &[Role::Agent, Role::Framework]);
-    let home = join("agents", Role::Agent, &[Role::Master]);
-    let started = crowd::lead(&master, Box::new(MemoryRegistry::new()))?;
-
     say(args, &format!("{} agents register", args.agents));
-    let crowd = Crowd::new(args.agents, 0).map_err(|error| failed(&error))?;
-    let (tally, _watched) = watch::channel(Tally::default());
-    let mut agents = Vec::new();
-    for (number, report) in crowd.reports.into_iter().enumerate() {
-        let stand_in = StandIn::new(report, vec!["master".to_owned()], tally.clone());
-        let agent = home.spawn(&format!("agent-{number}"), stand_in);
-        agents.push(agent.map_err(|error| failed(&error))?);
-    }
-    crowd::register(&agents).await?;
-
+    let cluster = Embedded::start(args.agents, 0).await?;
     say(args, &format!("{} frameworks decline", args.frameworks));
-    let heard = Arc::new(AtomicU64::new(0));
-    let mut drivers = Vec::new();
-    for number in 0..args.frameworks {
-        let info = FrameworkInfo::new("nobody", format!("framework-{number}"));
-        let decliner = Decliner {
-            heard: heard.clone(),
-        };
-        let node = join(&info.name, Role::Framework, &[Role::Master]);
-        let driver = SchedulerDriver::new(["master"], info).start(&node, decliner);
-        drivers.push((driver.map_err(|error| failed(&error))?, node));
-    }
+    let seconds = declined(&cluster, args.agents, args.frameworks).await?;
+    cluster.stop().await;
     let wanted = u64::from(args.agents) * u64::from(args.frameworks);
-    let seconds = all_heard(&heard, wanted, &home).await?;
-    for (driver, node) in drivers {
-        drop(driver);
-        node.shutdown().await;
-    }
-    // The master before its agents and its allocator, whose ends would alarm it.
-    let pid = started.master.pid();
-    master.stop_now(&pid);
-    master.ended(&pid).await;
-    home.shutdown().await;
-    master.shutdown().await;
     Ok(Figure {
         bench: "offers",
         figure: wanted as f64 / seconds.max(f64::EPSILON),
@@ -140,8 +89,31 @@ async fn measure(args: &OffersArgs) -> Outcome<Figure> {
     })
 }
 
+/// Seconds in which so many frameworks are offered each of the agents, and decline.
+pub(super) async fn declined(cluster: &Embedded, agents: u32, frameworks: u32) -> Outcome<f64> {
+    let heard = Arc::new(AtomicU64::new(0));
+    let mut drivers = Vec::new();
+    for number in 0..frameworks {
+        let info = FrameworkInfo::new("nobody", format!("framework-{number}"));
+        let decliner = Decliner {
+            heard: heard.clone(),
+        };
+        let node = cluster.framework(&info);
+        let driver = SchedulerDriver::new(["master"], info).start(&node, decliner);
+        let driver = driver.map_err(|error| Failure::because("a framework", &error))?;
+        drivers.push((driver, node));
+    }
+    let wanted = u64::from(agents) * u64::from(frameworks);
+    let seconds = all_heard(&heard, wanted, &cluster.home).await?;
+    for (driver, node) in drivers {
+        drop(driver);
+        node.shutdown().await;
+    }
+    Ok(seconds)
+}
+
 /// Seconds from the first offer to the last of so many.
-async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Outcome<f64> {
+pub(super) async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Outcome<f64> {
     let clock = node.clock();
     let mut begun: Option<Instant> = None;
     let mut last = (clock.now(), 0);

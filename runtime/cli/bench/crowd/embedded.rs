@@ -1,0 +1,90 @@
+//! A real master with its modules, each on a thread of its own, and a crowd of agents, all in this process.
+//!
+//! Nothing is carried over a network, but every message is encoded, sent and decoded.
+
+use ::master::Started;
+use ::master::measure::Crowd;
+use ::master::registry::MemoryRegistry;
+use protocol::FrameworkInfo;
+use protocol::message::registration::RegisterAgent;
+use runtime::Placement;
+use runtime::memory::Network;
+use runtime::prelude::*;
+use tokio::sync::watch;
+
+use super::{StandIn, Tally, lead, register};
+use crate::failure::{Failure, Outcome};
+
+/// All agents share one link.
+const OUTGOING_MAX: usize = 1 << 30;
+
+/// The cluster. To be stopped in good order, since a master is alarmed by the end of its allocator.
+pub struct Embedded {
+    network: Network,
+    /// The master's node.
+    pub node: Node,
+    /// Where the agents are.
+    pub home: Node,
+    /// The master.
+    pub master: Started,
+    /// What each agent said it has.
+    pub reports: Vec<RegisterAgent>,
+    _agents: Vec<Handle<StandIn>>,
+}
+
+impl Embedded {
+    /// Starts so many agents with so many running tasks each, and waits until all have registered.
+    pub async fn start(agents: u32, tasks_each: u32) -> Outcome<Self> {
+        let failed = |error: &dyn std::error::Error| Failure::because("a cluster in memory", error);
+        let network = Network::new();
+        let node = join(
+            &network,
+            "master",
+            Role::Master,
+            &[Role::Agent, Role::Framework],
+        );
+        let home = join(&network, "agents", Role::Agent, &[Role::Master]);
+        let master = lead(&node, Box::new(MemoryRegistry::new()))?;
+        let crowd = Crowd::new(agents, tasks_each).map_err(|error| failed(&error))?;
+        let (tally, _watched) = watch::channel(Tally::default());
+        let mut handles = Vec::new();
+        for (number, report) in crowd.reports.iter().enumerate() {
+            let masters = vec!["master".to_owned()];
+            let stand_in = StandIn::new(report.clone(), masters, tally.clone());
+            let agent = home.spawn(&format!("agent-{number}"), stand_in);
+            handles.push(agent.map_err(|error| failed(&error))?);
+        }
+        register(&handles).await?;
+        Ok(Self {
+            network,
+            node,
+            home,
+            master,
+            reports: crowd.reports,
+            _agents: handles,
+        })
+    }
+
+    /// A node for this framework's driver, which finds the master as `master`.
+    pub fn framework(&self, info: &FrameworkInfo) -> Node {
+        join(&self.network, &info.name, Role::Framework, &[Role::Master])
+    }
+
+    /// Ends it.
+    pub async fn stop(self) {
+        // The master before its agents and its allocator, whose ends would alarm it.
+        let pid = self.master.master.pid();
+        self.node.stop_now(&pid);
+        self.node.ended(&pid).await;
+        self.home.shutdown().await;
+        self.node.shutdown().await;
+    }
+}
+
+fn join(network: &Network, name: &str, role: Role, accepts: &[Role]) -> Node {
+    let builder = Node::builder(name).role(role).accepts(accepts);
+    let builder = builder.placement(Placement::services());
+    let node = builder.outgoing_max(OUTGOING_MAX).build();
+    network.join(&node, name);
+    node
+}

@@ -1,0 +1,170 @@
+//! A client of the HTTP APIs, as far as measurements need one: pages, calls, and streams of events.
+//!
+//! One connection at a time, each with a task of its own that drives it. It never redirects and never tries again.
+
+use std::collections::VecDeque;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use v1::media::STREAM_ID;
+use v1::recordio::Decoder;
+use v1::{Form, Limits, Message};
+
+use crate::failure::{Failure, Outcome};
+
+/// The longest event.
+const EVENT_MAX: usize = 64 << 20;
+
+fn failed(what: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::because(format!("HTTP: {what}"), error)
+}
+
+/// A connection to one address.
+pub struct Connection {
+    host: String,
+    send: SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    /// Connects to `host:port`.
+    pub async fn open(address: &str) -> Outcome<Self> {
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| failed(address, &error))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|error| failed(address, &error))?;
+        let (send, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(address, &error))?;
+        tokio::task::spawn_local(async move {
+            let _ = connection.await; // Whoever asks hears of its end.
+        });
+        Ok(Self {
+            host: address.to_owned(),
+            send,
+        })
+    }
+
+    /// The whole body of a page, in JSON.
+    pub async fn get(&mut self, path: &str) -> Outcome<Bytes> {
+        let (body, _) = self.ask(Method::GET, path, Form::Json, &[], None).await?;
+        collect(body).await
+    }
+
+    /// The whole answer to a call.
+    pub async fn call(
+        &mut self,
+        path: &str,
+        form: Form,
+        call: &dyn Message,
+        stream: Option<&str>,
+    ) -> Outcome<Bytes> {
+        let header = stream.map(|id| (STREAM_ID, id));
+        let (body, _) = self
+            .ask(Method::POST, path, form, header.as_slice(), Some(call))
+            .await?;
+        collect(body).await
+    }
+
+    /// The stream that answers a call.
+    pub async fn subscribe(
+        mut self,
+        path: &str,
+        form: Form,
+        call: &dyn Message,
+    ) -> Outcome<Subscription> {
+        let (body, id) = self.ask(Method::POST, path, form, &[], Some(call)).await?;
+        Ok(Subscription {
+            id,
+            form,
+            body,
+            decoder: Decoder::new(EVENT_MAX),
+            records: VecDeque::new(),
+            _connection: self,
+        })
+    }
+
+    async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        form: Form,
+        headers: &[(&str, &str)],
+        call: Option<&dyn Message>,
+    ) -> Outcome<(Incoming, String)> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, &self.host)
+            .header(ACCEPT, form.media_type());
+        if call.is_some() {
+            request = request.header(CONTENT_TYPE, form.media_type());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = call.map_or_else(Vec::new, |call| form.write(call));
+        let request = request.body(Full::new(body.into()));
+        let request = request.map_err(|error| failed(path, &error))?;
+        self.send
+            .ready()
+            .await
+            .map_err(|error| failed(path, &error))?;
+        let response = self.send.send_request(request).await;
+        let response = response.map_err(|error| failed(path, &error))?;
+        let status = response.status();
+        let id = response.headers().get(STREAM_ID);
+        let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let (id, body) = (id.to_owned(), response.into_body());
+        if status != StatusCode::OK && status != StatusCode::ACCEPTED {
+            let problem = collect(body).await?;
+            let problem = String::from_utf8_lossy(&problem).into_owned();
+            return Err(Failure::new(format!("HTTP: {path}: {status}: {problem}")));
+        }
+        Ok((body, id))
+    }
+}
+
+async fn collect(body: Incoming) -> Outcome<Bytes> {
+    let whole = body.collect().await;
+    Ok(whole.map_err(|error| failed("a body", &error))?.to_bytes())
+}
+
+/// A stream of events. Whoever does not ask for the next reads nothing.
+pub struct Subscription {
+    /// What later calls name it by; empty where streams have no names.
+    pub id: String,
+    form: Form,
+    body: Incoming,
+    decoder: Decoder,
+    records: VecDeque<Bytes>,
+    _connection: Connection,
+}
+
+impl Subscription {
+    /// The next event.
+    pub async fn next<M: Message + Default>(&mut self) -> Outcome<M> {
+        loop {
+            if let Some(record) = self.records.pop_front() {
+                let event = self.form.read(&record, Limits::default());
+                return event.map_err(|bad| failed("an event", &bad));
+            }
+            let Some(frame) = self.body.frame().await else {
+                return Err(Failure::new("HTTP: the stream has ended"));
+            };
+            let frame = frame.map_err(|error| failed("a stream", &error))?;
+            let Some(mut piece) = frame.data_ref().map(|data| &data[..]) else {
+                continue;
+            };
+            let bad = |bad| failed("a stream", &bad);
+            while let Some(record) = self.decoder.next(&mut piece).map_err(bad)? {
+                self.records.push_back(record);
+            }
+        }
+    }
+}
