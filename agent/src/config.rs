@@ -37,6 +37,12 @@ pub struct Settings {
     pub executor_registration_timeout: Duration,
     /// `--executor_shutdown_grace_period`, default 5 s: what an executor gets to stop by itself.
     pub executor_shutdown_grace_period: Duration,
+    /// `--recovery_timeout`, default 15 min: how long an executor of a framework with `checkpoint` may be without its agent, or its agent
+    /// without it when its HTTP stream has broken.
+    pub recovery_timeout: Duration,
+    /// `--authenticate_http_executors`, default true: an executor that speaks HTTP must show its token with each call. A token that is shown
+    /// must be right in any case.
+    pub authenticate_http_executors: bool,
     /// `--oversubscribed_resources_interval`, default 15 s (S32): how often the estimator is asked.
     pub oversubscribed_resources_interval: Duration,
     /// `--qos_correction_interval_min`, default 0 (S34): the least time between two rounds of corrections.
@@ -62,6 +68,8 @@ impl Settings {
             registration_backoff_factor: Duration::from_secs(1),
             executor_registration_timeout: Duration::from_secs(60),
             executor_shutdown_grace_period: Duration::from_secs(5),
+            recovery_timeout: Duration::from_secs(15 * 60),
+            authenticate_http_executors: true,
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,

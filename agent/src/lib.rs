@@ -9,7 +9,7 @@
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
 //! | `sandbox`, `sandboxes`, `procfs`, `detect`, `sys` | directories and their seam, /proc, the host, and the only unsafe code |
-//! | `config`, `start`, `metrics`, `routes` | what operators set and see |
+//! | `config`, `start`, `metrics`, `http` | what operators set and see |
 //!
 //! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
 //! `executor-zygote` is [`zygote::main`]. Deliberately absent: any socket, and any concrete module.
@@ -19,6 +19,7 @@ pub mod command;
 pub mod config;
 pub mod container;
 pub mod detect;
+pub mod http;
 pub mod launcher;
 pub mod metrics;
 pub mod monitor;
@@ -27,7 +28,6 @@ pub mod oversubscription;
 pub mod procfs;
 pub mod qos;
 pub mod registration;
-pub mod routes;
 pub mod sandbox;
 pub mod sandboxes;
 mod start;
@@ -35,9 +35,10 @@ pub mod status;
 pub mod sys;
 pub mod zygote;
 
+pub use self::http::{counters, routes};
 pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
-pub use routes::{counters, routes};
+
 pub use sandboxes::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

@@ -253,6 +253,10 @@ impl Started {
         self.agent.ask(DescribeAgent, PATIENCE).await
     }
 
+    pub(crate) fn containerizer(&self) -> &Handle<Containerizer> {
+        &self.containerizer
+    }
+
     /// How its containers are.
     pub async fn survey(&self) -> Result<Survey, AskError> {
         self.containerizer.ask(TakeSurvey, PATIENCE).await

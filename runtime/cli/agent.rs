@@ -109,6 +109,16 @@ pub struct AgentFlags {
     /// What an executor gets to stop by itself [default: 5secs]
     #[arg(long, env = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", value_parser = duration, value_name = "DURATION")]
     pub executor_shutdown_grace_period: Option<Duration>,
+    /// How long an executor that outlives its agent (`checkpoint`) and the agent may be without each other [default: 15mins]
+    #[arg(long, env = "MESOS_RECOVERY_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub recovery_timeout: Option<Duration>,
+    /// Whether executors that speak HTTP must show the token that they are given; `false` is for those that do not know of it [default: true]
+    #[arg(
+        long,
+        env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS",
+        value_name = "true|false"
+    )]
+    pub authenticate_http_executors: Option<bool>,
     /// The wait after a failed registration, doubled each time [default: 1secs]
     #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
     pub registration_backoff_factor: Option<Duration>,
@@ -125,6 +135,9 @@ impl AgentFlags {
         settings.attributes = self.attributes.as_ref().map(|Text(text)| text.clone());
         settings.default_role.clone_from(&self.default_role);
         settings.switch_user = !self.no_switch_user;
+        if let Some(required) = self.authenticate_http_executors {
+            settings.authenticate_http_executors = required;
+        }
         let durations = [
             (
                 &mut settings.oversubscribed_resources_interval,
@@ -142,6 +155,7 @@ impl AgentFlags {
                 &mut settings.executor_shutdown_grace_period,
                 self.executor_shutdown_grace_period,
             ),
+            (&mut settings.recovery_timeout, self.recovery_timeout),
             (
                 &mut settings.registration_backoff_factor,
                 self.registration_backoff_factor,
@@ -252,8 +266,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: ::agent::counters(&started),
     };
-    let routes = ::agent::routes(&started).merge(http::common_routes(about));
     let streams = http::api::Streams::new(&node);
+    let routes = ::agent::routes(&started, &node, &streams).merge(http::common_routes(about));
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the agent listens");
     let ended = {

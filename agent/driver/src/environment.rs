@@ -21,6 +21,22 @@ pub const SANDBOX: &str = "MESOS_SANDBOX";
 pub const AGENT_ENDPOINT: &str = "MESOS_AGENT_ENDPOINT";
 /// How long the executor may take to stop.
 pub const SHUTDOWN_GRACE_PERIOD: &str = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD";
+/// The agent as libprocess would name it: `slave(1)@HOST:PORT`.
+pub const AGENT_PID: &str = "MESOS_SLAVE_PID";
+/// Whether executors of this framework outlive a restart of their agent: `0` or `1`.
+pub const CHECKPOINT: &str = "MESOS_CHECKPOINT";
+/// How long an executor may be without its agent. Only where they outlive a restart of it.
+pub const RECOVERY_TIMEOUT: &str = "MESOS_RECOVERY_TIMEOUT";
+/// The longest wait between two attempts to subscribe. Only where executors outlive a restart of their agent.
+pub const SUBSCRIPTION_BACKOFF_MAX: &str = "MESOS_SUBSCRIPTION_BACKOFF_MAX";
+/// What an executor that speaks HTTP shows with each call: `Authorization: Bearer TOKEN`. Nobody else should see it.
+pub const AUTHENTICATION_TOKEN: &str = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
+/// The role that the executor's resources are allocated to.
+pub const ALLOCATION_ROLE: &str = "MESOS_ALLOCATION_ROLE";
+/// Whether command executors speak HTTP: always `0`.
+pub const HTTP_COMMAND_EXECUTOR: &str = "MESOS_HTTP_COMMAND_EXECUTOR";
+/// The port of an executor that is linked to libprocess: `0`, that is any.
+pub const LIBPROCESS_PORT: &str = "LIBPROCESS_PORT";
 /// The Unix socket on which the agent hears its executors.
 pub const SOCKET: &str = "MEROS_EXECUTOR_SOCKET";
 /// What proves to the agent that this is the executor it started. Nobody else should see it.

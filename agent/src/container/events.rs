@@ -1,8 +1,6 @@
-//! What the containerizer hears, and what it answers. Each handler finds the container and lets its machine decide.
+//! What the containerizer hears from the agent, and what it answers. Each handler finds the container and lets its machine decide.
 
-use protocol::message::executor::{
-    ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor, UpdateStored,
-};
+use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{RunTasks, ShutDownFramework};
@@ -14,7 +12,7 @@ use protocol::{
 use resources::Resources;
 use runtime::prelude::*;
 
-use super::machine::{Container, Heard, Phase};
+use super::machine::{Container, Phase};
 use super::{Containerizer, forget};
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
@@ -195,147 +193,6 @@ impl Handler<DisownTasks> for Containerizer {
                 });
             }
         }
-    }
-}
-
-impl Handler<FrameworkMessage> for Containerizer {
-    type Result = ();
-    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
-        let from_executor = ctx.sender().map(|sender| sender.peer.node.clone());
-        let Some(node) = from_executor else {
-            let to = self
-                .containers
-                .current(&message.framework_id, &message.executor_id);
-            let to = to.filter(|id| {
-                self.containers
-                    .get(id)
-                    .is_some_and(|container| container.actor.is_some())
-            });
-            match to {
-                Some(id) => {
-                    self.counts.valid_framework_messages += 1;
-                    self.tell_executor(&id, message, ctx);
-                }
-                None => self.counts.invalid_framework_messages += 1,
-            }
-            return;
-        };
-        // An executor speaks for itself only.
-        let own = self
-            .speakers
-            .get(&node)
-            .and_then(|id| self.containers.entry(id));
-        let own = own.is_some_and(|(framework, container)| {
-            *framework == message.framework_id
-                && container.executor.executor_id == message.executor_id
-        });
-        match (&self.master, own) {
-            (Some(master), true) => {
-                self.counts.valid_framework_messages += 1;
-                if let Err(error) = ctx.node().tell(master, message) {
-                    tracing::debug!(%error, "a framework message is lost");
-                }
-            }
-            _ => self.counts.invalid_framework_messages += 1,
-        }
-    }
-}
-
-impl Handler<SubscribeExecutor> for Containerizer {
-    type Result = Result<ExecutorSubscribed, ExecutorRefused>;
-    fn handle(&mut self, subscribe: SubscribeExecutor, ctx: &mut Context<Self>) -> Self::Result {
-        let refused = |reason: &str| ExecutorRefused {
-            reason: reason.to_owned(),
-        };
-        let id = subscribe.container_id;
-        let node = subscribe.pid.node().clone();
-        if ctx.sender().is_some_and(|sender| sender.peer.node != node) {
-            return Err(refused("the pid is not of the node that sends it"));
-        }
-        let container = self.containers.entry(&id).filter(|(framework, container)| {
-            **framework == subscribe.framework_id
-                && container.executor.executor_id == subscribe.executor_id
-        });
-        if container.is_none() {
-            return Err(refused(
-                "no such container, framework and executor are expected here",
-            ));
-        }
-        let mut answer = Err(refused("its container is gone"));
-        let (mut subscribed, agent) = (None, self.agent.clone());
-        self.with(&id, ctx, |container| {
-            match container.subscribe(&subscribe.token, subscribe.pid.clone()) {
-                Ok(effects) => {
-                    subscribed = Some(node);
-                    answer = Ok(ExecutorSubscribed {
-                        executor: container.executor.clone(),
-                        framework: container.framework.clone(),
-                        agent,
-                    });
-                    effects
-                }
-                Err(error) => {
-                    answer = Err(error);
-                    Vec::new()
-                }
-            }
-        });
-        if let Some(node) = subscribed {
-            self.speakers.insert(node, id);
-            ctx.link(&subscribe.pid);
-        }
-        answer
-    }
-}
-
-impl Handler<ExecutorUpdated> for Containerizer {
-    type Result = ();
-    fn handle(&mut self, ExecutorUpdated { status }: ExecutorUpdated, ctx: &mut Context<Self>) {
-        let Some(sender) = ctx.sender() else { return };
-        let Some(id) = self.speakers.get(&sender.peer.node).cloned() else {
-            self.counts.invalid_status_updates += 1;
-            return;
-        };
-        let Some(container) = self.containers.get_mut(&id) else {
-            return;
-        };
-        let executor = container.actor.clone();
-        let heard = match status.uuid {
-            Some(_) => container.heard(&status.task_id, status.state),
-            None => Heard::Unknown,
-        };
-        match heard {
-            Heard::New => {
-                self.counts.valid_status_updates += 1;
-                self.counts.note(status.state);
-                self.forward(&id, status, executor, ctx);
-                self.forget_if_over(&id);
-            }
-            Heard::Late | Heard::Unknown => {
-                self.counts.invalid_status_updates += 1;
-                if let (Some(executor), Some(uuid)) = (executor, status.uuid) {
-                    // So that the executor does not keep it for ever.
-                    let _ = ctx.node().tell(
-                        &executor,
-                        UpdateStored {
-                            task_id: status.task_id,
-                            uuid,
-                        },
-                    );
-                }
-            }
-        }
-    }
-}
-
-impl Handler<Exited> for Containerizer {
-    type Result = ();
-    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
-        let Some(id) = self.speakers.remove(exited.pid.node()) else {
-            return;
-        };
-        let grace = self.config.settings.executor_shutdown_grace_period;
-        self.with(&id, ctx, |container| container.disconnected(grace));
     }
 }
 

@@ -9,10 +9,12 @@ use std::time::Duration;
 use protocol::message::executor::ExecutorRefused;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
-    TaskState, Termination,
+    TaskState, Termination, Uuid,
 };
 use resources::Resources;
 use runtime::Pid;
+
+use self::streamed::Stream;
 
 /// Where a container is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Effect {
     ShutDown(Duration),
     /// Kill it after this time unless it ends by itself.
     DestroyAfter(Duration),
+    /// Expect its executor to subscribe again before long.
+    AwaitReturn,
     /// Kill all its processes.
     Destroy,
     /// The agent itself gives a task a state.
@@ -87,7 +91,15 @@ pub struct Task {
     pub state: TaskState,
     /// Whether nobody wants to hear of it any more.
     pub disowned: bool,
+    /// How it is to be killed, once it is.
+    killing: Option<Killing>,
+    /// The newest statuses that an executor has given it which may give them twice.
+    given: VecDeque<Uuid>,
 }
+
+/// A kill; its policy is the framework's wish, if it had one.
+#[derive(Clone, Copy, Debug)]
+struct Killing(Option<KillPolicy>);
 
 /// One run of one executor.
 #[derive(Debug)]
@@ -108,6 +120,8 @@ pub struct Container {
     pub leader: Option<i32>,
     /// Where it is in its life.
     pub phase: Phase,
+    /// Set once its executor has subscribed over HTTP.
+    stream: Option<Stream>,
     tasks: BTreeMap<TaskId, Task>,
     /// Tasks that the executor has not been given.
     queue: VecDeque<TaskId>,
@@ -133,6 +147,7 @@ impl Container {
             actor: None,
             leader: None,
             phase: Phase::Preparing,
+            stream: None,
             tasks: BTreeMap::new(),
             queue: VecDeque::new(),
             fate: None,
@@ -168,10 +183,15 @@ impl Container {
         !matches!(self.phase, Phase::Terminating | Phase::Terminated)
     }
 
+    /// Whether its executor hears what it is told.
+    fn is_heard(&self) -> bool {
+        self.phase == Phase::Running && self.actor.is_some()
+    }
+
     /// A further task.
     pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
         let id = info.task_id.clone();
-        let run = (self.phase == Phase::Running).then(|| Effect::Run(Box::new(info.clone())));
+        let run = self.is_heard().then(|| Effect::Run(Box::new(info.clone())));
         if run.is_none() {
             self.queue.push_back(id.clone());
         }
@@ -181,6 +201,8 @@ impl Container {
                 info,
                 state: TaskState::Staging,
                 disowned: false,
+                killing: None,
+                given: VecDeque::new(),
             },
         );
         run.into_iter().collect()
@@ -237,7 +259,7 @@ impl Container {
                 reason: reason.to_owned(),
             })
         };
-        if token != self.token {
+        if !self.is_proved_by(token) {
             return refused("the token is not the one it was given");
         }
         match self.phase {
@@ -270,13 +292,14 @@ impl Container {
     pub fn kill(&mut self, task_id: &TaskId, policy: Option<KillPolicy>) -> Vec<Effect> {
         let Some(task) = self
             .tasks
-            .get(task_id)
+            .get_mut(task_id)
             .filter(|task| !task.state.is_terminal())
         else {
             return Vec::new();
         };
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
-            // Its executor has it. One that is on its way out ends it anyway.
+            // Its executor has it. One that is on its way out ends it anyway, and one that is away hears it when it is back.
+            task.killing = Some(Killing(policy));
             let end = || Effect::End(task.info.task_id.clone(), policy.or(task.info.kill_policy));
             return (self.phase == Phase::Running)
                 .then(end)
@@ -307,7 +330,7 @@ impl Container {
     /// The executor should stop by itself, and is killed if it does not.
     pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
         match self.phase {
-            Phase::Running => {
+            Phase::Running if self.actor.is_some() => {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
             }
@@ -344,11 +367,14 @@ impl Container {
         self.destroy()
     }
 
-    /// The executor's actor is gone. Its process usually ends at the same moment.
+    /// The executor's actor is gone. Its process usually ends at the same moment, unless it was only a stream that broke.
     pub fn disconnected(&mut self, grace: Duration) -> Vec<Effect> {
         self.actor = None;
         if self.phase != Phase::Running {
             return Vec::new();
+        }
+        if let Some(stream) = &mut self.stream {
+            return stream.broken();
         }
         self.phase = Phase::Terminating;
         match self.has_live_tasks() {
@@ -445,5 +471,6 @@ impl Container {
     }
 }
 
+mod streamed;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,18 @@
 //! The containerizer: owns the containers of an agent and everything that happens to them.
 //!
 //! Hears tasks and kills from the agent, starts and ends from the launcher, and subscriptions, updates and messages from
-//! executors. Remembers the containers ([`machine::Container`], which decides) and the frameworks they belong to. Speaks to the
+//! executors, be it over their socket (`executors`) or over HTTP (`callers`). Remembers the containers ([`machine::Container`], which decides) and the frameworks they belong to. Speaks to the
 //! master only to pass on messages and ends of executors. Never judges a task: the master has.
 
+pub mod callers;
 pub mod deadlines;
+mod environment;
 pub mod events;
+mod executors;
 pub mod launches;
 pub mod machine;
 pub mod order;
+pub mod stream;
 pub mod table;
 mod volumes;
 
@@ -17,7 +21,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use executor_driver::environment as variable;
 use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
 use protocol::message::task::ExecutorExited;
 use protocol::{
@@ -34,7 +37,7 @@ use self::machine::{Container, Effect};
 use self::order::Order;
 use self::table::Table;
 use crate::config::Config;
-use crate::launcher::{ExecutorProgram, LaunchRequest, Launcher};
+use crate::launcher::Launcher;
 use crate::metrics::Counts;
 use crate::sandbox;
 use crate::sandboxes::Sandboxes;
@@ -71,6 +74,8 @@ pub struct Containerizer {
     timer: Option<Errand>,
     /// Which container the executor on this node is in.
     speakers: BTreeMap<NodeId, ContainerId>,
+    /// Which container the executor is in that hears with this stream.
+    streams: BTreeMap<Pid, ContainerId>,
     pub(crate) counts: Counts,
 }
 
@@ -97,6 +102,7 @@ impl Containerizer {
             deadlines: Deadlines::default(),
             timer: None,
             speakers: BTreeMap::new(),
+            streams: BTreeMap::new(),
             counts: Counts::default(),
         }
     }
@@ -323,6 +329,10 @@ impl Containerizer {
                 self.tell_executor(id, ShutDownExecutor { grace_period }, ctx);
                 self.later(id, grace_period, Container::destroy, ctx);
             }
+            Effect::AwaitReturn => {
+                let patience = self.return_patience(id);
+                self.later(id, patience, Container::return_overdue, ctx);
+            }
             Effect::DestroyAfter(grace) => self.later(id, grace, Container::destroy, ctx),
             Effect::Destroy => {
                 if self.launches.withdraw(id)
@@ -396,12 +406,13 @@ impl Containerizer {
         &mut self,
         id: &ContainerId,
         termination: Option<protocol::Termination>,
-        ctx: &Context<Self>,
+        ctx: &mut Context<Self>,
     ) {
         let Some(framework_id) = self.containers.executor_ended(id) else {
             return;
         };
         self.counts.executors_terminated += 1;
+        self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;
         };
@@ -520,56 +531,6 @@ impl Containerizer {
         if let Err(error) = self.status.tell(forward) {
             tracing::error!(%error, "a status update is lost: nobody takes care of it");
         }
-    }
-
-    fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
-        let (framework_id, container) = self.containers.entry(id)?;
-        let executor = &container.executor;
-        let sandbox = self
-            .runs(framework_id, &executor.executor_id)
-            .join(id.as_str());
-        let order = container
-            .tasks()
-            .next()
-            .and_then(|task| Order::of(&task.info, &container.framework).ok())?;
-        let program = match container.is_command {
-            true => ExecutorProgram::Command,
-            false => ExecutorProgram::Custom(executor.command.clone()),
-        };
-        let grace = executor
-            .shutdown_grace_period
-            .unwrap_or(self.config.settings.executor_shutdown_grace_period);
-        let directory = sandbox.to_string_lossy().into_owned();
-        let environment = [
-            (variable::FRAMEWORK_ID, framework_id.to_string()),
-            (variable::EXECUTOR_ID, executor.executor_id.to_string()),
-            (variable::AGENT_ID, self.agent.id.as_ref()?.to_string()),
-            (variable::DIRECTORY, directory.clone()),
-            (variable::SANDBOX, directory),
-            (
-                variable::AGENT_ENDPOINT,
-                format!("{}:{}", self.agent.hostname, self.agent.port),
-            ),
-            (
-                variable::SHUTDOWN_GRACE_PERIOD,
-                protocol::duration::format(grace),
-            ),
-            (
-                variable::SOCKET,
-                self.config.executor_socket().to_string_lossy().into_owned(),
-            ),
-            (variable::TOKEN, container.token.clone()),
-            (variable::CONTAINER_ID, id.to_string()),
-        ];
-        Some(LaunchRequest {
-            container_id: id.clone(),
-            program,
-            sandbox,
-            environment: environment
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
-            user: order.user.filter(|_| self.config.settings.switch_user),
-        })
     }
 }
 

@@ -1,8 +1,12 @@
 //! The life of a container, told event by event.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use protocol::{AgentId, CommandInfo, ExecutorId};
 use runtime::NodeId;
+
+const GRACE: Duration = Duration::from_secs(5);
 
 fn task(id: &str) -> TaskInfo {
     TaskInfo {
@@ -233,10 +237,112 @@ fn a_preempted_task_is_gone_for_those_who_know_the_word_and_lost_for_others() {
 
 #[test]
 fn an_executor_that_leaves_with_live_tasks_is_killed_and_one_without_gets_time() {
-    let grace = Duration::from_secs(5);
+    let grace = GRACE;
     assert_eq!(running().disconnected(grace), [Effect::Destroy]);
     let mut done = running();
     done.heard(&id("a"), TaskState::Finished);
     assert_eq!(done.disconnected(grace), [Effect::DestroyAfter(grace)]);
     assert!(!done.takes_tasks());
+}
+
+fn streamed() -> Container {
+    let mut container = container();
+    container.add(task("a"));
+    container.prepared(Ok(()));
+    container.started(42);
+    let effects = container.subscribe_stream(actor(), &BTreeSet::new());
+    assert_eq!(effects, Ok(vec![Effect::Run(Box::new(task("a")))]));
+    container
+}
+
+fn knowing(ids: &[&str]) -> BTreeSet<TaskId> {
+    ids.iter().map(|text| id(text)).collect()
+}
+
+/// SPEC 2.5, 5.4.
+#[test]
+fn who_subscribes_over_another_stream_is_told_what_the_broken_one_may_have_lost() {
+    let mut container = streamed();
+    container.add(task("b"));
+    container.heard(&id("a"), TaskState::Running);
+    container.kill(&id("a"), None);
+    assert_eq!(container.disconnected(GRACE), [Effect::AwaitReturn]);
+    assert!(container.takes_tasks());
+    assert_eq!(container.add(task("c")), [], "it waits");
+    let told_again = [
+        Effect::Run(Box::new(task("b"))),
+        Effect::Run(Box::new(task("c"))),
+        Effect::End(id("a"), None),
+    ];
+    let effects = container.subscribe_stream(actor(), &knowing(&["a"]));
+    assert_eq!(effects.unwrap(), told_again);
+    let effects = container.subscribe_stream(actor(), &knowing(&["a", "b", "c"]));
+    assert_eq!(effects.unwrap(), told_again[2..], "the newest stream wins");
+    container.heard(&id("a"), TaskState::Killed);
+    let effects = container.subscribe_stream(actor(), &knowing(&["b", "c"]));
+    assert_eq!(effects, Ok(Vec::new()));
+}
+
+/// SPEC 2.5: an executor says again what was not acknowledged.
+#[test]
+fn a_status_that_is_given_twice_is_known_again() {
+    let mut container = streamed();
+    let uuid = |number| Uuid([number; 16]);
+    assert!(!container.repeats(&id("a"), uuid(1)));
+    assert!(!container.repeats(&id("a"), uuid(2)));
+    assert!(container.repeats(&id("a"), uuid(1)));
+    assert!(!container.repeats(&id("zz"), uuid(1)), "of no task here");
+}
+
+/// SPEC 5.3.
+#[test]
+fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_gets_its_time() {
+    let mut gone = streamed();
+    gone.disconnected(GRACE);
+    assert_eq!(gone.return_overdue(), [Effect::Destroy]);
+    assert_eq!(
+        verdicts(&gone.exited(Some(Termination::Signaled(9)))),
+        [(
+            id("a"),
+            TaskState::Failed,
+            Reason::ExecutorReregistrationTimeout
+        )]
+    );
+
+    let mut back = streamed();
+    back.disconnected(GRACE);
+    back.subscribe_stream(actor(), &knowing(&["a"])).unwrap();
+    assert_eq!(back.disconnected(GRACE), [], "one deadline is set already");
+    assert_eq!(back.return_overdue(), [Effect::AwaitReturn]);
+    back.subscribe_stream(actor(), &knowing(&["a"])).unwrap();
+    assert_eq!(back.return_overdue(), []);
+    assert_eq!(back.phase, Phase::Running);
+}
+
+#[test]
+fn an_executor_that_is_away_cannot_be_told_to_stop() {
+    let mut container = streamed();
+    container.disconnected(GRACE);
+    assert_eq!(container.shut_down(GRACE), [Effect::Destroy]);
+    assert!(
+        container
+            .subscribe_stream(actor(), &knowing(&["a"]))
+            .is_err(),
+        "its container is being ended"
+    );
+}
+
+#[test]
+fn who_is_subscribed_over_its_socket_does_not_subscribe_over_http_nor_the_other_way() {
+    assert!(
+        running()
+            .subscribe_stream(actor(), &BTreeSet::new())
+            .is_err()
+    );
+    assert!(streamed().subscribe("secret", actor()).is_err());
+    let container = container();
+    assert!(container.is_proved_by("secret"));
+    for guess in ["", "secre", "secret2", "Secret"] {
+        assert!(!container.is_proved_by(guess), "{guess}");
+    }
 }

@@ -1,27 +1,60 @@
-//! The agent's own pages: `/state` and `/monitor/statistics`, in the forms Mesos' tools know (SPEC 3.12, 5.7, 5.11).
+//! What the agent serves over HTTP: the v1 API for executors, and pages in the forms Mesos' tools know (SPEC 2.5, 3.12, 5.7, 5.11).
 //!
-//! Asks the agent's actors with patience and remembers nothing. It changes nothing.
+//! Asks the agent's actors with patience and remembers nothing. Everything is also served under `/slave(1)`.
+
+mod executor;
+
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Json, Router};
+use http::api::Streams;
 use protocol::usage::ExecutorUsage;
 use resources::Resources;
+use runtime::{Handle, Node};
 use serde_json::{Map, Value, json};
 
 use crate::agent::{AgentState, VERSION};
+use crate::container::Containerizer;
 use crate::container::events::{ContainerView, Survey};
 use crate::container::machine::Phase;
 use crate::start::Started;
 
-/// The pages of this agent, to be merged with the common ones.
-pub fn routes(agent: &Started) -> Router {
-    Router::new()
+/// How long a call waits for the agent's actors.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the pages are made from.
+#[derive(Clone)]
+struct Pages {
+    agent: Started,
+    node: Node,
+    streams: Streams,
+}
+
+impl Pages {
+    fn containerizer(&self) -> &Handle<Containerizer> {
+        self.agent.containerizer()
+    }
+}
+
+/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them.
+pub fn routes(agent: &Started, node: &Node, streams: &Streams) -> Router {
+    let pages = Pages {
+        agent: agent.clone(),
+        node: node.clone(),
+        streams: streams.clone(),
+    };
+    let routes = Router::new()
+        .route("/api/v1/executor", any(executor::call))
         .route("/state", get(state))
         .route("/monitor/statistics", get(statistics))
-        .with_state(agent.clone())
+        .with_state(pages);
+    Router::new()
+        .merge(routes.clone())
+        .nest("/slave(1)", routes)
 }
 
 /// The counters of this agent, as the common pages take them.
@@ -33,14 +66,14 @@ pub fn counters(agent: &Started) -> http::CountersSource {
     })
 }
 
-async fn state(State(agent): State<Started>) -> Response {
+async fn state(State(Pages { agent, .. }): State<Pages>) -> Response {
     match (agent.state().await, agent.survey().await) {
         (Ok(state), Ok(survey)) => Json(state_json(&state, &survey)).into_response(),
         (Err(error), _) | (_, Err(error)) => unavailable(&error.to_string()),
     }
 }
 
-async fn statistics(State(agent): State<Started>) -> Response {
+async fn statistics(State(Pages { agent, .. }): State<Pages>) -> Response {
     match agent.usage().await {
         Ok(usage) => {
             let measured = usage.executors.iter().filter_map(statistics_json);

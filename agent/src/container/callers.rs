@@ -1,0 +1,400 @@
+//! Executors that speak HTTP: who calls, and what the containerizer makes of what they say (SPEC 2.5).
+//!
+//! A call is on a connection of its own, so each proves anew who says it, by the token that its executor was given at its start. What it says
+//! ends where the words of native executors do. What executors are told goes to the [`ExecutorStream`] that they subscribed with last.
+
+use std::collections::BTreeSet;
+
+use protocol::message::executor::ExecutorSubscribed;
+use protocol::message::scheduler::FrameworkMessage;
+use protocol::{ContainerId, ExecutorId, FrameworkId, Source, TaskId, TaskState, TaskStatus};
+use resources::Invalid;
+use runtime::prelude::*;
+
+use super::Containerizer;
+use super::machine::Container;
+use super::stream::{ExecutorStream, Welcome};
+use super::table::Table;
+
+/// Who says that it calls.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Whose executor.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub executor_id: ExecutorId,
+    /// The proof, if there is one.
+    pub proof: Option<Proof>,
+}
+
+/// What is in the token of an executor: `CONTAINER_ID.SECRET`. To the executor it is only a text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proof {
+    container_id: ContainerId,
+    secret: String,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Proof({})", self.container_id)
+    }
+}
+
+impl Proof {
+    /// What a token says; `None` if it is no token of ours.
+    pub fn read(token: &str) -> Option<Self> {
+        let (container, secret) = token.rsplit_once('.')?;
+        Some(Self {
+            container_id: ContainerId::new(container).ok()?,
+            secret: secret.to_owned(),
+        })
+    }
+}
+
+/// The token of a container's executor.
+pub(super) fn token(container: &Container) -> String {
+    format!("{}.{}", container.id, container.token)
+}
+
+/// A call that is not obeyed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeard {
+    /// Who calls has not proved who it is.
+    #[error("{problem}: expected the value of MESOS_EXECUTOR_AUTHENTICATION_TOKEN")]
+    Unproved {
+        /// What is wrong with the token.
+        problem: &'static str,
+    },
+    /// It is somebody else than it says.
+    #[error(
+        "framework_id `{framework_id}` and executor_id `{executor_id}`: the token is another executor's"
+    )]
+    Another {
+        /// Whose executor it says that it is.
+        framework_id: FrameworkId,
+        /// Which executor it says that it is.
+        executor_id: ExecutorId,
+    },
+    /// There is no such executor.
+    #[error(
+        "framework_id `{framework_id}` and executor_id `{executor_id}`: expected those of an executor that runs here"
+    )]
+    Unknown {
+        /// Whose executor.
+        framework_id: FrameworkId,
+        /// Which.
+        executor_id: ExecutorId,
+    },
+    /// It may not say this now.
+    #[error("the executor is not heard: {reason}")]
+    NotNow {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// An executor subscribes, and hears with this stream from now on.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<(), NotHeard>")]
+pub struct SubscribeStream {
+    /// Who.
+    pub caller: Caller,
+    /// Tasks that it has.
+    pub tasks: BTreeSet<TaskId>,
+    /// Statuses of which it does not know whether they were heard.
+    pub updates: Vec<TaskStatus>,
+    /// Where it hears.
+    pub stream: Handle<ExecutorStream>,
+}
+
+/// An executor says something.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "Result<(), NotHeard>")]
+pub struct Speak {
+    /// Who.
+    pub caller: Caller,
+    /// What.
+    pub words: Words,
+}
+
+/// What an executor says beside that it is there.
+#[derive(Clone, Debug)]
+pub enum Words {
+    /// A task has a new state.
+    Update(Box<TaskStatus>),
+    /// Bytes for its scheduler.
+    Message(Vec<u8>),
+    /// It still lives.
+    Heartbeat,
+}
+
+/// A status as an executor may give it (SPEC 2.5).
+pub fn check_update(status: &TaskStatus, executor: &ExecutorId) -> Result<(), Invalid> {
+    if status.state == TaskState::Staging {
+        let expected = "a state that an executor can give, as TASK_RUNNING";
+        return Err(Invalid::new("status.state", status.state, expected));
+    }
+    if status.source != Source::Executor {
+        let expected = "SOURCE_EXECUTOR, or nothing";
+        return Err(Invalid::new("status.source", status.source, expected));
+    }
+    match &status.executor_id {
+        Some(other) if other != executor => {
+            let expected = format!("`{executor}`, who says it, or nothing");
+            Err(Invalid::new("status.executor_id", other, expected))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// In which container whoever calls is. With a token it must be the right one, whether one is `required` or not.
+fn recognise(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, NotHeard> {
+    let (framework_id, executor_id) = (&caller.framework_id, &caller.executor_id);
+    let Some(proof) = &caller.proof else {
+        if required {
+            let problem = "the call bears no token";
+            return Err(NotHeard::Unproved { problem });
+        }
+        let current = table.current(framework_id, executor_id);
+        return current.ok_or_else(|| NotHeard::Unknown {
+            framework_id: framework_id.clone(),
+            executor_id: executor_id.clone(),
+        });
+    };
+    let found = table.entry(&proof.container_id);
+    let found = found.filter(|(_, container)| container.is_proved_by(&proof.secret));
+    let Some((framework, container)) = found else {
+        let problem = "the token is of no executor that runs here";
+        return Err(NotHeard::Unproved { problem });
+    };
+    if framework != framework_id || container.executor.executor_id != *executor_id {
+        return Err(NotHeard::Another {
+            framework_id: framework_id.clone(),
+            executor_id: executor_id.clone(),
+        });
+    }
+    Ok(proof.container_id.clone())
+}
+
+impl Containerizer {
+    fn recognise(&self, caller: &Caller) -> Result<ContainerId, NotHeard> {
+        let required = self.config.settings.authenticate_http_executors;
+        recognise(&self.containers, caller, required)
+    }
+
+    /// Fills in what is known of whoever gives a status, whatever it says.
+    fn complete(
+        &self,
+        id: &ContainerId,
+        caller: &Caller,
+        mut status: TaskStatus,
+        ctx: &Context<Self>,
+    ) -> TaskStatus {
+        status.executor_id = Some(caller.executor_id.clone());
+        status.container_id = Some(id.clone());
+        if status.timestamp.as_nanos() == 0 {
+            status.timestamp = ctx.clock().wall();
+        }
+        status
+    }
+
+    /// The processes of this container are gone: whoever still holds an end of its stream is none of them.
+    pub(super) fn end_streams(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        if !self.containers.get(id).is_some_and(Container::is_streamed) {
+            return;
+        }
+        let own = self
+            .streams
+            .iter()
+            .filter(|(_, container)| *container == id);
+        let own: Vec<Pid> = own.map(|(stream, _)| stream.clone()).collect();
+        for stream in own {
+            self.end_stream(&stream, ctx);
+        }
+    }
+
+    /// Ends a stream with which nobody is spoken to any more.
+    fn end_stream(&mut self, stream: &Pid, ctx: &mut Context<Self>) {
+        if self.streams.remove(stream).is_some() {
+            ctx.unlink(stream);
+            ctx.node().stop(stream);
+        }
+    }
+}
+
+impl Handler<SubscribeStream> for Containerizer {
+    type Result = Result<(), NotHeard>;
+    fn handle(&mut self, subscribe: SubscribeStream, ctx: &mut Context<Self>) -> Self::Result {
+        let SubscribeStream {
+            caller,
+            mut tasks,
+            updates,
+            stream,
+        } = subscribe;
+        let id = self.recognise(&caller)?;
+        tasks.extend(updates.iter().map(|status| status.task_id.clone()));
+        let agent = self.agent.clone();
+        let Some(container) = self.containers.get_mut(&id) else {
+            let reason = "its container is gone".to_owned();
+            return Err(NotHeard::NotNow { reason });
+        };
+        let before = container.actor.clone();
+        let (actor, executor) = (stream.pid(), container.executor.clone());
+        let framework = container.framework.clone();
+        let effects = container
+            .subscribe_stream(actor.clone(), &tasks)
+            .map_err(|refused| NotHeard::NotNow {
+                reason: refused.reason,
+            })?;
+        if let Some(before) = before {
+            tracing::info!(container = %id, "its executor has subscribed anew");
+            self.end_stream(&before, ctx);
+        }
+        self.streams.insert(actor.clone(), id.clone());
+        ctx.link(&actor);
+        let subscribed = ExecutorSubscribed {
+            executor,
+            framework,
+            agent,
+        };
+        // Before its tasks, which follow from the effects.
+        let welcome = Welcome {
+            subscribed,
+            container_id: id.clone(),
+        };
+        let _ = stream.tell(welcome); // One that has ended already is told in a moment.
+        self.with(&id, ctx, |_| effects);
+        for status in updates {
+            let status = self.complete(&id, &caller, status, ctx);
+            self.hear_update(&id, status, ctx);
+        }
+        Ok(())
+    }
+}
+
+impl Handler<Speak> for Containerizer {
+    type Result = Result<(), NotHeard>;
+    fn handle(&mut self, Speak { caller, words }: Speak, ctx: &mut Context<Self>) -> Self::Result {
+        let id = self.recognise(&caller)?;
+        let subscribed = self.containers.get(&id).is_some_and(Container::is_streamed);
+        if !subscribed {
+            let reason = "it has not subscribed".to_owned();
+            return Err(NotHeard::NotNow { reason });
+        }
+        match words {
+            Words::Heartbeat => {}
+            Words::Update(status) => {
+                let status = self.complete(&id, &caller, *status, ctx);
+                self.hear_update(&id, status, ctx);
+            }
+            Words::Message(data) => {
+                if let Some(agent_id) = self.agent.id.clone() {
+                    let message = FrameworkMessage {
+                        framework_id: caller.framework_id,
+                        agent_id,
+                        executor_id: caller.executor_id,
+                        data,
+                    };
+                    self.to_scheduler(message, ctx);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo};
+    use runtime::Timestamp;
+
+    fn table() -> Table {
+        let mut table = Table::default();
+        for name in ["a", "b"] {
+            let executor = ExecutorInfo {
+                executor_id: ExecutorId::new(name).unwrap(),
+                name: String::new(),
+                command: CommandInfo::shell("executor"),
+                resources: Default::default(),
+                data: Vec::new(),
+                shutdown_grace_period: None,
+                labels: Default::default(),
+            };
+            let id = ContainerId::new(format!("c.{name}")).unwrap();
+            let framework = FrameworkInfo::new("", "f");
+            let secret = format!("secret-{name}");
+            let container = Container::new(id, framework, executor, false, secret);
+            table.insert(&FrameworkId::new("f").unwrap(), container);
+        }
+        table
+    }
+
+    fn caller(executor: &str, token: Option<&str>) -> Caller {
+        Caller {
+            framework_id: FrameworkId::new("f").unwrap(),
+            executor_id: ExecutorId::new(executor).unwrap(),
+            proof: token.map(|token| Proof::read(token).unwrap()),
+        }
+    }
+
+    /// SPEC 3.7: an executor is who its token says, whatever its call says.
+    #[test]
+    fn an_executor_is_known_by_its_token_alone() {
+        let table = table();
+        let find = |executor: &str, token: Option<&str>, required| {
+            recognise(&table, &caller(executor, token), required).map(|id| id.to_string())
+        };
+        let own = token(table.get(&ContainerId::new("c.a").unwrap()).unwrap());
+        assert_eq!(find("a", Some(&own), true), Ok("c.a".to_owned()));
+        assert!(matches!(
+            find("b", Some(&own), true),
+            Err(NotHeard::Another { .. })
+        ));
+        for wrong in ["c.a.secret-b", "c.x.secret-a", "c.a."] {
+            for required in [true, false] {
+                let found = find("a", Some(wrong), required);
+                assert!(matches!(found, Err(NotHeard::Unproved { .. })), "{wrong}");
+            }
+        }
+        assert!(matches!(
+            find("a", None, true),
+            Err(NotHeard::Unproved { .. })
+        ));
+        assert_eq!(find("b", None, false), Ok("c.b".to_owned()));
+        assert!(matches!(
+            find("zz", None, false),
+            Err(NotHeard::Unknown { .. })
+        ));
+        assert_eq!(Proof::read("nothing"), None);
+        assert_eq!(Proof::read("a/b.secret"), None);
+        let debug = format!("{:?}", Proof::read(&own));
+        assert!(!debug.contains("secret-a"), "{debug}");
+    }
+
+    /// SPEC 2.5.
+    #[test]
+    fn a_status_that_no_executor_can_give_is_refused_by_its_field() {
+        let executor = ExecutorId::new("e").unwrap();
+        let task = TaskId::new("t").unwrap();
+        let status = TaskStatus::new(
+            task,
+            TaskState::Running,
+            Source::Executor,
+            Timestamp::default(),
+        );
+        assert_eq!(check_update(&status, &executor), Ok(()));
+        let field = |change: &dyn Fn(&mut TaskStatus)| {
+            let mut status = status.clone();
+            change(&mut status);
+            check_update(&status, &executor).unwrap_err().field
+        };
+        assert_eq!(field(&|s| s.state = TaskState::Staging), "status.state");
+        assert_eq!(field(&|s| s.source = Source::Agent), "status.source");
+        let other = ExecutorId::new("other").unwrap();
+        assert_eq!(
+            field(&|s| s.executor_id = Some(other.clone())),
+            "status.executor_id"
+        );
+    }
+}

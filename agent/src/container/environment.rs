@@ -1,0 +1,203 @@
+//! What an executor is started with: its program, its user and its environment (SPEC 2.5). Pure.
+//!
+//! Executors of Mesos find here what they look for. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are not set, since a container has the network of
+//! its host, nor `MESOS_DOMAIN_SOCKET`: HTTP is served over TCP alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use executor_driver::environment as variable;
+use protocol::{AgentId, AgentInfo, ContainerId, duration};
+
+use super::machine::Container;
+use super::order::Order;
+use super::{Containerizer, callers};
+use crate::config::Config;
+use crate::launcher::{ExecutorProgram, LaunchRequest};
+
+/// The longest wait between two attempts of an executor to subscribe (SPEC 5.3).
+const SUBSCRIPTION_BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+impl Containerizer {
+    /// How the executor of this container is started.
+    pub(super) fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
+        let (framework_id, container) = self.containers.entry(id)?;
+        let executor = &container.executor;
+        let runs = self.runs(framework_id, &executor.executor_id);
+        let sandbox = runs.join(id.as_str());
+        let order = container
+            .tasks()
+            .next()
+            .and_then(|task| Order::of(&task.info, &container.framework).ok())?;
+        let program = match container.is_command {
+            true => ExecutorProgram::Command,
+            false => ExecutorProgram::Custom(executor.command.clone()),
+        };
+        Some(LaunchRequest {
+            container_id: id.clone(),
+            program,
+            environment: variables(
+                &self.config,
+                &self.agent,
+                self.agent.id.as_ref()?,
+                container,
+                &sandbox,
+            ),
+            sandbox,
+            user: order.user.filter(|_| self.config.settings.switch_user),
+        })
+    }
+
+    /// How long an executor whose stream broke may stay away. One that does not outlive its agent is expected to end by itself.
+    pub(super) fn return_patience(&self, id: &ContainerId) -> Duration {
+        let settings = &self.config.settings;
+        match self.containers.get(id) {
+            Some(container) if container.framework.checkpoint => settings.recovery_timeout,
+            Some(container) => grace(&self.config, container),
+            None => Duration::ZERO,
+        }
+    }
+}
+
+/// How long an executor may take to stop.
+fn grace(config: &Config, container: &Container) -> Duration {
+    let own = container.executor.shutdown_grace_period;
+    own.unwrap_or(config.settings.executor_shutdown_grace_period)
+}
+
+fn variables(
+    config: &Config,
+    agent: &AgentInfo,
+    agent_id: &AgentId,
+    container: &Container,
+    sandbox: &Path,
+) -> BTreeMap<String, String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let framework_id = container.framework.id.as_ref();
+    let endpoint = format!("{}:{}", agent.hostname, agent.port);
+    let checkpoint = container.framework.checkpoint;
+    let mut all = vec![
+        (
+            variable::FRAMEWORK_ID,
+            framework_id.map(ToString::to_string).unwrap_or_default(),
+        ),
+        (
+            variable::EXECUTOR_ID,
+            container.executor.executor_id.to_string(),
+        ),
+        (variable::AGENT_ID, agent_id.to_string()),
+        (variable::AGENT_PID, format!("slave(1)@{endpoint}")),
+        (variable::AGENT_ENDPOINT, endpoint),
+        (variable::DIRECTORY, text(sandbox)),
+        (variable::SANDBOX, text(sandbox)),
+        (variable::CHECKPOINT, u8::from(checkpoint).to_string()),
+        (
+            variable::SHUTDOWN_GRACE_PERIOD,
+            duration::format(grace(config, container)),
+        ),
+        (variable::HTTP_COMMAND_EXECUTOR, "0".to_owned()),
+        (variable::LIBPROCESS_PORT, "0".to_owned()),
+        (variable::SOCKET, text(config.executor_socket())),
+        (variable::TOKEN, container.token.clone()),
+        (variable::CONTAINER_ID, container.id.to_string()),
+    ];
+    if checkpoint {
+        let timeout = duration::format(config.settings.recovery_timeout);
+        all.push((variable::RECOVERY_TIMEOUT, timeout));
+        let backoff = duration::format(SUBSCRIPTION_BACKOFF_MAX);
+        all.push((variable::SUBSCRIPTION_BACKOFF_MAX, backoff));
+    }
+    if let Some(role) = allocation_role(container) {
+        all.push((variable::ALLOCATION_ROLE, role));
+    }
+    if !container.is_command {
+        all.push((variable::AUTHENTICATION_TOKEN, callers::token(container)));
+    }
+    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
+    all.into_iter().map(owned).collect()
+}
+
+/// The role whose resources the executor has, or its first task if it has none of its own.
+fn allocation_role(container: &Container) -> Option<String> {
+    let tasks = container.tasks().map(|task| &task.info.resources);
+    let mut all = std::iter::once(&container.executor.resources).chain(tasks);
+    all.find_map(|resources| {
+        let mut roles = resources.iter().filter_map(|one| one.allocation_role());
+        roles.next().map(ToString::to_string)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::detect::Host;
+    use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkId, FrameworkInfo};
+    use resources::{Resources, Role};
+
+    fn environment(checkpoint: bool, is_command: bool) -> BTreeMap<String, String> {
+        let host = Host {
+            name: "h".into(),
+            cores: 8,
+            memory: 16 << 30,
+            disk: 100 << 30,
+        };
+        let config = Settings::new(vec!["m:5050".into()], "/w").check_on(&host);
+        let config = config.unwrap();
+        let agent_id = AgentId::new("s").unwrap();
+        let resources: Resources = "cpus:1".parse().unwrap();
+        let executor = ExecutorInfo {
+            executor_id: ExecutorId::new("e").unwrap(),
+            name: String::new(),
+            command: CommandInfo::shell("executor"),
+            resources: resources.allocate(&Role::new("ads").unwrap()),
+            data: Vec::new(),
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        };
+        let framework = FrameworkInfo {
+            id: Some(FrameworkId::new("f").unwrap()),
+            checkpoint,
+            ..FrameworkInfo::new("", "f")
+        };
+        let id = ContainerId::new("c").unwrap();
+        let container = Container::new(id, framework, executor, is_command, "secret".into());
+        let sandbox = Path::new("/w/sandbox");
+        variables(&config, config.info(), &agent_id, &container, sandbox)
+    }
+
+    /// SPEC 2.5, 5.3.
+    #[test]
+    fn an_executor_finds_what_executors_of_mesos_look_for() {
+        let of_two = environment(true, false);
+        for (name, value) in [
+            ("MESOS_FRAMEWORK_ID", "f"),
+            ("MESOS_EXECUTOR_ID", "e"),
+            ("MESOS_SLAVE_ID", "s"),
+            ("MESOS_SLAVE_PID", "slave(1)@h:5051"),
+            ("MESOS_AGENT_ENDPOINT", "h:5051"),
+            ("MESOS_DIRECTORY", "/w/sandbox"),
+            ("MESOS_SANDBOX", "/w/sandbox"),
+            ("MESOS_CHECKPOINT", "1"),
+            ("MESOS_RECOVERY_TIMEOUT", "15mins"),
+            ("MESOS_SUBSCRIPTION_BACKOFF_MAX", "2secs"),
+            ("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", "5secs"),
+            ("MESOS_EXECUTOR_AUTHENTICATION_TOKEN", "c.secret"),
+            ("MESOS_ALLOCATION_ROLE", "ads"),
+            ("MESOS_HTTP_COMMAND_EXECUTOR", "0"),
+            ("LIBPROCESS_PORT", "0"),
+        ] {
+            assert_eq!(of_two.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        let of_one = environment(false, true);
+        assert_eq!(of_one["MESOS_CHECKPOINT"], "0");
+        for absent in [
+            "MESOS_RECOVERY_TIMEOUT",
+            "MESOS_SUBSCRIPTION_BACKOFF_MAX",
+            "MESOS_EXECUTOR_AUTHENTICATION_TOKEN",
+        ] {
+            assert!(!of_one.contains_key(absent), "{absent}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A container whose executor hears over a stream of HTTP. Streams break, and the executor may open another: the newest one counts.
+//!
+//! Pure. What an executor was told over a stream that broke it may not have read, so it is told again: the tasks that it does not know, and
+//! the kills. What it has said it may say again, so the newest of it is remembered. Messages are told at most once.
+
+use std::collections::BTreeSet;
+
+use protocol::message::executor::ExecutorRefused;
+use protocol::{Reason, TaskId, TaskState, Uuid};
+use runtime::Pid;
+
+use super::{Container, Effect, Phase};
+
+/// How many statuses of a task are known again. An executor keeps what is not acknowledged, which is seldom more than one or two.
+const GIVEN_MAX: usize = 128;
+
+/// What is remembered of an executor's streams.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Whether somebody will look whether it has come back.
+    awaited: bool,
+    /// Whether it has come back since, and has left again.
+    left_again: bool,
+}
+
+impl Stream {
+    /// Its executor hears nothing any more. However often it comes and goes, only one deadline is set.
+    pub(super) fn broken(&mut self) -> Vec<Effect> {
+        match self.awaited {
+            true => {
+                self.left_again = true;
+                Vec::new()
+            }
+            false => {
+                self.awaited = true;
+                vec![Effect::AwaitReturn]
+            }
+        }
+    }
+}
+
+impl Container {
+    /// Whether this is the secret that its executor was given. Takes as long for a good guess as for a bad one.
+    pub fn is_proved_by(&self, token: &str) -> bool {
+        let (own, given) = (self.token.as_bytes(), token.as_bytes());
+        let differ = own.iter().zip(given).fold(0, |all, (a, b)| all | (a ^ b));
+        own.len() == given.len() && std::hint::black_box(differ) == 0
+    }
+
+    /// Whether its executor has subscribed over HTTP, be it away at present.
+    pub fn is_streamed(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The executor subscribes over HTTP, where `actor` hears for it. It says that it has the tasks that are `known`.
+    pub fn subscribe_stream(
+        &mut self,
+        actor: Pid,
+        known: &BTreeSet<TaskId>,
+    ) -> Result<Vec<Effect>, ExecutorRefused> {
+        let refused = |reason: &str| {
+            Err(ExecutorRefused {
+                reason: reason.to_owned(),
+            })
+        };
+        match self.phase {
+            Phase::Launching | Phase::Registering => {}
+            Phase::Running if self.is_streamed() => {}
+            Phase::Running => return refused("it is subscribed over its socket"),
+            _ => return refused("its container is being ended"),
+        }
+        self.phase = Phase::Running;
+        self.actor = Some(actor);
+        self.stream.get_or_insert_default();
+        let queued = std::mem::take(&mut self.queue);
+        let untold = |id: &&TaskId| !known.contains(*id) && !queued.contains(*id);
+        // These were told, but over a stream that broke.
+        let staging = self.tasks.iter();
+        let staging = staging.filter(|(_, task)| task.state == TaskState::Staging);
+        let lost = staging.map(|(id, _)| id).filter(untold);
+        let tasks = lost.chain(&queued).filter_map(|id| self.tasks.get(id));
+        let mut effects: Vec<Effect> = tasks
+            .map(|task| Effect::Run(Box::new(task.info.clone())))
+            .collect();
+        let live = self.tasks.values().filter(|task| !task.state.is_terminal());
+        effects.extend(live.filter_map(|task| {
+            let policy = task.killing?.0.or(task.info.kill_policy);
+            Some(Effect::End(task.info.task_id.clone(), policy))
+        }));
+        Ok(effects)
+    }
+
+    /// Whether the executor has given this status before. From now on it has.
+    pub fn repeats(&mut self, task_id: &TaskId, uuid: Uuid) -> bool {
+        let Some(task) = self.tasks.get_mut(task_id) else {
+            return false;
+        };
+        if task.given.contains(&uuid) {
+            return true;
+        }
+        if task.given.len() >= GIVEN_MAX {
+            task.given.pop_front();
+        }
+        task.given.push_back(uuid);
+        false
+    }
+
+    /// The time in which an executor whose stream broke should have subscribed again is over.
+    pub fn return_overdue(&mut self) -> Vec<Effect> {
+        let is_away = self.phase == Phase::Running && self.actor.is_none();
+        let Some(stream) = &mut self.stream else {
+            return Vec::new();
+        };
+        stream.awaited = false;
+        let left_again = std::mem::take(&mut stream.left_again);
+        if !is_away {
+            return Vec::new();
+        }
+        if left_again {
+            return stream.broken();
+        }
+        let message = "the executor's stream broke and it did not subscribe again in time";
+        self.fate = Some((
+            TaskState::Failed,
+            Reason::ExecutorReregistrationTimeout,
+            message.to_owned(),
+        ));
+        self.destroy()
+    }
+}

@@ -1,0 +1,141 @@
+//! `POST /api/v1/executor`: executors written for Mesos speak with the agent (SPEC 2.5).
+//!
+//! Reads calls and hands them to the containerizer, which decides. A subscription is answered with a stream of events, everything else with
+//! 202. Remembers nothing.
+
+use std::collections::BTreeSet;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http::api::{Asked, Bounds, Refusal};
+use protocol::{TaskId, TaskStatus};
+use runtime::AskError;
+use v1::convert::executor::{Said, said};
+use v1::schema::executor::Call;
+
+use super::{PATIENCE, Pages};
+use crate::container::callers::{
+    Caller, NotHeard, Proof, Speak, SubscribeStream, Words, check_update,
+};
+use crate::container::stream::ExecutorStream;
+
+/// How an executor shows who it is; the realm is Mesos' own.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"mesos-agent-executor\"");
+/// The name of an executor's stream among the actors. They run on the thread of the pages.
+const NAME: &str = "http_executor";
+
+/// Serves a call.
+pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Response {
+    match heard(&pages, request).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            let unproved = refusal.status == StatusCode::UNAUTHORIZED;
+            let mut response = refusal.into_response();
+            if unproved {
+                let headers = response.headers_mut();
+                headers.insert(WWW_AUTHENTICATE, CHALLENGE);
+            }
+            response
+        }
+    }
+}
+
+async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
+    let proof = proof(request.headers())?;
+    let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
+    let (framework_id, executor_id, said) = said(&asked.call).map_err(Refusal::bad)?;
+    let caller = Caller {
+        framework_id,
+        executor_id,
+        proof,
+    };
+    let words = match said {
+        Said::Subscribe { tasks, updates } => {
+            for (place, status) in updates.iter().enumerate() {
+                let at = format!("subscribe.unacknowledged_updates[{place}]");
+                check(status, &caller, &at)?;
+            }
+            let tasks = tasks.into_iter().map(|task| task.task_id).collect();
+            return subscribe(pages, &asked, caller, tasks, updates).await;
+        }
+        Said::Update(updated) => {
+            check(&updated.status, &caller, "update")?;
+            Words::Update(Box::new(updated.status))
+        }
+        Said::Message(data) => Words::Message(data),
+        Said::Heartbeat => Words::Heartbeat,
+    };
+    let said = pages.containerizer().ask(Speak { caller, words }, PATIENCE);
+    said.await.map_err(late)?.map_err(refused)?;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// Opens a stream, and closes it again if the containerizer does not want it.
+async fn subscribe(
+    pages: &Pages,
+    asked: &Asked<Call>,
+    caller: Caller,
+    tasks: BTreeSet<TaskId>,
+    updates: Vec<TaskStatus>,
+) -> Result<Response, Refusal> {
+    let content = asked.accept_stream()?;
+    let (events, response) = pages.streams.open(content, Bounds::default());
+    let stream = pages
+        .node
+        .spawn_unnamed(NAME, ExecutorStream::new(events))
+        .map_err(Refusal::not_now)?;
+    let subscribe = SubscribeStream {
+        caller,
+        tasks,
+        updates,
+        stream: stream.clone(),
+    };
+    let heard = pages.containerizer().ask(subscribe, PATIENCE).await;
+    match heard.map_err(late).and_then(|heard| heard.map_err(refused)) {
+        Ok(()) => Ok(response),
+        Err(refusal) => {
+            stream.stop();
+            Err(refusal)
+        }
+    }
+}
+
+/// The token of a request, if it has one.
+fn proof(headers: &HeaderMap) -> Result<Option<Proof>, Refusal> {
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        return Ok(None);
+    };
+    let (scheme, token) = value
+        .to_str()
+        .ok()
+        .and_then(|value| value.trim().split_once(' '))
+        .unwrap_or_default();
+    let proof = match scheme.eq_ignore_ascii_case("Bearer") {
+        true => Proof::read(token.trim()),
+        false => None,
+    };
+    proof.map(Some).ok_or_else(|| {
+        let problem =
+            "Authorization: expected `Bearer` and the value of MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
+        Refusal::new(StatusCode::UNAUTHORIZED, problem)
+    })
+}
+
+fn check(status: &TaskStatus, caller: &Caller, at: &str) -> Result<(), Refusal> {
+    check_update(status, &caller.executor_id).map_err(|bad| Refusal::bad(format!("{at}.{bad}")))
+}
+
+fn refused(not_heard: NotHeard) -> Refusal {
+    let status = match &not_heard {
+        NotHeard::Unproved { .. } => StatusCode::UNAUTHORIZED,
+        NotHeard::Another { .. } | NotHeard::NotNow { .. } => StatusCode::FORBIDDEN,
+        NotHeard::Unknown { .. } => StatusCode::BAD_REQUEST,
+    };
+    Refusal::new(status, not_heard)
+}
+
+fn late(error: AskError) -> Refusal {
+    Refusal::not_now(format!("the agent does not answer: {error}"))
+}
