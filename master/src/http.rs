@@ -3,6 +3,7 @@
 //! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
 //! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
+//! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
 //! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
 //! what only its allocator knows ([`explain`]).
 
@@ -10,7 +11,9 @@ mod changes;
 pub mod explain;
 mod metrics;
 mod operate;
+mod operator;
 mod pieces;
+mod shown;
 pub mod source;
 mod state;
 pub mod words;
@@ -27,7 +30,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{delete, get};
+use axum::routing::{any, delete, get};
 use axum::{Extension, Router};
 use futures_util::FutureExt;
 use module_api::AllocatorRef;
@@ -52,16 +55,28 @@ struct Pages {
     front: Front,
     node: Node,
     chosen: Arc<Chosen>,
+    counters: ::http::CountersSource,
+    version: String,
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
 /// `/explain`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
-pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
+pub fn routes(
+    front: &Front,
+    node: &Node,
+    config: &Config,
+    counters: ::http::CountersSource,
+) -> Router {
     let pages = Pages {
         front: front.clone(),
         node: node.clone(),
         chosen: Arc::new(Chosen::of(config)),
+        counters,
+        version: config.version.clone(),
     };
+    let api = Router::new()
+        .route("/api/v1", any(operator::serve))
+        .with_state(pages.clone());
     let routes = Router::new()
         .route("/state", get(state))
         .route("/state.json", get(state))
@@ -84,7 +99,8 @@ pub fn routes(front: &Front, node: &Node, config: &Config) -> Router {
     let routes = Router::new()
         .route("/explain", get(explain::page))
         .layer(from_fn_with_state(pages, ask_the_leader))
-        .merge(routes);
+        .merge(routes)
+        .merge(api);
     Router::new().merge(routes.clone()).nest("/master", routes)
 }
 
@@ -97,6 +113,7 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
         front,
         node,
         chosen,
+        ..
     }) = pages;
     match source::find(&front, &node, &chosen, request.headers()).await {
         Found::Here(source) => {
@@ -106,11 +123,8 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
             response.headers_mut().extend(marks);
             response
         }
-        Found::Elsewhere => to_the_leader(&front, &request),
-        Found::Late => {
-            let problem = "the master gave no answer in time; try again\n";
-            (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
-        }
+        Found::Elsewhere => to_the_leader(&front, &path_of(&request)),
+        Found::Late => source::late(),
     }
 }
 
@@ -122,20 +136,24 @@ async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: 
             request.extensions_mut().insert(front);
             next.run(request).await
         }
-        None => to_the_leader(&front, &request),
+        None => to_the_leader(&front, &path_of(&request)),
     }
 }
 
-fn to_the_leader(front: &Front, request: &Request) -> Response {
+/// The whole path of a request: within a nest its own is cut.
+fn path_of(request: &Request) -> String {
+    let uri = request.extensions().get::<OriginalUri>();
+    let uri = uri.map_or_else(|| request.uri(), |OriginalUri(uri)| uri);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    path.to_owned()
+}
+
+fn to_the_leader(front: &Front, path: &str) -> Response {
     let Some(leader) = front.leader() else {
         let problem = "no master leads just now; try again\n";
         let later = [(RETRY_AFTER, "1")];
         return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
     };
-    // The whole path: within a nest the request's own is cut.
-    let uri = request.extensions().get::<OriginalUri>();
-    let uri = uri.map_or_else(|| request.uri(), |OriginalUri(uri)| uri);
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Redirect::temporary(&format!("http://{leader}{path}")).into_response()
 }
 

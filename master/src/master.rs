@@ -14,6 +14,8 @@ mod perform;
 mod schedulers;
 mod standbys;
 
+pub use operators::{EndFramework, NotEnded};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +89,8 @@ pub struct Master {
     leaving: BTreeSet<AgentId>,
     /// Frameworks of which the registry is told that they are over.
     removing: BTreeSet<FrameworkId>,
+    /// The operators who wait for a framework to be over.
+    ending: BTreeMap<FrameworkId, Vec<Promise<Result<(), NotEnded>>>>,
     /// What of each scheduler's calls has been handled.
     incoming: Incoming,
     /// The timers of frameworks without a scheduler, at most one each.
@@ -138,6 +142,7 @@ pub fn start(
         founding: BTreeSet::new(),
         leaving: BTreeSet::new(),
         removing: BTreeSet::new(),
+        ending: BTreeMap::new(),
         incoming: Incoming::default(),
         failovers: BTreeMap::new(),
         in_doubt: false,

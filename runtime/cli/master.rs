@@ -338,13 +338,14 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     if let Some(whitelist) = whitelist {
         tokio::task::spawn_local(whitelist.follow(acting.admit));
     }
+    let counters = ::master::http::counters(&acting.front, &node, &measured);
     let about = http::About {
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
-        counters: ::master::http::counters(&acting.front, &node, &measured),
+        counters: counters.clone(),
     };
-    let routes = ::master::http::routes(&acting.front, &node, &config).merge(
+    let routes = ::master::http::routes(&acting.front, &node, &config, counters).merge(
         ::master::http::marked(&acting.front, &node, http::common_routes(about)),
     );
     let streams = http::api::Streams::new(&node);

@@ -67,23 +67,26 @@ pub(super) async fn put_weights(Extension(front): Extension<Front>, body: Bytes)
 
 /// `POST /quota`: in the old form it sets what is not set yet, as in Mesos.
 pub(super) async fn post_quota(Extension(front): Extension<Front>, body: Bytes) -> Response {
-    let said = match words::quotas(&body) {
-        Ok(said) => said,
-        Err(problem) => return bad(problem),
-    };
-    if said.is_v0 {
-        let books = match ask(&front, TakeSnapshot).await {
-            Ok(books) => books,
-            Err(response) => return response,
-        };
-        let mut roles = said.update.quotas.keys();
-        if let Some(role) = roles.find(|role| books.quotas.contains_key(*role)) {
-            return bad(format!(
-                "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
-            ));
-        }
+    match words::quotas(&body) {
+        Ok(said) if said.is_v0 => set_quota(&front, said.update).await,
+        Ok(said) => change::<UpdateQuotas>(&front, said.update).await,
+        Err(problem) => bad(problem),
     }
-    change::<UpdateQuotas>(&front, said.update).await
+}
+
+/// Sets quotas of roles that have none yet.
+pub(super) async fn set_quota(front: &Front, update: UpdateQuotas) -> Response {
+    let books = match ask(front, TakeSnapshot).await {
+        Ok(books) => books,
+        Err(response) => return response,
+    };
+    let mut roles = update.quotas.keys();
+    if let Some(role) = roles.find(|role| books.quotas.contains_key(*role)) {
+        return bad(format!(
+            "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
+        ));
+    }
+    change::<UpdateQuotas>(front, update).await
 }
 
 /// `PUT /quota`.
@@ -99,7 +102,12 @@ pub(super) async fn delete_quota(
     Extension(front): Extension<Front>,
     Path(role): Path<String>,
 ) -> Response {
-    match ask(&front, TakeSnapshot).await {
+    remove_quota(&front, role).await
+}
+
+/// Takes the quota of a role away.
+pub(super) async fn remove_quota(front: &Front, role: String) -> Response {
+    match ask(front, TakeSnapshot).await {
         Err(response) => return response,
         Ok(books) if !books.quotas.contains_key(&role) => {
             return bad(format!("role is `{role}`: expected one that has a quota"));
@@ -110,10 +118,11 @@ pub(super) async fn delete_quota(
         quotas: [(role, Quota::default())].into(),
         force: false,
     };
-    change::<UpdateQuotas>(&front, update).await
+    change::<UpdateQuotas>(front, update).await
 }
 
-async fn change<M>(front: &Front, update: M) -> Response
+/// Asks for an update.
+pub(super) async fn change<M>(front: &Front, update: M) -> Response
 where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,

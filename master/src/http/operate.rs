@@ -107,22 +107,30 @@ async fn operate(
         Err(problem) => return wrong(problem),
     };
     let conversion = make(resources);
-    match ask(
-        front,
-        Operate {
-            agent_id,
-            conversion,
-        },
-    )
-    .await
-    {
-        Ok(Ok(())) => StatusCode::ACCEPTED.into_response(),
-        Ok(Err(refused)) => match &refused {
-            OperationRefused::NoAgent { .. } => bad(&refused),
-            OperationRefused::Invalid(_) => wrong(refused.to_string()),
-            OperationRefused::NotFree { .. } => conflict(&refused),
-        },
+    let operate = Operate {
+        agent_id,
+        conversion,
+    };
+    match ask(front, operate).await {
+        Ok(Err(OperationRefused::Invalid(invalid))) => wrong(invalid.to_string()),
+        Ok(done) => told(done),
         Err(response) => response,
+    }
+}
+
+/// Does this with what an agent has.
+pub(super) async fn operated(front: &Front, operate: Operate) -> Response {
+    match ask(front, operate).await {
+        Ok(done) => told(done),
+        Err(response) => response,
+    }
+}
+
+fn told(done: Result<(), OperationRefused>) -> Response {
+    match done {
+        Ok(()) => StatusCode::ACCEPTED.into_response(),
+        Err(refused @ OperationRefused::NotFree { .. }) => conflict(&refused),
+        Err(refused) => bad(&refused),
     }
 }
 

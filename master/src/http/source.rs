@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -94,6 +95,28 @@ pub(crate) async fn find(
     })
 }
 
+/// Finds the books of the master that acts here, for what a mirror does not know.
+pub(crate) async fn of_the_leader(front: &Front, node: &Node, chosen: &Arc<Chosen>) -> Found {
+    let Some(master) = front.master() else {
+        return Found::Elsewhere;
+    };
+    match master.ask(TakeSnapshot, PATIENCE).await {
+        Ok(books) => Found::Here(Source {
+            books,
+            chosen: chosen.clone(),
+            node: node.clone(),
+            marks: HeaderMap::new(),
+        }),
+        Err(_) => Found::Late,
+    }
+}
+
+/// The answer where the master that acts here gave none.
+pub(super) fn late() -> Response {
+    let problem = "the master gave no answer in time; try again\n";
+    (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+}
+
 /// The mirror here, if it is not older than that.
 pub(super) fn fresh(
     front: &Front,
@@ -140,12 +163,22 @@ impl Source {
         self,
         make: impl FnOnce(&Books, &Chosen) -> Value + Send + 'static,
     ) -> Response {
+        let text = move |books: &Books, chosen: &Chosen| make(books, chosen).to_string();
+        self.made("application/json", text).await
+    }
+
+    /// An answer of this type made from it, off this thread.
+    pub async fn made<T>(
+        self,
+        content_type: &'static str,
+        make: impl FnOnce(&Books, &Chosen) -> T + Send + 'static,
+    ) -> Response
+    where
+        T: Into<Body> + Send + 'static,
+    {
         let (books, chosen) = (self.books, self.chosen);
-        let made = self
-            .node
-            .blocking(move || make(&books, &chosen).to_string());
-        match made.await {
-            Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        match self.node.blocking(move || make(&books, &chosen)).await {
+            Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
             Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         }
     }

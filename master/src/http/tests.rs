@@ -215,6 +215,7 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
             counters(&Front::of(&master), &node, &allocator(&node))().await,
             None
         );
-        let _ = routes(&Front::of(&master), &node, &config());
+        let counters = counters(&front, &node, &allocator(&node));
+        let _ = routes(&front, &node, &config(), counters);
     });
 }

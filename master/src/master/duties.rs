@@ -158,6 +158,9 @@ impl Master {
                 master.change(ctx, |books, now, out| {
                     books.remove_framework(&framework_id, now, out);
                 });
+                for promise in master.ending.remove(&framework_id).unwrap_or_default() {
+                    promise.answer(Ok(()));
+                }
             }
             Err(RegistryError::NotNow { .. }) => {
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
@@ -166,6 +169,8 @@ impl Master {
             }
             Err(error) => {
                 master.removing.remove(&framework_id);
+                // Whoever waits hears that nobody answers.
+                master.ending.remove(&framework_id);
                 tracing::error!(framework = %framework_id, %error, "cannot be recorded as over");
                 master.step_down_if_over(&error, ctx);
             }

@@ -188,6 +188,54 @@ impl Handler<Operate> for Master {
     }
 }
 
+/// An operator wants this framework to end, with all its tasks. Answered when it has.
+#[derive(Clone, Debug)]
+pub struct EndFramework {
+    /// Which.
+    pub framework_id: FrameworkId,
+}
+
+/// A framework that an operator did not end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotEnded {
+    /// There is none of this id that has not ended.
+    #[error("framework_id is `{framework_id}`: expected a framework that has not ended")]
+    Unknown {
+        /// Which.
+        framework_id: FrameworkId,
+    },
+    /// The master cannot do it just now: try again.
+    #[error("{reason}")]
+    NotNow {
+        /// For the operator.
+        reason: String,
+    },
+}
+
+impl Message for EndFramework {
+    type Result = Result<(), NotEnded>;
+}
+
+impl Handler<EndFramework> for Master {
+    type Result = Reply<Result<(), NotEnded>>;
+
+    fn handle(&mut self, end: EndFramework, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let framework_id = end.framework_id;
+        if let Some(reason) = self.not_leading() {
+            promise.answer(Err(NotEnded::NotNow { reason }));
+        } else if self.books.frameworks.get(&framework_id).is_none() {
+            promise.answer(Err(NotEnded::Unknown { framework_id }));
+        } else {
+            tracing::info!(framework = %framework_id, "an operator ends a framework");
+            let waiting = self.ending.entry(framework_id.clone()).or_default();
+            waiting.push(promise);
+            self.remove_framework(framework_id, ctx);
+        }
+        reply
+    }
+}
+
 impl Handler<KillByOperator> for Master {
     type Result = Result<FrameworkId, OperatorError>;
 

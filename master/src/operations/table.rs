@@ -30,6 +30,15 @@ impl Operations {
         of.values().map(|(_, status)| status)
     }
 
+    /// All of them, each with whose it is and the agent that it is for.
+    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &AgentId, &OperationStatus)> {
+        let of = |(framework, of)| {
+            let each = BTreeMap::values(of);
+            each.map(move |(agent, status)| (framework, agent, status))
+        };
+        self.known.iter().flat_map(of)
+    }
+
     /// This one is so now.
     pub fn put(&mut self, framework: &FrameworkId, agent: &AgentId, status: OperationStatus) {
         let of = self.known.entry(framework.clone()).or_default();

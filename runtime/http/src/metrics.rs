@@ -5,14 +5,25 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use runtime::Node;
 
 /// Names as Mesos has them (`master/slaves_active`), each with its value now.
 pub type Counters = BTreeMap<String, f64>;
 
 /// Where a service's counters come from. `None`: it could not say in time.
 pub type CountersSource = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
+
+/// The runtime's counters of this node, and the service's own if they come in time.
+pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {
+    let mut counters = node.counters();
+    if let Ok(Some(own)) = node.clock().timeout(patience, own()).await {
+        counters.extend(own);
+    }
+    counters
+}
 
 /// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.
 pub fn flat_json(counters: &Counters) -> String {

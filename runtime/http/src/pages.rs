@@ -13,7 +13,7 @@ use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::metrics::{Counters, CountersSource, flat_json, prometheus_text};
+use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
 
 /// How long a metrics page waits for a service's counters unless `?timeout=` says otherwise.
 const COUNTERS_PATIENCE: Duration = Duration::from_secs(5);
@@ -57,31 +57,17 @@ async fn snapshot(State(about): State<About>, Query(query): Query<SnapshotQuery>
         Ok(patience) => patience.unwrap_or(COUNTERS_PATIENCE),
         Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),
     };
-    let counters = collect(&about, patience).await;
+    let counters = collect(&about.node, &about.counters, patience).await;
     ([(CONTENT_TYPE, "application/json")], flat_json(&counters)).into_response()
 }
 
 async fn prometheus(State(about): State<About>) -> Response {
-    let counters = collect(&about, COUNTERS_PATIENCE).await;
+    let counters = collect(&about.node, &about.counters, COUNTERS_PATIENCE).await;
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4")],
         prometheus_text(&counters),
     )
         .into_response()
-}
-
-/// The runtime's counters, and the service's if they come in time.
-async fn collect(about: &About, patience: Duration) -> Counters {
-    let mut counters = about.node.counters();
-    if let Ok(Some(own)) = about
-        .node
-        .clock()
-        .timeout(patience, (about.counters)())
-        .await
-    {
-        counters.extend(own);
-    }
-    counters
 }
 
 /// Reads `5secs`, `100ms`, or a bare number of seconds; at most a minute.

@@ -23,6 +23,7 @@ mod views;
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use nodes::master_info;
+pub use resource::write_resources;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -100,7 +101,8 @@ fn read_labels(labels: Option<&Labels>) -> BTreeMap<String, String> {
         .unwrap_or_default()
 }
 
-fn write_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
+/// Labels in the order of their keys; none if there are none.
+pub fn write_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
     let label = |(key, value): (&String, &String)| Label {
         key: key.clone(),
         value: Some(value.clone()),

@@ -261,6 +261,17 @@ fn what_an_operator_changes_has_a_meaning() {
     assert!(update.force);
     assert_eq!(update.quotas["ads"].limits.to_string(), "cpus:8");
 
+    let Ok(Said::SetQuota(update)) = said(
+        r#"{"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "ads", "guarantee": {"name": "cpus", "type": "SCALAR", "scalar": {"value": 2}}}}}"#,
+    ) else {
+        panic!("no quota")
+    };
+    let quota = &update.quotas["ads"];
+    assert_eq!(quota.guarantees.to_string(), "cpus:2");
+    assert_eq!((&quota.limits, update.force), (&quota.guarantees, false));
+    let remove = said(r#"{"type": "REMOVE_QUOTA", "remove_quota": {"role": "ads"}}"#);
+    assert_eq!(remove, Ok(Said::RemoveQuota("ads".to_owned())));
+
     let cpus = |reservations: &str| {
         format!(r#"{{"name": "cpus", "type": "SCALAR", "scalar": {{"value": 1}}{reservations}}}"#)
     };
@@ -283,6 +294,10 @@ fn what_an_operator_changes_has_a_meaning() {
     for (text, field) in [
         (r#"{}"#, "type"),
         (r#"{"type": "TEARDOWN"}"#, "teardown"),
+        (
+            r#"{"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "a", "guarantee": {"name": "ports", "type": "RANGES", "ranges": {"range": {"begin": 1, "end": 2}}}}}}"#,
+            "set_quota.quota_request.guarantee",
+        ),
         (
             r#"{"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1}]}}"#,
             "update_weights.weight_infos[0].role",

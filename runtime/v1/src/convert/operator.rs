@@ -1,10 +1,11 @@
 //! What operators tell a master to change.
 //!
-//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type. Quota in its oldest form
-//! (`SET_QUOTA`, `REMOVE_QUOTA`) and maintenance have no words here yet.
+//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type. Maintenance has no words here
+//! yet.
 
 use std::collections::BTreeMap;
 
+use protocol::Quota;
 use protocol::message::operator::{Operate, UpdateQuotas, UpdateWeights};
 use protocol::message::scheduler::TearDown;
 use resources::{Conversion, Invalid, Resources};
@@ -14,6 +15,7 @@ use super::{At, need};
 use crate::schema::master::{
     Call, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
 };
+use crate::schema::quota::QuotaRequest;
 use crate::schema::{AgentID, Resource};
 
 /// What an operator says.
@@ -23,6 +25,10 @@ pub enum Said {
     Operate(Operate),
     /// Roles have these quotas from now on.
     UpdateQuotas(UpdateQuotas),
+    /// The same of one role, whose guarantee and limit are alike, if it has no quota yet. Deprecated.
+    SetQuota(UpdateQuotas),
+    /// This role has no quota from now on. Deprecated.
+    RemoveQuota(String),
     /// Roles count so much from now on.
     UpdateWeights(UpdateWeights),
     /// A framework should end.
@@ -42,6 +48,15 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
         CallType::UpdateQuota => {
             let update = need("update_quota", call.update_quota.as_ref(), field)?;
             Said::UpdateQuotas(quotas(update).at("update_quota")?)
+        }
+        CallType::SetQuota => {
+            let set = need("set_quota", call.set_quota.as_deref(), field)?;
+            let quota = oldest_quota(&set.quota_request).at("quota_request");
+            Said::SetQuota(quota.at("set_quota")?)
+        }
+        CallType::RemoveQuota => {
+            let remove = need("remove_quota", call.remove_quota.as_ref(), field)?;
+            Said::RemoveQuota(remove.role.clone())
         }
         CallType::UpdateWeights => {
             let update = need("update_weights", call.update_weights.as_ref(), field)?;
@@ -154,6 +169,28 @@ fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
     Ok(UpdateQuotas {
         quotas,
         force: update.force.unwrap_or(false),
+    })
+}
+
+/// Quota as it was before it had limits: what is guaranteed is all that the role may have.
+fn oldest_quota(request: &QuotaRequest) -> Result<UpdateQuotas, Invalid> {
+    let role = need("role", request.role.as_ref(), "the role that it is for")?;
+    let guarantee = read_resources("guarantee", &request.guarantee)?;
+    let is_plain = |one: &&resources::Resource| {
+        one.amount().is_some() && !one.is_reserved() && !one.is_revocable() && !one.is_shared()
+    };
+    if let Some(other) = guarantee.iter().find(|one| !is_plain(one)) {
+        let expected = "amounts that are reserved for nobody, as cpus:2";
+        return Err(Invalid::new("guarantee", other, expected));
+    }
+    let amounts = guarantee.quantities();
+    let quota = Quota {
+        guarantees: amounts.clone(),
+        limits: amounts,
+    };
+    Ok(UpdateQuotas {
+        quotas: BTreeMap::from([(role.clone(), quota)]),
+        force: request.force.unwrap_or(false),
     })
 }
 

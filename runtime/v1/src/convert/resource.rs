@@ -24,7 +24,7 @@ pub(super) fn read_resources(name: &str, list: &[Resource]) -> Result<Resources,
 }
 
 /// One entry for each resource; one that is held several times is written so many times.
-pub(super) fn write_resources(all: &Resources) -> Vec<Resource> {
+pub fn write_resources(all: &Resources) -> Vec<Resource> {
     let copies =
         |own: &resources::Resource| std::iter::repeat_n(Resource::from(own), own.copies() as usize);
     all.iter().flat_map(copies).collect()

@@ -1,0 +1,169 @@
+//! The v1 operator API of a master: `POST /api/v1` (SPEC 2.6).
+//!
+//! Reads a call and answers it. Questions are answered as pages are, from a snapshot of the books or a mirror of the leader's
+//! (`answers`, `words`); what changes something is asked of the master that acts, and sent to the one that leads elsewhere (`writes`).
+//! What Meros does not do is refused with its name. Decides nothing of what is asked.
+
+mod answers;
+pub(super) mod words;
+mod writes;
+
+pub(super) use answers::state;
+
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use v1::Form;
+use v1::convert::operator::said;
+use v1::schema::master::{
+    Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetMetrics, ResponseGetVersion,
+    ResponseListFiles, ResponseType,
+};
+use v1::schema::{Metric, VersionInfo};
+
+use ::http::api::{Asked, Refusal};
+
+use super::shown::Shown;
+use super::source::{self, Found, late};
+use super::{PATIENCE, Pages, path_of, to_the_leader};
+
+/// The longest that metrics are waited for.
+const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
+
+/// `/api/v1`.
+pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
+    let (path, headers) = (path_of(&request), request.headers().clone());
+    let asked = match Asked::<Call>::read(&pages.node, request).await {
+        Ok(asked) => asked,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let answered = answer(&pages, &asked, &headers, &path).await;
+    answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn answer(
+    pages: &Pages,
+    asked: &Asked<Call>,
+    headers: &HeaderMap,
+    path: &str,
+) -> Result<Response, Refusal> {
+    use CallType::*;
+    let said = said(&asked.call).map_err(Refusal::bad)?;
+    let kind = asked.call.r#type.unwrap_or_default();
+    match kind {
+        GetHealth | GetVersion | GetMetrics | ListFiles | ReadFile => {
+            let form = asked.accept()?;
+            let answer = of_the_process(pages, &asked.call, kind).await?;
+            Ok(::http::api::answer(form, &answer))
+        }
+        GetFlags | GetMaster | GetState | GetAgents | GetFrameworks | GetExecutors | GetTasks
+        | GetRoles | GetWeights | GetQuota => {
+            let form = asked.accept()?;
+            match source::find(&pages.front, &pages.node, &pages.chosen, headers).await {
+                Found::Here(source) => Ok(read(source, kind, form).await),
+                Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
+                Found::Late => Ok(late()),
+            }
+        }
+        // A mirror knows no operations.
+        GetOperations => {
+            let form = asked.accept()?;
+            match source::of_the_leader(&pages.front, &pages.node, &pages.chosen).await {
+                Found::Here(source) => Ok(read(source, kind, form).await),
+                Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
+                Found::Late => Ok(late()),
+            }
+        }
+        UpdateWeights | UpdateQuota | SetQuota | RemoveQuota | ReserveResources
+        | UnreserveResources | CreateVolumes | DestroyVolumes | GrowVolume | ShrinkVolume
+        | Teardown => match pages.front.master() {
+            Some(_) => Ok(writes::write(&pages.front, said).await),
+            None => Ok(to_the_leader(&pages.front, path)),
+        },
+        other => Err(Refusal::not_served(format!(
+            "type is `{other}`: expected a call that is served here; this one is not yet"
+        ))),
+    }
+}
+
+/// An answer from the books.
+async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
+    let marks = source.marks.clone();
+    let made = source.made(form.media_type(), move |books, chosen| {
+        let answer = answers::answer(kind, Shown::of(books), chosen);
+        answer.map_or_else(Vec::new, |answer| form.write(&answer))
+    });
+    let mut response = made.await;
+    response.headers_mut().extend(marks);
+    response
+}
+
+/// What this process answers of itself, whoever leads.
+async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<Answer, Refusal> {
+    let mut answer = Answer::default();
+    answer.r#type = Some(match kind {
+        CallType::GetHealth => {
+            answer.get_health = Some(ResponseGetHealth { healthy: true });
+            ResponseType::GetHealth
+        }
+        CallType::GetVersion => {
+            let version_info = VersionInfo {
+                version: pages.version.clone(),
+                ..VersionInfo::default()
+            };
+            answer.get_version = Some(Box::new(ResponseGetVersion { version_info }));
+            ResponseType::GetVersion
+        }
+        CallType::GetMetrics => {
+            let counters =
+                ::http::metrics::collect(&pages.node, &pages.counters, patience(call)?).await;
+            let metric = |(name, value): (String, f64)| Metric {
+                name,
+                value: Some(value),
+            };
+            answer.get_metrics = Some(ResponseGetMetrics {
+                metrics: counters.into_iter().map(metric).collect(),
+            });
+            ResponseType::GetMetrics
+        }
+        // A master logs to its standard error and shows no file.
+        CallType::ListFiles => {
+            let path = call.list_files.as_ref().map_or("", |list| &list.path);
+            if !path.trim_matches('/').is_empty() {
+                return Err(no_file(path));
+            }
+            answer.list_files = Some(ResponseListFiles::default());
+            ResponseType::ListFiles
+        }
+        _ => {
+            let path = call.read_file.as_ref().map_or("", |read| &read.path);
+            return Err(no_file(path));
+        }
+    });
+    Ok(answer)
+}
+
+fn no_file(path: &str) -> Refusal {
+    let path: String = path.chars().take(80).collect();
+    let problem =
+        format!("path is `{path}`: expected a file that is shown here, and there is none");
+    Refusal::new(StatusCode::NOT_FOUND, problem)
+}
+
+/// How long metrics are waited for.
+fn patience(call: &Call) -> Result<Duration, Refusal> {
+    let timeout = call.get_metrics.as_ref();
+    let Some(timeout) = timeout.and_then(|metrics| metrics.timeout.as_ref()) else {
+        return Ok(PATIENCE);
+    };
+    match Duration::try_from(timeout) {
+        Ok(patience) if patience <= METRICS_PATIENCE_MAX => Ok(patience),
+        _ => Err(Refusal::bad(format!(
+            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
+            timeout.nanoseconds
+        ))),
+    }
+}

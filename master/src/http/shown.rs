@@ -1,0 +1,175 @@
+//! Shown: of the books, what whoever asks may see.
+//!
+//! Each page and each answer that names agents, frameworks, tasks, executors, operations or roles takes them from here, so that what is
+//! hidden from somebody is hidden everywhere. Everybody sees all of it as long as nothing is said of who may see what. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protocol::view::RoleView;
+use protocol::{AgentId, AgentInfo, ExecutorInfo, FrameworkId, Offer, OperationStatus};
+use resources::Resources;
+
+use crate::agents::Agent;
+use crate::books::{Books, sum};
+use crate::frameworks::{Completed, Framework};
+use crate::tasks::{OfFramework, Task};
+use crate::view;
+
+/// What an agent of ours can do, in Mesos' words.
+pub(super) const AGENT_CAPABILITIES: [&str; 5] = [
+    "MULTI_ROLE",
+    "HIERARCHICAL_ROLE",
+    "RESERVATION_REFINEMENT",
+    "RESIZE_VOLUME",
+    "AGENT_OPERATION_FEEDBACK",
+];
+
+/// The books as somebody sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    /// For what anybody may see: who the master is, and what it counts.
+    pub books: &'a Books,
+}
+
+/// The tasks of one framework.
+#[derive(Clone, Copy)]
+pub(crate) struct TasksShown<'a>(Option<&'a OfFramework>);
+
+/// A framework's own executor.
+#[derive(Clone, Copy)]
+pub(crate) struct ExecutorShown<'a> {
+    pub agent: &'a AgentId,
+    pub framework: &'a FrameworkId,
+    pub info: &'a ExecutorInfo,
+}
+
+impl<'a> Shown<'a> {
+    /// All of these books.
+    pub fn of(books: &'a Books) -> Self {
+        Self { books }
+    }
+
+    /// The agents that are registered.
+    pub fn agents(self) -> impl Iterator<Item = &'a Arc<Agent>> {
+        self.books.agents.iter()
+    }
+
+    /// The agents that the registry knows and that have not come back yet.
+    pub fn awaited(self) -> impl Iterator<Item = (&'a AgentId, &'a AgentInfo)> {
+        self.books.agents.recovered()
+    }
+
+    /// The frameworks that have not ended.
+    pub fn frameworks(self) -> impl Iterator<Item = &'a Arc<Framework>> {
+        self.books.frameworks.iter()
+    }
+
+    /// The newest of those that have, oldest first.
+    pub fn completed(self) -> impl Iterator<Item = &'a Completed> {
+        self.books.frameworks.completed()
+    }
+
+    /// The tasks of a framework that has not ended.
+    pub fn tasks(self, framework: &FrameworkId) -> TasksShown<'a> {
+        let of = self.books.tasks.of_framework(framework);
+        TasksShown(of.map(Arc::as_ref))
+    }
+
+    /// The tasks of all frameworks, the ones that have ended included: first those of each framework that has not.
+    pub fn all_tasks(self) -> impl Iterator<Item = TasksShown<'a>> {
+        let known = self.books.tasks.frameworks().map(|(_, of)| of);
+        let completed = self.books.frameworks.completed().map(|one| &one.tasks);
+        known
+            .chain(completed)
+            .map(|of| TasksShown(Some(of.as_ref())))
+    }
+
+    /// The frameworks' own executors. Those that the agents themselves start for a task's command are not known to a master.
+    pub fn executors(self) -> impl Iterator<Item = ExecutorShown<'a>> {
+        self.books.tasks.agents().flat_map(|(agent, on)| {
+            on.executors().map(move |(framework, info)| ExecutorShown {
+                agent,
+                framework,
+                info,
+            })
+        })
+    }
+
+    /// The offers to a framework.
+    pub fn offers(self, framework: &FrameworkId) -> impl Iterator<Item = &'a Offer> {
+        let offers = self.books.offers.of_framework(framework);
+        offers.map(Arc::as_ref)
+    }
+
+    /// The operations that frameworks want to hear about, with the agent that each is for.
+    pub fn operations(
+        self,
+    ) -> impl Iterator<Item = (&'a FrameworkId, &'a AgentId, &'a OperationStatus)> {
+        self.books.operations.iter()
+    }
+
+    /// The roles.
+    pub fn roles(self) -> Vec<RoleView> {
+        view::roles(self.books)
+    }
+
+    /// What tasks and executors hold on an agent.
+    pub fn used_on(self, agent: &Agent) -> Resources {
+        view::used(self.books, agent)
+    }
+
+    /// What is offered of an agent.
+    pub fn offered_of(self, agent: &Agent) -> Resources {
+        view::offered(self.books, agent)
+    }
+
+    /// What the tasks and executors of each framework hold, on all agents.
+    pub fn held(self) -> BTreeMap<&'a FrameworkId, Resources> {
+        let mut held: BTreeMap<&FrameworkId, Resources> = BTreeMap::new();
+        for (framework, resources) in self.books.tasks.agents().flat_map(|(_, on)| on.held()) {
+            *held.entry(framework).or_default() += resources;
+        }
+        held
+    }
+
+    /// What those of one framework hold.
+    pub fn held_by(self, framework: &FrameworkId) -> Resources {
+        let agents = self.books.tasks.agents();
+        sum(agents.filter_map(|(_, on)| on.held().get(framework)))
+    }
+}
+
+impl<'a> TasksShown<'a> {
+    /// Of a framework that has ended.
+    pub fn of(completed: &'a Completed) -> Self {
+        Self(Some(&completed.tasks))
+    }
+
+    /// Those that have not ended.
+    pub fn running(self) -> impl Iterator<Item = &'a Arc<Task>> {
+        self.active().filter(|task| !task.state.is_terminal())
+    }
+
+    /// Those that have, oldest first, and then those of which the framework has not acknowledged it yet.
+    pub fn ended(self) -> impl Iterator<Item = &'a Arc<Task>> {
+        let ended = self.active().filter(|task| task.state.is_terminal());
+        let completed = self.0.into_iter().flat_map(OfFramework::completed);
+        completed.chain(ended)
+    }
+
+    /// Those whose agents cannot be reached, oldest first.
+    pub fn unreachable(self) -> impl Iterator<Item = &'a Arc<Task>> {
+        self.0.into_iter().flat_map(OfFramework::unreachable)
+    }
+
+    /// All of them.
+    pub fn all(self) -> impl Iterator<Item = &'a Arc<Task>> {
+        let over = self.0.into_iter().flat_map(OfFramework::completed);
+        self.active().chain(self.unreachable()).chain(over)
+    }
+
+    fn active(self) -> impl Iterator<Item = &'a Arc<Task>> {
+        self.0.into_iter().flat_map(OfFramework::active)
+    }
+}
