@@ -130,6 +130,11 @@ impl Books {
         ));
     }
 
+    /// Whether the registry has been read.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Whether all that can be known soon is known: each agent that the registry told of is back or given up, or has had `patience`.
     pub fn is_settled(&self, patience: Duration, now: Timestamp) -> bool {
         let awaits = self.agents.recovered().next().is_some();

@@ -50,6 +50,8 @@ pub struct Config {
     pub max_completed_tasks_per_framework: usize,
     /// How many tasks of each framework on unreachable agents are remembered (1000).
     pub max_unreachable_tasks_per_framework: usize,
+    /// How many may hear the operator API's events at a time; one more, and the oldest is closed (1000).
+    pub max_operator_event_stream_subscribers: usize,
     /// All flags as the operator gave them, for `/state`.
     pub flags: BTreeMap<String, String>,
 }
@@ -73,6 +75,7 @@ impl Default for Config {
             max_completed_frameworks: 50,
             max_completed_tasks_per_framework: 1000,
             max_unreachable_tasks_per_framework: 1000,
+            max_operator_event_stream_subscribers: 1000,
             flags: BTreeMap::new(),
         }
     }
@@ -134,6 +137,10 @@ impl Config {
                 0,
                 "at least 1",
             ));
+        }
+        if self.max_operator_event_stream_subscribers == 0 {
+            let field = "max_operator_event_stream_subscribers";
+            return Err(InvalidConfig::new(field, 0, "at least 1"));
         }
         for (role, weight) in &self.weights {
             check_role("weights", role)?;

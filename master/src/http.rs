@@ -16,10 +16,12 @@ mod pieces;
 mod shown;
 pub mod source;
 mod state;
+pub mod stream;
 pub mod words;
 
 pub use metrics::metrics;
 pub(crate) use source::Chosen;
+pub use stream::EventStream;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +58,7 @@ struct Pages {
     node: Node,
     chosen: Arc<Chosen>,
     counters: ::http::CountersSource,
+    events: EventStream,
     version: String,
 }
 
@@ -66,12 +69,14 @@ pub fn routes(
     node: &Node,
     config: &Config,
     counters: ::http::CountersSource,
+    events: &EventStream,
 ) -> Router {
     let pages = Pages {
         front: front.clone(),
         node: node.clone(),
         chosen: Arc::new(Chosen::of(config)),
         counters,
+        events: events.clone(),
         version: config.version.clone(),
     };
     let api = Router::new()
@@ -165,10 +170,17 @@ fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
 /// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
 /// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term` and
 /// `master/deposed` are always this master's.
-pub fn counters(front: &Front, node: &Node, allocator: &AllocatorRef) -> ::http::CountersSource {
+pub fn counters(
+    front: &Front,
+    node: &Node,
+    allocator: &AllocatorRef,
+    events: &EventStream,
+) -> ::http::CountersSource {
     let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
+    let events = events.clone();
     Arc::new(move || {
         let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
+        let subscribers = events.subscribers() as f64;
         async move {
             let now = node.clock().wall();
             let mut all = match (front.master(), fresh(&front, &node)) {
@@ -201,6 +213,8 @@ pub fn counters(front: &Front, node: &Node, allocator: &AllocatorRef) -> ::http:
                 all.insert("master/term".to_owned(), front.term() as f64);
             }
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
+            let name = "master/operator_event_stream_subscribers".to_owned();
+            all.insert(name, subscribers);
             Some(all)
         }
         .boxed()

@@ -46,6 +46,7 @@ use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::health::Health;
 use crate::registry::{Registry, RegistryError, RegistryState};
+use crate::tasks::Task;
 use crate::whitelist::AdmitHosts;
 
 /// How long the master waits before it asks again a registry that said not now.
@@ -59,6 +60,32 @@ pub struct TakeSnapshot;
 
 impl Message for TakeSnapshot {
     type Result = Arc<Books>;
+}
+
+/// What is known now, and which tasks are over since this was asked last? For one who follows closely, until [`Unfollow`].
+#[derive(Clone, Copy, Debug)]
+pub struct Follow;
+
+/// What who follows is answered.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    /// What is known.
+    pub books: Arc<Books>,
+    /// The tasks that are over since, in their order, also those that are forgotten already; none if that is not known: it was not asked
+    /// before, or too long ago.
+    pub over: Option<Vec<Arc<Task>>>,
+}
+
+impl Message for Follow {
+    type Result = Followed;
+}
+
+/// Nobody follows any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Unfollow;
+
+impl Message for Unfollow {
+    type Result = ();
 }
 
 /// Whether the master may act.
@@ -209,6 +236,28 @@ impl Handler<TakeSnapshot> for Master {
 
     fn handle(&mut self, _: TakeSnapshot, _: &mut Context<Self>) -> Self::Result {
         MessageResult(self.books.clone())
+    }
+}
+
+impl Handler<Follow> for Master {
+    type Result = MessageResult<Follow>;
+
+    fn handle(&mut self, _: Follow, _: &mut Context<Self>) -> Self::Result {
+        let over = match self.books.tasks.over() {
+            // Books that have not changed stay where they are.
+            Some([]) => Some(Vec::new()),
+            _ => Arc::make_mut(&mut self.books).tasks.take_over(),
+        };
+        let books = self.books.clone();
+        MessageResult(Followed { books, over })
+    }
+}
+
+impl Handler<Unfollow> for Master {
+    type Result = ();
+
+    fn handle(&mut self, _: Unfollow, _: &mut Context<Self>) {
+        Arc::make_mut(&mut self.books).tasks.unfollow();
     }
 }
 

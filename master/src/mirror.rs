@@ -397,4 +397,4 @@ fn cut(base: Option<&Books>, books: &Books) -> Vec<Vec<Change>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

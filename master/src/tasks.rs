@@ -24,6 +24,9 @@ use resources::Resources;
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
 pub const UNACKNOWLEDGED_MAX: usize = 100_000;
 
+/// How many tasks that are over may wait to be noticed by who follows the books.
+const OVER_MAX: usize = 100_000;
+
 /// How many tasks that are over are remembered for each framework.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -39,6 +42,8 @@ pub struct Tasks {
     by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
     by_agent: BTreeMap<AgentId, Arc<OnAgent>>,
     limits: Limits,
+    /// Those that are over since they were last taken, in their order; none while nobody follows.
+    over: Option<Vec<Arc<Task>>>,
 }
 
 /// The tasks of one framework.
@@ -95,7 +100,23 @@ impl Tasks {
             by_framework: BTreeMap::new(),
             by_agent: BTreeMap::new(),
             limits,
+            over: None,
         }
+    }
+
+    /// Those that are over since they were last taken; none if nobody follows, or not closely enough.
+    pub fn over(&self) -> Option<&[Arc<Task>]> {
+        self.over.as_deref()
+    }
+
+    /// Takes those that are over, and notes further ones from now on.
+    pub fn take_over(&mut self) -> Option<Vec<Arc<Task>>> {
+        self.over.replace(Vec::new())
+    }
+
+    /// Nobody follows any more.
+    pub fn unfollow(&mut self) {
+        self.over = None;
     }
 
     /// A task that runs, or whose end is not acknowledged.
@@ -242,17 +263,25 @@ impl Tasks {
     /// The task is over and nobody needs to hear of it any more. What it still held is free.
     pub fn complete(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Freed> {
         let (task, freed) = self.remove(framework, task)?;
-        let of = of_framework(&mut self.by_framework, framework, self.limits);
-        of.completed.push(task);
+        self.keep(task);
         freed
+    }
+
+    /// Puts a task among the completed ones.
+    fn keep(&mut self, task: Arc<Task>) {
+        if let Some(over) = &mut self.over {
+            over.push(task.clone());
+        }
+        self.over.take_if(|over| over.len() > OVER_MAX);
+        let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
+        of.completed.push(task);
     }
 
     /// A task was refused and will not run: it is among the completed ones, unless another of that id is known, so that
     /// its framework hears the same of it whenever it asks.
     pub fn refuse(&mut self, task: Task) {
         if self.find(&task.framework_id, &task.id).is_none() {
-            let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
-            of.completed.push(Arc::new(task));
+            self.keep(Arc::new(task));
         }
     }
 
@@ -319,12 +348,12 @@ impl Tasks {
             let Some((mut task, _)) = self.remove(framework, id) else {
                 continue;
             };
-            let of = of_framework(&mut self.by_framework, framework, self.limits);
             if task.told.is_terminal() {
-                of.completed.push(task);
+                self.keep(task);
                 continue;
             }
             change(Arc::make_mut(&mut task));
+            let of = of_framework(&mut self.by_framework, framework, self.limits);
             of.unreachable.push(task.clone());
             aside.push(task);
         }
@@ -357,8 +386,7 @@ impl Tasks {
                 change(Arc::make_mut(&mut task));
                 ended.push(task.clone());
             }
-            let of = of_framework(&mut self.by_framework, framework, self.limits);
-            of.completed.push(task);
+            self.keep(task);
         }
         self.by_agent.remove(agent);
         ended
@@ -387,8 +415,7 @@ impl Tasks {
             if !task.state.is_terminal() {
                 change(Arc::make_mut(&mut task));
             }
-            let of = of_framework(&mut self.by_framework, framework, self.limits);
-            of.completed.push(task);
+            self.keep(task);
         }
         let executors: Vec<(AgentId, ExecutorId)> = self
             .by_agent

@@ -197,6 +197,13 @@ pub struct MasterFlags {
         value_name = "COUNT"
     )]
     pub max_completed_tasks_per_framework: Option<usize>,
+    /// Subscribers of the operator API's events; one more, and the oldest is closed [default: 1000]
+    #[arg(
+        long,
+        env = "MESOS_MAX_OPERATOR_EVENT_STREAM_SUBSCRIBERS",
+        value_name = "COUNT"
+    )]
+    pub max_operator_event_stream_subscribers: Option<usize>,
 }
 
 impl MasterFlags {
@@ -231,6 +238,10 @@ impl MasterFlags {
         set(
             &mut config.max_completed_tasks_per_framework,
             self.max_completed_tasks_per_framework,
+        );
+        set(
+            &mut config.max_operator_event_stream_subscribers,
+            self.max_operator_event_stream_subscribers,
         );
         config.check().map_err(wrong)?;
         Ok(config)
@@ -338,17 +349,19 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     if let Some(whitelist) = whitelist {
         tokio::task::spawn_local(whitelist.follow(acting.admit));
     }
-    let counters = ::master::http::counters(&acting.front, &node, &measured);
+    let streams = http::api::Streams::new(&node);
+    let events = ::master::http::stream::open(&node, &acting.front, &config, &streams)
+        .map_err(|error| Failure::because("cannot serve pages", &error))?;
+    let counters = ::master::http::counters(&acting.front, &node, &measured, &events);
     let about = http::About {
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
         counters: counters.clone(),
     };
-    let routes = ::master::http::routes(&acting.front, &node, &config, counters).merge(
+    let routes = ::master::http::routes(&acting.front, &node, &config, counters, &events).merge(
         ::master::http::marked(&acting.front, &node, http::common_routes(about)),
     );
-    let streams = http::api::Streams::new(&node);
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the master listens");
     let ended = {

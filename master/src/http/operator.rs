@@ -1,7 +1,7 @@
 //! The v1 operator API of a master: `POST /api/v1` (SPEC 2.6).
 //!
 //! Reads a call and answers it. Questions are answered as pages are, from a snapshot of the books or a mirror of the leader's
-//! (`answers`, `words`); what changes something is asked of the master that acts, and sent to the one that leads elsewhere (`writes`).
+//! (`answers`, `words`), who wants to hear what changes is given a stream ([`super::stream`]); what changes something is asked of the master that acts, and sent to the one that leads elsewhere (`writes`).
 //! What Meros does not do is refused with its name. Decides nothing of what is asked.
 
 mod answers;
@@ -13,7 +13,6 @@ pub(super) use answers::state;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use v1::Form;
@@ -77,6 +76,13 @@ async fn answer(
                 Found::Late => Ok(late()),
             }
         }
+        Subscribe => match pages.front.master() {
+            Some(_) => {
+                let subscribed = pages.events.subscribe(asked.accept_stream()?).await;
+                subscribed.map_err(Refusal::not_now)
+            }
+            None => Ok(to_the_leader(&pages.front, path)),
+        },
         UpdateWeights | UpdateQuota | SetQuota | RemoveQuota | ReserveResources
         | UnreserveResources | CreateVolumes | DestroyVolumes | GrowVolume | ShrinkVolume
         | Teardown => match pages.front.master() {

@@ -47,6 +47,11 @@ fn allocator(node: &Node) -> AllocatorRef {
     AllocatorRef::new(node.refer(Pid::new("allocator", node.id().clone(), 0)))
 }
 
+fn event_stream(node: &Node, front: &Front) -> EventStream {
+    let streams = ::http::api::Streams::new(node);
+    stream::open(node, front, &config(), &streams).unwrap()
+}
+
 fn config() -> Config {
     Config {
         flags: BTreeMap::from([("port".to_owned(), "5050".to_owned())]),
@@ -177,9 +182,10 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
     rehearse(|node| async move {
         let master = master(&node).await;
         node.clock().advance(Duration::from_secs(30)).await;
-        let metrics = counters(&Front::of(&master), &node, &allocator(&node))()
-            .await
-            .unwrap();
+        let front = Front::of(&master);
+        let events = event_stream(&node, &front);
+        let metrics = counters(&front, &node, &allocator(&node), &events)();
+        let metrics = metrics.await.unwrap();
         for (name, value) in [
             ("master/uptime_secs", 30.0),
             ("master/elected", 1.0),
@@ -189,6 +195,7 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/tasks_running", 0.0),
             ("master/tasks_lost", 0.0),
             ("master/outstanding_offers", 0.0),
+            ("master/operator_event_stream_subscribers", 0.0),
             ("master/cpus_total", 4.0),
             ("master/cpus_percent", 0.0),
             ("master/cpus_revocable_total", 0.0),
@@ -211,11 +218,9 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let (front, chosen) = (Front::of(&master), Arc::new(Chosen::default()));
         let found = source::find(&front, &node, &chosen, &HeaderMap::new()).await;
         assert!(matches!(found, Found::Late));
-        assert_eq!(
-            counters(&Front::of(&master), &node, &allocator(&node))().await,
-            None
-        );
-        let counters = counters(&front, &node, &allocator(&node));
-        let _ = routes(&front, &node, &config(), counters);
+        let events = event_stream(&node, &front);
+        let counters = counters(&front, &node, &allocator(&node), &events);
+        assert_eq!(counters().await, None);
+        let _ = routes(&front, &node, &config(), counters, &events);
     });
 }

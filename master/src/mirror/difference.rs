@@ -149,7 +149,7 @@ fn load(id: &protocol::AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut 
 
 /// Walks two tables side by side, both in the order of their keys, and tells what is not the same in both: with its key, what it was,
 /// and what it is.
-fn compare<'a, K: Ord + 'a, V: 'a>(
+pub(crate) fn compare<'a, K: Ord + 'a, V: 'a>(
     old: impl Iterator<Item = (&'a K, &'a V)>,
     new: impl Iterator<Item = (&'a K, &'a V)>,
     same: impl Fn(&V, &V) -> bool,

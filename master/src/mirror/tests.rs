@@ -1,4 +1,4 @@
 //! The stories and laws of mirrors.
 
-mod laws;
+pub(crate) mod laws;
 mod stories;

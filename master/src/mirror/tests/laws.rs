@@ -20,9 +20,9 @@ use crate::tasks::Task;
 use crate::view;
 
 /// One thing that happens to the books: what, and to whom.
-type Event = (u8, u8, u8, u8);
+pub(crate) type Event = (u8, u8, u8, u8);
 
-fn events() -> impl Strategy<Value = Vec<Vec<Event>>> {
+pub(crate) fn events() -> impl Strategy<Value = Vec<Vec<Event>>> {
     let event = (0..26_u8, 0..3_u8, 0..3_u8, 0..5_u8);
     let round = prop::collection::vec(event, 0..30);
     prop::collection::vec(round, 1..12)
@@ -37,7 +37,7 @@ fn config() -> Config {
     }
 }
 
-fn books() -> Books {
+pub(crate) fn books() -> Books {
     let master = MasterInfo {
         hostname: "leader".to_owned(),
         ..crate::measure::Crowd::empty_books().unwrap().master
@@ -97,7 +97,7 @@ fn task(f: &FrameworkId, a: &AgentId, t: u8, state: TaskState) -> Task {
 }
 
 /// Lets something happen, whether it makes sense or not: the books hold together whatever is asked of them.
-fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
+pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
     let at = Timestamp::from_nanos(now);
     let (agent, framework_id) = (agent_id(a), FrameworkId::new(format!("f{f}")).unwrap());
     let task_id = TaskId::new(format!("t{t}")).unwrap();

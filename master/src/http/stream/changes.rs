@@ -1,0 +1,249 @@
+//! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
+//!
+//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out and nothing said twice.
+//! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each state
+//! that its framework was told, also if it is over and forgotten by now. What stays untold is what came and went within one interval
+//! and left no trace: an agent, or one of two messages about the same state of a task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use protocol::{FrameworkId, Source, TaskId, TaskState, TaskStatus};
+use runtime::Timestamp;
+use v1::schema::master::{
+    Event, EventAgentAdded, EventAgentRemoved, EventFrameworkAdded, EventFrameworkRemoved,
+    EventFrameworkUpdated, EventTaskAdded, EventTaskUpdated, EventType,
+};
+
+use super::super::operator::words;
+use super::super::shown::Shown;
+use crate::books::Books;
+use crate::frameworks::Framework;
+use crate::mirror::difference::compare;
+use crate::tasks::{OfFramework, Task};
+
+/// What makes `now` of `before`, it being `at` now. `over` are the tasks that are over since, in their order.
+pub(super) fn changes(
+    before: &Books,
+    now: &Books,
+    over: &[Arc<Task>],
+    at: Timestamp,
+) -> Vec<Event> {
+    let shown = Shown::of(now);
+    let (mut out, mut last) = (Vec::new(), Vec::new());
+    let (old, new) = (before.agents.iter(), now.agents.iter());
+    let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
+    compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
+        (None, Some(agent)) => out.push(Event {
+            r#type: Some(EventType::AgentAdded),
+            agent_added: Some(Box::new(EventAgentAdded {
+                agent: words::agent(shown, agent),
+            })),
+            ..Event::default()
+        }),
+        (_, None) => last.push(Event {
+            r#type: Some(EventType::AgentRemoved),
+            agent_removed: Some(EventAgentRemoved {
+                agent_id: id.into(),
+            }),
+            ..Event::default()
+        }),
+        (Some(_), Some(_)) => {}
+    });
+    let gone = frameworks(before, now, &mut out);
+    tasks(before, now, over, at, &mut out);
+    out.extend(gone.into_iter().map(framework_removed));
+    out.append(&mut last);
+    out
+}
+
+/// Tells which frameworks are new or are something else; gives those that are no more.
+fn frameworks<'a>(
+    before: &'a Books,
+    now: &'a Books,
+    out: &mut Vec<Event>,
+) -> Vec<&'a Arc<Framework>> {
+    let shown = Shown::of(now);
+    let mut gone = Vec::new();
+    let (old, new) = (before.frameworks.iter(), now.frameworks.iter());
+    let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
+    compare(old, new, Arc::ptr_eq, |_, old, new| match (old, new) {
+        (None, Some(new)) => out.push(framework_added(shown, new)),
+        (Some(old), Some(new)) if is_other(old, new) => out.push(framework_updated(shown, new)),
+        (Some(old), None) => gone.push(old),
+        _ => {}
+    });
+    // Those that came and ended in between.
+    let known: BTreeSet<&FrameworkId> = before.frameworks.completed().map(id).collect();
+    for one in now.frameworks.completed() {
+        let is_known =
+            known.contains(&one.framework.id) || before.frameworks.get(&one.framework.id).is_some();
+        if !is_known && now.frameworks.get(&one.framework.id).is_none() {
+            out.push(framework_added(shown, &one.framework));
+            gone.push(&one.framework);
+        }
+    }
+    gone
+}
+
+fn id(completed: &crate::frameworks::Completed) -> &FrameworkId {
+    &completed.framework.id
+}
+
+/// Whether subscribers hear of the difference: what a framework wants for the moment, but for its constraints, is none.
+fn is_other(old: &Framework, new: &Framework) -> bool {
+    let seen = |one: &Framework| (one.is_connected(), one.recovered, one.reregistered);
+    old.info != new.info || seen(old) != seen(new) || old.wants.demands != new.wants.demands
+}
+
+fn framework_added(shown: Shown<'_>, framework: &Framework) -> Event {
+    let held = shown.held_by(&framework.id);
+    Event {
+        r#type: Some(EventType::FrameworkAdded),
+        framework_added: Some(Box::new(EventFrameworkAdded {
+            framework: words::framework(shown, framework, &held),
+        })),
+        ..Event::default()
+    }
+}
+
+fn framework_updated(shown: Shown<'_>, framework: &Framework) -> Event {
+    let held = shown.held_by(&framework.id);
+    Event {
+        r#type: Some(EventType::FrameworkUpdated),
+        framework_updated: Some(Box::new(EventFrameworkUpdated {
+            framework: words::framework(shown, framework, &held),
+        })),
+        ..Event::default()
+    }
+}
+
+fn framework_removed(framework: &Arc<Framework>) -> Event {
+    Event {
+        r#type: Some(EventType::FrameworkRemoved),
+        framework_removed: Some(Box::new(EventFrameworkRemoved {
+            framework_info: words::framework_info(framework),
+        })),
+        ..Event::default()
+    }
+}
+
+fn tasks(before: &Books, now: &Books, over: &[Arc<Task>], at: Timestamp, out: &mut Vec<Event>) {
+    let mut over_of: BTreeMap<&FrameworkId, Vec<&Arc<Task>>> = BTreeMap::new();
+    for task in over {
+        over_of.entry(&task.framework_id).or_default().push(task);
+    }
+    let (old, new) = (before.tasks.frameworks(), now.tasks.frameworks());
+    compare(old, new, Arc::ptr_eq, |id, old, new| {
+        let over = over_of.remove(id).unwrap_or_default();
+        let (old, new) = (old.map(Arc::as_ref), new.map(Arc::as_ref));
+        of_framework(old, new, &over, at, out);
+    });
+    for over in over_of.values() {
+        of_framework(None, None, over, at, out);
+    }
+}
+
+/// The tasks of one framework.
+fn of_framework(
+    old: Option<&OfFramework>,
+    new: Option<&OfFramework>,
+    over: &[&Arc<Task>],
+    at: Timestamp,
+    out: &mut Vec<Event>,
+) {
+    let live = |of: &'_ OfFramework, id: &TaskId| {
+        let active = of.active_by_id().get(id).cloned();
+        active.or_else(|| of.unreachable().find(|task| task.id == *id).cloned())
+    };
+    let mut ended: BTreeSet<&TaskId> = BTreeSet::new();
+    for task in over {
+        // The first end of that id is the known task's; what ends under the same id after that is another one.
+        let known = old.filter(|_| ended.insert(&task.id));
+        told(known.and_then(|of| live(of, &task.id)), task, at, out);
+    }
+    let Some(new) = new else { return };
+    let known = |id: &TaskId| {
+        old.filter(|_| !ended.contains(id))
+            .and_then(|of| live(of, id))
+    };
+    for task in new.unreachable() {
+        if !new.active_by_id().contains_key(&task.id) {
+            told(known(&task.id), task, at, out);
+        }
+    }
+    let empty = BTreeMap::new();
+    let active = old.map_or(&empty, OfFramework::active_by_id);
+    compare(
+        active.iter(),
+        new.active_by_id().iter(),
+        Arc::ptr_eq,
+        |id, _, task| {
+            if let Some(task) = task {
+                told(known(id), task, at, out);
+            }
+        },
+    );
+}
+
+/// A task that subscribers know as `old` is `new`.
+fn told(old: Option<Arc<Task>>, new: &Arc<Task>, at: Timestamp, out: &mut Vec<Event>) {
+    if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)) {
+        return;
+    }
+    let mut state = old.as_ref().map(|old| old.state);
+    if old.is_none() {
+        let placed = placed(new);
+        state = Some(placed.state);
+        out.push(Event {
+            r#type: Some(EventType::TaskAdded),
+            task_added: Some(Box::new(EventTaskAdded {
+                task: words::task(&placed),
+            })),
+            ..Event::default()
+        });
+    }
+    let statuses = news(old.as_deref(), new);
+    for status in statuses {
+        out.push(task_updated(new, status));
+        state = Some(new.state);
+    }
+    if state != Some(new.state) {
+        let status = TaskStatus::new(new.id.clone(), new.state, Source::Master, at);
+        out.push(task_updated(new, &status));
+    }
+}
+
+/// The task as it was before all that its framework was told of it.
+fn placed(task: &Task) -> Task {
+    let mut placed = task.clone();
+    if !placed.statuses.is_empty() {
+        placed.statuses.clear();
+        (placed.state, placed.told) = (TaskState::Staging, TaskState::Staging);
+    }
+    placed
+}
+
+/// The statuses that have come. Of two in a row with the same state a task remembers the newer.
+fn news<'a>(old: Option<&Task>, new: &'a Task) -> &'a [TaskStatus] {
+    let Some((old, newest)) = old.and_then(|old| Some((old, old.statuses.last()?))) else {
+        return &new.statuses;
+    };
+    let from = match new.statuses.iter().rposition(|status| status == newest) {
+        Some(known) => known + 1,
+        None => old.statuses.len().min(new.statuses.len()).saturating_sub(1),
+    };
+    &new.statuses[from..]
+}
+
+fn task_updated(task: &Task, status: &TaskStatus) -> Event {
+    Event {
+        r#type: Some(EventType::TaskUpdated),
+        task_updated: Some(Box::new(EventTaskUpdated {
+            framework_id: (&task.framework_id).into(),
+            status: status.into(),
+            state: task.state.into(),
+        })),
+        ..Event::default()
+    }
+}

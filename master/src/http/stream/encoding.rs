@@ -1,0 +1,81 @@
+//! Events as they stand in streams: encoded once for each form, whoever reads it.
+//!
+//! Pure.
+
+use bytes::Bytes;
+use v1::schema::master::{Event, EventSubscribed, EventType};
+use v1::{Form, recordio};
+
+use super::super::operator::state;
+use super::super::shown::Shown;
+use super::HEARTBEAT;
+use crate::books::Books;
+
+/// A piece that is written at once has about so many bytes at most.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// One for each form.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ByForm<T> {
+    json: T,
+    protobuf: T,
+}
+
+impl<T> ByForm<T> {
+    /// Made for each form.
+    pub fn make(mut make: impl FnMut(Form) -> T) -> Self {
+        Self {
+            json: make(Form::Json),
+            protobuf: make(Form::Protobuf),
+        }
+    }
+
+    /// That for this form.
+    pub fn of(&self, form: Form) -> &T {
+        match form {
+            Form::Json => &self.json,
+            Form::Protobuf => &self.protobuf,
+        }
+    }
+
+    /// Both.
+    pub fn both(&self) -> [&T; 2] {
+        [&self.json, &self.protobuf]
+    }
+}
+
+/// Records of these events, several in a piece.
+pub(super) fn records(form: Form, events: &[Event]) -> Vec<Bytes> {
+    let (mut pieces, mut piece) = (Vec::new(), Vec::new());
+    for event in events {
+        piece.extend(recordio::encode(&form.write(event)));
+        if piece.len() >= PIECE_BYTES {
+            pieces.push(Bytes::from(std::mem::take(&mut piece)));
+        }
+    }
+    if !piece.is_empty() {
+        pieces.push(piece.into());
+    }
+    pieces
+}
+
+/// The first event of a stream: how all is.
+pub(super) fn subscribed(form: Form, books: &Books) -> Bytes {
+    let subscribed = Event {
+        r#type: Some(EventType::Subscribed),
+        subscribed: Some(EventSubscribed {
+            get_state: Some(Box::new(state(Shown::of(books)))),
+            heartbeat_interval_seconds: Some(HEARTBEAT.as_secs_f64()),
+        }),
+        ..Event::default()
+    };
+    recordio::encode(&form.write(&subscribed)).into()
+}
+
+/// The master lives.
+pub(super) fn heartbeat() -> Event {
+    Event {
+        r#type: Some(EventType::Heartbeat),
+        ..Event::default()
+    }
+}
