@@ -8,7 +8,9 @@
 //! what only its allocator knows ([`explain`]).
 
 mod changes;
+mod entries;
 pub mod explain;
+mod leader;
 mod metrics;
 mod operate;
 mod operator;
@@ -32,19 +34,20 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{any, delete, get};
+use axum::routing::{any, delete, get, post};
 use axum::{Extension, Router};
 use futures_util::FutureExt;
 use module_api::AllocatorRef;
 use runtime::Node;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::config::Config;
 use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
 use source::{Found, Source};
+use state::text;
 
 /// How long a page waits for the snapshot.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,10 +63,12 @@ struct Pages {
     counters: ::http::CountersSource,
     events: EventStream,
     version: String,
+    /// Where others reach this master, as `host:port`.
+    address: String,
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/explain`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
+/// `/explain`, `/redirect`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
 pub fn routes(
     front: &Front,
     node: &Node,
@@ -78,9 +83,13 @@ pub fn routes(
         counters,
         events: events.clone(),
         version: config.version.clone(),
+        address: format!("{}:{}", config.hostname, config.port),
     };
     let api = Router::new()
         .route("/api/v1", any(operator::serve))
+        .route("/redirect", get(leader::redirect))
+        .route("/maintenance/{*what}", any(leader::no_maintenance))
+        .route("/machine/{*what}", any(leader::no_maintenance))
         .with_state(pages.clone());
     let routes = Router::new()
         .route("/state", get(state))
@@ -98,6 +107,7 @@ pub fn routes(
         )
         .route("/quota/{*role}", delete(changes::delete_quota))
         .route("/flags", get(flags))
+        .route("/teardown", post(changes::tear_down))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
         .layer(from_fn_with_state(pages.clone(), answer));
@@ -245,47 +255,36 @@ async fn mark(
 }
 
 async fn state(Extension(source): Extension<Source>) -> Response {
-    source.page(state::whole).await
+    let page = source.page(|shown, chosen| text(&state::Whole { shown, chosen }));
+    page.await
 }
 
 async fn summary(Extension(source): Extension<Source>) -> Response {
-    source.page(|books, _| state::summary(books)).await
+    let page = source.page(|shown, chosen| text(&state::Summary { shown, chosen }));
+    page.await
 }
 
 async fn slaves(Extension(source): Extension<Source>) -> Response {
-    source
-        .page(|books, _| json!({ "slaves": state::agents(books), "recovered_slaves": state::recovered(books) }))
-        .await
+    source.page(|shown, _| text(&state::Slaves(shown))).await
 }
 
 async fn frameworks(Extension(source): Extension<Source>) -> Response {
-    source
-        .page(|books, _| {
-            json!({
-                "frameworks": state::frameworks(books),
-                "completed_frameworks": state::completed(books),
-                "unregistered_frameworks": [],
-            })
-        })
-        .await
+    let page = source.page(|shown, _| text(&state::Frameworks(shown)));
+    page.await
 }
 
 async fn roles(Extension(source): Extension<Source>) -> Response {
-    source
-        .page(|books, _| json!({ "roles": state::roles(books) }))
-        .await
+    source.page(|shown, _| text(&state::Roles(shown))).await
 }
 
 async fn weights(Extension(source): Extension<Source>) -> Response {
-    source
-        .page(|books, _| words::weight_infos(&books.weights))
-        .await
+    let page = source.page(|shown, _| text(&words::weight_infos(&shown.books.weights)));
+    page.await
 }
 
 async fn quota(Extension(source): Extension<Source>) -> Response {
-    source
-        .page(|books, _| words::quota_status(&books.quotas))
-        .await
+    let page = source.page(|shown, _| text(&words::quota_status(&shown.books.quotas)));
+    page.await
 }
 
 async fn flags(Extension(source): Extension<Source>) -> Response {
@@ -310,26 +309,22 @@ async fn tasks(Extension(source): Extension<Source>, Query(query): Query<TasksQu
             return (StatusCode::BAD_REQUEST, problem).into_response();
         }
     };
-    source
-        .page(move |books, _| {
-            let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
-            let mut tasks: Vec<_> = state::all_tasks(books)
-                .filter(|task| wanted(&query.framework_id, task.framework_id.as_str()))
-                .filter(|task| wanted(&query.task_id, task.id.as_str()))
-                .collect();
-            tasks.sort_by_key(|task| task.statuses.first().map(|status| status.timestamp));
-            if !ascending {
-                tasks.reverse();
-            }
-            let tasks: Vec<Value> = tasks
-                .into_iter()
-                .skip(query.offset.unwrap_or(0))
-                .take(query.limit.unwrap_or(TASKS_LIMIT))
-                .map(pieces::task)
-                .collect();
-            json!({ "tasks": tasks })
-        })
-        .await
+    let page = source.page(move |shown, _| {
+        let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
+        let mut tasks: Vec<_> = state::all_tasks(shown)
+            .filter(|task| wanted(&query.framework_id, task.framework_id.as_str()))
+            .filter(|task| wanted(&query.task_id, task.id.as_str()))
+            .collect();
+        tasks.sort_by_key(|task| task.statuses.first().map(|status| status.timestamp));
+        if !ascending {
+            tasks.reverse();
+        }
+        let from = query.offset.unwrap_or(0).min(tasks.len());
+        tasks.drain(..from);
+        tasks.truncate(query.limit.unwrap_or(TASKS_LIMIT));
+        text(&state::Tasks(tasks))
+    });
+    page.await
 }
 
 #[cfg(test)]

@@ -8,16 +8,19 @@ use std::fmt::Display;
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::Path;
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Form, Path};
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights};
 use runtime::prelude::*;
+use serde::Deserialize;
 
+use super::operator::writes;
 use super::{PATIENCE, words};
-use crate::master::{Master, TakeSnapshot};
+use crate::master::{EndFramework, Master, TakeSnapshot};
 use crate::office::Front;
 
 /// The most bytes of a body.
@@ -119,6 +122,31 @@ pub(super) async fn remove_quota(front: &Front, role: String) -> Response {
         force: false,
     };
     change::<UpdateQuotas>(front, update).await
+}
+
+/// What is said to `/teardown`.
+#[derive(Deserialize)]
+pub(super) struct Teardown {
+    #[serde(rename = "frameworkId")]
+    framework_id: String,
+}
+
+/// `POST /teardown`.
+pub(super) async fn tear_down(
+    Extension(front): Extension<Front>,
+    body: Result<Form<Teardown>, FormRejection>,
+) -> Response {
+    let said = match body {
+        Ok(Form(said)) => said,
+        Err(rejection) => {
+            let problem = rejection.body_text();
+            return bad(format!("{problem}: expected a form with frameworkId=ID"));
+        }
+    };
+    match said.framework_id.parse() {
+        Ok(framework_id) => writes::tear_down(&front, EndFramework { framework_id }).await,
+        Err(error) => bad(format!("frameworkId: {error}")),
+    }
 }
 
 /// Asks for an update.

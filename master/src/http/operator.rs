@@ -6,7 +6,7 @@
 
 mod answers;
 pub(super) mod words;
-mod writes;
+pub(super) mod writes;
 
 pub(super) use answers::state;
 
@@ -25,7 +25,6 @@ use v1::schema::{Metric, VersionInfo};
 
 use ::http::api::{Asked, Refusal};
 
-use super::shown::Shown;
 use super::source::{self, Found, late};
 use super::{PATIENCE, Pages, path_of, to_the_leader};
 
@@ -98,8 +97,8 @@ async fn answer(
 /// An answer from the books.
 async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     let marks = source.marks.clone();
-    let made = source.made(form.media_type(), move |books, chosen| {
-        let answer = answers::answer(kind, Shown::of(books), chosen);
+    let made = source.made(form.media_type(), move |shown, chosen| {
+        let answer = answers::answer(kind, shown, chosen);
         answer.map_or_else(Vec::new, |answer| form.write(&answer))
     });
     let mut response = made.await;
@@ -173,3 +172,6 @@ fn patience(call: &Call) -> Result<Duration, Refusal> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests;

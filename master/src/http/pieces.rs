@@ -1,21 +1,34 @@
-//! Pieces of JSON that several pages share: tasks, statuses, offers, reservations (SPEC 3.12, keys verbatim).
+//! Pieces of JSON that several pages share: tasks, statuses, offers, executors, reservations (SPEC 3.12, keys verbatim).
 //!
-//! Pure.
+//! Pure. Each is written straight into the page by serde, so that a page of many tasks costs no more memory than its text.
 
 use std::collections::BTreeMap;
 
 use protocol::task::Labels;
-use protocol::{ExecutorInfo, FrameworkId, Offer, TaskStatus};
-use resources::json::resources_object;
+use protocol::{Offer, TaskStatus};
+use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Value, json};
 
+use super::shown::ExecutorShown;
 use crate::tasks::Task;
 
-/// A resource object: always cpus, gpus, mem and disk.
-pub(super) fn resources(resources: &Resources) -> Value {
-    Value::Object(resources_object(resources))
+/// Writes the items of an iterator, whenever it is written, as a list.
+pub(super) struct List<F>(pub F);
+
+impl<F, I> Serialize for List<F>
+where
+    F: Fn() -> I,
+    I: Iterator<Item: Serialize>,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
 }
+
+/// An object without anything in it.
+pub(super) const NOTHING: BTreeMap<(), ()> = BTreeMap::new();
 
 /// Amounts by name, those only that are listed.
 pub(super) fn amounts(amounts: &Quantities) -> Value {
@@ -24,88 +37,125 @@ pub(super) fn amounts(amounts: &Quantities) -> Value {
 }
 
 /// What is reserved, by role.
-pub(super) fn reserved(resources: &Resources) -> Value {
-    let by_role: BTreeMap<String, Value> = resources
-        .reservations()
-        .into_iter()
-        .map(|(role, reserved)| (role.to_string(), self::resources(&reserved)))
-        .collect();
-    json!(by_role)
+pub(super) struct Reserved<'a>(pub &'a Resources);
+
+impl Serialize for Reserved<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for (role, reserved) in self.0.reservations() {
+            object.serialize_entry(role.as_str(), &ResourcesObject(&reserved))?;
+        }
+        object.end()
+    }
 }
 
 /// Notes as Mesos shows them.
-pub(super) fn labels(labels: &Labels) -> Value {
-    let label = |(key, value): (&String, &String)| json!({ "key": key, "value": value });
-    labels.iter().map(label).collect()
+pub(super) struct LabelList<'a>(pub &'a Labels);
+
+impl Serialize for LabelList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for (key, value) in self.0 {
+            list.serialize_element(&Pair { key, value })?;
+        }
+        list.end()
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Pair<'a> {
+    key: &'a str,
+    value: &'a str,
 }
 
 /// A task.
-pub(super) fn task(task: &Task) -> Value {
-    json!({
-        "id": task.id,
-        "name": task.name,
-        "framework_id": task.framework_id,
-        "executor_id": task.executor_id,
-        "slave_id": task.agent_id,
-        "state": task.state.name(),
-        "resources": resources(&task.resources),
-        "role": role(&task.resources),
-        "statuses": task.statuses.iter().map(status).collect::<Value>(),
-        "user": task.user,
-        "labels": labels(&task.labels),
-    })
+pub(super) struct TaskEntry<'a>(pub &'a Task);
+
+impl Serialize for TaskEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let task = self.0;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("id", &task.id)?;
+        object.serialize_entry("name", &task.name)?;
+        object.serialize_entry("framework_id", &task.framework_id)?;
+        object.serialize_entry("executor_id", &task.executor_id)?;
+        object.serialize_entry("slave_id", &task.agent_id)?;
+        object.serialize_entry("state", task.state.name())?;
+        object.serialize_entry("resources", &ResourcesObject(&task.resources))?;
+        // A task may use its resources and no more.
+        object.serialize_entry("limits", &NOTHING)?;
+        object.serialize_entry("role", role(&task.resources))?;
+        object.serialize_entry("statuses", &List(|| task.statuses.iter().map(StatusEntry)))?;
+        object.serialize_entry("user", &task.user)?;
+        object.serialize_entry("labels", &LabelList(&task.labels))?;
+        object.end()
+    }
 }
 
-fn status(status: &TaskStatus) -> Value {
-    let mut json = json!({
-        "state": status.state.name(),
-        "timestamp": status.timestamp.as_secs_f64(),
-        "labels": labels(&status.labels),
-        "source": status.source.name(),
-        "message": status.message,
-    });
-    if let Some(reason) = status.reason {
-        json["reason"] = json!(reason.name());
+struct StatusEntry<'a>(&'a TaskStatus);
+
+impl Serialize for StatusEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let status = self.0;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("state", status.state.name())?;
+        object.serialize_entry("timestamp", &status.timestamp.as_secs_f64())?;
+        object.serialize_entry("labels", &LabelList(&status.labels))?;
+        object.serialize_entry("source", status.source.name())?;
+        object.serialize_entry("message", &status.message)?;
+        if let Some(reason) = status.reason {
+            object.serialize_entry("reason", reason.name())?;
+        }
+        if let Some(healthy) = status.healthy {
+            object.serialize_entry("healthy", &healthy)?;
+        }
+        if let Some(container) = &status.container_id {
+            let id = json!({ "container_id": { "value": container } });
+            object.serialize_entry("container_status", &id)?;
+        }
+        object.end()
     }
-    if let Some(healthy) = status.healthy {
-        json["healthy"] = json!(healthy);
-    }
-    if let Some(container) = &status.container_id {
-        json["container_status"] = json!({ "container_id": { "value": container } });
-    }
-    json
 }
 
 /// The role that resources are allocated to.
-fn role(resources: &Resources) -> String {
+fn role(resources: &Resources) -> &str {
     let role = resources.iter().find_map(|one| one.allocation_role());
-    role.map_or_else(|| "*".to_owned(), ToString::to_string)
+    role.map_or("*", |role| role.as_str())
 }
 
 /// An offer.
-pub(super) fn offer(offer: &Offer) -> Value {
-    json!({
-        "id": offer.id,
-        "framework_id": offer.framework_id,
-        "allocation_info": { "role": offer.role },
-        "slave_id": offer.agent_id,
-        "resources": resources(&offer.resources),
-    })
+pub(super) struct OfferEntry<'a>(pub &'a Offer);
+
+impl Serialize for OfferEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let offer = self.0;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("id", &offer.id)?;
+        object.serialize_entry("framework_id", &offer.framework_id)?;
+        object.serialize_entry("allocation_info", &BTreeMap::from([("role", &offer.role)]))?;
+        object.serialize_entry("slave_id", &offer.agent_id)?;
+        object.serialize_entry("resources", &ResourcesObject(&offer.resources))?;
+        object.end()
+    }
 }
 
 /// A framework's own executor on an agent.
-pub(super) fn executor(
-    framework: &FrameworkId,
-    agent: &protocol::AgentId,
-    info: &ExecutorInfo,
-) -> Value {
-    json!({
-        "executor_id": info.executor_id,
-        "name": info.name,
-        "framework_id": framework,
-        "slave_id": agent,
-        "resources": resources(&info.resources),
-        "command": { "value": info.command.value, "shell": info.command.shell, "argv": info.command.arguments },
-        "labels": labels(&info.labels),
-    })
+pub(super) struct ExecutorEntry<'a>(pub ExecutorShown<'a>);
+
+impl Serialize for ExecutorEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (executor, info) = (self.0, self.0.info);
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("executor_id", &info.executor_id)?;
+        object.serialize_entry("name", &info.name)?;
+        object.serialize_entry("framework_id", executor.framework)?;
+        object.serialize_entry("slave_id", executor.agent)?;
+        object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
+        let command = &info.command;
+        let command =
+            json!({ "value": command.value, "shell": command.shell, "argv": command.arguments });
+        object.serialize_entry("command", &command)?;
+        object.serialize_entry("labels", &LabelList(&info.labels))?;
+        object.end()
+    }
 }

@@ -14,9 +14,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use runtime::{Instant, Node};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::PATIENCE;
+use super::shown::Shown;
 use crate::books::Books;
 use crate::config::Config;
 use crate::master::TakeSnapshot;
@@ -161,23 +161,26 @@ impl Source {
     /// A page made from it, off this thread.
     pub async fn page(
         self,
-        make: impl FnOnce(&Books, &Chosen) -> Value + Send + 'static,
+        make: impl FnOnce(Shown<'_>, &Chosen) -> Vec<u8> + Send + 'static,
     ) -> Response {
-        let text = move |books: &Books, chosen: &Chosen| make(books, chosen).to_string();
-        self.made("application/json", text).await
+        self.made("application/json", make).await
     }
 
     /// An answer of this type made from it, off this thread.
     pub async fn made<T>(
         self,
         content_type: &'static str,
-        make: impl FnOnce(&Books, &Chosen) -> T + Send + 'static,
+        make: impl FnOnce(Shown<'_>, &Chosen) -> T + Send + 'static,
     ) -> Response
     where
         T: Into<Body> + Send + 'static,
     {
         let (books, chosen) = (self.books, self.chosen);
-        match self.node.blocking(move || make(&books, &chosen)).await {
+        match self
+            .node
+            .blocking(move || make(Shown::of(&books), &chosen))
+            .await
+        {
             Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
             Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         }

@@ -1,229 +1,231 @@
-//! The pages themselves, each a plain function of the books (SPEC 3.12).
+//! The pages themselves, each written of what is shown of the books (SPEC 3.12, keys verbatim).
 //!
 //! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use protocol::{FrameworkInfo, Offer, TaskState};
-use resources::json::attributes_object;
-use serde_json::{Value, json};
+use protocol::agent::Domain;
+use protocol::{FrameworkId, TaskState};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::json;
 
-use super::{Chosen, pieces, words};
-use crate::agents::Agent;
-use crate::books::{Books, sum};
-use crate::frameworks::Framework;
-use crate::tasks::{OfFramework, Task};
-use crate::view;
+use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry, domain};
+use super::pieces::{List, TaskEntry};
+use super::shown::{ExecutorShown, Shown, TasksShown};
+use super::{Chosen, words};
+use crate::tasks::Task;
+
+/// What a master can do, in Mesos' words.
+const CAPABILITIES: [&str; 2] = ["AGENT_UPDATE", "QUOTA_V2"];
+
+/// The bytes of a page.
+pub(super) fn text(page: &impl Serialize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(4096);
+    // Writing into memory does not fail, and no key is anything but text.
+    let _ = serde_json::to_writer(&mut text, page);
+    text
+}
 
 /// `/state`.
-pub(super) fn whole(books: &Books, chosen: &Chosen) -> Value {
-    let master = &books.master;
-    let pid = format!("master@{}:{}", master.hostname, master.port);
-    let active = books.agents.iter().filter(|agent| agent.connected).count();
-    json!({
-        "version": master.version,
-        "start_time": books.started.as_secs_f64(),
-        "elected_time": books.elected.as_secs_f64(),
-        "id": master.id,
-        "pid": pid,
-        "hostname": master.hostname,
-        "capabilities": ["AGENT_UPDATE"],
-        "activated_slaves": active as f64,
-        "deactivated_slaves": (books.agents.iter().count() - active) as f64,
-        "unreachable_slaves": books.agents.unreachable().len() as f64,
-        "leader": pid,
-        "leader_info": { "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname },
-        "flags": chosen.flags,
-        "slaves": agents(books),
-        "recovered_slaves": recovered(books),
-        "frameworks": frameworks(books),
-        "completed_frameworks": completed(books),
-        "orphan_tasks": [],
-        "unregistered_frameworks": [],
+pub(super) struct Whole<'a> {
+    pub shown: Shown<'a>,
+    pub chosen: &'a Chosen,
+}
+
+impl Serialize for Whole<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (shown, books) = (self.shown, self.shown.books);
+        let master = &books.master;
+        let pid = format!("master@{}:{}", master.hostname, master.port);
+        let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
+        let active = shown.agents().filter(|agent| agent.connected).count();
+        let inactive = shown.agents().count() - active;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("version", &master.version)?;
+        // A build bears no date and no place, so that the same source is the same program.
+        for key in [
+            "git_sha",
+            "git_branch",
+            "git_tag",
+            "build_date",
+            "build_user",
+        ] {
+            object.serialize_entry(key, "")?;
+        }
+        object.serialize_entry("build_time", &0.0)?;
+        object.serialize_entry("start_time", &books.started.as_secs_f64())?;
+        object.serialize_entry("elected_time", &books.elected.as_secs_f64())?;
+        object.serialize_entry("id", &master.id)?;
+        object.serialize_entry("pid", &pid)?;
+        object.serialize_entry("hostname", &master.hostname)?;
+        object.serialize_entry("capabilities", &CAPABILITIES)?;
+        object.serialize_entry("activated_slaves", &(active as f64))?;
+        object.serialize_entry("deactivated_slaves", &(inactive as f64))?;
+        let unreachable = books.agents.unreachable().len();
+        object.serialize_entry("unreachable_slaves", &(unreachable as f64))?;
+        if let Some(own) = own_domain(self.chosen) {
+            info["domain"] = domain(&own);
+            object.serialize_entry("domain", &domain(&own))?;
+        }
+        object.serialize_entry("leader", &pid)?;
+        object.serialize_entry("leader_info", &info)?;
+        if let Some(cluster) = self.chosen.flags.get("cluster") {
+            object.serialize_entry("cluster", cluster)?;
+        }
+        object.serialize_entry("flags", &self.chosen.flags)?;
+        object.serialize_entry("slaves", &List(|| agents(shown, false)))?;
+        object.serialize_entry("recovered_slaves", &List(|| awaited(shown)))?;
+        write_frameworks(&mut object, shown)?;
+        object.serialize_entry("orphan_tasks", &[(); 0])?;
+        object.serialize_entry("unregistered_frameworks", &[(); 0])?;
+        object.end()
+    }
+}
+
+/// Where the master lies, as its flag says.
+fn own_domain(chosen: &Chosen) -> Option<Domain> {
+    let (region, zone) = chosen.flags.get("domain")?.split_once('/')?;
+    Some(Domain {
+        region: region.to_owned(),
+        zone: zone.to_owned(),
     })
 }
 
-/// The agents that are registered.
-pub(super) fn agents(books: &Books) -> Value {
-    books.agents.iter().map(|one| agent(books, one)).collect()
-}
-
-fn agent(books: &Books, agent: &Agent) -> Value {
-    let total = &agent.info.resources + &agent.oversubscribed;
-    let (used, offered) = (view::used(books, agent), view::offered(books, agent));
-    json!({
-        "id": agent.id,
-        "hostname": agent.info.hostname,
-        "port": agent.info.port,
-        "attributes": attributes_object(&agent.info.attributes),
-        "pid": format!("slave(1)@{}:{}", agent.info.hostname, agent.info.port),
-        "registered_time": agent.registered.as_secs_f64(),
-        "reregistered_time": agent.reregistered.map(|time| time.as_secs_f64()),
-        "resources": pieces::resources(&total),
-        "used_resources": pieces::resources(&used),
-        "offered_resources": pieces::resources(&offered),
-        "reserved_resources": pieces::reserved(&agent.info.resources),
-        "unreserved_resources": pieces::resources(&agent.info.resources.unreserved()),
-        "active": agent.connected,
-        "deactivated": false,
-        "version": agent.version,
-        "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE", "RESERVATION_REFINEMENT"],
+fn agents(shown: Shown<'_>, in_full: bool) -> impl Iterator<Item = AgentEntry<'_>> {
+    shown.agents().map(move |agent| AgentEntry {
+        shown,
+        agent,
+        in_full,
     })
 }
 
-/// The agents that have not come back since the master's restart.
-pub(super) fn recovered(books: &Books) -> Value {
-    let one = |(id, info): (&protocol::AgentId, &protocol::AgentInfo)| {
-        json!({
-            "id": id,
-            "hostname": info.hostname,
-            "port": info.port,
-            "attributes": attributes_object(&info.attributes),
-            "resources": pieces::resources(&info.resources),
+fn awaited(shown: Shown<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
+    shown.awaited().map(|(id, info)| AwaitedEntry(id, info))
+}
+
+/// The frameworks that have not ended, and the ones that have.
+fn write_frameworks<M: SerializeMap>(object: &mut M, shown: Shown<'_>) -> Result<(), M::Error> {
+    let mut executors: BTreeMap<&FrameworkId, Vec<ExecutorShown<'_>>> = BTreeMap::new();
+    for executor in shown.executors() {
+        executors
+            .entry(executor.framework)
+            .or_default()
+            .push(executor);
+    }
+    let of = |id| executors.get(id).map_or(&[][..], Vec::as_slice);
+    let frameworks = || {
+        shown.frameworks().map(|framework| FrameworkEntry {
+            shown,
+            framework,
+            tasks: shown.tasks(&framework.id),
+            executors: of(&framework.id),
         })
     };
-    books.agents.recovered().map(one).collect()
-}
-
-/// The frameworks that have not ended.
-pub(super) fn frameworks(books: &Books) -> Value {
-    let one = |framework: &Arc<Framework>| {
-        let tasks = books.tasks.of_framework(&framework.id);
-        let offers: Vec<&Offer> = books
-            .offers
-            .of_framework(&framework.id)
-            .map(Arc::as_ref)
-            .collect();
-        let mut json = self::framework(framework, tasks.map(Arc::as_ref), &offers);
-        json["executors"] = books
-            .agents
-            .iter()
-            .filter_map(|agent| Some((&agent.id, books.tasks.on_agent(&agent.id)?)))
-            .flat_map(|(agent, on)| {
-                on.executors()
-                    .map(move |(owner, info)| (agent, owner, info))
-            })
-            .filter(|(_, owner, _)| **owner == framework.id)
-            .map(|(agent, owner, info)| pieces::executor(owner, agent, info))
-            .collect();
-        json
+    object.serialize_entry("frameworks", &List(frameworks))?;
+    let completed = || {
+        shown.completed().map(|one| FrameworkEntry {
+            shown,
+            framework: &one.framework,
+            tasks: TasksShown::of(one),
+            executors: &[],
+        })
     };
-    books.frameworks.iter().map(one).collect()
+    object.serialize_entry("completed_frameworks", &List(completed))
 }
 
-/// The frameworks that have.
-pub(super) fn completed(books: &Books) -> Value {
-    let all = books.frameworks.completed();
-    all.map(|one| framework(&one.framework, Some(&one.tasks), &[]))
-        .collect()
-}
+/// `/slaves`.
+pub(super) struct Slaves<'a>(pub Shown<'a>);
 
-fn framework(framework: &Framework, tasks: Option<&OfFramework>, offers: &[&Offer]) -> Value {
-    let has_ended = |task: &Arc<Task>| task.state.is_terminal();
-    let active = || tasks.into_iter().flat_map(OfFramework::active);
-    let running = || active().filter(|task| !has_ended(task));
-    let ended = tasks
-        .into_iter()
-        .flat_map(OfFramework::completed)
-        .chain(active().filter(|task| has_ended(task)));
-    let unreachable = tasks.into_iter().flat_map(OfFramework::unreachable);
-    let used = sum(running().map(|task| &task.resources));
-    let offered = sum(offers.iter().map(|offer| &offer.resources));
-    let info = &framework.info;
-    let mut json = json!({
-        "id": framework.id,
-        "name": info.name,
-        "pid": framework.scheduler.as_ref().map(ToString::to_string),
-        "used_resources": pieces::resources(&used),
-        "offered_resources": pieces::resources(&offered),
-        "resources": pieces::resources(&(&used + &offered)),
-        "capabilities": info.capabilities.iter().map(|one| one.name()).collect::<Vec<_>>(),
-        "hostname": info.hostname,
-        "webui_url": info.webui_url.clone().unwrap_or_default(),
-        "active": framework.is_connected(),
-        "connected": framework.is_connected(),
-        "recovered": framework.recovered,
-        "user": info.user,
-        "failover_timeout": info.failover_timeout.as_secs_f64(),
-        "checkpoint": info.checkpoint,
-        "registered_time": framework.registered.as_secs_f64(),
-        "unregistered_time": framework.unregistered.map_or(0.0, |time| time.as_secs_f64()),
-        "reregistered_time": framework.reregistered.map(|time| time.as_secs_f64()),
-        "principal": info.principal,
-        "roles": info.roles,
-        "labels": pieces::labels(&info.labels),
-        "tasks": running().map(|task| pieces::task(task)).collect::<Value>(),
-        "completed_tasks": ended.map(|task| pieces::task(task)).collect::<Value>(),
-        "unreachable_tasks": unreachable.map(|task| pieces::task(task)).collect::<Value>(),
-        "offers": offers.iter().map(|offer| pieces::offer(offer)).collect::<Value>(),
-        "executors": [],
-    });
-    if let Some(role) = only_role(info) {
-        json["role"] = json!(role);
+impl Serialize for Slaves<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("slaves", &List(|| agents(self.0, true)))?;
+        object.serialize_entry("recovered_slaves", &List(|| awaited(self.0)))?;
+        object.end()
     }
-    json
 }
 
-/// The role of a framework that has one.
-fn only_role(info: &FrameworkInfo) -> Option<&String> {
-    match info.roles.len() {
-        1 => info.roles.first(),
-        _ => None,
+/// `/frameworks`.
+pub(super) struct Frameworks<'a>(pub Shown<'a>);
+
+impl Serialize for Frameworks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        write_frameworks(&mut object, self.0)?;
+        object.serialize_entry("unregistered_frameworks", &[(); 0])?;
+        object.end()
+    }
+}
+
+/// `/tasks`: some of all that are remembered.
+pub(super) struct Tasks<'a>(pub Vec<&'a Task>);
+
+impl Serialize for Tasks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        let tasks = List(|| self.0.iter().map(|task| TaskEntry(task)));
+        object.serialize_entry("tasks", &tasks)?;
+        object.end()
     }
 }
 
 /// All tasks that are remembered.
-pub(super) fn all_tasks(books: &Books) -> impl Iterator<Item = &Task> {
-    let known = books.tasks.frameworks().map(|(_, of)| of);
-    let completed = books.frameworks.completed().map(|one| &one.tasks);
-    known
-        .chain(completed)
-        .flat_map(|of| of.active().chain(of.unreachable()).chain(of.completed()))
-        .map(Arc::as_ref)
+pub(super) fn all_tasks(shown: Shown<'_>) -> impl Iterator<Item = &Task> {
+    let all = shown.all_tasks().flat_map(TasksShown::all);
+    all.map(AsRef::as_ref)
 }
 
 /// `/state-summary`.
-pub(super) fn summary(books: &Books) -> Value {
-    let mut on_agent: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
-    let mut of_framework: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
-    for task in all_tasks(books) {
-        let (agent, framework) = (task.agent_id.as_str(), task.framework_id.as_str());
-        on_agent
-            .entry(agent)
-            .or_default()
-            .add(task.state, framework);
-        of_framework
-            .entry(framework)
-            .or_default()
-            .add(task.state, agent);
+pub(super) struct Summary<'a> {
+    pub shown: Shown<'a>,
+    pub chosen: &'a Chosen,
+}
+
+impl Serialize for Summary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = self.shown;
+        let mut on_agent: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
+        let mut of_framework: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
+        for task in all_tasks(shown) {
+            let (agent, framework) = (task.agent_id.as_str(), task.framework_id.as_str());
+            let on_agent = on_agent.entry(agent).or_default();
+            on_agent.add(task.state, framework);
+            let of_framework = of_framework.entry(framework).or_default();
+            of_framework.add(task.state, agent);
+        }
+        let none = Tally::default();
+        let slaves = || {
+            shown.agents().map(|agent| Tallied {
+                entry: AgentEntry {
+                    shown,
+                    agent,
+                    in_full: false,
+                },
+                tally: on_agent.get(agent.id.as_str()).unwrap_or(&none),
+                ids: "framework_ids",
+            })
+        };
+        let frameworks = || {
+            shown.frameworks().map(|framework| Tallied {
+                entry: FrameworkEntry {
+                    shown,
+                    framework,
+                    tasks: shown.tasks(&framework.id),
+                    executors: &[],
+                },
+                tally: of_framework.get(framework.id.as_str()).unwrap_or(&none),
+                ids: "slave_ids",
+            })
+        };
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("hostname", &shown.books.master.hostname)?;
+        if let Some(cluster) = self.chosen.flags.get("cluster") {
+            object.serialize_entry("cluster", cluster)?;
+        }
+        object.serialize_entry("slaves", &List(slaves))?;
+        object.serialize_entry("frameworks", &List(frameworks))?;
+        object.end()
     }
-    let slaves: Value = books
-        .agents
-        .iter()
-        .map(|one| {
-            let tally = on_agent.remove(one.id.as_str()).unwrap_or_default();
-            tally.onto(agent(books, one), "framework_ids")
-        })
-        .collect();
-    let frameworks: Value = books
-        .frameworks
-        .iter()
-        .map(|one| {
-            let tally = of_framework.remove(one.id.as_str()).unwrap_or_default();
-            let json = json!({
-                "id": one.id,
-                "name": one.info.name,
-                "user": one.info.user,
-                "hostname": one.info.hostname,
-                "active": one.is_connected(),
-                "connected": one.is_connected(),
-                "capabilities": one.info.capabilities.iter().map(|one| one.name()).collect::<Vec<_>>(),
-            });
-            tally.onto(json, "slave_ids")
-        })
-        .collect();
-    json!({ "hostname": books.master.hostname, "slaves": slaves, "frameworks": frameworks })
 }
 
 /// How many tasks are in each state, and where or whose they are.
@@ -238,9 +240,20 @@ impl<'a> Tally<'a> {
         *self.states.entry(state).or_default() += 1;
         self.ids.insert(id);
     }
+}
 
-    fn onto(self, mut json: Value, ids: &str) -> Value {
+/// An agent or a framework with its tasks in numbers.
+struct Tallied<'a, E> {
+    entry: E,
+    tally: &'a Tally<'a>,
+    ids: &'static str,
+}
+
+impl<E: Entry> Serialize for Tallied<'_, E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use TaskState::*;
+        let mut object = serializer.serialize_map(None)?;
+        self.entry.begin(&mut object)?;
         for state in [
             Staging,
             Starting,
@@ -253,14 +266,40 @@ impl<'a> Tally<'a> {
             Error,
             Unreachable,
         ] {
-            json[state.name()] = json!(self.states.get(&state).copied().unwrap_or(0));
+            let count = self.tally.states.get(&state).copied().unwrap_or(0);
+            object.serialize_entry(state.name(), &count)?;
         }
-        json[ids] = json!(self.ids);
-        json
+        object.serialize_entry(self.ids, &self.tally.ids)?;
+        object.end()
+    }
+}
+
+/// What can be told in short.
+trait Entry {
+    /// Its keys and values, to which others are added.
+    fn begin<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error>;
+}
+
+impl Entry for AgentEntry<'_> {
+    fn begin<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        self.write(object)
+    }
+}
+
+impl Entry for FrameworkEntry<'_> {
+    fn begin<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        self.write(object)
     }
 }
 
 /// `/roles`.
-pub(super) fn roles(books: &Books) -> Value {
-    view::roles(books).iter().map(words::role).collect()
+pub(super) struct Roles<'a>(pub Shown<'a>);
+
+impl Serialize for Roles<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let roles = self.0.roles();
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("roles", &List(|| roles.iter().map(words::role)))?;
+        object.end()
+    }
 }

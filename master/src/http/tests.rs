@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use module_api::AllocatorRef;
-use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
+use module_api::allocator::{
+    AgentAdded, Begin, FrameworkActivity, FrameworkAdded, FrameworkRemoved,
+};
 use protocol::digest::DigestKey;
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::Subscribe;
@@ -12,7 +14,9 @@ use protocol::{AgentInfo, FrameworkInfo};
 use resources::{Attributes, Resources};
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
+use serde_json::Value;
 
+use super::shown::Shown;
 use super::*;
 use crate::books::Books;
 use crate::master::Master;
@@ -30,6 +34,8 @@ impl Process for Idle {
         ears.hear_local::<Begin>();
         ears.hear_local::<AgentAdded>();
         ears.hear_local::<FrameworkAdded>();
+        ears.hear_local::<FrameworkRemoved>();
+        ears.hear_local::<FrameworkActivity>();
     }
 }
 
@@ -41,7 +47,13 @@ macro_rules! ignores {
         }
     )*};
 }
-ignores!(Begin, AgentAdded, FrameworkAdded);
+ignores!(
+    Begin,
+    AgentAdded,
+    FrameworkAdded,
+    FrameworkRemoved,
+    FrameworkActivity
+);
 
 fn allocator(node: &Node) -> AllocatorRef {
     AllocatorRef::new(node.refer(Pid::new("allocator", node.id().clone(), 0)))
@@ -61,7 +73,7 @@ fn config() -> Config {
 }
 
 /// A master with one agent and one framework.
-async fn master(node: &Node) -> Handle<Master> {
+pub(crate) async fn master(node: &Node) -> Handle<Master> {
     let idle = node.spawn("allocator", Idle).unwrap();
     let registry = Box::new(MemoryRegistry::new());
     let allocator = AllocatorRef::new(idle.refer());
@@ -95,7 +107,11 @@ async fn master(node: &Node) -> Handle<Master> {
     master
 }
 
-async fn body(node: &Node, master: &Handle<Master>, make: fn(&Books, &Chosen) -> Value) -> Value {
+async fn body(
+    node: &Node,
+    master: &Handle<Master>,
+    make: fn(Shown<'_>, &Chosen) -> Vec<u8>,
+) -> Value {
     let (front, chosen) = (Front::of(master), Arc::new(Chosen::of(&config())));
     let found = source::find(&front, node, &chosen, &HeaderMap::new()).await;
     let Found::Here(source) = found else {
@@ -109,14 +125,29 @@ async fn body(node: &Node, master: &Handle<Master>, make: fn(&Books, &Chosen) ->
     serde_json::from_slice(&bytes).unwrap()
 }
 
+/// What requests are answered from, with this master.
+pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
+    let front = Front::of(master);
+    let events = event_stream(node, &front);
+    Pages {
+        counters: counters(&front, node, &allocator(node), &events),
+        chosen: Arc::new(Chosen::of(&config())),
+        node: node.clone(),
+        version: "1".to_owned(),
+        address: "master:5050".to_owned(),
+        front,
+        events,
+    }
+}
+
 /// All that the pages show of these books.
 pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
-    let tasks: Vec<Value> = state::all_tasks(books).map(pieces::task).collect();
+    let shown = Shown::of(books);
     json!([
-        state::whole(books, chosen),
-        state::summary(books),
-        state::roles(books),
-        tasks,
+        state::Whole { shown, chosen },
+        state::Summary { shown, chosen },
+        state::Roles(shown),
+        state::Tasks(state::all_tasks(shown).collect()),
     ])
 }
 
@@ -125,7 +156,10 @@ pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
 fn state_has_the_keys_that_tools_read() {
     rehearse(|node| async move {
         let master = master(&node).await;
-        let state = body(&node, &master, state::whole).await;
+        let state = body(&node, &master, |shown, chosen| {
+            text(&state::Whole { shown, chosen })
+        })
+        .await;
         for key in [
             "version",
             "start_time",
@@ -163,15 +197,18 @@ fn state_has_the_keys_that_tools_read() {
         );
         assert_eq!(framework["role"], "*");
 
-        let roles = body(&node, &master, |books, _| state::roles(books)).await;
-        let dev = roles
+        let roles = body(&node, &master, |shown, _| text(&state::Roles(shown))).await;
+        let dev = roles["roles"]
             .as_array()
             .unwrap()
             .iter()
             .find(|role| role["name"] == "dev")
             .unwrap();
         assert_eq!(dev["weight"], 2.0);
-        let summary = body(&node, &master, |books, _| state::summary(books)).await;
+        let summary = body(&node, &master, |shown, chosen| {
+            text(&state::Summary { shown, chosen })
+        })
+        .await;
         assert_eq!(summary["slaves"][0]["TASK_RUNNING"], 0);
     });
 }

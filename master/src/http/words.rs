@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
+use resources::json::resources_object;
 use resources::{Quantities, json};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -183,10 +184,10 @@ pub fn role(role: &protocol::view::RoleView) -> Value {
             "limit": pieces::amounts(&role.quota.limits),
             "consumed": pieces::amounts(&role.consumed),
         },
-        "resources": pieces::resources(&(&role.allocated + &role.offered)),
-        "allocated": pieces::resources(&role.allocated),
-        "offered": pieces::resources(&role.offered),
-        "reserved": pieces::resources(&role.reserved),
+        "resources": resources_object(&(&role.allocated + &role.offered)),
+        "allocated": resources_object(&role.allocated),
+        "offered": resources_object(&role.offered),
+        "reserved": resources_object(&role.reserved),
         "frameworks": role.frameworks,
     })
 }

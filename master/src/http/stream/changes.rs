@@ -18,7 +18,7 @@ use v1::schema::master::{
 use super::super::operator::words;
 use super::super::shown::Shown;
 use crate::books::Books;
-use crate::frameworks::Framework;
+use crate::frameworks::{Completed, Framework};
 use crate::mirror::difference::compare;
 use crate::tasks::{OfFramework, Task};
 
@@ -86,7 +86,7 @@ fn frameworks<'a>(
     gone
 }
 
-fn id(completed: &crate::frameworks::Completed) -> &FrameworkId {
+fn id(completed: &Completed) -> &FrameworkId {
     &completed.framework.id
 }
 
@@ -133,15 +133,32 @@ fn tasks(before: &Books, now: &Books, over: &[Arc<Task>], at: Timestamp, out: &m
     for task in over {
         over_of.entry(&task.framework_id).or_default().push(task);
     }
+    // Those of a framework that has ended are with it, the ones that could not be reached too.
+    let known: BTreeSet<*const Framework> = before.frameworks.completed().map(place).collect();
+    let completed = now.frameworks.completed();
+    let mut ended: BTreeMap<&FrameworkId, &OfFramework> = completed
+        .filter(|one| !known.contains(&place(one)))
+        .map(|one| (&one.framework.id, one.tasks.as_ref()))
+        .collect();
     let (old, new) = (before.tasks.frameworks(), now.tasks.frameworks());
     compare(old, new, Arc::ptr_eq, |id, old, new| {
         let over = over_of.remove(id).unwrap_or_default();
-        let (old, new) = (old.map(Arc::as_ref), new.map(Arc::as_ref));
-        of_framework(old, new, &over, at, out);
+        let new = new.map(Arc::as_ref).or(ended.remove(id));
+        of_framework(old.map(Arc::as_ref), new, &over, at, out);
     });
+    for (id, tasks) in ended {
+        if now.tasks.of_framework(id).is_none() {
+            let over = over_of.remove(id).unwrap_or_default();
+            of_framework(None, Some(tasks), &over, at, out);
+        }
+    }
     for over in over_of.values() {
         of_framework(None, None, over, at, out);
     }
+}
+
+fn place(completed: &Completed) -> *const Framework {
+    Arc::as_ptr(&completed.framework)
 }
 
 /// The tasks of one framework.

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::StreamExt;
-use http::api::Bounds;
+use axum::body::{Body, BodyDataStream};
+use futures_util::{FutureExt, StreamExt};
 use proptest::prelude::*;
-use runtime::rehearsal::{rehearse, stage};
+use protocol::message::scheduler::Subscribe as SubscribeFramework;
+use protocol::{FrameworkId, FrameworkInfo};
+use runtime::rehearsal::rehearse;
 use v1::recordio::Decoder;
 use v1::schema::TaskState;
 use v1::schema::master::{Event, EventType};
@@ -13,8 +15,9 @@ use v1::{Form, Limits};
 
 use super::super::operator::state;
 use super::super::shown::Shown;
-use super::super::tests;
+use super::super::tests::master;
 use super::*;
+use crate::master::{EndFramework, Master};
 use crate::mirror::tests::laws::{books, events, happen};
 
 /// What somebody knows who hears a stream.
@@ -158,4 +161,185 @@ proptest! {
             known.tasks.retain(|id, state| truth.tasks.contains_key(id) || is_over(*state));
         }
     }
+}
+
+/// The end of a stream that a test reads.
+struct Reader {
+    body: BodyDataStream,
+    form: Form,
+    decoder: Decoder,
+}
+
+impl Reader {
+    fn of(body: Body, form: Form) -> Self {
+        Self {
+            body: body.into_data_stream(),
+            form,
+            decoder: Decoder::new(16 << 20),
+        }
+    }
+
+    /// What has come by now; none if the stream is at its end.
+    fn read(&mut self) -> Option<Vec<Event>> {
+        let mut events = Vec::new();
+        loop {
+            match self.body.next().now_or_never() {
+                None => return Some(events),
+                Some(None) => return (!events.is_empty()).then_some(events),
+                Some(Some(piece)) => {
+                    let piece = piece.unwrap();
+                    let mut piece = &piece[..];
+                    while let Some(record) = self.decoder.next(&mut piece).unwrap() {
+                        events.push(self.form.read(&record, Limits::default()).unwrap());
+                    }
+                }
+            }
+        }
+    }
+
+    fn types(&mut self) -> Option<Vec<EventType>> {
+        let events = self.read()?;
+        Some(events.iter().map(|event| event.r#type.unwrap()).collect())
+    }
+}
+
+fn open_for(node: &Node, master: &Handle<Master>, max: usize) -> EventStream {
+    let config = Config {
+        max_operator_event_stream_subscribers: max,
+        ..Config::default()
+    };
+    open(node, &Front::of(master), &config, &Streams::new(node)).unwrap()
+}
+
+async fn subscribe(stream: &EventStream, form: Form) -> Reader {
+    let response = stream.subscribe(Content::One(form)).await.unwrap();
+    Reader::of(response.into_body(), form)
+}
+
+async fn framework(node: &Node, master: &Handle<Master>, name: &str) -> FrameworkId {
+    let message = SubscribeFramework {
+        framework: FrameworkInfo::new("nobody", name),
+        scheduler: Pid::new(name, node.id().clone(), 1),
+        wants: Default::default(),
+    };
+    let subscribed = master.ask(message, PATIENCE).await.unwrap().unwrap();
+    subscribed.framework_id
+}
+
+/// SPEC 2.6.
+#[test]
+fn a_subscriber_is_told_how_all_is_and_then_what_changes_in_its_own_form() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let stream = open_for(&node, &master, 1000);
+        let mut first = subscribe(&stream, Form::Json).await;
+        let events = first.read().unwrap();
+        let subscribed = events[0].subscribed.as_ref().unwrap();
+        assert_eq!(subscribed.heartbeat_interval_seconds, Some(15.0));
+        let state = subscribed.get_state.as_ref().unwrap();
+        assert_eq!(state.get_agents.as_ref().unwrap().agents.len(), 1);
+        let frameworks = state.get_frameworks.as_ref().unwrap();
+        assert_eq!(frameworks.frameworks.len(), 1);
+
+        let framework_id = framework(&node, &master, "second").await;
+        node.clock().advance(INTERVAL).await;
+        assert!(first.types().unwrap().contains(&EventType::FrameworkAdded));
+        let mut late = subscribe(&stream, Form::Protobuf).await;
+        let events = late.read().unwrap();
+        let state = events[0].subscribed.as_ref().unwrap().get_state.clone();
+        let frameworks = state.unwrap().get_frameworks.unwrap().frameworks;
+        assert_eq!((events.len(), frameworks.len()), (1, 2));
+        assert_eq!(stream.subscribers(), 2);
+
+        let end = EndFramework { framework_id };
+        master.ask(end, PATIENCE).await.unwrap().unwrap();
+        node.clock().advance(INTERVAL).await;
+        for reader in [&mut first, &mut late] {
+            assert_eq!(reader.types(), Some(vec![EventType::FrameworkRemoved]));
+        }
+        node.clock().advance(HEARTBEAT).await;
+        for reader in [&mut first, &mut late] {
+            assert_eq!(reader.types(), Some(vec![EventType::Heartbeat]));
+        }
+    });
+}
+
+/// SPEC 2.6: a stream tells of one master's books.
+#[test]
+fn streams_end_with_the_master_whose_books_they_tell_of_and_none_begins_without_one() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let stream = open_for(&node, &master, 1000);
+        let mut reader = subscribe(&stream, Form::Json).await;
+        assert_eq!(reader.types(), Some(vec![EventType::Subscribed]));
+        master.stop();
+        node.clock().settle().await;
+        let refused = stream.subscribe(Content::One(Form::Json)).await;
+        assert_eq!(refused.map(drop), Err(NotNow::Late));
+
+        let none = open(
+            &runtime::rehearsal::node("other").build(),
+            &Front::default(),
+            &Config::default(),
+            &Streams::new(&node),
+        );
+        let refused = none.unwrap().subscribe(Content::One(Form::Json)).await;
+        assert_eq!(refused.map(drop), Err(NotNow::NoMaster));
+    });
+}
+
+#[test]
+fn the_oldest_makes_room_for_a_newer_one_and_who_has_gone_is_forgotten() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let stream = open_for(&node, &master, 2);
+        let mut readers = Vec::new();
+        for _ in 0..3 {
+            let mut reader = subscribe(&stream, Form::Json).await;
+            assert_eq!(reader.types(), Some(vec![EventType::Subscribed]));
+            readers.push(reader);
+        }
+        assert_eq!(stream.subscribers(), 2);
+        assert_eq!(readers[0].types(), None);
+        assert!(readers[1].types().is_some());
+        readers.clear();
+        node.clock().advance(INTERVAL * 2).await;
+        assert_eq!(stream.subscribers(), 0);
+        // Nobody looks any more.
+        assert_eq!(node.clock().advance(HEARTBEAT * 2).await, ());
+        let mut again = subscribe(&stream, Form::Json).await;
+        assert_eq!(again.types(), Some(vec![EventType::Subscribed]));
+    });
+}
+
+/// W4: a thousand who never read hold one copy of what they were told, and none of it after a while.
+#[test]
+fn a_thousand_who_do_not_read_hold_one_copy_and_are_cut_off() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let stream = open_for(&node, &master, 2000);
+        let mut stalled = Vec::new();
+        for _ in 0..1000 {
+            let response = stream.subscribe(Content::One(Form::Json)).await.unwrap();
+            stalled.push(response.into_body());
+        }
+        let mut reader = subscribe(&stream, Form::Json).await;
+        reader.read().unwrap();
+        // The first event of all of them is one piece of memory, since the books were the same.
+        let first = |body: Body| async { body.into_data_stream().next().await.unwrap().unwrap() };
+        let one = first(stalled.pop().unwrap()).await;
+        let other = first(stalled.pop().unwrap()).await;
+        assert_eq!(one.as_ptr(), other.as_ptr());
+
+        for number in 0..6 {
+            framework(&node, &master, &format!("f{number}")).await;
+            node.clock().advance(HEARTBEAT).await;
+            assert!(!reader.read().unwrap().is_empty(), "who reads is told");
+        }
+        assert_eq!(stream.subscribers(), 1, "who does not is cut off");
+        for body in stalled {
+            assert!(body.into_data_stream().next().await.is_none());
+        }
+        assert_eq!(reader.read(), Some(vec![]));
+    });
 }

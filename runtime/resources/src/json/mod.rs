@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::error::{Invalid, ParseError};
 
-pub use v0::{attributes_object, resources_object};
+pub use v0::{ResourcesObject, attributes_object, resources_object};
 
 /// Resources as a JSON array of resource objects; for fields of larger JSON structs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

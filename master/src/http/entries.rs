@@ -1,0 +1,209 @@
+//! Agents and frameworks as the state pages show them (SPEC 3.12, keys verbatim).
+//!
+//! Pure. Written straight into the page, as the pieces are.
+
+use protocol::agent::Domain;
+use protocol::{AgentId, AgentInfo, FrameworkInfo};
+use resources::Resources;
+use resources::json::{ResourcesObject, attributes_object};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+use v1::convert::{constraints, write_resources};
+use v1::json::Json;
+
+use super::pieces::{ExecutorEntry, LabelList, List, OfferEntry, Reserved, TaskEntry};
+use super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, TasksShown};
+use crate::agents::Agent;
+use crate::books::sum;
+use crate::frameworks::Framework;
+
+/// An agent that is registered.
+pub(super) struct AgentEntry<'a> {
+    pub shown: Shown<'a>,
+    pub agent: &'a Agent,
+    /// Also what each of its resources says of itself.
+    pub in_full: bool,
+}
+
+impl AgentEntry<'_> {
+    /// Its keys and values, to which others may be added.
+    pub fn write<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        let Self {
+            shown,
+            agent,
+            in_full,
+        } = *self;
+        let info = &agent.info;
+        let total = &info.resources + &agent.oversubscribed;
+        let (used, offered) = (shown.used_on(agent), shown.offered_of(agent));
+        let unreserved = info.resources.unreserved();
+        write_agent(object, &agent.id, info)?;
+        let pid = format!("slave(1)@{}:{}", info.hostname, info.port);
+        object.serialize_entry("pid", &pid)?;
+        object.serialize_entry("registered_time", &agent.registered.as_secs_f64())?;
+        let reregistered = agent.reregistered.map(|time| time.as_secs_f64());
+        object.serialize_entry("reregistered_time", &reregistered)?;
+        object.serialize_entry("resources", &ResourcesObject(&total))?;
+        object.serialize_entry("used_resources", &ResourcesObject(&used))?;
+        object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
+        object.serialize_entry("reserved_resources", &Reserved(&info.resources))?;
+        object.serialize_entry("unreserved_resources", &ResourcesObject(&unreserved))?;
+        if in_full {
+            let reserved = ReservedInFull(&info.resources);
+            object.serialize_entry("reserved_resources_full", &reserved)?;
+            object.serialize_entry("unreserved_resources_full", &InFull(&unreserved))?;
+            object.serialize_entry("used_resources_full", &InFull(&used))?;
+            object.serialize_entry("offered_resources_full", &InFull(&offered))?;
+        }
+        object.serialize_entry("active", &agent.connected)?;
+        object.serialize_entry("deactivated", &false)?;
+        object.serialize_entry("version", &agent.version)?;
+        object.serialize_entry("capabilities", &AGENT_CAPABILITIES)
+    }
+}
+
+impl Serialize for AgentEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        self.write(&mut object)?;
+        object.end()
+    }
+}
+
+/// An agent that the registry knows and that has not come back.
+pub(super) struct AwaitedEntry<'a>(pub &'a AgentId, pub &'a AgentInfo);
+
+impl Serialize for AwaitedEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        write_agent(&mut object, self.0, self.1)?;
+        object.serialize_entry("resources", &ResourcesObject(&self.1.resources))?;
+        object.end()
+    }
+}
+
+fn write_agent<M: SerializeMap>(
+    object: &mut M,
+    id: &AgentId,
+    info: &AgentInfo,
+) -> Result<(), M::Error> {
+    object.serialize_entry("id", id)?;
+    object.serialize_entry("hostname", &info.hostname)?;
+    object.serialize_entry("port", &info.port)?;
+    object.serialize_entry("attributes", &attributes_object(&info.attributes))?;
+    match &info.domain {
+        Some(domain) => object.serialize_entry("domain", &self::domain(domain)),
+        None => Ok(()),
+    }
+}
+
+/// A domain as Mesos shows it.
+pub(super) fn domain(domain: &Domain) -> Value {
+    json!({ "fault_domain": { "region": { "name": domain.region }, "zone": { "name": domain.zone } } })
+}
+
+/// Resource objects.
+struct InFull<'a>(&'a Resources);
+
+impl Serialize for InFull<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let resources = write_resources(self.0);
+        serializer.collect_seq(resources.iter().map(|one| Json(one)))
+    }
+}
+
+/// Resource objects, by the role that each is reserved for.
+struct ReservedInFull<'a>(&'a Resources);
+
+impl Serialize for ReservedInFull<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for (role, reserved) in self.0.reservations() {
+            object.serialize_entry(role.as_str(), &InFull(&reserved))?;
+        }
+        object.end()
+    }
+}
+
+/// A framework with its tasks, offers and executors.
+pub(super) struct FrameworkEntry<'a> {
+    pub shown: Shown<'a>,
+    pub framework: &'a Framework,
+    pub tasks: TasksShown<'a>,
+    pub executors: &'a [ExecutorShown<'a>],
+}
+
+impl FrameworkEntry<'_> {
+    /// What is said of it without its tasks: keys and values, to which others are added.
+    pub fn write<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        let framework = self.framework;
+        let of_executors = self.executors.iter().map(|one| &one.info.resources);
+        let of_tasks = self.tasks.running().map(|task| &task.resources);
+        let used = sum(of_tasks.chain(of_executors));
+        let offers = self.shown.offers(&framework.id);
+        let offered = sum(offers.map(|offer| &offer.resources));
+        let info = &framework.info;
+        object.serialize_entry("id", &framework.id)?;
+        object.serialize_entry("name", &info.name)?;
+        let pid = framework.scheduler.as_ref().map(ToString::to_string);
+        object.serialize_entry("pid", &pid)?;
+        object.serialize_entry("used_resources", &ResourcesObject(&used))?;
+        object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
+        object.serialize_entry("resources", &ResourcesObject(&(&used + &offered)))?;
+        let capabilities = List(|| info.capabilities.iter().map(|one| one.name()));
+        object.serialize_entry("capabilities", &capabilities)?;
+        object.serialize_entry("hostname", &info.hostname)?;
+        object.serialize_entry("webui_url", info.webui_url.as_deref().unwrap_or_default())?;
+        object.serialize_entry("active", &framework.is_connected())?;
+        object.serialize_entry("connected", &framework.is_connected())?;
+        object.serialize_entry("recovered", &framework.recovered)?;
+        object.serialize_entry("user", &info.user)
+    }
+}
+
+impl Serialize for FrameworkEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (framework, info, tasks) = (self.framework, &self.framework.info, self.tasks);
+        let mut object = serializer.serialize_map(None)?;
+        self.write(&mut object)?;
+        let timeout = info.failover_timeout.as_secs_f64();
+        object.serialize_entry("failover_timeout", &timeout)?;
+        object.serialize_entry("checkpoint", &info.checkpoint)?;
+        object.serialize_entry("registered_time", &framework.registered.as_secs_f64())?;
+        let unregistered = framework
+            .unregistered
+            .map_or(0.0, |time| time.as_secs_f64());
+        object.serialize_entry("unregistered_time", &unregistered)?;
+        let reregistered = framework.reregistered.map(|time| time.as_secs_f64());
+        object.serialize_entry("reregistered_time", &reregistered)?;
+        object.serialize_entry("principal", &info.principal)?;
+        object.serialize_entry("roles", &info.roles)?;
+        if let Some(role) = only_role(info) {
+            object.serialize_entry("role", role)?;
+        }
+        object.serialize_entry("labels", &LabelList(&info.labels))?;
+        let constraints = constraints(&framework.wants.demands);
+        if !constraints.role_constraints.is_empty() {
+            object.serialize_entry("offer_constraints", &Json(&constraints))?;
+        }
+        let running = List(|| tasks.running().map(|task| TaskEntry(task)));
+        object.serialize_entry("tasks", &running)?;
+        let ended = List(|| tasks.ended().map(|task| TaskEntry(task)));
+        object.serialize_entry("completed_tasks", &ended)?;
+        let unreachable = List(|| tasks.unreachable().map(|task| TaskEntry(task)));
+        object.serialize_entry("unreachable_tasks", &unreachable)?;
+        let offers = List(|| self.shown.offers(&framework.id).map(OfferEntry));
+        object.serialize_entry("offers", &offers)?;
+        let executors = List(|| self.executors.iter().copied().map(ExecutorEntry));
+        object.serialize_entry("executors", &executors)?;
+        object.end()
+    }
+}
+
+/// The role of a framework that has one.
+fn only_role(info: &FrameworkInfo) -> Option<&String> {
+    match info.roles.len() {
+        1 => info.roles.first(),
+        _ => None,
+    }
+}
