@@ -1,8 +1,17 @@
-//! Who asks, and what they may do (SPEC 3.7).
+//! Who asks, what they may do, and how much (SPEC 3.7, 3.3).
 //!
-//! Pure: nothing here knows HTTP, an actor, a clock or I/O. Whoever takes a request finds its [`Subject`], and whoever answers it asks what that
-//! subject may do.
+//! Pure: nothing here knows HTTP, an actor, a clock or I/O. Whoever takes a request finds its [`Subject`], by [`Credentials`] or by a
+//! certificate; whoever answers it asks the [`Acls`] what that subject may do, and the [`Throttle`] whether it is its turn.
 
+mod acls;
+mod credentials;
+mod limits;
 mod subject;
+mod throttle;
+mod tree;
 
+pub use acls::{Acls, Action, Approver, Forbidden};
+pub use credentials::Credentials;
+pub use limits::{Limit, RateLimits};
 pub use subject::Subject;
+pub use throttle::{Throttle, Traffic, Turn};

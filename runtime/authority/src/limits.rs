@@ -1,0 +1,179 @@
+//! Rate limits: how many messages a second the master handles of each principal (SPEC 3.3, `--rate_limits`).
+//!
+//! Pure. Says what was chosen; [`Throttle`](crate::Throttle) counts and decides.
+
+use std::collections::BTreeMap;
+
+use resources::Invalid;
+
+use crate::tree::{At, Tree};
+
+/// The limit of one principal, or of all those that are not named together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// Messages a second, above zero.
+    pub qps: f64,
+    /// How many may wait; one more is dropped. `None` is as many as their senders keep.
+    pub capacity: Option<u64>,
+}
+
+/// What an operator can choose. By default nobody has a limit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateLimits {
+    /// Those named; `None` is no limit.
+    principals: BTreeMap<String, Option<Limit>>,
+    /// All others together, and those without a principal.
+    others: Option<Limit>,
+}
+
+/// Whose messages are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane<'a> {
+    Of(&'a str),
+    Others,
+}
+
+impl RateLimits {
+    /// Reads `{"limits": [{"principal", "qps", "capacity"}], "aggregate_default_qps", "aggregate_default_capacity"}`.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let tree = Tree::read("rate_limits", text)?;
+        let root = At::root("rate_limits", &tree);
+        let [limits, qps, capacity] = root.fields([
+            "limits",
+            "aggregate_default_qps",
+            "aggregate_default_capacity",
+        ])?;
+        let mut principals = BTreeMap::new();
+        if let Some(limits) = limits {
+            for entry in limits.items()? {
+                let [principal, qps, capacity] = entry.fields(["principal", "qps", "capacity"])?;
+                let principal = entry.required(principal, "principal")?;
+                let name = principal.text()?;
+                if name.is_empty() {
+                    return Err(Invalid::new(principal.path, "", "a principal"));
+                }
+                if principals
+                    .insert(name.to_owned(), limit(qps, capacity)?)
+                    .is_some()
+                {
+                    return Err(Invalid::new(principal.path, name, "each principal once"));
+                }
+            }
+        }
+        Ok(Self {
+            principals,
+            others: limit(qps, capacity)?,
+        })
+    }
+
+    /// The limit under which this principal's messages are counted, and with whose.
+    pub(crate) fn of<'a>(&self, principal: Option<&'a str>) -> Option<(Lane<'a>, Limit)> {
+        let named = principal.and_then(|name| Some((name, self.principals.get(name)?)));
+        match named {
+            Some((name, limit)) => limit.map(|limit| (Lane::Of(name), limit)),
+            None => self.others.map(|limit| (Lane::Others, limit)),
+        }
+    }
+}
+
+fn limit(qps: Option<At<'_>>, capacity: Option<At<'_>>) -> Result<Option<Limit>, Invalid> {
+    let qps = qps.map(|at| at.positive()).transpose()?;
+    let Some(at) = capacity else {
+        return Ok(qps.map(|qps| Limit {
+            qps,
+            capacity: None,
+        }));
+    };
+    let capacity = Some(at.whole()?);
+    match qps {
+        Some(qps) => Ok(Some(Limit { qps, capacity })),
+        None => Err(at.wrong("none, since nothing waits where there is no limit of qps")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC 3.3.
+    #[test]
+    fn who_is_named_has_a_limit_of_its_own_or_none_and_all_others_share_one() {
+        let limits = RateLimits::parse(
+            r#"{"limits":[{"principal":"foo","qps":55.5,"capacity":100000},{"principal":"bar","qps":300},{"principal":"baz"}],
+                "aggregate_default_qps":333,"aggregate_default_capacity":1000000}"#,
+        )
+        .unwrap();
+        let limit = |qps, capacity| Limit { qps, capacity };
+        assert_eq!(
+            limits.of(Some("foo")),
+            Some((Lane::Of("foo"), limit(55.5, Some(100_000))))
+        );
+        assert_eq!(
+            limits.of(Some("bar")),
+            Some((Lane::Of("bar"), limit(300.0, None)))
+        );
+        assert_eq!(limits.of(Some("baz")), None);
+        let others = Some((Lane::Others, limit(333.0, Some(1_000_000))));
+        assert_eq!(limits.of(Some("qux")), others);
+        assert_eq!(limits.of(None), others);
+        let none = RateLimits::parse(r#"{"limits":[]}"#).unwrap();
+        assert_eq!((none.of(None), none), (None, RateLimits::default()));
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused_by_its_path() {
+        for (text, field, words) in [
+            ("", "rate_limits", "JSON"),
+            (
+                r#"{"limit":[]}"#,
+                "rate_limits",
+                "limits, aggregate_default_qps",
+            ),
+            (
+                r#"{"limits":[{"qps":1}]}"#,
+                "rate_limits.limits[0].principal",
+                "absent",
+            ),
+            (
+                r#"{"limits":[{"principal":"a","qps":0}]}"#,
+                "rate_limits.limits[0].qps",
+                "`0`: expected a number above zero",
+            ),
+            (
+                r#"{"limits":[{"principal":"a","qps":"5"}]}"#,
+                "rate_limits.limits[0].qps",
+                "a text",
+            ),
+            (
+                r#"{"limits":[{"principal":"a","qps":1,"capacity":1.5}]}"#,
+                "rate_limits.limits[0].capacity",
+                "whole",
+            ),
+            (
+                r#"{"limits":[{"principal":"a","capacity":1}]}"#,
+                "rate_limits.limits[0].capacity",
+                "no limit of qps",
+            ),
+            (
+                r#"{"limits":[{"principal":"a"},{"principal":"a"}]}"#,
+                "rate_limits.limits[1].principal",
+                "once",
+            ),
+            (
+                r#"{"aggregate_default_capacity":5}"#,
+                "rate_limits.aggregate_default_capacity",
+                "qps",
+            ),
+            (
+                r#"{"aggregate_default_qps":-1}"#,
+                "rate_limits.aggregate_default_qps",
+                "`-1`",
+            ),
+        ] {
+            let invalid = RateLimits::parse(text).unwrap_err();
+            let shown = invalid.to_string();
+            assert_eq!(invalid.field, field, "{text}: {shown}");
+            assert!(shown.contains(words), "{text}: {shown}");
+        }
+    }
+}
