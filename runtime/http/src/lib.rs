@@ -1,14 +1,16 @@
 //! The HTTP listener that masters and agents share: health, version, metrics and the list of actors, and what their v1 APIs have in common.
 //!
 //! [`common_routes`] makes what every service serves; a service merges its own routes into it; [`serve`] runs them on a listener that the
-//! roof has bound. Nothing here knows a master from an agent, opens a socket, or asks an actor anything without a patience.
+//! roof has bound, behind a [`Guard`] that finds out who asks. Nothing here knows a master from an agent, opens a socket, or asks an actor anything without a patience.
 
 pub mod api;
 pub mod metrics;
 pub mod pages;
 pub mod processes;
+pub mod realm;
 pub mod server;
 
 pub use metrics::{Counters, CountersSource};
 pub use pages::{About, common_routes};
+pub use realm::{Guard, Realms};
 pub use server::{HttpOptions, serve};

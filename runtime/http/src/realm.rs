@@ -1,0 +1,261 @@
+//! Who asks, before anything is answered: realms with HTTP Basic, pages that are for some only, and calls that wait for their turn
+//! (SPEC 3.7, 3.3).
+//!
+//! A [`Guard`] stands before all routes of a service. It puts the [`Subject`] into the request's extensions, where a realm asks for none
+//! nobody in particular; what that subject may see of an answer, or change, is decided behind it. Leaves `/api/v1/executor` alone: executors
+//! have tokens. Never says whether a principal or a secret was wrong, and never logs either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::{Acls, Action, Credentials, Subject, Throttle, Turn};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use runtime::{Instant, Node};
+
+/// The most calls of one principal, or of all without a limit of their own together, that wait for their turn at once.
+const LINE_MAX: u64 = 64;
+/// The longest that a call waits for its turn.
+const LINE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pages that anybody may see: whoever asks them asks whether somebody is there.
+const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];
+
+/// Pages that show each asker what ACLs of their own let it see. All others are for `get_endpoints`.
+const FILTERED: [&str; 16] = [
+    "/state",
+    "/state.json",
+    "/state-summary",
+    "/slaves",
+    "/frameworks",
+    "/tasks",
+    "/tasks.json",
+    "/roles",
+    "/weights",
+    "/quota",
+    "/flags",
+    "/maintenance/schedule",
+    "/maintenance/status",
+    "/files/browse",
+    "/files/read",
+    "/files/download",
+];
+
+/// What each realm asks for: who has one of these credentials. `None` asks for nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Realms {
+    /// `mesos-*-readonly`: pages that change nothing.
+    pub readonly: Option<Arc<Credentials>>,
+    /// `mesos-*-readwrite`: changes, and the operator API.
+    pub readwrite: Option<Arc<Credentials>>,
+    /// `mesos-master-scheduler`: the scheduler API.
+    pub frameworks: Option<Arc<Credentials>>,
+}
+
+/// Stands before a service's routes.
+#[derive(Clone)]
+pub struct Guard(Arc<Inner>);
+
+struct Inner {
+    service: &'static str,
+    realms: Realms,
+    acls: Arc<Acls>,
+    throttle: Throttle,
+    node: Node,
+}
+
+/// By which door a request comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    Readonly,
+    Readwrite,
+    Scheduler,
+    /// Guarded by who is behind it.
+    Executor,
+}
+
+impl Door {
+    fn of(method: &Method, path: &str) -> Self {
+        match path {
+            path if OPEN.contains(&path) => Self::Open,
+            "/api/v1/scheduler" => Self::Scheduler,
+            "/api/v1/executor" | "/api/v1/resource_provider" => Self::Executor,
+            path if path == "/api/v1" || path.starts_with("/api/v1/") => Self::Readwrite,
+            _ if matches!(*method, Method::GET | Method::HEAD) => Self::Readonly,
+            _ => Self::Readwrite,
+        }
+    }
+
+    /// The end of its realm's name.
+    fn realm(self) -> &'static str {
+        match self {
+            Self::Open | Self::Readonly => "readonly",
+            Self::Readwrite => "readwrite",
+            Self::Scheduler => "scheduler",
+            Self::Executor => "executor",
+        }
+    }
+}
+
+/// A path without the name of the actor that Mesos has in front of it.
+fn bare(path: &str) -> &str {
+    let without = ["/master", "/slave(1)"].map(|prefix| path.strip_prefix(prefix));
+    let mut without = without.into_iter().flatten();
+    let without = without.find(|rest| rest.starts_with('/'));
+    without.unwrap_or(path)
+}
+
+impl Guard {
+    /// A guard of `master` or `agent`, which lets all pass and delays nobody.
+    pub fn new(service: &'static str, node: &Node) -> Self {
+        Self(Arc::new(Inner {
+            service,
+            realms: Realms::default(),
+            acls: Arc::default(),
+            throttle: Throttle::default(),
+            node: node.clone(),
+        }))
+    }
+
+    /// One that asks who comes, and shows some pages only to some.
+    pub fn asking(self, realms: Realms, acls: Arc<Acls>) -> Self {
+        let inner = &self.0;
+        Self(Arc::new(Inner {
+            service: inner.service,
+            throttle: inner.throttle.clone(),
+            node: inner.node.clone(),
+            realms,
+            acls,
+        }))
+    }
+
+    /// One that lets calls wait for their turn.
+    pub fn throttling(self, throttle: Throttle) -> Self {
+        let inner = &self.0;
+        Self(Arc::new(Inner {
+            service: inner.service,
+            realms: inner.realms.clone(),
+            acls: inner.acls.clone(),
+            node: inner.node.clone(),
+            throttle,
+        }))
+    }
+
+    /// These routes, guarded.
+    pub fn before(self, routes: Router) -> Router {
+        routes.layer(from_fn_with_state(self, guard))
+    }
+}
+
+async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Next) -> Response {
+    let path = bare(request.uri().path());
+    let door = Door::of(request.method(), path);
+    let subject = match inner.prove(door, request.headers()) {
+        Ok(subject) => subject,
+        Err(response) => return *response,
+    };
+    if door == Door::Readonly
+        && !FILTERED.contains(&path)
+        && let Err(forbidden) = inner.acls.check(&subject, Action::GetEndpoints, path)
+    {
+        return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
+    }
+    if matches!(door, Door::Readwrite | Door::Scheduler)
+        && let Err(response) = inner.turn(&subject).await
+    {
+        return *response;
+    }
+    if door != Door::Executor {
+        request.extensions_mut().insert(subject);
+    }
+    next.run(request).await
+}
+
+impl Inner {
+    /// Who asks, as far as this door wants to know.
+    fn prove(&self, door: Door, headers: &HeaderMap) -> Result<Subject, Box<Response>> {
+        let credentials = match door {
+            Door::Open | Door::Executor => &None,
+            Door::Readonly => &self.realms.readonly,
+            Door::Readwrite => &self.realms.readwrite,
+            Door::Scheduler => &self.realms.frameworks,
+        };
+        let Some(credentials) = credentials else {
+            return Ok(Subject::default());
+        };
+        basic(headers)
+            .and_then(|(principal, secret)| credentials.prove(&principal, &secret))
+            .ok_or_else(|| Box::new(self.unknown(door)))
+    }
+
+    /// 401.
+    fn unknown(&self, door: Door) -> Response {
+        let realm = format!("mesos-{}-{}", self.service, door.realm());
+        let problem = format!(
+            "who asks is not known in the realm {realm}: expected HTTP Basic with a principal and its secret\n"
+        );
+        let mut response = (StatusCode::UNAUTHORIZED, problem).into_response();
+        if let Ok(challenge) = HeaderValue::try_from(format!("Basic realm=\"{realm}\"")) {
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+
+    /// Waits for the turn of a call. Over its capacity it is dropped, which is a 503 with the time when there will be room.
+    async fn turn(&self, subject: &Subject) -> Result<(), Box<Response>> {
+        let principal = subject.principal.as_deref();
+        let clock = self.node.clock();
+        let now = clock.now() - Instant::default();
+        self.throttle
+            .count(principal, |traffic| traffic.received += 1);
+        let turn = self
+            .throttle
+            .stand_in_line(principal, LINE_MAX, LINE_PATIENCE, now);
+        match turn {
+            Turn::Now(_) => {}
+            Turn::After(wait) => clock.sleep(wait).await,
+            Turn::Over(wait) => {
+                self.throttle
+                    .count(principal, |traffic| traffic.dropped += 1);
+                let whose = match principal {
+                    Some(principal) => format!("principal `{principal}`"),
+                    None => "those without a principal".to_owned(),
+                };
+                let problem = format!(
+                    "too many calls of {whose} wait for their turn under --rate_limits: this one was dropped\n"
+                );
+                let later = wait.as_secs_f64().ceil().max(1.0).to_string();
+                let busy = StatusCode::SERVICE_UNAVAILABLE;
+                return Err(Box::new(
+                    (busy, [(RETRY_AFTER, later)], problem).into_response(),
+                ));
+            }
+        }
+        self.throttle
+            .count(principal, |traffic| traffic.processed += 1);
+        Ok(())
+    }
+}
+
+/// The principal and the secret of a request, if they can be read (RFC 7617).
+fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let given = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = given.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = STANDARD.decode(token.trim()).ok()?;
+    let pair = String::from_utf8(pair).ok()?;
+    let (principal, secret) = pair.split_once(':')?;
+    Some((principal.to_owned(), secret.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

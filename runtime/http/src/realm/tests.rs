@@ -1,0 +1,142 @@
+//! What each door asks, and whose turn it is.
+
+use authority::RateLimits;
+use runtime::rehearsal::{node, stage};
+
+use super::*;
+
+const OPS: &str = r#"{"credentials":[{"principal":"ops","secret":"hush:hush"}]}"#;
+
+fn inner(realms: Realms, limits: &str) -> Arc<Inner> {
+    let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
+    let guard = Guard::new("master", &node("node").build());
+    guard.asking(realms, Arc::default()).throttling(throttle).0
+}
+
+fn with(authorization: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(text) = authorization {
+        headers.insert(AUTHORIZATION, HeaderValue::try_from(text).unwrap());
+    }
+    headers
+}
+
+fn token(pair: &str) -> String {
+    format!("Basic {}", STANDARD.encode(pair))
+}
+
+/// SPEC 3.7.
+#[test]
+fn each_path_has_its_door_with_and_without_the_actors_name() {
+    let check = |method: Method, path: &str, door: Door| {
+        assert_eq!(Door::of(&method, bare(path)), door, "{method} {path}");
+    };
+    let (get, post) = (Method::GET, Method::POST);
+    check(get.clone(), "/health", Door::Open);
+    check(get.clone(), "/master/redirect", Door::Open);
+    check(get.clone(), "/state", Door::Readonly);
+    check(Method::HEAD, "/slave(1)/state", Door::Readonly);
+    check(get.clone(), "/no/such/page", Door::Readonly);
+    check(post.clone(), "/master/reserve", Door::Readwrite);
+    check(Method::PUT, "/weights", Door::Readwrite);
+    check(Method::DELETE, "/quota/a/b", Door::Readwrite);
+    check(post.clone(), "/api/v1", Door::Readwrite);
+    check(get, "/api/v1", Door::Readwrite);
+    check(post.clone(), "/master/api/v1/operator", Door::Readwrite);
+    check(post.clone(), "/master/api/v1/scheduler", Door::Scheduler);
+    check(post, "/slave(1)/api/v1/executor", Door::Executor);
+    assert_eq!(bare("/master"), "/master");
+    assert_eq!(bare("/masters/x"), "/masters/x");
+    for page in FILTERED {
+        assert_eq!(Door::of(&Method::GET, page), Door::Readonly);
+    }
+}
+
+/// SPEC 3.7: whatever is wrong, the answer is the same.
+#[test]
+fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {
+    stage(async {
+        let credentials = Arc::new(Credentials::parse(OPS).unwrap());
+        let realms = Realms {
+            readonly: Some(credentials.clone()),
+            frameworks: Some(credentials),
+            readwrite: None,
+        };
+        let inner = inner(realms, "{}");
+        let right = token("ops:hush:hush");
+        let prove = |door, header: Option<&str>| inner.prove(door, &with(header));
+        for header in [&right, &right.replace("Basic", "bAsIc")] {
+            let subject = prove(Door::Readonly, Some(header)).unwrap();
+            assert_eq!(subject, Subject::named("ops"));
+        }
+        let wrong = [
+            token("ops:hush"),
+            token("web:hush:hush"),
+            token("ops"),
+            token(":"),
+            "Basic !!".to_owned(),
+            "Basic".to_owned(),
+            right.replace("Basic", "Bearer"),
+        ];
+        let mut told = Vec::new();
+        for header in wrong.iter().map(|text| Some(text.as_str())).chain([None]) {
+            let response = prove(Door::Readonly, header).unwrap_err();
+            assert_eq!(response.status(), 401, "{header:?}");
+            let challenge = response.headers()[WWW_AUTHENTICATE].clone();
+            assert_eq!(challenge, "Basic realm=\"mesos-master-readonly\"");
+            told.push(
+                axum::body::to_bytes(response.into_body(), 1000)
+                    .await
+                    .unwrap(),
+            );
+        }
+        told.dedup();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let response = prove(Door::Scheduler, None).unwrap_err();
+        let challenge = response.headers()[WWW_AUTHENTICATE].clone();
+        assert_eq!(challenge, "Basic realm=\"mesos-master-scheduler\"");
+        // A realm that asks for nothing believes nothing.
+        for door in [Door::Readwrite, Door::Open, Door::Executor] {
+            assert_eq!(prove(door, Some(&right)).unwrap(), Subject::default());
+        }
+    });
+}
+
+/// SPEC 3.3, W29.
+#[test]
+fn a_call_waits_for_its_turn_and_is_dropped_over_the_capacity() {
+    stage(async {
+        let limits = r#"{"limits":[{"principal":"noisy","qps":1,"capacity":1}]}"#;
+        let inner = inner(Realms::default(), limits);
+        let clock = inner.node.clock().clone();
+        let (noisy, quiet) = (Subject::named("noisy"), Subject::named("quiet"));
+        let begun = clock.now();
+        inner.turn(&noisy).await.unwrap();
+        let waits = {
+            let (inner, noisy) = (inner.clone(), noisy.clone());
+            async move { inner.turn(&noisy).await.is_ok() }
+        };
+        let over = async {
+            let response = inner.turn(&noisy).await.unwrap_err();
+            assert_eq!(clock.now(), begun, "the others are told at once");
+            inner.turn(&quiet).await.unwrap();
+            assert_eq!(clock.now(), begun, "nobody else is delayed");
+            response
+        };
+        let (waited, response) = futures_util::future::join(waits, over).await;
+        assert!(waited && (clock.now() - begun).as_secs() == 1);
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+        let told = axum::body::to_bytes(response.into_body(), 1000)
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(told.contains("principal `noisy`"), "{told}");
+        let traffic = inner.throttle.traffic();
+        let of = |name: &str| {
+            let traffic = traffic[name];
+            (traffic.received, traffic.processed, traffic.dropped)
+        };
+        assert_eq!((of("noisy"), of("quiet")), ((3, 2, 1), (1, 1, 0)));
+    });
+}
