@@ -6,6 +6,7 @@
     reason = "a test may end by a panic"
 )]
 
+mod api;
 mod clients;
 mod commands;
 mod disks;
