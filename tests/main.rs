@@ -15,6 +15,7 @@ mod explain;
 mod failover;
 mod faults;
 mod group;
+mod http_executor;
 mod load;
 mod machine;
 mod masters;

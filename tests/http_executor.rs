@@ -1,0 +1,381 @@
+//! Executors that speak the v1 executor API over HTTP (SPEC 2.5): the worked one, and others whose process sleeps while the test speaks
+//! for it, with the environment that it was given.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Offer, TaskInfo, TaskState};
+use serde_json::{Value, json};
+use v1::schema::executor::{Call, Event, EventType};
+use v1::{Form, Limits};
+
+use crate::api::{Answer, Endpoint, Events};
+use crate::puppet::{Heard, Puppet, framework, task};
+use crate::support::{Cluster, PATIENCE, eventually, example, header};
+
+const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
+/// Writes its environment into the sandbox, in one step, and lives until it is killed.
+const SLEEPER: &str = "env > unfinished; mv unfinished environment; exec sleep 86413";
+
+#[test]
+fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
+    let cluster = Cluster::start(1, RESOURCES);
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let offer = puppet.offer();
+    let program = example("http_executor").to_string_lossy().into_owned();
+    let executor = executor("poet", &offer, CommandInfo::program(program, []));
+    let tasks = ["first", "second"].map(|name| for_executor(name, &offer, &executor));
+    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks.into());
+    launched.expect("the driver hears");
+    for name in ["first", "second"] {
+        puppet.state(name, TaskState::Finished);
+        assert_eq!(
+            puppet.states(name),
+            [TaskState::Running, TaskState::Finished]
+        );
+    }
+    let sent = puppet.driver.message(
+        offer.agent_id.clone(),
+        executor.executor_id.clone(),
+        b"hello".to_vec(),
+    );
+    sent.expect("the driver hears");
+    let said = puppet.hear("what it says", |heard| match heard {
+        Heard::Message(_, data) => Some(data.clone()),
+        _ => None,
+    });
+    assert_eq!(said, b"hello");
+    drop(puppet);
+    eventually("the executor to have ended with its framework", || {
+        let agent = cluster.list("agents").remove(0);
+        (agent["used_resources"]["cpus"].as_f64() == Some(0.0)).then_some(())
+    });
+}
+
+/// SPEC 2.1, 2.5, 3.7.
+#[test]
+fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_words() {
+    let cluster = Cluster::start(1, RESOURCES);
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let offer = puppet.offer();
+    let tasks = ["one", "other"].map(|name| {
+        let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
+        for_executor(&format!("task-{name}"), &offer, &executor)
+    });
+    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks.into());
+    launched.expect("the driver hears");
+    let one = Speaker::of(&cluster, "one", Form::Protobuf);
+    let other = Speaker::of(&cluster, "other", Form::Json);
+
+    let running = one.update("task-one", "TASK_RUNNING", 1);
+    let check = |answer: Answer, status: u16, words: &str| {
+        assert_eq!(answer.status, status, "{}: {words}", answer.text());
+        assert!(answer.text().contains(words), "{}: {words}", answer.text());
+    };
+    check(one.answer(&running), 403, "it has not subscribed");
+    let mut events = one.subscribe(json!({}));
+    let launch = events.next().expect("a task");
+    assert_eq!(launch.r#type, Some(EventType::Launch));
+
+    let bare = Endpoint::new(one.port, PATH);
+    let answer = bare.call(&call(&running));
+    assert_eq!(
+        header(&answer.head, "www-authenticate").as_deref(),
+        Some("Bearer realm=\"mesos-agent-executor\"")
+    );
+    check(answer, 401, "MESOS_EXECUTOR_AUTHENTICATION_TOKEN");
+    for wrong in ["Bearer nonsense", "Bearer a.b", "Basic b25lOm90aGVy", ""] {
+        let answer = bare.clone().header("Authorization", wrong);
+        check(
+            answer.call(&call(&running)),
+            401,
+            "MESOS_EXECUTOR_AUTHENTICATION_TOKEN",
+        );
+    }
+    check(other.endpoint().call(&call(&running)), 403, "another");
+    let mut stolen = running.clone();
+    stolen["framework_id"]["value"] = "nobody".into();
+    check(one.answer(&stolen), 403, "framework_id `nobody`");
+
+    let mut without_uuid = running.clone();
+    without_uuid["update"]["status"]["uuid"].take();
+    check(one.answer(&without_uuid), 400, "update.status.uuid");
+    let staging = one.update("task-one", "TASK_STAGING", 2);
+    check(one.answer(&staging), 400, "update.status.state");
+    for (kind, body, status) in [
+        ("application/json", "{", 400),
+        ("application/x-protobuf", "\u{7f}\u{7f}", 400),
+        (
+            "application/json",
+            "{\"executor_id\":{\"value\":\"one\"}}",
+            400,
+        ),
+        ("text/plain", "hello", 415),
+    ] {
+        let answer = one.endpoint().post(kind, body.as_bytes());
+        assert_eq!(answer.status, status, "{kind} {body}: {}", answer.text());
+    }
+    let (status, _) = crate::support::get(one.port, PATH);
+    assert!(status.contains("405"), "{status}");
+    let mut cut = std::net::TcpStream::connect(("127.0.0.1", one.port)).expect("a connection");
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{");
+    cut.write_all(head.as_bytes()).expect("it is taken");
+    drop(cut);
+
+    // Nothing of that was heard, and nobody was disturbed.
+    assert_eq!(puppet.states("task-one"), []);
+    one.says(&running);
+    assert_eq!(acknowledged(&mut events), vec![1; 16]);
+    one.says(&one.update("task-one", "TASK_FINISHED", 2));
+    let status = puppet.state("task-one", TaskState::Finished);
+    assert_eq!(
+        puppet.states("task-one"),
+        [TaskState::Running, TaskState::Finished]
+    );
+    assert_eq!(
+        status.executor_id.map(|id| id.to_string()).as_deref(),
+        Some("one")
+    );
+}
+
+/// SPEC 2.5, 5.3, 5.4.
+#[test]
+fn after_a_broken_stream_the_executor_subscribes_again_and_nothing_is_doubled() {
+    let cluster = Cluster::start(1, RESOURCES);
+    let info = FrameworkInfo {
+        checkpoint: true,
+        ..framework("patron", "*")
+    };
+    let mut puppet = Puppet::subscribe(&cluster, info);
+    let offer = puppet.offer();
+    let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
+    let first = for_executor("first", &offer, &executor);
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![first]);
+    launched.expect("the driver hears");
+    let speaker = Speaker::of(&cluster, "e", Form::Json);
+    assert_eq!(speaker.environment["MESOS_CHECKPOINT"], "1");
+    assert_eq!(speaker.environment["MESOS_RECOVERY_TIMEOUT"], "15mins");
+    let mut events = speaker.subscribe(json!({}));
+    let launch = events.next().and_then(|event| event.launch);
+    let told = launch.expect("a task").task;
+    let running = speaker.update("first", "TASK_RUNNING", 1);
+    speaker.says(&running);
+    assert_eq!(acknowledged(&mut events), vec![1; 16]);
+    puppet.state("first", TaskState::Running);
+    drop(events);
+
+    // While it is away a task comes for it, and another is to end.
+    let offer = puppet.offer();
+    let second = for_executor("second", &offer, &executor);
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![second]);
+    launched.expect("the driver hears");
+    let killed = puppet
+        .driver
+        .kill(protocol::TaskId::new("first").expect("an id"), None);
+    killed.expect("the driver hears");
+    eventually("the agent to have the second task", || {
+        let (_, state) = crate::support::get(speaker.port, "/state");
+        state.contains("second").then_some(())
+    });
+    let known: Value = serde_json::from_slice(&v1::json::write(&told)).expect("JSON");
+    let again = json!({
+        "unacknowledged_tasks": [known],
+        "unacknowledged_updates": [running["update"]],
+    });
+    let mut events = speaker.subscribe(again.clone());
+    let next = events.next().expect("a task");
+    let launch = next.launch.as_ref().expect("the second task");
+    assert_eq!(launch.task.task_id.value, "second", "{next:?}");
+    let next = events.next().expect("a kill");
+    let kill = next.kill.as_ref().expect("the first task's kill");
+    assert_eq!(kill.task_id.value, "first", "{next:?}");
+    assert_eq!(
+        acknowledged(&mut events),
+        vec![1; 16],
+        "what is known is confirmed"
+    );
+
+    let mut newest = speaker.subscribe(again);
+    assert_eq!(events.next(), None, "the newest stream wins");
+    speaker.says(&speaker.update("first", "TASK_KILLED", 2));
+    speaker.says(&speaker.update("second", "TASK_FINISHED", 3));
+    puppet.state("first", TaskState::Killed);
+    puppet.state("second", TaskState::Finished);
+    assert_eq!(
+        puppet.states("first"),
+        [TaskState::Running, TaskState::Killed]
+    );
+    drop(puppet);
+    newest.wait("the order to stop", |event| {
+        (event.r#type == Some(EventType::Shutdown)).then_some(())
+    });
+}
+
+/// Executors of Mesos that know of no token are heard where the operator allows it.
+#[test]
+fn without_authentication_an_executor_needs_no_token_but_a_wrong_one_is_still_refused() {
+    let flags = [
+        "--resources",
+        RESOURCES,
+        "--authenticate_http_executors",
+        "false",
+    ];
+    let cluster = Cluster::with(1, &flags);
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let offer = puppet.offer();
+    let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
+    let only = for_executor("only", &offer, &executor);
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![only]);
+    launched.expect("the driver hears");
+    let speaker = Speaker::of(&cluster, "e", Form::Json);
+    let bare = Endpoint::new(speaker.port, PATH);
+    let subscribe = speaker.said("SUBSCRIBE", json!({"subscribe": {}}));
+    let refused = bare.clone().header("Authorization", "Bearer a.b");
+    assert_eq!(refused.call(&call(&subscribe)).status, 401);
+    let events = bare.stream::<Event>(&call(&subscribe));
+    let Ok(mut events) = events else {
+        panic!("it is not subscribed");
+    };
+    assert_eq!(
+        events.next().and_then(|event| event.r#type),
+        Some(EventType::Subscribed)
+    );
+    let finished = speaker.update("only", "TASK_FINISHED", 1);
+    assert_eq!(bare.call(&call(&finished)).status, 202);
+    puppet.state("only", TaskState::Finished);
+}
+
+/// Under the name that tools of Mesos use too.
+const PATH: &str = "/slave(1)/api/v1/executor";
+
+/// The mouth of an executor whose process sleeps.
+struct Speaker {
+    port: u16,
+    form: Form,
+    environment: BTreeMap<String, String>,
+}
+
+impl Speaker {
+    /// Waits until the executor of this name runs, and reads its environment.
+    fn of(cluster: &Cluster, executor: &str, form: Form) -> Self {
+        let wanted = format!("executors/{executor}/runs");
+        let text = eventually("the executor's environment", || {
+            find(cluster.directory(), &wanted, "environment")
+        });
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        let environment: BTreeMap<String, String> = pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let (_, port) = environment["MESOS_AGENT_ENDPOINT"]
+            .rsplit_once(':')
+            .expect("a port");
+        Self {
+            port: port.parse().expect("a port"),
+            form,
+            environment,
+        }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let token = &self.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"];
+        Endpoint::new(self.port, PATH)
+            .form(self.form)
+            .header("Authorization", &format!("Bearer {token}"))
+    }
+
+    fn said(&self, kind: &str, mut said: Value) -> Value {
+        said["type"] = kind.into();
+        said["framework_id"] = json!({"value": self.environment["MESOS_FRAMEWORK_ID"]});
+        said["executor_id"] = json!({"value": self.environment["MESOS_EXECUTOR_ID"]});
+        said
+    }
+
+    /// A status of a task, named by this number sixteen times.
+    fn update(&self, task: &str, state: &str, number: u8) -> Value {
+        let bytes = bytes::Bytes::from(vec![number; 16]);
+        let uuid = v1::json::write(&v1::schema::executor::CallMessage { data: bytes });
+        let uuid: Value = serde_json::from_slice(&uuid).expect("JSON");
+        let status = json!({
+            "task_id": {"value": task},
+            "state": state,
+            "source": "SOURCE_EXECUTOR",
+            "uuid": uuid["data"],
+        });
+        self.said("UPDATE", json!({"update": {"status": status}}))
+    }
+
+    fn answer(&self, said: &Value) -> Answer {
+        self.endpoint().call(&call(said))
+    }
+
+    fn says(&self, said: &Value) {
+        let answer = self.answer(said);
+        assert_eq!((answer.status, answer.text().as_str()), (202, ""), "{said}");
+    }
+
+    /// Subscribes, and hears that it has.
+    fn subscribe(&self, what: Value) -> Events<Event> {
+        let said = self.said("SUBSCRIBE", json!({"subscribe": what}));
+        let events = self.endpoint().stream::<Event>(&call(&said));
+        let mut events = events.unwrap_or_else(|answer| panic!("{}", answer.text()));
+        assert_eq!(
+            events.header("content-type").as_deref(),
+            Some(self.form.media_type())
+        );
+        let first = events.next().expect("an event");
+        let subscribed = first.subscribed.expect("that it is subscribed");
+        let executor = &self.environment["MESOS_EXECUTOR_ID"];
+        assert_eq!(&subscribed.executor_info.executor_id.value, executor);
+        let framework = subscribed.framework_info.id.expect("its framework's id");
+        assert_eq!(framework.value, self.environment["MESOS_FRAMEWORK_ID"]);
+        events
+    }
+}
+
+/// The number of the status that is acknowledged next.
+fn acknowledged(events: &mut Events<Event>) -> Vec<u8> {
+    let event = events.next().expect("an event");
+    let acknowledged = event.acknowledged.as_ref();
+    let acknowledged = acknowledged.unwrap_or_else(|| panic!("{event:?}"));
+    acknowledged.uuid.to_vec()
+}
+
+fn call(said: &Value) -> Call {
+    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad| panic!("{bad}: {said}"))
+}
+
+/// What is in the first file of this name in a directory whose path contains `within`.
+fn find(directory: &Path, within: &str, name: &str) -> Option<String> {
+    let entries = std::fs::read_dir(directory).ok()?.flatten();
+    entries.into_iter().find_map(|entry| {
+        let path = entry.path();
+        let is_there = path.to_string_lossy().contains(within);
+        match entry.file_type().ok()?.is_dir() {
+            true => find(&path, within, name),
+            false if is_there && entry.file_name() == name => std::fs::read_to_string(path).ok(),
+            false => None,
+        }
+    })
+}
+
+fn executor(name: &str, offer: &Offer, command: CommandInfo) -> ExecutorInfo {
+    ExecutorInfo {
+        executor_id: ExecutorId::new(name).expect("an id"),
+        name: name.to_owned(),
+        command,
+        resources: task("any", offer, "cpus:0.1;mem:16", "").resources,
+        data: Vec::new(),
+        shutdown_grace_period: Some(PATIENCE),
+        labels: Default::default(),
+    }
+}
+
+fn for_executor(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
+    TaskInfo {
+        command: None,
+        executor: Some(executor.clone()),
+        ..task(name, offer, "cpus:0.5;mem:16", "")
+    }
+}
