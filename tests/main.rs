@@ -16,6 +16,7 @@ mod failover;
 mod faults;
 mod group;
 mod http_executor;
+mod http_scheduler;
 mod load;
 mod machine;
 mod masters;

@@ -20,7 +20,7 @@ use protocol::message::registration::{
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
 };
-use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -369,6 +369,7 @@ impl Process for Agent {
         ears.hear::<ApplyOperation>(&[Role::Master]);
         ears.hear::<AcknowledgeOperation>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
+        ears.hear::<EndExecutor>(&[Role::Master]);
         ears.hear::<ShutDownFramework>(&[Role::Master]);
         ears.hear::<DisownTasks>(&[Role::Master]);
         ears.hear::<ShutDownAgent>(&[Role::Master]);
@@ -415,6 +416,7 @@ hands_on!(
     RunTasks,
     KillTask,
     FrameworkMessage,
+    EndExecutor,
     ShutDownFramework,
     DisownTasks
 );

@@ -9,7 +9,7 @@ use protocol::{Reason, Source, TaskState, TaskStatus};
 use serde::{Deserialize, Serialize};
 
 /// Names that are there from the start, so that a reader sees a zero and not a gap.
-const NAMES: [&str; 31] = [
+const NAMES: [&str; 32] = [
     "master/dropped_messages",
     "master/invalid_executor_to_framework_messages",
     "master/invalid_framework_to_executor_messages",
@@ -26,6 +26,7 @@ const NAMES: [&str; 31] = [
     "master/messages_register_slave",
     "master/messages_reregister_framework",
     "master/messages_reregister_slave",
+    "master/messages_resource_request",
     "master/messages_revive_offers",
     "master/messages_status_update",
     "master/messages_status_update_acknowledgement",

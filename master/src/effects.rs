@@ -16,7 +16,7 @@ use protocol::message::scheduler::{
     OfferRescinded, OffersMade, OperationChanged, StatusChanged,
 };
 use protocol::message::standby::YouLead;
-use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::Pid;
 
@@ -63,6 +63,8 @@ pub enum ToAgent {
     AcknowledgeOperation(AcknowledgeOperation),
     /// From a scheduler to an executor.
     Message(FrameworkMessage),
+    /// This executor should end.
+    EndExecutor(EndExecutor),
     /// The framework is no more.
     ShutDownFramework(ShutDownFramework),
     /// These are not known here.

@@ -5,7 +5,7 @@
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
 //! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
 //! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
-//! what only its allocator knows ([`explain`]).
+//! what only its allocator knows ([`explain`]), and all that frameworks say over HTTP (`scheduler`).
 
 mod changes;
 mod entries;
@@ -15,6 +15,7 @@ mod metrics;
 mod operate;
 mod operator;
 mod pieces;
+mod scheduler;
 mod shown;
 pub mod source;
 mod state;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::api::Streams;
 use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
@@ -68,13 +70,15 @@ struct Pages {
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/explain`, `/redirect`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, each also under `/master`. They are to be merged with those that every service has.
+/// `/explain`, `/redirect`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
+/// also under `/master`. They are to be merged with those that every service has. Frameworks' events go over `streams`.
 pub fn routes(
     front: &Front,
     node: &Node,
     config: &Config,
     counters: ::http::CountersSource,
     events: &EventStream,
+    streams: &Streams,
 ) -> Router {
     let pages = Pages {
         front: front.clone(),
@@ -113,6 +117,7 @@ pub fn routes(
         .layer(from_fn_with_state(pages.clone(), answer));
     let routes = Router::new()
         .route("/explain", get(explain::page))
+        .merge(scheduler::routes(node, streams))
         .layer(from_fn_with_state(pages, ask_the_leader))
         .merge(routes)
         .merge(api);

@@ -25,6 +25,7 @@ pub mod offering;
 pub mod offers;
 pub mod office;
 pub mod operations;
+pub mod over_http;
 pub mod quota;
 pub mod reconcile;
 pub mod registry;

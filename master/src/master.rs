@@ -10,6 +10,7 @@ mod agents;
 mod duties;
 mod fencing;
 mod operators;
+mod over_http;
 mod perform;
 mod schedulers;
 mod standbys;
@@ -48,6 +49,8 @@ use crate::health::Health;
 use crate::registry::{Registry, RegistryError, RegistryState};
 use crate::tasks::Task;
 use crate::whitelist::AdmitHosts;
+
+pub(crate) use over_http::{HttpCall, HttpUpdate, UpdateRefused};
 
 /// How long the master waits before it asks again a registry that said not now.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);

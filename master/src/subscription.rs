@@ -257,6 +257,9 @@ impl Books {
             framework_id: id.clone(),
         }));
         if let Some(scheduler) = framework.scheduler {
+            let message = "Framework has been removed".to_owned();
+            let failed = ToScheduler::Failed(FrameworkFailed { message });
+            out.scheduler(Some(&scheduler), failed);
             out.push(Effect::Unlink(scheduler));
         }
         self.frameworks.complete(id, tasks, now);

@@ -359,9 +359,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         version: env!("CARGO_PKG_VERSION"),
         counters: counters.clone(),
     };
-    let routes = ::master::http::routes(&acting.front, &node, &config, counters, &events).merge(
-        ::master::http::marked(&acting.front, &node, http::common_routes(about)),
-    );
+    let routes =
+        ::master::http::routes(&acting.front, &node, &config, counters, &events, &streams).merge(
+            ::master::http::marked(&acting.front, &node, http::common_routes(about)),
+        );
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the master listens");
     let ended = {
@@ -375,9 +376,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let renewal = endpoint.renewal();
     let stop = async move {
-        pages.stop(node.clock()).await;
-        // Before its allocator, whose end would alarm it.
+        // Before its allocator, whose end would alarm it, and before its streams: their end would be that of frameworks.
         acting.leave.await;
+        pages.stop(node.clock()).await;
         node.shutdown().await;
         endpoint.close().await;
     };

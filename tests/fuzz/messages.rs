@@ -65,7 +65,7 @@ pub fn targets() -> Vec<Target> {
         AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated ResourcesReported Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
         StandBy YouLead GetState ChangeState
-        RunTasks TaskUpdated ExecutorExited ShutDownFramework
+        RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved

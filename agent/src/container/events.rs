@@ -3,7 +3,7 @@
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
-use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::usage::ExecutorUsage;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
@@ -171,13 +171,32 @@ impl Handler<ShutDownFramework> for Containerizer {
             .status
             .tell(crate::status::ForgetFramework(framework_id.clone()));
         for id in self.containers.of_framework(&framework_id) {
-            let executor = self
-                .containers
-                .get(&id)
-                .and_then(|container| container.executor.shutdown_grace_period);
-            let grace = executor.unwrap_or(self.config.settings.executor_shutdown_grace_period);
-            self.with(&id, ctx, |container| container.shut_down(grace));
+            self.shut_down(&id, ctx);
         }
+    }
+}
+
+impl Handler<EndExecutor> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, end: EndExecutor, ctx: &mut Context<Self>) {
+        match self.containers.current(&end.framework_id, &end.executor_id) {
+            Some(id) => self.shut_down(&id, ctx),
+            None => {
+                tracing::info!(executor = %end.executor_id, "an executor that should end is not here");
+            }
+        }
+    }
+}
+
+impl Containerizer {
+    /// Has an executor end by itself within its grace period, or be killed.
+    fn shut_down(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        let executor = self
+            .containers
+            .get(id)
+            .and_then(|container| container.executor.shutdown_grace_period);
+        let grace = executor.unwrap_or(self.config.settings.executor_shutdown_grace_period);
+        self.with(id, ctx, |container| container.shut_down(grace));
     }
 }
 

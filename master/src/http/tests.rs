@@ -258,6 +258,13 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let events = event_stream(&node, &front);
         let counters = counters(&front, &node, &allocator(&node), &events);
         assert_eq!(counters().await, None);
-        let _ = routes(&front, &node, &config(), counters, &events);
+        let _ = routes(
+            &front,
+            &node,
+            &config(),
+            counters,
+            &events,
+            &Streams::new(&node),
+        );
     });
 }

@@ -48,25 +48,36 @@ impl Handler<UpdateFramework> for Master {
 
     fn handle(&mut self, message: UpdateFramework, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        match self.prepare_update(&message, ctx) {
-            Err(refused) => promise.answer(Err(refused)),
-            Ok(prepared) => {
-                let applied = self.registry.apply(prepared.operation.clone());
-                ctx.then(applied, move |master, applied, ctx| {
-                    promise.answer(match applied {
-                        Ok(_) => {
-                            master.change(ctx, |books, _, out| books.update(prepared, message, out))
-                        }
-                        Err(error) => Err(master.subscription_refused(error, ctx)),
-                    });
-                });
-            }
-        }
+        self.update_framework(message, ctx, |_, updated| promise.answer(updated));
         reply
     }
 }
 
 impl Master {
+    /// Has the framework become something else, through the registry, and says how that went.
+    pub(super) fn update_framework(
+        &mut self,
+        message: UpdateFramework,
+        ctx: &mut Context<Self>,
+        done: impl FnOnce(&mut Self, Result<(), SubscriptionRefused>) + 'static,
+    ) {
+        match self.prepare_update(&message, ctx) {
+            Err(refused) => done(self, Err(refused)),
+            Ok(prepared) => {
+                let applied = self.registry.apply(prepared.operation.clone());
+                ctx.then(applied, move |master, applied, ctx| {
+                    let updated = match applied {
+                        Ok(_) => {
+                            master.change(ctx, |books, _, out| books.update(prepared, message, out))
+                        }
+                        Err(error) => Err(master.subscription_refused(error, ctx)),
+                    };
+                    done(master, updated);
+                });
+            }
+        }
+    }
+
     fn prepare_update(
         &mut self,
         message: &UpdateFramework,

@@ -7,6 +7,7 @@ mod fencing;
 mod frameworks;
 mod launch;
 mod operations;
+mod over_http;
 mod refusals;
 mod registry;
 mod roles;
@@ -101,6 +102,7 @@ records! {
         m.consumed.unallocate().brief(),
         m.converted.unallocate().brief()
     );
+    EndExecutor(&[Role::Master]) => |m| format!("end {}", m.executor_id);
     ShutDownFramework(&[Role::Master]) => |m| format!("shut down {}", short(&m.framework_id));
     DisownTasks(&[Role::Master]) => |m| {
         let ids: Vec<_> = m.tasks.iter().map(|(_, t)| t.to_string()).collect();

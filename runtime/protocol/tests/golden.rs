@@ -483,6 +483,10 @@ fn a_released_message_keeps_its_bytes() {
         line(ShutDownFramework {
             framework_id: framework_id.clone(),
         }),
+        line(EndExecutor {
+            framework_id: framework_id.clone(),
+            executor_id: executor_id.clone(),
+        }),
         line(SubscribeExecutor {
             framework_id: framework_id.clone(),
             executor_id: executor_id.clone(),

@@ -48,7 +48,17 @@ pub struct ShutDownFramework {
     pub framework_id: FrameworkId,
 }
 
+/// The executor should end, with its tasks (SPEC 2.2 SHUTDOWN): by itself within its grace period, or it is killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndExecutor {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub executor_id: ExecutorId,
+}
+
 remote! { RunTasks = "task/run_tasks" v1 }
 remote! { TaskUpdated = "task/task_updated" v1 }
 remote! { ExecutorExited = "task/executor_exited" v1 }
 remote! { ShutDownFramework = "task/shut_down_framework" v1 }
+remote! { EndExecutor = "task/end_executor" v1 }

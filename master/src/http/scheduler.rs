@@ -1,0 +1,144 @@
+//! The v1 scheduler API: `POST /api/v1/scheduler` (SPEC 2.1-2.3, 3.3).
+//!
+//! Each SUBSCRIBE begins an actor on this node, a [`subscriber`], which the master knows as the framework's scheduler and which writes what it
+//! hears into the answer. All other calls are checked here ([`decide`]) and told the master in the order in which they were read; which stream a
+//! framework has is written down at the [`desk`]. Decides nothing that the books decide: to them a framework is a framework.
+
+mod decide;
+mod desk;
+mod subscriber;
+
+use std::time::Duration;
+
+use ::http::api::{Asked, Refusal, Streams};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use axum::{Extension, Router};
+use protocol::FrameworkId;
+use protocol::message::scheduler::UpdateFramework;
+use runtime::prelude::*;
+use v1::convert::scheduler::{Said, said};
+use v1::media;
+use v1::schema::scheduler::Call;
+
+use self::desk::{Desk, Line};
+use self::subscriber::{Become, Begin, Subscriber};
+use super::PATIENCE;
+use crate::master::{HttpCall, HttpUpdate, Master, TakeSnapshot};
+use crate::office::Front;
+
+/// How long a subscription may take: the master may have to reach its registry first.
+const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the page works with.
+#[derive(Clone)]
+struct Hall {
+    node: Node,
+    streams: Streams,
+    desk: Desk,
+}
+
+/// The route. Whoever adds it gives each request the [`Front`] of a master that acts here.
+pub(super) fn routes(node: &Node, streams: &Streams) -> Router {
+    let hall = Hall {
+        node: node.clone(),
+        streams: streams.clone(),
+        desk: Desk::default(),
+    };
+    Router::new()
+        .route("/api/v1/scheduler", any(page))
+        .with_state(hall)
+}
+
+async fn page(
+    State(hall): State<Hall>,
+    Extension(front): Extension<Front>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let asked = Asked::<Call>::read(&hall.node, request).await?;
+    let said = said(&asked.call).map_err(Refusal::bad)?;
+    // It may have been deposed while the call was read.
+    let master = front.master().ok_or_else(decide::nobody_leads)?;
+    match said {
+        Said::Subscribe(framework, wants) => {
+            media::check_no_stream_id(asked.stream_id())?;
+            let content = asked.accept_stream()?;
+            let framework = decide::framed(framework, &asked.subject)?;
+            let begin = Begin {
+                framework,
+                wants,
+                content,
+            };
+            hall.subscribe(master, begin).await
+        }
+        said => {
+            let id = decide::framework_of(&asked.call)?;
+            let line = hall.line(&master, &id).await?;
+            decide::may_call(&line, &asked.subject, asked.stream_id())?;
+            hall.say(line, id, said).await
+        }
+    }
+}
+
+impl Hall {
+    async fn subscribe(&self, master: Handle<Master>, begin: Begin) -> Result<Response, Refusal> {
+        let place = self.desk.place().ok_or_else(decide::crowded)?;
+        let subscriber = Subscriber::new(master, self.streams.clone(), self.desk.clone(), place);
+        let subscriber = self
+            .node
+            .spawn_unnamed("http-scheduler", subscriber)
+            .map_err(Refusal::not_now)?;
+        // It ends when the master has answered and nobody reads, or with the master.
+        let begun = subscriber.ask(begin, SUBSCRIBE_PATIENCE);
+        begun.await.map_err(Refusal::not_now)?
+    }
+
+    /// The framework's line, or why it has none.
+    async fn line(&self, master: &Handle<Master>, id: &FrameworkId) -> Result<Line, Refusal> {
+        if let Some(line) = self.desk.find(id) {
+            return Ok(line);
+        }
+        let books = master.ask(TakeSnapshot, PATIENCE).await;
+        let books = books.map_err(Refusal::not_now)?;
+        Err(decide::stranger(&books, id))
+    }
+
+    async fn say(&self, line: Line, id: FrameworkId, said: Said) -> Result<Response, Refusal> {
+        let Line {
+            scheduler, master, ..
+        } = line;
+        match said {
+            Said::UpdateFramework(framework, wants) => {
+                let update = UpdateFramework {
+                    framework_id: id,
+                    framework: decide::same_principal(framework, line.principal),
+                    wants,
+                };
+                let becomes = Become(update.framework.clone());
+                let asked = master.ask(HttpUpdate { scheduler, update }, SUBSCRIBE_PATIENCE);
+                let updated = asked.await.map_err(Refusal::not_now)?;
+                updated.map_err(decide::not_updated)?;
+                // One that has ended since has nothing more to write.
+                let _ = line.subscriber.tell(becomes);
+                Ok(StatusCode::OK.into_response())
+            }
+            said => {
+                if matches!(said, Said::TearDown(_)) {
+                    self.desk.leaves(&id, &line.stream_id);
+                }
+                let call = HttpCall {
+                    scheduler,
+                    framework_id: id,
+                    said,
+                };
+                master.tell(call).map_err(Refusal::not_now)?;
+                Ok(StatusCode::ACCEPTED.into_response())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

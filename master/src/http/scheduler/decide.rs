@@ -1,0 +1,200 @@
+//! Which call is taken from whom, and what else it is told (SPEC 2.1).
+//!
+//! Plain functions: no mailbox, clock or I/O.
+
+use ::http::api::Refusal;
+use authority::Subject;
+use protocol::message::scheduler::SubscriptionRefused;
+use protocol::{FrameworkId, FrameworkInfo};
+use resources::Invalid;
+use v1::media;
+use v1::schema::scheduler::Call;
+
+use super::desk::{Line, SUBSCRIBERS_MAX};
+use crate::books::Books;
+use crate::master::UpdateRefused;
+
+/// Nobody acts here any more.
+pub(super) fn nobody_leads() -> Refusal {
+    Refusal::not_now("no master leads just now; try again")
+}
+
+/// There are too many.
+pub(super) fn crowded() -> Refusal {
+    Refusal::not_now(format!(
+        "{SUBSCRIBERS_MAX} schedulers are subscribed, which is all that are served; try again"
+    ))
+}
+
+/// The framework as it may subscribe: under the principal that its asker has proved, and no other.
+pub(super) fn framed(
+    mut framework: FrameworkInfo,
+    subject: &Subject,
+) -> Result<FrameworkInfo, Refusal> {
+    has_name(subject)?;
+    if let Some(proved) = &subject.principal {
+        let said = framework.principal.get_or_insert_with(|| proved.clone());
+        same("subscribe.framework_info.principal", said, proved)?;
+    }
+    Ok(framework)
+}
+
+/// What a framework becomes keeps the principal that it subscribed with, unless it says another.
+pub(super) fn same_principal(
+    mut framework: FrameworkInfo,
+    principal: Option<String>,
+) -> FrameworkInfo {
+    framework.principal = framework.principal.or(principal);
+    framework
+}
+
+/// Whose call this is.
+pub(super) fn framework_of(call: &Call) -> Result<FrameworkId, Refusal> {
+    let id = call.framework_id.as_ref().map_or("", |id| &id.value);
+    FrameworkId::new(id).map_err(Refusal::bad)
+}
+
+/// Whether whoever asks may speak for this framework on this stream.
+pub(super) fn may_call(
+    line: &Line,
+    subject: &Subject,
+    stream_id: Option<&str>,
+) -> Result<(), Refusal> {
+    let principal = line.principal.as_deref();
+    speaks(principal, subject)?;
+    Ok(media::check_stream_id(stream_id, &line.stream_id)?)
+}
+
+fn speaks(principal: Option<&str>, subject: &Subject) -> Result<(), Refusal> {
+    has_name(subject)?;
+    match &subject.principal {
+        Some(proved) => same("the framework's principal", principal.unwrap_or(""), proved),
+        None => Ok(()),
+    }
+}
+
+fn same(field: &str, said: &str, proved: &str) -> Result<(), Refusal> {
+    match said == proved {
+        true => Ok(()),
+        false => {
+            let expected = format!("`{proved}`, as whom the asker is authenticated");
+            Err(Refusal::bad(Invalid::new(field, said, expected)))
+        }
+    }
+}
+
+/// Who is proved by a token must have a name in it.
+fn has_name(subject: &Subject) -> Result<(), Refusal> {
+    match subject.principal.is_none() && !subject.claims.is_empty() {
+        true => Err(Refusal::forbidden(
+            "the asker is authenticated without a principal: expected one, since frameworks belong to principals",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Why a framework that has no stream may say nothing but SUBSCRIBE.
+pub(super) fn stranger(books: &Books, id: &FrameworkId) -> Refusal {
+    match books.frameworks.get(id) {
+        _ if !books.has_begun() => {
+            Refusal::not_now("the master is reading its registry; try again")
+        }
+        Some(_) => Refusal::forbidden(format!("framework `{id}` is not subscribed over HTTP")),
+        None => {
+            let expected = "a framework that the master knows";
+            Refusal::bad(Invalid::new("framework_id", id, expected))
+        }
+    }
+}
+
+/// What a subscription that the master did not take comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turned {
+    /// The answer is no stream.
+    Away(Refusal),
+    /// The stream says why, as its only event.
+    Down(String),
+}
+
+/// What the master's refusal comes to.
+pub(super) fn turned(refused: SubscriptionRefused) -> Turned {
+    match refused {
+        SubscriptionRefused::NotNow { reason } => Turned::Away(Refusal::not_now(reason)),
+        SubscriptionRefused::Never { reason } => Turned::Down(reason),
+    }
+}
+
+/// Why a framework stays what it was.
+pub(super) fn not_updated(refused: UpdateRefused) -> Refusal {
+    match refused {
+        UpdateRefused::Overtaken(_) => Refusal::conflict(refused),
+        UpdateRefused::Never(_) => Refusal::bad(refused),
+        UpdateRefused::NotNow(_) => Refusal::not_now(refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(refused: Result<(), Refusal>) -> u16 {
+        refused.map_or_else(|refusal| refusal.status.as_u16(), |()| 202)
+    }
+
+    /// SPEC 3.3, 3.7.
+    #[test]
+    fn a_framework_subscribes_under_the_principal_of_its_asker_and_no_other() {
+        let framework = |principal: Option<&str>| FrameworkInfo {
+            principal: principal.map(str::to_owned),
+            ..FrameworkInfo::new("nobody", "web")
+        };
+        let taken = |said, proved: &Subject| {
+            framed(framework(said), proved).map(|framework| framework.principal)
+        };
+        let (nobody, ops) = (Subject::default(), Subject::named("ops"));
+        assert_eq!(taken(None, &nobody), Ok(None));
+        assert_eq!(taken(Some("ops"), &nobody), Ok(Some("ops".to_owned())));
+        assert_eq!(taken(Some("ops"), &ops), Ok(Some("ops".to_owned())));
+        assert_eq!(taken(None, &ops), Ok(Some("ops".to_owned())));
+        let other = taken(Some("dev"), &ops).unwrap_err();
+        assert_eq!(other.status.as_u16(), 400);
+        assert_eq!(
+            other.problem,
+            "subscribe.framework_info.principal is `dev`: expected `ops`, as whom the asker is authenticated"
+        );
+        let mut token = Subject::default();
+        token.claims.insert("fid".to_owned(), "f".to_owned());
+        assert_eq!(taken(None, &token).unwrap_err().status.as_u16(), 403);
+    }
+
+    #[test]
+    fn who_has_proved_a_principal_speaks_for_its_frameworks_only() {
+        let (nobody, ops) = (Subject::default(), Subject::named("ops"));
+        assert_eq!(status(speaks(Some("ops"), &ops)), 202);
+        assert_eq!(status(speaks(Some("ops"), &nobody)), 202);
+        assert_eq!(status(speaks(Some("dev"), &ops)), 400);
+        assert_eq!(status(speaks(None, &ops)), 400);
+    }
+
+    /// SPEC 2.1: 503 for a while, an ERROR for ever.
+    #[test]
+    fn a_refusal_for_now_is_no_stream_and_one_for_ever_is_an_event() {
+        let reason = || "why".to_owned();
+        let away = turned(SubscriptionRefused::NotNow { reason: reason() });
+        assert_eq!(away, Turned::Away(Refusal::not_now("why")));
+        let down = turned(SubscriptionRefused::Never { reason: reason() });
+        assert_eq!(down, Turned::Down(reason()));
+    }
+
+    /// SPEC 2.1, 2.2 UPDATE_FRAMEWORK.
+    #[test]
+    fn each_reason_not_to_change_a_framework_has_its_status() {
+        for (refused, status) in [
+            (UpdateRefused::Overtaken("why".into()), 409),
+            (UpdateRefused::Never("why".into()), 400),
+            (UpdateRefused::NotNow("why".into()), 503),
+        ] {
+            assert_eq!(not_updated(refused).status.as_u16(), status);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The desk: which stream each framework has, that subscribed over HTTP, and how many there may be.
+//!
+//! A table behind a lock, which is held for a look-up and never longer. It has no say in who speaks for a framework: the books do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use protocol::FrameworkId;
+use runtime::{Handle, Pid};
+
+use super::subscriber::Subscriber;
+use crate::master::Master;
+
+/// How many schedulers may be subscribed over HTTP; one more is told to come again.
+pub(super) const SUBSCRIBERS_MAX: usize = 10_000;
+
+/// What is known of a framework's newest stream.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// What its calls bear.
+    pub stream_id: String,
+    /// Whom the master knows as its scheduler.
+    pub scheduler: Pid,
+    /// The same actor.
+    pub subscriber: Handle<Subscriber>,
+    /// The master that took the subscription.
+    pub master: Handle<Master>,
+    /// Its principal, if it has one.
+    pub principal: Option<String>,
+    /// It has said that it leaves for good: the end of its stream is no error.
+    pub leaves: bool,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Desk(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    lines: Mutex<BTreeMap<FrameworkId, Line>>,
+    places: AtomicUsize,
+}
+
+impl Desk {
+    /// Room for one more, until it is dropped.
+    pub fn place(&self) -> Option<Place> {
+        let taken = self.0.places.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.clone());
+        (taken < SUBSCRIBERS_MAX).then_some(place)
+    }
+
+    /// How many are taken.
+    #[cfg(test)]
+    pub fn places_taken(&self) -> usize {
+        self.0.places.load(Ordering::Relaxed)
+    }
+
+    /// The framework's newest stream.
+    pub fn find(&self, id: &FrameworkId) -> Option<Line> {
+        self.change(|lines| lines.get(id).cloned())
+    }
+
+    /// The framework has this stream from now on, until what is given is dropped or it has another.
+    pub fn open(&self, id: FrameworkId, line: Line) -> Opened {
+        let stream_id = line.stream_id.clone();
+        self.change(|lines| lines.insert(id.clone(), line));
+        Opened {
+            desk: self.clone(),
+            id,
+            stream_id,
+        }
+    }
+
+    /// It has said on this stream that it leaves for good.
+    pub fn leaves(&self, id: &FrameworkId, stream_id: &str) {
+        self.change(|lines| {
+            let line = lines.get_mut(id).filter(|line| line.stream_id == stream_id);
+            line.map(|line| line.leaves = true)
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<FrameworkId, Line>) -> T) -> T {
+        change(&mut self.0.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One of so many places; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Desk);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.places.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream that is written down; struck off when dropped.
+#[derive(Debug)]
+pub(super) struct Opened {
+    desk: Desk,
+    id: FrameworkId,
+    stream_id: String,
+}
+
+impl Opened {
+    /// Whether its framework has said on it that it leaves for good.
+    pub fn leaves(&self) -> bool {
+        let line = self.desk.find(&self.id);
+        line.is_some_and(|line| line.stream_id == self.stream_id && line.leaves)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.desk.change(|lines| {
+            if lines
+                .get(&self.id)
+                .is_some_and(|line| line.stream_id == self.stream_id)
+            {
+                lines.remove(&self.id);
+            }
+        });
+    }
+}

@@ -1,0 +1,312 @@
+//! Subscriber: the scheduler of one framework that subscribed over HTTP, as the master knows it.
+//!
+//! Hears what any scheduler hears, and writes it into its stream in the words of the v1 API. It lives as long as the stream, its reader and
+//! its master do, whichever ends first: then the master hears that it has ended, as of a driver. Makes no calls: those come over other
+//! connections. Keeps nothing back: a reader that is too slow is cut off with a reason.
+
+use std::time::Duration;
+
+use ::http::api::{Bounds, Events, Refusal, Streams};
+use axum::http::HeaderValue;
+use axum::response::Response;
+use protocol::message::scheduler::{
+    FrameworkFailed, FrameworkMessage, Lost, OfferRescinded, OffersMade, OperationChanged,
+    StatusChanged, Subscribe, Subscribed, SubscriptionRefused,
+};
+use protocol::{FrameworkInfo, Uuid, Wants};
+use runtime::prelude::*;
+use v1::convert::master_info;
+use v1::convert::older::{offer_for, operation_status_for};
+use v1::schema::scheduler::Event;
+use v1::{Content, media};
+
+use super::SUBSCRIBE_PATIENCE;
+use super::decide::{Turned, turned};
+use super::desk::{Desk, Line, Opened, Place};
+use crate::master::Master;
+
+/// How often a stream says that it lives (SPEC 2.3).
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
+const HELD_MAX: usize = 10_000;
+
+/// Subscribe this framework, and give the answer with its stream.
+pub(super) struct Begin {
+    /// Who it is.
+    pub framework: FrameworkInfo,
+    /// Which offers it would like.
+    pub wants: Wants,
+    /// In which form it reads.
+    pub content: Content,
+}
+
+impl Message for Begin {
+    type Result = Result<Response, Refusal>;
+}
+
+/// The framework is this from now on, and is told what it understands.
+pub(super) struct Become(pub FrameworkInfo);
+
+impl Message for Become {
+    type Result = ();
+}
+
+/// How far it is.
+enum Phase {
+    /// The master is asked; what it tells meanwhile waits here.
+    Subscribing(Vec<Heard>),
+    /// The framework reads.
+    Open { events: Events, opened: Opened },
+}
+
+/// What a scheduler hears.
+enum Heard {
+    Offers(OffersMade),
+    Rescinded(OfferRescinded),
+    Status(Box<StatusChanged>),
+    Operation(Box<OperationChanged>),
+    Message(FrameworkMessage),
+    Lost(Lost),
+    Failed(FrameworkFailed),
+}
+
+/// The actor.
+pub(super) struct Subscriber {
+    master: Handle<Master>,
+    streams: Streams,
+    desk: Desk,
+    framework: Option<FrameworkInfo>,
+    phase: Phase,
+    _place: Place,
+}
+
+impl Subscriber {
+    /// Of this master; it takes this place while it lives.
+    pub fn new(master: Handle<Master>, streams: Streams, desk: Desk, place: Place) -> Self {
+        Self {
+            master,
+            streams,
+            desk,
+            framework: None,
+            phase: Phase::Subscribing(Vec::new()),
+            _place: place,
+        }
+    }
+}
+
+impl Actor for Subscriber {
+    type Context = Context<Self>;
+}
+
+impl Process for Subscriber {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<OffersMade>();
+        ears.hear_local::<OfferRescinded>();
+        ears.hear_local::<StatusChanged>();
+        ears.hear_local::<OperationChanged>();
+        ears.hear_local::<FrameworkMessage>();
+        ears.hear_local::<Lost>();
+        ears.hear_local::<FrameworkFailed>();
+    }
+}
+
+impl Handler<Begin> for Subscriber {
+    type Result = Reply<Result<Response, Refusal>>;
+
+    fn handle(&mut self, begin: Begin, ctx: &mut Context<Self>) -> Self::Result {
+        let Begin {
+            framework,
+            wants,
+            content,
+        } = begin;
+        let (promise, reply) = promise();
+        ctx.link(&self.master.pid());
+        self.framework = Some(framework.clone());
+        let subscribe = Subscribe {
+            framework,
+            scheduler: ctx.pid().clone(),
+            wants,
+        };
+        let asked = self.master.ask(subscribe, SUBSCRIBE_PATIENCE);
+        ctx.then(asked, move |this: &mut Self, answer, ctx| {
+            if !promise.is_awaited() {
+                return ctx.stop();
+            }
+            promise.answer(match answer {
+                Ok(answer) => this.answered(answer, content, ctx),
+                Err(error) => {
+                    ctx.stop();
+                    Err(Refusal::not_now(error))
+                }
+            });
+        });
+        reply
+    }
+}
+
+impl Subscriber {
+    fn answered(
+        &mut self,
+        answer: Result<Subscribed, SubscriptionRefused>,
+        content: Content,
+        ctx: &mut Context<Self>,
+    ) -> Result<Response, Refusal> {
+        let stream_id = Uuid(ctx.node().fresh_uuid()).to_string();
+        let open = || {
+            let (events, mut response) = self.streams.open(content, Bounds::default());
+            if let Ok(id) = HeaderValue::from_str(&stream_id) {
+                response.headers_mut().insert(media::STREAM_ID, id);
+            }
+            (events, response)
+        };
+        match answer.map_err(turned) {
+            Ok(subscribed) => {
+                let (events, response) = open();
+                self.begin(subscribed, stream_id, events, ctx);
+                Ok(response)
+            }
+            Err(Turned::Down(reason)) => {
+                let (events, response) = open();
+                events.cut(Some(&Event::error(reason)));
+                ctx.stop();
+                Ok(response)
+            }
+            Err(Turned::Away(refusal)) => {
+                ctx.stop();
+                Err(refusal)
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        subscribed: Subscribed,
+        stream_id: String,
+        events: Events,
+        ctx: &mut Context<Self>,
+    ) {
+        let id = subscribed.framework_id;
+        let address = subscribed.master.hostname.parse().ok();
+        let master = master_info(&subscribed.master, address);
+        let framework = self.framework.as_ref();
+        let line = Line {
+            stream_id,
+            scheduler: ctx.pid().clone(),
+            subscriber: ctx.handle(),
+            master: self.master.clone(),
+            principal: framework.and_then(|framework| framework.principal.clone()),
+            leaves: false,
+        };
+        // However it ends, so does the actor.
+        ctx.then(events.closed(), |_, (), ctx| ctx.stop());
+        let first = Event::subscribed(&id, HEARTBEAT.as_secs_f64(), master);
+        let opened = self.desk.open(id, line);
+        let open = Phase::Open { events, opened };
+        let Phase::Subscribing(held) = std::mem::replace(&mut self.phase, open) else {
+            return;
+        };
+        self.write(&first);
+        for heard in held {
+            self.hear(heard);
+        }
+        ctx.every(HEARTBEAT, |this, _| this.write(&Event::heartbeat()));
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        let opened = match &mut self.phase {
+            Phase::Subscribing(held) => {
+                if held.len() < HELD_MAX {
+                    held.push(heard);
+                }
+                return;
+            }
+            Phase::Open { opened, .. } => opened,
+        };
+        if let Heard::Failed(failed) = heard {
+            if !opened.leaves() {
+                self.write(&Event::from(&failed));
+            }
+            return self.end();
+        }
+        if let Some(event) = self.event(&heard) {
+            self.write(&event);
+        }
+    }
+
+    /// What is heard in the words that this framework understands.
+    fn event(&self, heard: &Heard) -> Option<Event> {
+        let mut event = match heard {
+            Heard::Offers(message) => Event::from(message),
+            Heard::Rescinded(message) => Event::from(message),
+            Heard::Status(message) => Event::from(&**message),
+            Heard::Operation(message) => Event::from(&**message),
+            Heard::Message(message) => Event::from(message),
+            Heard::Lost(message) => Event::from(message),
+            Heard::Failed(message) => Event::from(message),
+        };
+        let framework = self.framework.as_ref()?;
+        if let Some(offers) = &mut event.offers {
+            for offer in &mut offers.offers {
+                offer_for(framework, offer);
+            }
+        }
+        if let Some(changed) = &mut event.update_operation_status {
+            operation_status_for(framework, &mut changed.status);
+        }
+        Some(event)
+    }
+
+    fn write(&mut self, event: &Event) {
+        let Phase::Open { events, .. } = &self.phase else {
+            return;
+        };
+        // Of a stream that has ended this actor hears by itself.
+        let _ = events.write(event);
+        if let Some(lag) = events.lag() {
+            tracing::warn!(%lag, "a scheduler that reads its events too slowly is cut off");
+            events.cut(Some(&Event::error(format!("Disconnected: {lag}"))));
+        }
+    }
+
+    /// Ends the stream when what was written is read.
+    fn end(&self) {
+        if let Phase::Open { events, .. } = &self.phase {
+            events.end();
+        }
+    }
+}
+
+impl Handler<Become> for Subscriber {
+    type Result = ();
+    fn handle(&mut self, Become(framework): Become, _: &mut Context<Self>) {
+        self.framework = Some(framework);
+    }
+}
+
+impl Handler<Exited> for Subscriber {
+    type Result = ();
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        tracing::debug!(master = %exited.pid, reason = %exited.reason, "a stream ends with its master");
+        ctx.stop();
+    }
+}
+
+macro_rules! hears {
+    ($($message:ty => $heard:expr),*) => {$(
+        impl Handler<$message> for Subscriber {
+            type Result = ();
+            fn handle(&mut self, message: $message, _: &mut Context<Self>) {
+                self.hear($heard(message));
+            }
+        }
+    )*};
+}
+hears! {
+    OffersMade => Heard::Offers,
+    OfferRescinded => Heard::Rescinded,
+    StatusChanged => |changed| Heard::Status(Box::new(changed)),
+    OperationChanged => |changed| Heard::Operation(Box::new(changed)),
+    FrameworkMessage => Heard::Message,
+    Lost => Heard::Lost,
+    FrameworkFailed => Heard::Failed
+}

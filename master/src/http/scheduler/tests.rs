@@ -1,0 +1,454 @@
+//! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
+
+use std::time::Duration;
+
+use authority::Subject;
+use axum::body::{Body, BodyDataStream};
+use futures_util::{FutureExt, StreamExt};
+use module_api::AllocatorRef;
+use runtime::rehearsal::rehearse;
+use serde_json::{Value, json};
+use v1::Limits;
+use v1::recordio::Decoder;
+use v1::schema::scheduler::Event;
+
+use super::*;
+use crate::config::Config;
+use crate::registry::MemoryRegistry;
+
+/// A page with its master.
+struct Stage {
+    hall: Hall,
+    front: Front,
+    master: Handle<Master>,
+}
+
+impl Stage {
+    async fn new(node: &Node) -> Self {
+        let nobody = Pid::new("allocator", node.id().clone(), 0);
+        let allocator = AllocatorRef::new(node.refer(nobody));
+        let registry = Box::new(MemoryRegistry::new());
+        let started = crate::start(node, Config::default(), 0, allocator, registry).unwrap();
+        node.clock().settle().await;
+        let hall = Hall {
+            node: node.clone(),
+            streams: Streams::new(node),
+            desk: Desk::default(),
+        };
+        Self {
+            hall,
+            front: Front::of(&started.master),
+            master: started.master,
+        }
+    }
+
+    async fn settle(&self) {
+        self.hall.node.clock().settle().await;
+    }
+
+    async fn pass(&self, seconds: u64) {
+        let clock = self.hall.node.clock();
+        clock.advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// What this body is answered, said on this stream by this subject.
+    async fn post(
+        &self,
+        body: &Value,
+        stream_id: Option<&str>,
+        subject: &Subject,
+    ) -> Result<Response, Refusal> {
+        let mut request =
+            Request::post("/api/v1/scheduler").header("Content-Type", "application/json");
+        if let Some(stream_id) = stream_id {
+            request = request.header(media::STREAM_ID, stream_id);
+        }
+        let mut request = request.body(Body::from(body.to_string())).unwrap();
+        request.extensions_mut().insert(subject.clone());
+        page(
+            State(self.hall.clone()),
+            Extension(self.front.clone()),
+            request,
+        )
+        .await
+    }
+
+    async fn subscribe(&self, framework: Value) -> Stream {
+        let answer = self.post(&subscribe(framework), None, &Subject::default());
+        Stream::of(answer.await.unwrap())
+    }
+
+    /// The status of a call.
+    async fn call(&self, id: &str, stream_id: &str, mut call: Value) -> u16 {
+        call["framework_id"] = json!({ "value": id });
+        let answer = self.post(&call, Some(stream_id), &Subject::default()).await;
+        status(answer)
+    }
+
+    /// Whether the master knows the framework, and holds it for connected.
+    async fn connected(&self, id: &str) -> Option<bool> {
+        let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = books.frameworks.get(&FrameworkId::new(id).unwrap());
+        known.map(|framework| framework.is_connected())
+    }
+}
+
+fn status(answer: Result<Response, Refusal>) -> u16 {
+    let status = answer.map_or_else(|refusal| refusal.status, |response| response.status());
+    status.as_u16()
+}
+
+fn subscribe(framework: Value) -> Value {
+    let mut call = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": framework}});
+    if let Some(id) = framework.get("id") {
+        call["framework_id"] = id.clone();
+    }
+    call
+}
+
+/// A framework that may be away for a minute.
+fn web() -> Value {
+    json!({"user": "nobody", "name": "web", "failover_timeout": 60.0})
+}
+
+fn again(id: &str) -> Value {
+    let mut framework = web();
+    framework["id"] = json!({ "value": id });
+    framework
+}
+
+/// A stream and what was read of it.
+struct Stream {
+    id: String,
+    body: BodyDataStream,
+    decoder: Decoder,
+}
+
+impl Stream {
+    fn of(response: Response) -> Self {
+        assert_eq!(response.status(), StatusCode::OK);
+        let id = response.headers()[media::STREAM_ID].to_str().unwrap();
+        Self {
+            id: id.to_owned(),
+            body: response.into_body().into_data_stream(),
+            decoder: Decoder::new(1 << 20),
+        }
+    }
+
+    /// What can be read now, each event by its type and its text; the last is `END` where the stream has ended.
+    fn read(&mut self) -> Vec<String> {
+        let mut read = Vec::new();
+        while let Some(piece) = self.body.next().now_or_never() {
+            let Some(piece) = piece else {
+                read.push("END".to_owned());
+                break;
+            };
+            let piece = piece.unwrap();
+            while let Some(record) = self.decoder.next(&mut &piece[..]).unwrap() {
+                let event: Event = v1::json::read(&record, Limits::default()).unwrap();
+                read.push(told(&event));
+            }
+        }
+        read
+    }
+
+    /// The framework's id, which the first event says.
+    fn framework(&mut self) -> String {
+        let first = self.read().remove(0);
+        first.strip_prefix("SUBSCRIBED ").unwrap().to_owned()
+    }
+}
+
+fn told(event: &Event) -> String {
+    let value: Value = serde_json::from_slice(&v1::json::write(event)).unwrap();
+    let more = [
+        &value["subscribed"]["framework_id"]["value"],
+        &value["error"]["message"],
+    ];
+    let more = more.iter().find_map(|one| one.as_str()).unwrap_or("");
+    let kind = value["type"].as_str().unwrap();
+    format!("{kind} {more}").trim_end().to_owned()
+}
+
+/// SPEC 2.2 SUBSCRIBE, 2.3.
+#[test]
+fn a_stream_begins_with_subscribed_and_says_every_15_s_that_it_lives() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        assert_eq!(stream.id.len(), 36);
+        let id = stream.framework();
+        assert_eq!(stage.connected(&id).await, Some(true));
+        stage.pass(15).await;
+        assert_eq!(stream.read(), ["HEARTBEAT"]);
+        stage.pass(30).await;
+        assert_eq!(stream.read(), ["HEARTBEAT", "HEARTBEAT"]);
+    });
+}
+
+/// SPEC 3.13, scheduler failover; 2.1, the id of a stream.
+#[test]
+fn the_newest_subscription_counts_and_the_one_before_hears_so() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut old = stage.subscribe(web()).await;
+        let id = old.framework();
+        let mut new = stage.subscribe(again(&id)).await;
+        assert_eq!(new.framework(), id);
+        stage.settle().await;
+        assert_eq!(old.read(), ["ERROR Framework failed over", "END"]);
+        let revive = || json!({"type": "REVIVE"});
+        assert_eq!(stage.call(&id, &old.id, revive()).await, 400);
+        assert_eq!(stage.call(&id, &new.id, revive()).await, 202);
+        assert_eq!(stage.connected(&id).await, Some(true));
+        stage.pass(90).await;
+        assert_eq!(
+            new.read().len(),
+            6,
+            "the end of the old one changes nothing"
+        );
+        assert_eq!(stage.connected(&id).await, Some(true));
+    });
+}
+
+/// SPEC 2.2, failover.
+#[test]
+fn a_stream_that_breaks_leaves_the_framework_its_failover_timeout() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let (id, stream_id) = (stream.framework(), stream.id.clone());
+        drop(stream);
+        stage.settle().await;
+        assert_eq!(stage.connected(&id).await, Some(false));
+        let revive = || json!({"type": "REVIVE"});
+        assert_eq!(stage.call(&id, &stream_id, revive()).await, 403);
+        let mut back = stage.subscribe(again(&id)).await;
+        assert_eq!(back.framework(), id);
+        drop(back);
+        stage.pass(61).await;
+        assert_eq!(stage.connected(&id).await, None);
+        assert_eq!(stage.call(&id, &stream_id, revive()).await, 400);
+        // It may not come back; the stream says so, as Mesos has it.
+        let mut late = stage.subscribe(again(&id)).await;
+        let read = late.read();
+        assert!(
+            read[0].starts_with("ERROR ") && read[0].contains("removed"),
+            "{read:?}"
+        );
+        assert_eq!(read[1..], ["END"]);
+        // Nothing is left of any of them.
+        stage.settle().await;
+        assert_eq!(stage.hall.desk.places_taken(), 0);
+    });
+}
+
+/// W4.
+#[test]
+fn a_scheduler_that_does_not_read_is_cut_off_with_a_reason() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        stage.pass(75).await;
+        assert_eq!(stage.connected(&id).await, Some(true));
+        stage.pass(30).await;
+        assert_eq!(stage.connected(&id).await, Some(false));
+        assert_eq!(
+            stream.read(),
+            [
+                "ERROR Disconnected: events wait to be read for more than 75 s",
+                "END"
+            ]
+        );
+    });
+}
+
+/// SPEC 3.13, master failover: whoever reads looks for the next one.
+#[test]
+fn streams_end_with_their_master_and_their_frameworks_stay() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let (id, stream_id) = (stream.framework(), stream.id.clone());
+        node.stop_now(&stage.master.pid());
+        stage.settle().await;
+        assert_eq!(stream.read(), ["END"]);
+        let kill = json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}});
+        assert_eq!(stage.call(&id, &stream_id, kill).await, 503);
+        let late = stage.post(&subscribe(again(&id)), None, &Subject::default());
+        assert_eq!(status(late.await), 503);
+    });
+}
+
+/// SPEC 2.1.
+#[test]
+fn what_cannot_be_taken_has_its_status_and_says_why() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = json!({ "value": stream.framework() });
+        let (nobody, ops) = (Subject::default(), Subject::named("ops"));
+        let (own, other) = (stream.id.clone(), "not this");
+        let with = |mut framework: Value, field: &str, value: Value| {
+            framework[field] = value;
+            subscribe(framework)
+        };
+        let unknown = json!({"value": "f"});
+        let cases = [
+            (json!({}), None, &nobody, 400, "framework_id is `absent`"),
+            (
+                json!({"type": "LAUNCH", "framework_id": id}),
+                None,
+                &nobody,
+                400,
+                "type is `absent or not known`",
+            ),
+            (
+                json!({"type": "KILL", "framework_id": id}),
+                Some(&*own),
+                &nobody,
+                400,
+                "kill is `absent`",
+            ),
+            (
+                json!({"type": "REVIVE", "framework_id": id}),
+                None,
+                &nobody,
+                400,
+                "Mesos-Stream-Id is `absent`",
+            ),
+            (
+                json!({"type": "REVIVE", "framework_id": id}),
+                Some(other),
+                &nobody,
+                400,
+                "Mesos-Stream-Id is `not this`",
+            ),
+            (
+                json!({"type": "REVIVE", "framework_id": id}),
+                Some(&own),
+                &ops,
+                400,
+                "authenticated",
+            ),
+            (
+                json!({"type": "REVIVE", "framework_id": unknown}),
+                Some(&own),
+                &nobody,
+                400,
+                "framework_id is `f`",
+            ),
+            (
+                subscribe(web()),
+                Some(&own),
+                &nobody,
+                400,
+                "Mesos-Stream-Id",
+            ),
+            (
+                json!({"type": "SUBSCRIBE"}),
+                None,
+                &nobody,
+                400,
+                "subscribe is `absent`",
+            ),
+            (
+                with(web(), "principal", json!("dev")),
+                None,
+                &ops,
+                400,
+                "principal is `dev`",
+            ),
+            (
+                with(web(), "failover_timeout", json!(-1.0)),
+                None,
+                &nobody,
+                400,
+                "failover_timeout",
+            ),
+        ];
+        for (body, stream_id, subject, status, words) in cases {
+            let refusal = stage.post(&body, stream_id, subject).await.unwrap_err();
+            assert_eq!(refusal.status.as_u16(), status, "{body}: {refusal}");
+            assert!(refusal.problem.contains(words), "{body}: {refusal}");
+        }
+        // None of them has disturbed it.
+        stage.pass(15).await;
+        assert_eq!(stream.read(), ["HEARTBEAT"]);
+    });
+}
+
+/// SPEC 2.2 TEARDOWN: the stream ends, and that is no error to who wanted it.
+#[test]
+fn a_framework_that_leaves_hears_no_error_and_changes_no_more() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        let update = |name: &str| {
+            let mut framework = again(&id);
+            framework["name"] = json!(name);
+            json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": framework}})
+        };
+        assert_eq!(stage.call(&id, &stream.id, update("new")).await, 200);
+        let mut other_user = update("new");
+        other_user["update_framework"]["framework_info"]["user"] = json!("root");
+        assert_eq!(stage.call(&id, &stream.id, other_user).await, 400);
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+        assert_eq!(known.unwrap().info.name, "new");
+
+        let teardown = json!({"type": "TEARDOWN"});
+        assert_eq!(stage.call(&id, &stream.id, teardown).await, 202);
+        let raced = stage.call(&id, &stream.id, update("newer")).await;
+        assert_eq!(raced, 409);
+        stage.settle().await;
+        assert_eq!(stream.read(), ["END"]);
+        assert_eq!(stage.connected(&id).await, None);
+    });
+}
+
+/// SPEC 2.2: what has no meaning here is taken all the same.
+#[test]
+fn requests_and_answers_to_inverse_offers_are_taken() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        for call in [
+            json!({"type": "REQUEST", "request": {"requests": []}}),
+            json!({"type": "ACCEPT_INVERSE_OFFERS", "accept_inverse_offers": {"inverse_offer_ids": []}}),
+            json!({"type": "DECLINE_INVERSE_OFFERS", "decline_inverse_offers": {"inverse_offer_ids": []}}),
+        ] {
+            assert_eq!(
+                stage.call(&id, &stream.id, call.clone()).await,
+                202,
+                "{call}"
+            );
+        }
+        stage.settle().await;
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        assert_eq!(books.counters.get("master/messages_resource_request"), 1);
+    });
+}
+
+/// Two connections of one framework are two tasks of the server; what one has read before the other comes first.
+#[test]
+fn calls_are_applied_in_the_order_in_which_they_were_read() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        let said = (0..200).map(|number| {
+            let kind = ["SUPPRESS", "REVIVE"][usize::from(number % 3 == 0)];
+            stage.call(&id, &stream.id, json!({ "type": kind }))
+        });
+        let taken = futures_util::future::join_all(said).await;
+        assert!(taken.iter().all(|status| *status == 202));
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+        // The last, number 199, was a SUPPRESS, the one before a REVIVE.
+        assert_eq!(known.unwrap().wants.suppressed_roles.len(), 1);
+    });
+}

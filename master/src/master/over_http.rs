@@ -1,0 +1,131 @@
+//! What the master hears from schedulers that speak over HTTP.
+//!
+//! Each is an actor on this node (see `http::scheduler`), which the books know like a driver. Its calls come here from the page that read
+//! them, in the order in which they were read, and count only while that actor speaks for the framework: one that was replaced in between
+//! says nothing any more. Decides nothing: the books do.
+
+use protocol::FrameworkId;
+use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
+use runtime::prelude::*;
+use v1::convert::scheduler::Said;
+use v1::schema::scheduler::CallType;
+
+use super::Master;
+use crate::effects::Effect;
+
+/// What a framework's scheduler says.
+#[derive(Debug)]
+pub(crate) struct HttpCall {
+    /// The actor that hears in its stead.
+    pub scheduler: Pid,
+    /// Whose it is, as the call says.
+    pub framework_id: FrameworkId,
+    /// The call.
+    pub said: Said,
+}
+
+impl Message for HttpCall {
+    type Result = ();
+}
+
+/// The framework is something else from now on; answered when that is recorded.
+#[derive(Debug)]
+pub(crate) struct HttpUpdate {
+    /// The actor that hears in its stead.
+    pub scheduler: Pid,
+    /// What it is.
+    pub update: UpdateFramework,
+}
+
+impl Message for HttpUpdate {
+    type Result = Result<(), UpdateRefused>;
+}
+
+/// The framework stays what it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UpdateRefused {
+    /// It was removed meanwhile, or another scheduler speaks for it.
+    #[error("{0}")]
+    Overtaken(String),
+    /// It cannot be that.
+    #[error("{0}")]
+    Never(String),
+    /// The registry cannot answer just now.
+    #[error("{0}")]
+    NotNow(String),
+}
+
+impl Handler<HttpCall> for Master {
+    type Result = ();
+
+    fn handle(&mut self, call: HttpCall, ctx: &mut Context<Self>) {
+        let HttpCall {
+            scheduler,
+            framework_id: id,
+            said,
+        } = call;
+        if !self.speaks_for(&scheduler, &id) {
+            tracing::debug!(framework = %id, %scheduler, "a call of a scheduler that was replaced is dropped");
+            return self.change(ctx, |books, _, _| {
+                books.counters.count("master/dropped_messages");
+            });
+        }
+        self.change(ctx, |books, now, out| match said {
+            Said::Accept(accepted) => books.accept_in_part(accepted, now, out),
+            Said::Decline(call) => books.decline(call, out),
+            Said::Revive(call) => books.revive(call, out),
+            Said::Suppress(call) => books.suppress(call, out),
+            Said::Kill(call) => books.kill(call, now, out),
+            Said::Shutdown(agent, executor) => books.end_executor(id, &agent, executor, out),
+            Said::Acknowledge(call) => books.acknowledge(call, out),
+            Said::AcknowledgeOperation(call) => books.acknowledge_operation(call, out),
+            Said::Reconcile(call) => books.reconcile(call, now, out),
+            Said::ReconcileOperations(call) => books.reconcile_operations(call, out),
+            Said::Message(message) => books.message_to_executor(message, out),
+            Said::TearDown(_) => {
+                books.counters.count("master/messages_unregister_framework");
+                out.push(Effect::RemoveFramework(id));
+            }
+            Said::Unheard(CallType::Request) => {
+                books.counters.count("master/messages_resource_request");
+            }
+            // The others are taken, and nothing follows from them.
+            Said::Unheard(_) => {}
+            // These have answers, and are asked by messages of their own.
+            Said::Subscribe(..) | Said::UpdateFramework(..) => {}
+        });
+    }
+}
+
+impl Handler<HttpUpdate> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, message: HttpUpdate, ctx: &mut Context<Self>) -> Self::Result {
+        let HttpUpdate { scheduler, update } = message;
+        let (promise, reply) = promise();
+        let id = update.framework_id.clone();
+        if !self.speaks_for(&scheduler, &id) {
+            let problem = format!("another scheduler speaks for framework `{id}`, or it is over");
+            promise.answer(Err(UpdateRefused::Overtaken(problem)));
+            return reply;
+        }
+        self.update_framework(update, ctx, move |master, updated| {
+            let is_over =
+                master.removing.contains(&id) || master.books.frameworks.get(&id).is_none();
+            promise.answer(updated.map_err(|refused| match refused {
+                SubscriptionRefused::Never { reason } if is_over => {
+                    UpdateRefused::Overtaken(reason)
+                }
+                SubscriptionRefused::Never { reason } => UpdateRefused::Never(reason),
+                SubscriptionRefused::NotNow { reason } => UpdateRefused::NotNow(reason),
+            }));
+        });
+        reply
+    }
+}
+
+impl Master {
+    fn speaks_for(&self, scheduler: &Pid, id: &FrameworkId) -> bool {
+        self.books.frameworks.scheduler(id) == Some(scheduler)
+    }
+}

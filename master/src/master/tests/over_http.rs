@@ -1,0 +1,105 @@
+//! Calls that come over HTTP: whose they are, and what drivers cannot say.
+
+use resources::Invalid;
+use v1::convert::scheduler::{Accepted, Said};
+
+use super::over_http::HttpCall;
+use super::*;
+
+impl World {
+    /// The page tells this call of the framework's scheduler.
+    async fn http(&self, scheduler: &Member, framework: &FrameworkId, said: Said) {
+        let call = HttpCall {
+            scheduler: scheduler.pid.clone(),
+            framework_id: framework.clone(),
+            said,
+        };
+        self.master.tell(call).unwrap();
+        self.settle().await;
+    }
+}
+
+/// SPEC 2.2 ACCEPT: a bad task is told as TASK_ERROR, and the others go on.
+#[test]
+fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
+        scheduler.heard();
+        let invalid = || Invalid::new("container.type", "DOCKER", "MESOS");
+        let accepted = Accepted {
+            offers: accept(&f, &[&offer], vec![task("good", &a, "cpus:1;mem:64")]),
+            tasks: vec![(TaskId::new("bad").unwrap(), invalid())],
+            operations: vec![(OperationId::new("disk").unwrap(), invalid())],
+        };
+        world.http(&scheduler, &f, Said::Accept(accepted)).await;
+        let ran = agent.heard().pop().unwrap();
+        assert!(ran.starts_with("run good="), "{ran}");
+        assert_eq!(
+            scheduler.heard(),
+            ["bad TASK_ERROR REASON_TASK_INVALID", "disk OPERATION_ERROR"]
+        );
+        let status = scheduler.statuses().pop().unwrap();
+        assert_eq!(status.agent_id, Some(a));
+        assert!(
+            status.message.contains("container.type is `DOCKER`"),
+            "{}",
+            status.message
+        );
+        assert_eq!(status.uuid, None, "nobody acknowledges it");
+    });
+}
+
+/// SPEC 2.2 SHUTDOWN.
+#[test]
+fn an_executor_is_ended_by_its_agent_if_that_is_there() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let executor = || ExecutorId::new("e").unwrap();
+        agent.heard();
+        let said = Said::Shutdown(a.clone(), executor());
+        world.http(&scheduler, &f, said).await;
+        assert_eq!(agent.heard(), ["end e"]);
+        let nowhere = AgentId::new("nowhere").unwrap();
+        world
+            .http(&scheduler, &f, Said::Shutdown(nowhere, executor()))
+            .await;
+        assert_eq!(agent.heard(), Vec::<String>::new());
+        let books = world.books().await;
+        assert_eq!(books.counters.get("master/dropped_messages"), 1);
+    });
+}
+
+/// SPEC 3.13, scheduler failover.
+#[test]
+fn a_scheduler_that_was_replaced_says_nothing_any_more() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (old, f) = world
+            .framework("web", |info| info.failover_timeout = PATIENCE)
+            .await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        let new = world.member("web-2", "scheduler", Role::Framework).await;
+        subscribe(&new, info).await.unwrap();
+        let tear_down = || {
+            Said::TearDown(TearDown {
+                framework_id: f.clone(),
+            })
+        };
+        world.http(&old, &f, tear_down()).await;
+        let books = world.books().await;
+        assert!(books.frameworks.get(&f).is_some());
+        assert_eq!(books.counters.get("master/dropped_messages"), 1);
+        world.http(&new, &f, tear_down()).await;
+        assert!(world.books().await.frameworks.get(&f).is_none());
+        assert_eq!(
+            new.heard().pop().unwrap(),
+            "failed Framework has been removed"
+        );
+    });
+}

@@ -1,0 +1,62 @@
+//! Over HTTP: what frameworks of the v1 API say that drivers do not (SPEC 2.2 ACCEPT, SHUTDOWN, REQUEST).
+//!
+//! Pure decisions on [`Books`]. Of an ACCEPT some tasks and operations may have no meaning here: their framework hears so of each, and the
+//! others go on. All else that is said over HTTP is said by drivers as well, and decided where that is.
+
+use protocol::message::task::EndExecutor;
+use protocol::{AgentId, ExecutorId, FrameworkId, Reason, TaskState};
+use runtime::Timestamp;
+use v1::convert::scheduler::Accepted;
+
+use crate::books::{Books, master_status};
+use crate::effects::{Effects, Tell, ToAgent};
+
+impl Books {
+    /// The framework takes these offers, and wants things done with them of which not all have a meaning here.
+    pub fn accept_in_part(&mut self, accepted: Accepted, now: Timestamp, out: &mut Effects) {
+        let Accepted {
+            offers,
+            tasks,
+            operations,
+        } = accepted;
+        let framework = offers.framework_id.clone();
+        let offer = offers.offer_ids.first().and_then(|id| self.offers.get(id));
+        let agent = offer
+            .filter(|offer| offer.framework_id == framework)
+            .map(|offer| offer.agent_id.clone());
+        self.accept(offers, now, out);
+        for (task, invalid) in tasks {
+            let known = self.frameworks.get(&framework);
+            let (state, reason) = (TaskState::Error, Reason::TaskInvalid);
+            let message = invalid.to_string();
+            let mut status = master_status(known, &task, state, reason, message, now);
+            status.agent_id.clone_from(&agent);
+            self.counters.task_ended(&status);
+            self.tell_status(&framework, status, out);
+        }
+        for (id, invalid) in operations {
+            let reason = invalid.to_string();
+            self.refuse_operation(&framework, agent.as_ref(), Some(id), &reason, out);
+        }
+    }
+
+    /// An executor should end, with its tasks: its agent sees to it. One whose agent is away stays, as with a message to it.
+    pub fn end_executor(
+        &mut self,
+        framework_id: FrameworkId,
+        agent_id: &AgentId,
+        executor_id: ExecutorId,
+        out: &mut Effects,
+    ) {
+        match self.agents.connected(agent_id) {
+            Some(agent) => {
+                let end = EndExecutor {
+                    framework_id,
+                    executor_id,
+                };
+                out.agent(&agent.pid, ToAgent::EndExecutor(end));
+            }
+            None => self.counters.count("master/dropped_messages"),
+        }
+    }
+}
