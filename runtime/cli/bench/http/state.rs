@@ -3,6 +3,7 @@
 //! The cluster has a crowd of agents with running tasks. As many more have ended, and their frameworks know it.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::task::TaskUpdated;
@@ -104,7 +105,12 @@ pub async fn serve(cluster: &Embedded) -> Outcome<(Pages, String)> {
     let node = &cluster.node;
     let front = master::office::Front::of(&cluster.master.master);
     let streams = http::api::Streams::new(node);
-    let routes = master::http::routes(&front, node, &master::Config::default());
+    let config = master::Config::default();
+    let events = master::http::stream::open(node, &front, &config, &streams)
+        .map_err(|error| Failure::because("cannot serve events", &error))?;
+    // Nobody asks for metrics.
+    let counters: http::CountersSource = Arc::new(|| Box::pin(async { None }));
+    let routes = master::http::routes(&front, node, &config, counters, &events, &streams);
     let pages = member::serve(node, listener, routes, streams)?;
     Ok((pages, address))
 }
