@@ -50,7 +50,7 @@ use crate::registry::{Registry, RegistryError, RegistryState};
 use crate::tasks::Task;
 use crate::whitelist::AdmitHosts;
 
-pub(crate) use over_http::{HttpCall, HttpUpdate, UpdateRefused};
+pub(crate) use over_http::{HttpCall, HttpUpdate, NotUpdated};
 
 /// How long the master waits before it asks again a registry that said not now.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);

@@ -38,12 +38,12 @@ pub(crate) struct HttpUpdate {
 }
 
 impl Message for HttpUpdate {
-    type Result = Result<(), UpdateRefused>;
+    type Result = Result<(), NotUpdated>;
 }
 
 /// The framework stays what it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UpdateRefused {
+pub(crate) enum NotUpdated {
     /// It was removed meanwhile, or another scheduler speaks for it.
     #[error("{0}")]
     Overtaken(String),
@@ -98,7 +98,7 @@ impl Handler<HttpCall> for Master {
 }
 
 impl Handler<HttpUpdate> for Master {
-    type Result = Reply<Result<(), UpdateRefused>>;
+    type Result = Reply<Result<(), NotUpdated>>;
 
     fn handle(&mut self, message: HttpUpdate, ctx: &mut Context<Self>) -> Self::Result {
         let HttpUpdate { scheduler, update } = message;
@@ -106,18 +106,16 @@ impl Handler<HttpUpdate> for Master {
         let id = update.framework_id.clone();
         if !self.speaks_for(&scheduler, &id) {
             let problem = format!("another scheduler speaks for framework `{id}`, or it is over");
-            promise.answer(Err(UpdateRefused::Overtaken(problem)));
+            promise.answer(Err(NotUpdated::Overtaken(problem)));
             return reply;
         }
         self.update_framework(update, ctx, move |master, updated| {
             let is_over =
                 master.removing.contains(&id) || master.books.frameworks.get(&id).is_none();
             promise.answer(updated.map_err(|refused| match refused {
-                SubscriptionRefused::Never { reason } if is_over => {
-                    UpdateRefused::Overtaken(reason)
-                }
-                SubscriptionRefused::Never { reason } => UpdateRefused::Never(reason),
-                SubscriptionRefused::NotNow { reason } => UpdateRefused::NotNow(reason),
+                SubscriptionRefused::Never { reason } if is_over => NotUpdated::Overtaken(reason),
+                SubscriptionRefused::Never { reason } => NotUpdated::Never(reason),
+                SubscriptionRefused::NotNow { reason } => NotUpdated::NotNow(reason),
             }));
         });
         reply

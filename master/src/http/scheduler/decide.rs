@@ -12,7 +12,7 @@ use v1::schema::scheduler::Call;
 
 use super::desk::{Line, SUBSCRIBERS_MAX};
 use crate::books::Books;
-use crate::master::UpdateRefused;
+use crate::master::NotUpdated;
 
 /// Nobody acts here any more.
 pub(super) fn nobody_leads() -> Refusal {
@@ -125,11 +125,11 @@ pub(super) fn turned(refused: SubscriptionRefused) -> Turned {
 }
 
 /// Why a framework stays what it was.
-pub(super) fn not_updated(refused: UpdateRefused) -> Refusal {
+pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
     match refused {
-        UpdateRefused::Overtaken(_) => Refusal::conflict(refused),
-        UpdateRefused::Never(_) => Refusal::bad(refused),
-        UpdateRefused::NotNow(_) => Refusal::not_now(refused),
+        NotUpdated::Overtaken(_) => Refusal::conflict(refused),
+        NotUpdated::Never(_) => Refusal::bad(refused),
+        NotUpdated::NotNow(_) => Refusal::not_now(refused),
     }
 }
 
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn each_reason_not_to_change_a_framework_has_its_status() {
         for (refused, status) in [
-            (UpdateRefused::Overtaken("why".into()), 409),
-            (UpdateRefused::Never("why".into()), 400),
-            (UpdateRefused::NotNow("why".into()), 503),
+            (NotUpdated::Overtaken("why".into()), 409),
+            (NotUpdated::Never("why".into()), 400),
+            (NotUpdated::NotNow("why".into()), 503),
         ] {
             assert_eq!(not_updated(refused).status.as_u16(), status);
         }

@@ -74,8 +74,8 @@ impl Stage {
     }
 
     async fn subscribe(&self, framework: Value) -> Stream {
-        let answer = self.post(&subscribe(framework), None, &Subject::default());
-        Stream::of(answer.await.unwrap())
+        let (call, nobody) = (subscribe(framework), Subject::default());
+        Stream::of(self.post(&call, None, &nobody).await.unwrap())
     }
 
     /// The status of a call.
@@ -144,7 +144,8 @@ impl Stream {
                 break;
             };
             let piece = piece.unwrap();
-            while let Some(record) = self.decoder.next(&mut &piece[..]).unwrap() {
+            let mut rest = &piece[..];
+            while let Some(record) = self.decoder.next(&mut rest).unwrap() {
                 let event: Event = v1::json::read(&record, Limits::default()).unwrap();
                 read.push(told(&event));
             }
@@ -276,8 +277,8 @@ fn streams_end_with_their_master_and_their_frameworks_stay() {
         assert_eq!(stream.read(), ["END"]);
         let kill = json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}});
         assert_eq!(stage.call(&id, &stream_id, kill).await, 503);
-        let late = stage.post(&subscribe(again(&id)), None, &Subject::default());
-        assert_eq!(status(late.await), 503);
+        let (late, nobody) = (subscribe(again(&id)), Subject::default());
+        assert_eq!(status(stage.post(&late, None, &nobody).await), 503);
     });
 }
 

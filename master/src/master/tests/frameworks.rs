@@ -162,7 +162,11 @@ fn a_torn_down_framework_hears_its_tasks_killed_and_is_refused_ever_after() {
         world.settle().await;
         assert_eq!(
             scheduler.heard(),
-            ["rescind O1", "t TASK_KILLED REASON_FRAMEWORK_REMOVED"]
+            [
+                "rescind O1",
+                "t TASK_KILLED REASON_FRAMEWORK_REMOVED",
+                "failed Framework has been removed"
+            ]
         );
         assert_eq!(agent.heard(), ["shut down 0000"]);
         assert!(world.whims.state().removed_frameworks.contains(&f));

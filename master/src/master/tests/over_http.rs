@@ -3,7 +3,6 @@
 use resources::Invalid;
 use v1::convert::scheduler::{Accepted, Said};
 
-use super::over_http::HttpCall;
 use super::*;
 
 impl World {
