@@ -1,9 +1,11 @@
 //! The HTTP listener that masters and agents share: health, version, metrics and the list of actors, and what their v1 APIs have in common.
 //!
-//! [`common_routes`] makes what every service serves; a service merges its own routes into it; [`serve`] runs them on a listener that the
-//! roof has bound, behind a [`Guard`] that finds out who asks. Nothing here knows a master from an agent, opens a socket, or asks an actor anything without a patience.
+//! [`common_routes`] makes what every service serves; a service merges its own routes into it, [`files`] among them; [`serve`] runs them on a
+//! listener that the roof has bound, behind a [`Guard`] that finds out who asks. Nothing here knows a master from an agent, opens a socket, or
+//! asks an actor anything without a patience.
 
 pub mod api;
+pub mod files;
 pub mod metrics;
 pub mod pages;
 pub mod processes;

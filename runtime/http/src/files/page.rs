@@ -1,0 +1,320 @@
+//! The pages `/files/browse`, `/files/read` and `/files/download`, in the forms Mesos' tools know (SPEC 3.9).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use authority::Subject;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use bytes::Bytes;
+use runtime::Node;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::place::fill;
+use super::{Entry, FileError, Finder, Opened, Piece, Place, browse, open, read};
+use crate::api::Refusal;
+
+/// The bytes of a download that are read at once.
+const STEP: usize = 256 << 10;
+
+#[derive(Clone)]
+struct Files {
+    node: Node,
+    find: Finder,
+}
+
+/// The three pages over the places that `find` knows.
+pub fn routes(node: &Node, find: Finder) -> Router {
+    let files = Files {
+        node: node.clone(),
+        find,
+    };
+    Router::new()
+        .route("/files/browse", get(browse_page))
+        .route("/files/read", get(read_page))
+        .route("/files/download", get(download_page))
+        .with_state(files)
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Self {
+        let status = match &error {
+            FileError::Outside { .. } => StatusCode::FORBIDDEN,
+            FileError::NotFound { .. } => StatusCode::NOT_FOUND,
+            FileError::NotAFile { .. } | FileError::NotADirectory { .. } => StatusCode::BAD_REQUEST,
+            FileError::TooMany { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            FileError::System { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error)
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    path: Option<String>,
+    offset: Option<String>,
+    length: Option<String>,
+}
+
+type Who = Option<Extension<Subject>>;
+
+impl Files {
+    /// Does this with the place that is asked for, on the blocking pool. Gives the path too.
+    async fn at<T: Send + 'static>(
+        &self,
+        asked: &Asked,
+        who: Who,
+        act: impl FnOnce(&Place) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let path = asked.path.clone().filter(|path| !path.is_empty());
+        let path = path.ok_or_else(|| Refusal::bad("path is absent: expected `?path=PATH`"))?;
+        let subject = who.map(|Extension(subject)| subject).unwrap_or_default();
+        let place = (self.find)(path, subject).await?;
+        let done = self.node.blocking(move || act(&place)).await;
+        let internal = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+        Ok(done.map_err(internal)??)
+    }
+}
+
+async fn browse_page(
+    State(files): State<Files>,
+    who: Who,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Refusal> {
+    let entries = files.at(&asked, who, browse).await?;
+    let path = asked.path.unwrap_or_default();
+    let listed = entries.iter().map(|entry| entry_json(&path, entry));
+    Ok(Json(listed.collect::<Vec<_>>()).into_response())
+}
+
+fn entry_json(directory: &str, entry: &Entry) -> Value {
+    json!({
+        "path": Path::new(directory).join(&entry.name).to_string_lossy(),
+        "nlink": entry.links,
+        "size": entry.size,
+        "mtime": entry.modified.as_secs_f64(),
+        "mode": entry.mode_text(),
+        "uid": entry.user,
+        "gid": entry.group,
+    })
+}
+
+async fn read_page(
+    State(files): State<Files>,
+    who: Who,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Refusal> {
+    let offset = number("offset", asked.offset.as_deref())?;
+    let length = number("length", asked.length.as_deref())?;
+    let piece = move |place: &Place| match offset {
+        Some(offset) => read(place, offset, length),
+        // Without an offset, or with -1, only the size is wanted.
+        None => read(place, 0, Some(0)).map(|piece| Piece {
+            offset: piece.size,
+            ..piece
+        }),
+    };
+    let piece = files.at(&asked, who, piece).await?;
+    Ok(Json(json!({ "offset": piece.offset, "data": text(&piece) })).into_response())
+}
+
+/// A number of bytes; -1 is the same as none.
+fn number(name: &str, given: Option<&str>) -> Result<Option<u64>, Refusal> {
+    match given {
+        None | Some("-1") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            let text: String = text.chars().take(80).collect();
+            Refusal::bad(format!(
+                "{name} is `{text}`: expected a number of bytes, or -1"
+            ))
+        }),
+    }
+}
+
+/// What is in a piece, as text. A character that the piece's end has cut is left to the next one.
+fn text(piece: &Piece) -> String {
+    let end = piece.offset.saturating_add(piece.data.len() as u64);
+    let whole = match std::str::from_utf8(&piece.data) {
+        Err(error)
+            if error.error_len().is_none() && end < piece.size && error.valid_up_to() > 0 =>
+        {
+            &piece.data[..error.valid_up_to()]
+        }
+        _ => &piece.data[..],
+    };
+    String::from_utf8_lossy(whole).into_owned()
+}
+
+async fn download_page(
+    State(files): State<Files>,
+    who: Who,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Refusal> {
+    let opened = files.at(&asked, who, open).await?;
+    let quoted = |c: char| !c.is_ascii_graphic() && c != ' ' || matches!(c, '"' | '\\');
+    let name = opened.name.replace(quoted, "_");
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
+    let mut response = (
+        [
+            (
+                CONTENT_TYPE,
+                HeaderValue::from_static("application/octet-stream"),
+            ),
+            (CONTENT_LENGTH, HeaderValue::from(opened.size)),
+        ],
+        body(files.node, opened),
+    )
+        .into_response();
+    if let Ok(disposition) = disposition {
+        response
+            .headers_mut()
+            .insert(CONTENT_DISPOSITION, disposition);
+    }
+    Ok(response)
+}
+
+/// The file as it was when it was opened, read as fast as it is taken. One that has become shorter ends in an error, since its length was
+/// told.
+fn body(node: Node, opened: Opened) -> Body {
+    let file = Arc::new(opened.file);
+    let size = opened.size;
+    let steps = futures_util::stream::try_unfold(0_u64, move |offset| {
+        let (file, node) = (file.clone(), node.clone());
+        async move {
+            if offset >= size {
+                return Ok(None);
+            }
+            let length = usize::try_from(size - offset).unwrap_or(STEP).min(STEP);
+            let step = node.blocking(move || {
+                let mut buffer = vec![0; length];
+                let read = fill(&file, &mut buffer, offset)?;
+                buffer.truncate(read);
+                Ok::<_, std::io::Error>(Bytes::from(buffer))
+            });
+            let bytes = step.await.map_err(std::io::Error::other)??;
+            if bytes.is_empty() {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+            }
+            let next = offset + bytes.len() as u64;
+            Ok(Some((bytes, next)))
+        }
+    });
+    Body::from_stream(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::rehearsal::stage;
+
+    use super::*;
+
+    fn files(root: &Path) -> State<Files> {
+        let root = root.to_owned();
+        let find = move |path: String, _: Subject| {
+            let root = root.clone();
+            let found = path.strip_prefix("/shown").map(|inside| Place {
+                root,
+                inside: inside.trim_start_matches('/').into(),
+            });
+            let found = found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "not here"));
+            Box::pin(std::future::ready(found)) as futures_util::future::BoxFuture<'static, _>
+        };
+        let node = runtime::rehearsal::node("node").build();
+        State(Files {
+            node,
+            find: Arc::new(find),
+        })
+    }
+
+    fn asked(path: &str, offset: Option<&str>, length: Option<&str>) -> Query<Asked> {
+        Query(Asked {
+            path: Some(path.to_owned()),
+            offset: offset.map(str::to_owned),
+            length: length.map(str::to_owned),
+        })
+    }
+
+    async fn body_of(response: Result<Response, Refusal>) -> (u16, String) {
+        let response = response.into_response();
+        let status = response.status().as_u16();
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let text = String::from_utf8(bytes.unwrap().to_vec());
+        (status, text.unwrap())
+    }
+
+    #[test]
+    fn files_are_listed_read_and_downloaded_in_the_forms_that_tools_know() {
+        let directory = tempfile::tempdir().unwrap();
+        let large = "x".repeat(STEP + 7);
+        std::fs::write(directory.path().join("stdout"), "hällo").unwrap();
+        std::fs::write(directory.path().join("large"), &large).unwrap();
+        stage(async {
+            let files = || files(directory.path());
+            let (status, text) =
+                body_of(browse_page(files(), None, asked("/shown", None, None)).await).await;
+            let listed: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((status, &listed[1]["path"]), (200, &json!("/shown/stdout")));
+            assert_eq!(listed[1]["size"], 6);
+            for key in ["nlink", "mtime", "mode", "uid", "gid"] {
+                assert!(listed[1].get(key).is_some(), "{key} in {text}");
+            }
+            let read = async |offset, length| {
+                let asked = asked("/shown/stdout", offset, length);
+                body_of(read_page(files(), None, asked).await).await
+            };
+            let piece = |offset: u64, data: &str| {
+                let piece = json!({ "offset": offset, "data": data });
+                (200, piece.to_string())
+            };
+            assert_eq!(read(None, None).await, piece(6, ""));
+            assert_eq!(read(Some("-1"), Some("3")).await, piece(6, ""));
+            assert_eq!(read(Some("0"), None).await, piece(0, "hällo"));
+            assert_eq!(read(Some("0"), Some("2")).await, piece(0, "h"));
+            assert_eq!(read(Some("3"), Some("-1")).await, piece(3, "llo"));
+            for wrong in ["x", "-2", "1e9", "99999999999999999999"] {
+                let (status, words) = read(Some(wrong), None).await;
+                assert!(status == 400 && words.contains(wrong), "{words}");
+            }
+            let whole = asked("/shown/large", None, None);
+            let response = download_page(files(), None, whole).await.unwrap();
+            let headers = response.headers().clone();
+            assert_eq!(headers[CONTENT_LENGTH], large.len().to_string());
+            assert_eq!(
+                headers[CONTENT_DISPOSITION],
+                "attachment; filename=\"large\""
+            );
+            assert!(body_of(Ok(response)).await == (200, large.clone()));
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_refused_with_its_status() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("stdout"), "hello").unwrap();
+        stage(async {
+            for (path, status) in [
+                ("", 400),
+                ("/elsewhere", 404),
+                ("/shown/missing", 404),
+                ("/shown/../secret", 403),
+                ("/shown", 400),
+            ] {
+                let page = read_page(files(directory.path()), None, asked(path, Some("0"), None));
+                let (found, words) = body_of(page.await).await;
+                assert_eq!(found, status, "{path}: {words}");
+            }
+            let page = browse_page(
+                files(directory.path()),
+                None,
+                asked("/shown/stdout", None, None),
+            );
+            assert_eq!(body_of(page.await).await.0, 400);
+        });
+    }
+}

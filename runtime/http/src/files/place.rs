@@ -1,0 +1,389 @@
+//! Directories and files that may be shown, and nothing outside.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+use super::PIECE_MAX;
+
+/// The most entries of a directory that are listed.
+const ENTRIES_MAX: usize = 16_384;
+
+/// A path that may be shown, if it stays inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The directory that is not left. It is trusted, whatever links lead to it.
+    pub root: PathBuf,
+    /// The path in it; empty is the directory itself.
+    pub inside: PathBuf,
+}
+
+/// Why a file is not shown.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The path would leave its root.
+    #[error("path `{path}` leads out of what is shown")]
+    Outside {
+        /// The path in its root.
+        path: String,
+    },
+    /// There is no such file.
+    #[error("path `{path}`: no such file or directory")]
+    NotFound {
+        /// The path in its root.
+        path: String,
+    },
+    /// It is a directory, a pipe or a device.
+    #[error("path `{path}` is not a regular file")]
+    NotAFile {
+        /// The path in its root.
+        path: String,
+    },
+    /// It is a file.
+    #[error("path `{path}` is not a directory")]
+    NotADirectory {
+        /// The path in its root.
+        path: String,
+    },
+    /// The directory has too many entries.
+    #[error("path `{path}` has more than {ENTRIES_MAX} entries")]
+    TooMany {
+        /// The path in its root.
+        path: String,
+    },
+    /// The system refuses.
+    #[error("path `{path}` cannot be read: {source}")]
+    System {
+        /// The path in its root.
+        path: String,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+/// What is in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in the directory.
+    pub name: String,
+    /// Links to it.
+    pub links: u64,
+    /// In bytes.
+    pub size: u64,
+    /// When it was last changed, since 1970-01-01 UTC.
+    pub modified: Duration,
+    /// Its kind and permissions, as of `stat`.
+    pub mode: u32,
+    /// Whose it is, by name where it has one.
+    pub user: String,
+    /// Which group's, by name where it has one.
+    pub group: String,
+}
+
+impl Entry {
+    /// Kind and permissions as `ls -l` writes them.
+    pub fn mode_text(&self) -> String {
+        let kind = match self.mode & 0o170_000 {
+            0o040_000 => 'd',
+            0o120_000 => 'l',
+            0o010_000 => 'p',
+            0o140_000 => 's',
+            0o060_000 => 'b',
+            0o020_000 => 'c',
+            _ => '-',
+        };
+        let bits = "rwxrwxrwx".char_indices();
+        let bits = bits.map(|(place, bit)| match self.mode >> (8 - place) & 1 {
+            1 => bit,
+            _ => '-',
+        });
+        std::iter::once(kind).chain(bits).collect()
+    }
+}
+
+/// A piece of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// Where they begin.
+    pub offset: u64,
+    /// Of the whole file.
+    pub size: u64,
+}
+
+/// A file to be read from its beginning.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: File,
+    /// Its size when it was opened, in bytes.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl Place {
+    fn path(&self) -> String {
+        self.inside.to_string_lossy().chars().take(200).collect()
+    }
+
+    fn error(&self, error: io::Error) -> FileError {
+        let path = self.path();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileError::NotFound { path },
+            _ => FileError::System {
+                path,
+                source: error,
+            },
+        }
+    }
+
+    /// Opens it, beneath its root. A pipe does not make us wait for its writer.
+    fn open(&self) -> Result<File, FileError> {
+        let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        let path = match self.inside.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => &self.inside,
+        };
+        if !path.components().all(inside) {
+            return Err(FileError::Outside { path: self.path() });
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let root = File::open(&self.root).map_err(|error| self.error(error))?;
+        match openat2(&root, path, how) {
+            Ok(file) => Ok(File::from(file)),
+            Err(Errno::EXDEV | Errno::ELOOP) => Err(FileError::Outside { path: self.path() }),
+            Err(error) => Err(self.error(error.into())),
+        }
+    }
+
+    fn open_file(&self) -> Result<(File, u64), FileError> {
+        let file = self.open()?;
+        let metadata = file.metadata().map_err(|error| self.error(error))?;
+        match metadata.is_file() {
+            true => Ok((file, metadata.size())),
+            false => Err(FileError::NotAFile { path: self.path() }),
+        }
+    }
+}
+
+/// What is in this directory, by name. Links are shown, not followed.
+pub fn browse(place: &Place) -> Result<Vec<Entry>, FileError> {
+    let path = || place.path();
+    let directory = place.open()?;
+    let metadata = directory.metadata().map_err(|error| place.error(error))?;
+    if !metadata.is_dir() {
+        return Err(FileError::NotADirectory { path: path() });
+    }
+    // By its descriptor, so that it is the one that was opened.
+    let listed = std::fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let mut names = Names::default();
+    let mut entries = Vec::new();
+    for entry in listed.map_err(|error| place.error(error))? {
+        if entries.len() >= ENTRIES_MAX {
+            return Err(FileError::TooMany { path: path() });
+        }
+        let entry = entry.map_err(|error| place.error(error))?;
+        let Ok(metadata) = entry.metadata() else {
+            continue; // Removed since.
+        };
+        entries.push(Entry {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            links: metadata.nlink(),
+            size: metadata.size(),
+            modified: Duration::from_secs(u64::try_from(metadata.mtime()).unwrap_or(0)),
+            mode: metadata.mode(),
+            user: names.user(metadata.uid()),
+            group: names.group(metadata.gid()),
+        });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// A piece of this file from `offset` on, of at most `length` and [`PIECE_MAX`] bytes. Behind the end there is an empty one.
+pub fn read(place: &Place, offset: u64, length: Option<u64>) -> Result<Piece, FileError> {
+    let (file, size) = place.open_file()?;
+    let length = length.unwrap_or(PIECE_MAX).min(PIECE_MAX);
+    let length = length.min(size.saturating_sub(offset));
+    let mut data = vec![0; usize::try_from(length).unwrap_or(0)];
+    let read = fill(&file, &mut data, offset).map_err(|error| place.error(error))?;
+    data.truncate(read);
+    Ok(Piece { data, offset, size })
+}
+
+/// Opens this file to be read as it is now.
+pub fn open(place: &Place) -> Result<Opened, FileError> {
+    let (file, size) = place.open_file()?;
+    let name = place.inside.file_name().or(place.root.file_name());
+    Ok(Opened {
+        file,
+        size,
+        name: name.unwrap_or_default().to_string_lossy().into_owned(),
+    })
+}
+
+/// Fills the buffer from this offset on, or to the file's end. Says how much it is.
+pub(super) fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    // Ends: each round fills more of the buffer, or is the last.
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset.saturating_add(filled as u64))? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// Names of users and groups, each looked up once.
+#[derive(Default)]
+struct Names {
+    users: BTreeMap<u32, String>,
+    groups: BTreeMap<u32, String>,
+}
+
+impl Names {
+    fn user(&mut self, id: u32) -> String {
+        let look_up = || {
+            let found = nix::unistd::User::from_uid(id.into()).ok().flatten();
+            found.map_or_else(|| id.to_string(), |user| user.name)
+        };
+        self.users.entry(id).or_insert_with(look_up).clone()
+    }
+
+    fn group(&mut self, id: u32) -> String {
+        let look_up = || {
+            let found = nix::unistd::Group::from_gid(id.into()).ok().flatten();
+            found.map_or_else(|| id.to_string(), |group| group.name)
+        };
+        self.groups.entry(id).or_insert_with(look_up).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn sandbox() -> (tempfile::TempDir, impl Fn(&str) -> Place) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("sandbox");
+        fs::create_dir_all(root.join("inner")).unwrap();
+        fs::write(root.join("stdout"), "hello world").unwrap();
+        fs::write(directory.path().join("secret"), "s").unwrap();
+        let place = move |inside: &str| Place {
+            root: root.clone(),
+            inside: inside.into(),
+        };
+        (directory, place)
+    }
+
+    /// SPEC 3.9: at most 16 pages.
+    #[test]
+    fn a_piece_has_a_bound_and_behind_the_end_there_is_nothing() {
+        let (directory, place) = sandbox();
+        let large = vec![b'x'; PIECE_MAX as usize + 10];
+        fs::write(directory.path().join("sandbox/large"), &large).unwrap();
+        let piece = |inside: &str, offset, length| {
+            let piece = read(&place(inside), offset, length).unwrap();
+            (
+                String::from_utf8(piece.data).unwrap(),
+                piece.offset,
+                piece.size,
+            )
+        };
+        assert_eq!(piece("stdout", 6, Some(3)), ("wor".into(), 6, 11));
+        assert_eq!(
+            piece("./stdout", 6, Some(u64::MAX)),
+            ("world".into(), 6, 11)
+        );
+        assert_eq!(piece("stdout", u64::MAX, None).0, "");
+        let (first, _, size) = piece("large", 0, Some(u64::MAX));
+        assert_eq!((first.len() as u64, size), (PIECE_MAX, large.len() as u64));
+        assert_eq!(piece("large", PIECE_MAX, None).0.len(), 10);
+        let opened = open(&place("large")).unwrap();
+        assert_eq!((opened.size, opened.name.as_str()), (size, "large"));
+    }
+
+    #[test]
+    fn nothing_outside_is_read_or_listed_whatever_leads_there() {
+        let (directory, place) = sandbox();
+        let root = directory.path().join("sandbox");
+        symlink("/etc", root.join("absolute")).unwrap();
+        symlink("..", root.join("up")).unwrap();
+        symlink("../secret", root.join("secret")).unwrap();
+        symlink("stdout", root.join("inside")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        for path in [
+            "../secret",
+            "..",
+            "/etc/passwd",
+            "absolute/passwd",
+            "up/secret",
+            "secret",
+            "inner/../../secret",
+            "loop",
+        ] {
+            let refused = read(&place(path), 0, None).unwrap_err();
+            assert!(
+                matches!(refused, FileError::Outside { .. }),
+                "{path}: {refused}"
+            );
+            let refused = browse(&place(path)).unwrap_err();
+            assert!(
+                matches!(refused, FileError::Outside { .. }),
+                "{path}: {refused}"
+            );
+        }
+        assert_eq!(read(&place("inside"), 0, None).unwrap().size, 11);
+        nix::unistd::mkfifo(&root.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for (path, words) in [
+            ("missing", "no such file"),
+            ("stdout/x", "no such file"),
+            ("pipe", "not a regular file"),
+            ("inner", "not a regular file"),
+            ("", "not a regular file"),
+        ] {
+            let refused = read(&place(path), 0, None).unwrap_err().to_string();
+            assert!(refused.contains(words), "{path}: {refused}");
+        }
+        let refused = browse(&place("stdout")).unwrap_err().to_string();
+        assert!(refused.contains("not a directory"), "{refused}");
+    }
+
+    #[test]
+    fn a_list_has_names_in_order_with_what_ls_would_say_of_each() {
+        let (directory, place) = sandbox();
+        let root = directory.path().join("sandbox");
+        symlink("/nowhere", root.join("dangling")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+        fs::set_permissions(root.join("stdout"), mode).unwrap();
+        let entries = browse(&place("")).unwrap();
+        let seen: Vec<(&str, String)> = entries
+            .iter()
+            .map(|entry| (entry.name.as_str(), entry.mode_text()))
+            .collect();
+        assert_eq!(seen[0], ("dangling", "lrwxrwxrwx".to_owned()));
+        assert!(
+            seen[1].0 == "inner" && seen[1].1.starts_with("drwx"),
+            "{seen:?}"
+        );
+        assert_eq!(seen[2], ("stdout", "-rw-r-----".to_owned()));
+        let stdout = &entries[2];
+        assert_eq!((stdout.size, stdout.links), (11, 1));
+        assert!(stdout.modified > Duration::ZERO && !stdout.user.is_empty());
+    }
+}
