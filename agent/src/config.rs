@@ -2,6 +2,7 @@
 //!
 //! [`Settings`] is what was asked for, [`Config`] what can be worked with; only [`Settings::check`] makes one of the other.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Settings {
     pub qos_correction_interval_min: Duration,
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
+    /// What else the operator has chosen, for pages: the names of flags with their values.
+    pub chosen: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -73,6 +76,7 @@ impl Settings {
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
+            chosen: BTreeMap::new(),
         }
     }
 
@@ -190,6 +194,51 @@ impl Config {
     /// Where executors are heard.
     pub fn executor_socket(&self) -> &Path {
         &self.settings.executor_socket
+    }
+
+    /// All flags with their values, as pages show them.
+    pub fn flags(&self) -> BTreeMap<String, String> {
+        let settings = &self.settings;
+        let duration = protocol::duration::format;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let own = [
+            ("master", settings.masters.join(",")),
+            ("work_dir", settings.work_dir.display().to_string()),
+            ("hostname", self.info.hostname.clone()),
+            ("port", settings.port.to_string()),
+            ("resources", text(&settings.resources)),
+            ("attributes", text(&settings.attributes)),
+            ("default_role", settings.default_role.clone()),
+            (
+                "registration_backoff_factor",
+                duration(settings.registration_backoff_factor),
+            ),
+            (
+                "executor_registration_timeout",
+                duration(settings.executor_registration_timeout),
+            ),
+            (
+                "executor_shutdown_grace_period",
+                duration(settings.executor_shutdown_grace_period),
+            ),
+            ("recovery_timeout", duration(settings.recovery_timeout)),
+            (
+                "authenticate_http_executors",
+                settings.authenticate_http_executors.to_string(),
+            ),
+            (
+                "oversubscribed_resources_interval",
+                duration(settings.oversubscribed_resources_interval),
+            ),
+            (
+                "qos_correction_interval_min",
+                duration(settings.qos_correction_interval_min),
+            ),
+            ("switch_user", settings.switch_user.to_string()),
+        ];
+        let mut all = settings.chosen.clone();
+        all.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        all
     }
 
     /// All settings, as checked.

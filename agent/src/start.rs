@@ -145,6 +145,7 @@ pub struct Started {
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
     monitor: Handle<Monitor>,
+    config: Arc<Config>,
     _work_dir: Arc<WorkDir>,
 }
 
@@ -198,7 +199,7 @@ pub fn start_with(
     )?;
     let started = node.clock().now();
     let agent = Agent::new(
-        config,
+        config.clone(),
         containerizer.clone(),
         status.clone(),
         operations,
@@ -227,6 +228,7 @@ pub fn start_with(
         containerizer,
         status,
         monitor,
+        config: Arc::new(config),
         _work_dir: Arc::new(work_dir),
     })
 }
@@ -251,6 +253,10 @@ impl Started {
     /// How the agent is; an error when it does not answer in time.
     pub async fn state(&self) -> Result<AgentState, AskError> {
         self.agent.ask(DescribeAgent, PATIENCE).await
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     pub(crate) fn containerizer(&self) -> &Handle<Containerizer> {

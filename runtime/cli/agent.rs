@@ -134,6 +134,12 @@ impl AgentFlags {
         settings.resources = self.resources.as_ref().map(|Text(text)| text.clone());
         settings.attributes = self.attributes.as_ref().map(|Text(text)| text.clone());
         settings.default_role.clone_from(&self.default_role);
+        let chosen = [
+            ("resource_estimator", &self.resource_estimator),
+            ("qos_controller", &self.qos_controller),
+        ];
+        let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
+        settings.chosen = chosen.into();
         settings.switch_user = !self.no_switch_user;
         if let Some(required) = self.authenticate_http_executors {
             settings.authenticate_http_executors = required;

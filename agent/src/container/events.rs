@@ -96,8 +96,12 @@ pub struct ContainerView {
     pub framework_id: FrameworkId,
     /// Its executor.
     pub executor: protocol::ExecutorInfo,
+    /// Whether its executor is our own command executor.
+    pub is_command: bool,
     /// Where it is in its life.
     pub phase: Phase,
+    /// The process that leads its session, while it runs.
+    pub leader: Option<i32>,
     /// Its sandbox.
     pub directory: String,
     /// What it holds.
@@ -392,7 +396,9 @@ impl Handler<TakeSurvey> for Containerizer {
             id: container.id.clone(),
             framework_id: framework_id.clone(),
             executor: container.executor.clone(),
+            is_command: container.is_command,
             phase: container.phase,
+            leader: container.leader,
             directory: self
                 .runs(framework_id, &container.executor.executor_id)
                 .join(container.id.as_str())

@@ -77,10 +77,12 @@ fn update(call: &CallUpdate) -> Result<TaskStatus, Invalid> {
 impl Event {
     /// The executor is subscribed.
     pub fn subscribed(subscribed: &ExecutorSubscribed, container: &ContainerId) -> Self {
+        let mut executor_info = crate::schema::ExecutorInfo::from(&subscribed.executor);
+        executor_info.framework_id = subscribed.framework.id.as_ref().map(Into::into);
         Self {
             r#type: Some(EventType::Subscribed),
             subscribed: Some(Box::new(EventSubscribed {
-                executor_info: (&subscribed.executor).into(),
+                executor_info,
                 framework_info: (&subscribed.framework).into(),
                 agent_info: (&subscribed.agent).into(),
                 container_id: Some(container.into()),

@@ -1,0 +1,153 @@
+//! Answers to what tools ask of an agent over the operator API (SPEC 2.7).
+//!
+//! Pure: functions of the agent's state, of a survey of its containers and of what they use. Nothing is kept of what has ended and is
+//! acknowledged, so the lists of what is completed hold only what still waits for that.
+
+use protocol::usage::{ResourceStatistics, ResourceUsage};
+use protocol::{TaskInfo, TaskState};
+use v1::convert::{write_labels, write_resources};
+use v1::schema::agent::{
+    ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
+    ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
+    ResponseGetState, ResponseGetTasks,
+};
+use v1::schema::{self, ContainerStatus, Task};
+
+use crate::agent::AgentState;
+use crate::container::events::{ContainerView, Survey};
+use crate::container::machine::Phase;
+
+/// Who it is.
+pub(super) fn agent(state: &AgentState) -> ResponseGetAgent {
+    ResponseGetAgent {
+        agent_info: Some(Box::new((&state.info).into())),
+        ..ResponseGetAgent::default()
+    }
+}
+
+/// Tasks, executors and frameworks.
+pub(super) fn state(survey: &Survey) -> ResponseGetState {
+    ResponseGetState {
+        get_tasks: Some(Box::new(tasks(survey))),
+        get_executors: Some(executors(survey)),
+        get_frameworks: Some(frameworks(survey)),
+    }
+}
+
+/// The frameworks with something here.
+pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
+    let one = |info| ResponseGetFrameworksFramework {
+        framework_info: schema::FrameworkInfo::from(info),
+    };
+    ResponseGetFrameworks {
+        frameworks: survey.frameworks.iter().map(one).collect(),
+        completed_frameworks: Vec::new(),
+    }
+}
+
+/// The executors, and those whose tasks' ends are not acknowledged yet.
+pub(super) fn executors(survey: &Survey) -> ResponseGetExecutors {
+    let all = |over: bool| {
+        let wanted = survey.containers.iter();
+        let wanted = wanted.filter(move |container| is_over(container) == over);
+        wanted.map(executor).collect()
+    };
+    ResponseGetExecutors {
+        executors: all(false),
+        completed_executors: all(true),
+    }
+}
+
+fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
+    let mut executor_info = schema::ExecutorInfo::from(&container.executor);
+    executor_info.framework_id = Some((&container.framework_id).into());
+    ResponseGetExecutorsExecutor { executor_info }
+}
+
+/// The tasks. None is pending: each is in a container as soon as the agent has heard of it.
+pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
+    let mut all = ResponseGetTasks::default();
+    for container in &survey.containers {
+        for (info, state) in &container.tasks {
+            let list = match state {
+                state if state.is_terminal() => &mut all.terminated_tasks,
+                TaskState::Staging if !is_heard(container) => &mut all.queued_tasks,
+                _ => &mut all.launched_tasks,
+            };
+            list.push(task(container, info, *state));
+        }
+    }
+    all
+}
+
+fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
+    Task {
+        name: info.name.clone(),
+        task_id: (&info.task_id).into(),
+        framework_id: (&container.framework_id).into(),
+        executor_id: Some((&container.executor.executor_id).into()),
+        agent_id: (&info.agent_id).into(),
+        state: state.into(),
+        resources: write_resources(&info.resources),
+        labels: write_labels(&info.labels),
+        ..Task::default()
+    }
+}
+
+/// The containers that run, with what was measured of them last.
+pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetContainers {
+    let living = survey.containers.iter();
+    let living = living.filter(|container| !is_over(container));
+    let one = |container: &ContainerView| ResponseGetContainersContainer {
+        framework_id: Some((&container.framework_id).into()),
+        executor_id: Some((&container.executor.executor_id).into()),
+        executor_name: Some(container.executor.name.clone()),
+        container_id: (&container.id).into(),
+        container_status: Some(Box::new(ContainerStatus {
+            executor_pid: container.leader.and_then(|leader| leader.try_into().ok()),
+            container_id: Some((&container.id).into()),
+            ..ContainerStatus::default()
+        })),
+        resource_statistics: measured(container, usage).map(|one| Box::new(statistics(one))),
+    };
+    ResponseGetContainers {
+        containers: living.map(one).collect(),
+    }
+}
+
+/// What was measured of a container.
+pub(super) fn measured<'a>(
+    container: &ContainerView,
+    usage: &'a ResourceUsage,
+) -> Option<&'a ResourceStatistics> {
+    let mut executors = usage.executors.iter();
+    let own = executors.find(|executor| executor.container_id == container.id)?;
+    own.statistics.as_ref()
+}
+
+fn statistics(measured: &ResourceStatistics) -> schema::ResourceStatistics {
+    schema::ResourceStatistics {
+        timestamp: measured.timestamp.as_secs_f64(),
+        processes: Some(measured.processes),
+        threads: Some(measured.threads),
+        cpus_user_time_secs: Some(measured.cpus_user_time_secs),
+        cpus_system_time_secs: Some(measured.cpus_system_time_secs),
+        cpus_limit: Some(measured.cpus_limit),
+        mem_rss_bytes: Some(measured.mem_rss_bytes),
+        mem_limit_bytes: Some(measured.mem_limit_bytes),
+        ..schema::ResourceStatistics::default()
+    }
+}
+
+/// Whether nothing of a container runs any more.
+pub(super) fn is_over(container: &ContainerView) -> bool {
+    container.phase == Phase::Terminated
+}
+
+/// Whether a container's executor has subscribed.
+pub(super) fn is_heard(container: &ContainerView) -> bool {
+    !matches!(
+        container.phase,
+        Phase::Preparing | Phase::Launching | Phase::Registering
+    )
+}

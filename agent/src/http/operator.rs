@@ -1,0 +1,223 @@
+//! `POST /api/v1`: tools ask an agent (SPEC 2.7). What it has no answer to is refused by its name.
+//!
+//! Reads a call, asks those who know, and writes what [`answers`] makes of it. Changes nothing.
+
+use std::time::Duration;
+
+use authority::Subject;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use http::api::{Asked, Refusal, answer};
+use http::files::{Entry, FileError, Place, browse, read};
+use tracing::level_filters::LevelFilter;
+use v1::schema::agent::{
+    Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
+    ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetVersion,
+    ResponseListFiles, ResponseReadFile, ResponseType,
+};
+use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
+
+use super::{PATIENCE, Pages, answers, unavailable};
+use crate::agent::VERSION;
+
+/// The longest that `GET_METRICS` waits.
+const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Serves a call.
+pub(super) async fn call(
+    State(pages): State<Pages>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
+    let form = asked.accept()?;
+    let found = pages.answer(&asked.call, &asked.subject).await?;
+    Ok(answer(form, &found))
+}
+
+impl Pages {
+    async fn answer(&self, call: &Call, who: &Subject) -> Result<Answer, Refusal> {
+        let mut answer = Answer::default();
+        let kind = call.r#type.unwrap_or_default();
+        answer.r#type = Some(match kind {
+            CallType::Unknown => {
+                let problem =
+                    "type is absent or not known: expected the name of a call, as GET_STATE";
+                return Err(Refusal::bad(problem));
+            }
+            CallType::GetHealth => {
+                answer.get_health = Some(ResponseGetHealth { healthy: true });
+                ResponseType::GetHealth
+            }
+            CallType::GetFlags => {
+                let flags = self.agent.config().flags().into_iter();
+                let flag = |(name, value)| Flag {
+                    name,
+                    value: Some(value),
+                };
+                answer.get_flags = Some(ResponseGetFlags {
+                    flags: flags.map(flag).collect(),
+                });
+                ResponseType::GetFlags
+            }
+            CallType::GetVersion => {
+                answer.get_version = Some(Box::new(ResponseGetVersion {
+                    version_info: VersionInfo {
+                        version: VERSION.to_owned(),
+                        ..VersionInfo::default()
+                    },
+                }));
+                ResponseType::GetVersion
+            }
+            CallType::GetMetrics => {
+                answer.get_metrics = Some(self.metrics(patience(call)?).await);
+                ResponseType::GetMetrics
+            }
+            CallType::GetLoggingLevel => {
+                answer.get_logging_level = Some(ResponseGetLoggingLevel {
+                    level: level(LevelFilter::current()),
+                });
+                ResponseType::GetLoggingLevel
+            }
+            CallType::ListFiles => {
+                let asked = call
+                    .list_files
+                    .as_ref()
+                    .ok_or_else(|| absent("list_files"))?;
+                answer.list_files = Some(self.list_files(asked, who).await?);
+                ResponseType::ListFiles
+            }
+            CallType::ReadFile => {
+                let asked = call.read_file.as_ref().ok_or_else(|| absent("read_file"))?;
+                answer.read_file = Some(self.read_file(asked, who).await?);
+                ResponseType::ReadFile
+            }
+            CallType::GetState => {
+                answer.get_state = Some(Box::new(answers::state(&self.survey().await?)));
+                ResponseType::GetState
+            }
+            CallType::GetContainers => {
+                let (survey, usage) = (self.survey().await?, self.agent.usage().await);
+                let usage = usage.map_err(unavailable)?;
+                answer.get_containers = Some(answers::containers(&survey, &usage));
+                ResponseType::GetContainers
+            }
+            CallType::GetFrameworks => {
+                answer.get_frameworks = Some(answers::frameworks(&self.survey().await?));
+                ResponseType::GetFrameworks
+            }
+            CallType::GetExecutors => {
+                answer.get_executors = Some(answers::executors(&self.survey().await?));
+                ResponseType::GetExecutors
+            }
+            CallType::GetTasks => {
+                answer.get_tasks = Some(Box::new(answers::tasks(&self.survey().await?)));
+                ResponseType::GetTasks
+            }
+            CallType::GetAgent => {
+                answer.get_agent = Some(answers::agent(&self.state().await?));
+                ResponseType::GetAgent
+            }
+            other => {
+                let problem = format!("{other} is not served by this agent yet");
+                return Err(Refusal::not_served(problem));
+            }
+        });
+        Ok(answer)
+    }
+
+    /// The runtime's counters, and the agent's own if they come in time.
+    async fn metrics(&self, patience: Duration) -> ResponseGetMetrics {
+        let mut counters = self.node.counters();
+        let own = self.node.clock().timeout(patience, self.agent.counters());
+        if let Ok(Some(own)) = own.await {
+            counters.extend(own);
+        }
+        let metric = |(name, value): (String, f64)| Metric {
+            name,
+            value: Some(value),
+        };
+        ResponseGetMetrics {
+            metrics: counters.into_iter().map(metric).collect(),
+        }
+    }
+
+    async fn list_files(
+        &self,
+        asked: &CallListFiles,
+        who: &Subject,
+    ) -> Result<ResponseListFiles, Refusal> {
+        let entries = self.at(&asked.path, who, browse).await?;
+        let listed = entries.into_iter().map(|entry| info(&asked.path, entry));
+        Ok(ResponseListFiles {
+            file_infos: listed.collect(),
+        })
+    }
+
+    async fn read_file(
+        &self,
+        asked: &CallReadFile,
+        who: &Subject,
+    ) -> Result<ResponseReadFile, Refusal> {
+        let (offset, length) = (asked.offset, asked.length);
+        let piece = move |place: &Place| read(place, offset, length);
+        let piece = self.at(&asked.path, who, piece).await?;
+        Ok(ResponseReadFile {
+            size: piece.size,
+            data: piece.data.into(),
+        })
+    }
+
+    /// Does this with a file, on the blocking pool.
+    async fn at<T: Send + 'static>(
+        &self,
+        path: &str,
+        who: &Subject,
+        act: impl FnOnce(&Place) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let place = (self.files)(path.to_owned(), who.clone()).await?;
+        let done = self.node.blocking(move || act(&place)).await;
+        let failed = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+        Ok(done.map_err(failed)??)
+    }
+}
+
+fn info(directory: &str, entry: Entry) -> FileInfo {
+    let path = std::path::Path::new(directory).join(&entry.name);
+    FileInfo {
+        path: path.to_string_lossy().into_owned(),
+        nlink: entry.links.try_into().ok(),
+        size: Some(entry.size),
+        mtime: Some(TimeInfo {
+            nanoseconds: i64::try_from(entry.modified.as_nanos()).unwrap_or(i64::MAX),
+        }),
+        mode: Some(entry.mode),
+        uid: Some(entry.user),
+        gid: Some(entry.group),
+    }
+}
+
+fn absent(field: &str) -> Refusal {
+    let expected = "expected what is said, as `type` says";
+    Refusal::bad(format!("{field} is `absent`: {expected}"))
+}
+
+/// How long the counters are waited for.
+fn patience(call: &Call) -> Result<Duration, Refusal> {
+    let asked = call.get_metrics.as_ref();
+    let Some(timeout) = asked.and_then(|asked| asked.timeout.as_ref()) else {
+        return Ok(PATIENCE);
+    };
+    let patience = Duration::try_from(timeout)
+        .map_err(|bad| Refusal::bad(format!("get_metrics.timeout.{bad}")))?;
+    Ok(patience.min(METRICS_PATIENCE_MAX))
+}
+
+/// As glog counts, which Mesos logs with: 0 is what operators read, more is for developers.
+fn level(filter: LevelFilter) -> u32 {
+    match filter {
+        LevelFilter::TRACE => 2,
+        LevelFilter::DEBUG => 1,
+        _ => 0,
+    }
+}

@@ -1,0 +1,84 @@
+//! Which files of an agent are shown: those in sandboxes, and no others (SPEC 3.9, 5.1).
+//!
+//! Pure. A sandbox has three names: its directory as `/state` shows it, and `/frameworks/F/executors/E/runs/C` with or without `/slave(1)` before
+//! it, where `C` is a container or `latest`. A sandbox is left by no link, also not into another one.
+
+use std::path::{Component, Path, PathBuf};
+
+use http::files::Place;
+
+/// The place of this path, where the agent's directory of frameworks is `frameworks`; `None` if it is in no sandbox.
+pub(super) fn find(frameworks: &Path, path: &str) -> Option<Place> {
+    let path = Path::new(path);
+    let virtual_path = path.strip_prefix("/slave(1)").unwrap_or(path);
+    let virtual_path = match path == virtual_path {
+        true => path,
+        false => &Path::new("/").join(virtual_path),
+    };
+    let rest = path
+        .strip_prefix(frameworks)
+        .or_else(|_| virtual_path.strip_prefix("/frameworks"))
+        .ok()?;
+    let parts: Vec<Component<'_>> = rest.components().collect();
+    let named = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let [framework, executors, executor, runs, run, inside @ ..] = &parts[..] else {
+        return None;
+    };
+    let fixed = |part: &Component<'_>, name: &str| part.as_os_str() == name;
+    if ![framework, executor, run].into_iter().all(named)
+        || !fixed(executors, "executors")
+        || !fixed(runs, "runs")
+    {
+        return None;
+    }
+    let root: PathBuf = [framework, executors, executor, runs, run]
+        .iter()
+        .fold(frameworks.to_owned(), |root, part| root.join(part));
+    Some(Place {
+        root,
+        inside: inside.iter().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_has_three_names_and_nothing_else_is_shown() {
+        let frameworks = Path::new("/w/slaves/s/frameworks");
+        let sandbox = |run: &str, inside: &str| {
+            Some(Place {
+                root: frameworks.join("f/executors/e/runs").join(run),
+                inside: inside.into(),
+            })
+        };
+        for name in [
+            "/w/slaves/s/frameworks/f/executors/e/runs/c",
+            "/frameworks/f/executors/e/runs/c",
+            "/slave(1)/frameworks/f/executors/e/runs/c",
+        ] {
+            assert_eq!(find(frameworks, name), sandbox("c", ""), "{name}");
+            let inside = format!("{name}/a/../stdout");
+            assert_eq!(find(frameworks, &inside), sandbox("c", "a/../stdout"));
+        }
+        let latest = "/frameworks/f/executors/e/runs/latest/stderr";
+        assert_eq!(find(frameworks, latest), sandbox("latest", "stderr"));
+        for path in [
+            "",
+            "/",
+            "/etc/passwd",
+            "/slave(1)",
+            "/w/slaves/s/frameworks",
+            "/w/slaves/other/frameworks/f/executors/e/runs/c",
+            "/w/slaves/s/frameworks/f/executors/e/runs",
+            "/w/slaves/s/frameworks/f/executors/e/runs/..",
+            "/w/slaves/s/frameworks/../executors/e/runs/c",
+            "/frameworks/f/executors/../runs/c",
+            "/frameworks/f/volumes/e/runs/c",
+            "frameworks/f/executors/e/runs/c",
+        ] {
+            assert_eq!(find(frameworks, path), None, "{path}");
+        }
+    }
+}

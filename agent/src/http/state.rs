@@ -1,0 +1,241 @@
+//! `/state`, `/containers` and `/monitor/statistics` of an agent, in the forms Mesos' tools know (SPEC 3.12, 5.7; keys verbatim).
+//!
+//! Pure. Of a build nothing is known but its version; the other fields are there, and empty.
+
+use std::collections::BTreeMap;
+
+use protocol::agent::Domain;
+use protocol::task::Labels;
+use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
+use protocol::{FrameworkInfo, TaskInfo, TaskState};
+use resources::Resources;
+use resources::json::{attributes_object, resources_object};
+use runtime::Timestamp;
+use serde_json::{Value, json};
+use v1::convert::write_resources;
+
+use super::answers::{is_heard, is_over, measured};
+use crate::agent::{AgentState, VERSION};
+use crate::container::events::{ContainerView, Survey};
+
+/// `/state`.
+pub(super) fn whole(
+    state: &AgentState,
+    survey: &Survey,
+    flags: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Value {
+    let info = &state.info;
+    let living = survey.containers.iter();
+    let living = living.filter(|container| !is_over(container));
+    let mut allocated = Resources::new();
+    for container in living {
+        allocated += &container.allocated.unallocate();
+    }
+    let frameworks = survey.frameworks.iter();
+    let frameworks = frameworks.map(|framework| self::framework(framework, survey));
+    let mut json = json!({
+        "version": VERSION,
+        "build_date": "",
+        "build_time": 0.0,
+        "build_user": "",
+        "start_time": now.as_secs_f64() - state.figures.uptime_secs,
+        "id": info.id,
+        "pid": format!("slave(1)@{}:{}", info.hostname, info.port),
+        "hostname": info.hostname,
+        "port": info.port,
+        "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE", "RESERVATION_REFINEMENT"],
+        "resources": resources(&info.resources),
+        "reserved_resources": reserved(&info.resources),
+        "reserved_resources_full": by_role(&info.resources, full),
+        "reserved_resources_allocated": reserved(&allocated),
+        "unreserved_resources": resources(&info.resources.unreserved()),
+        "unreserved_resources_full": full(&info.resources.unreserved()),
+        "unreserved_resources_allocated": resources(&allocated.unreserved()),
+        "oversubscribed_resources": resources(&state.figures.oversubscribed),
+        "resource_providers": [],
+        "attributes": attributes_object(&info.attributes),
+        "master_hostname": state.master.as_deref().map(host),
+        "flags": flags,
+        "frameworks": frameworks.collect::<Vec<_>>(),
+        "completed_frameworks": [],
+    });
+    if let Some(domain) = &info.domain {
+        json["domain"] = self::domain(domain);
+    }
+    json
+}
+
+/// The host of an address.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+fn domain(domain: &Domain) -> Value {
+    let (region, zone) = (&domain.region, &domain.zone);
+    json!({ "fault_domain": { "region": { "name": region }, "zone": { "name": zone } } })
+}
+
+fn resources(resources: &Resources) -> Value {
+    Value::Object(resources_object(resources))
+}
+
+fn reserved(resources: &Resources) -> Value {
+    by_role(resources, self::resources)
+}
+
+/// What is reserved, by role.
+fn by_role(resources: &Resources, show: impl Fn(&Resources) -> Value) -> Value {
+    let reservations = resources.reservations().into_iter();
+    let shown = reservations.map(|(role, reserved)| (role.to_string(), show(&reserved)));
+    json!(shown.collect::<BTreeMap<_, _>>())
+}
+
+/// Whole resource objects.
+fn full(resources: &Resources) -> Value {
+    let all = write_resources(resources);
+    let json = |one| serde_json::from_slice(&v1::json::write(one)).unwrap_or_default();
+    all.iter()
+        .map(|one| json(one))
+        .collect::<Vec<Value>>()
+        .into()
+}
+
+fn labels(labels: &Labels) -> Value {
+    let label = |(key, value): (&String, &String)| json!({ "key": key, "value": value });
+    labels.iter().map(label).collect()
+}
+
+fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
+    let executors = |over: bool| {
+        let own = survey.containers.iter();
+        let own = own.filter(|one| Some(&one.framework_id) == info.id.as_ref());
+        let wanted = own.filter(|one| is_over(one) == over);
+        wanted.map(executor).collect::<Vec<_>>()
+    };
+    let mut json = json!({
+        "id": info.id,
+        "name": info.name,
+        "user": info.user,
+        "failover_timeout": info.failover_timeout.as_secs_f64(),
+        "checkpoint": info.checkpoint,
+        "hostname": info.hostname,
+        "principal": info.principal,
+        "roles": info.roles,
+        "executors": executors(false),
+        "completed_executors": executors(true),
+    });
+    if let (1, Some(role)) = (info.roles.len(), info.roles.first()) {
+        json["role"] = json!(role);
+    }
+    json
+}
+
+fn executor(container: &ContainerView) -> Value {
+    let tasks = |wanted: &dyn Fn(TaskState) -> bool| {
+        let tasks = container.tasks.iter();
+        let tasks = tasks.filter(|(_, state)| wanted(*state));
+        tasks
+            .map(|(info, state)| task(container, info, *state))
+            .collect::<Vec<_>>()
+    };
+    let is_queued = |state| state == TaskState::Staging && !is_heard(container);
+    let mut json = json!({
+        "id": container.executor.executor_id,
+        "name": container.executor.name,
+        "source": "",
+        "container": container.id,
+        "directory": container.directory,
+        "resources": resources(&container.allocated),
+        "role": role(&container.allocated),
+        "labels": labels(&container.executor.labels),
+        "tasks": tasks(&|state| !state.is_terminal() && !is_queued(state)),
+        "queued_tasks": tasks(&is_queued),
+        "completed_tasks": tasks(&TaskState::is_terminal),
+    });
+    if !container.is_command {
+        json["type"] = json!("CUSTOM");
+    }
+    json
+}
+
+fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
+    json!({
+        "id": info.task_id,
+        "name": info.name,
+        "framework_id": container.framework_id,
+        "executor_id": container.executor.executor_id,
+        "slave_id": info.agent_id,
+        "state": state.name(),
+        "resources": resources(&info.resources),
+        "role": role(&info.resources),
+        "statuses": [],
+        "labels": labels(&info.labels),
+    })
+}
+
+/// The role that resources are allocated to.
+fn role(resources: &Resources) -> String {
+    let role = resources.iter().find_map(|one| one.allocation_role());
+    role.map_or_else(|| "*".to_owned(), ToString::to_string)
+}
+
+/// `/containers`.
+pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
+    let living = survey.containers.iter();
+    let living = living.filter(|container| !is_over(container));
+    let one = |container: &ContainerView| {
+        let mut json = json!({
+            "framework_id": container.framework_id,
+            "executor_id": container.executor.executor_id,
+            "executor_name": container.executor.name,
+            "source": "",
+            "container_id": container.id,
+            "status": { "container_id": { "value": container.id } },
+        });
+        if let Some(leader) = container.leader {
+            json["status"]["executor_pid"] = json!(leader);
+        }
+        if let Some(measured) = measured(container, usage) {
+            json["statistics"] = statistics(measured);
+        }
+        json
+    };
+    living.map(one).collect::<Vec<_>>().into()
+}
+
+/// `/monitor/statistics`: what was measured of each executor, under its name in the survey.
+pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
+    let one = |executor: &ExecutorUsage| {
+        let measured = executor.statistics.as_ref()?;
+        let mut containers = survey.containers.iter();
+        let own = containers.find(|container| container.id == executor.container_id);
+        Some(json!({
+            "executor_id": executor.executor_id,
+            "executor_name": own.map(|container| container.executor.name.clone()).unwrap_or_default(),
+            "framework_id": executor.framework_id,
+            "container_id": executor.container_id,
+            "source": "",
+            "statistics": statistics(measured),
+        }))
+    };
+    usage
+        .executors
+        .iter()
+        .filter_map(one)
+        .collect::<Vec<_>>()
+        .into()
+}
+
+fn statistics(measured: &ResourceStatistics) -> Value {
+    json!({
+        "timestamp": measured.timestamp.as_secs_f64(),
+        "processes": measured.processes,
+        "threads": measured.threads,
+        "cpus_user_time_secs": measured.cpus_user_time_secs,
+        "cpus_system_time_secs": measured.cpus_system_time_secs,
+        "cpus_limit": measured.cpus_limit,
+        "mem_rss_bytes": measured.mem_rss_bytes,
+        "mem_limit_bytes": measured.mem_limit_bytes,
+    })
+}

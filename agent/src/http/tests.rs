@@ -1,0 +1,290 @@
+//! The answers and pages of an agent with three containers, as plain functions of what is known.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::agent::Domain;
+use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
+use protocol::{
+    AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkId,
+    FrameworkInfo, TaskId, TaskInfo, TaskState,
+};
+use resources::{Attributes, Resources, Role};
+use runtime::Timestamp;
+use serde_json::{Value, json};
+
+use super::{answers, state};
+use crate::agent::AgentState;
+use crate::container::events::{ContainerView, Survey};
+use crate::container::machine::Phase;
+use crate::metrics::AgentFigures;
+
+fn resources(text: &str) -> Resources {
+    text.parse().unwrap()
+}
+
+fn allocated(text: &str) -> Resources {
+    resources(text).allocate(&Role::new("ads").unwrap())
+}
+
+fn agent() -> AgentState {
+    AgentState {
+        info: AgentInfo {
+            hostname: "h".into(),
+            port: 5051,
+            resources: resources("cpus:4;cpus(ads):2;mem:1024;ports:[1-9]"),
+            attributes: Attributes::parse("rack:abc").unwrap(),
+            domain: Some(Domain {
+                region: "r".into(),
+                zone: "z".into(),
+            }),
+            id: Some(AgentId::new("s").unwrap()),
+        },
+        master: Some("m:5050".into()),
+        figures: AgentFigures {
+            uptime_secs: 10.0,
+            ..AgentFigures::default()
+        },
+    }
+}
+
+fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) -> ContainerView {
+    let task = |(number, state): (usize, &TaskState)| {
+        let info = TaskInfo {
+            name: format!("{name}-{number}"),
+            task_id: TaskId::new(format!("{name}-{number}")).unwrap(),
+            agent_id: AgentId::new("s").unwrap(),
+            resources: allocated("cpus:1"),
+            command: None,
+            executor: None,
+            data: Vec::new(),
+            kill_policy: None,
+            labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+        };
+        (info, *state)
+    };
+    ContainerView {
+        id: ContainerId::new(format!("c-{name}")).unwrap(),
+        framework_id: FrameworkId::new("f").unwrap(),
+        executor: ExecutorInfo {
+            executor_id: ExecutorId::new(name).unwrap(),
+            name: format!("executor {name}"),
+            command: CommandInfo::shell("run"),
+            resources: allocated("cpus:0.1"),
+            data: Vec::new(),
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        },
+        is_command,
+        phase,
+        leader: (phase == Phase::Running).then_some(42),
+        directory: format!("/w/{name}"),
+        allocated: allocated("cpus:1.1"),
+        tasks: tasks.iter().enumerate().map(task).collect(),
+    }
+}
+
+fn survey() -> Survey {
+    Survey {
+        frameworks: vec![FrameworkInfo {
+            id: Some(FrameworkId::new("f").unwrap()),
+            failover_timeout: Duration::from_secs(60),
+            ..FrameworkInfo::new("alice", "shop")
+        }],
+        containers: vec![
+            container("early", Phase::Registering, false, &[TaskState::Staging]),
+            container(
+                "runs",
+                Phase::Running,
+                true,
+                &[TaskState::Running, TaskState::Finished],
+            ),
+            container("over", Phase::Terminated, false, &[TaskState::Failed]),
+        ],
+        counts: Default::default(),
+    }
+}
+
+fn usage() -> ResourceUsage {
+    let measured = ResourceStatistics {
+        timestamp: Timestamp::from_nanos(1_500_000_000),
+        processes: 2,
+        mem_rss_bytes: 4096,
+        ..ResourceStatistics::default()
+    };
+    let of = |name: &str, statistics| ExecutorUsage {
+        framework_id: FrameworkId::new("f").unwrap(),
+        executor_id: ExecutorId::new(name).unwrap(),
+        container_id: ContainerId::new(format!("c-{name}")).unwrap(),
+        allocated: Resources::new(),
+        tasks: Vec::new(),
+        statistics,
+    };
+    ResourceUsage {
+        total: Resources::new(),
+        executors: vec![of("early", None), of("runs", Some(measured))],
+    }
+}
+
+fn json_of(message: &dyn v1::Message) -> Value {
+    serde_json::from_slice(&v1::json::write(message)).unwrap()
+}
+
+/// SPEC 2.7.
+#[test]
+fn tasks_stand_where_they_are_in_their_lives() {
+    let tasks = json_of(&answers::tasks(&survey()));
+    let ids = |list: &str| -> Vec<String> {
+        let list = tasks[list].as_array().into_iter().flatten();
+        list.map(|task| task["task_id"]["value"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids("queued_tasks"), ["early-0"]);
+    assert_eq!(ids("launched_tasks"), ["runs-0"]);
+    assert_eq!(ids("terminated_tasks"), ["runs-1", "over-0"]);
+    assert!(ids("pending_tasks").is_empty() && ids("completed_tasks").is_empty());
+    let launched = &tasks["launched_tasks"][0];
+    assert_eq!(launched["state"], "TASK_RUNNING");
+    assert_eq!(launched["executor_id"]["value"], "runs");
+    assert_eq!(launched["agent_id"]["value"], "s");
+    assert_eq!(launched["labels"]["labels"][0]["key"], "tier");
+}
+
+/// SPEC 2.7.
+#[test]
+fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words() {
+    let state = json_of(&answers::state(&survey()));
+    let executors = &state["get_executors"];
+    assert_eq!(executors["executors"].as_array().map(Vec::len), Some(2));
+    let over = &executors["completed_executors"][0]["executor_info"];
+    assert_eq!(over["executor_id"]["value"], "over");
+    assert_eq!(over["framework_id"]["value"], "f");
+    let framework = &state["get_frameworks"]["frameworks"][0]["framework_info"];
+    assert_eq!(framework["name"], "shop");
+    assert_eq!(
+        state["get_tasks"]["launched_tasks"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+
+    let containers = json_of(&answers::containers(&survey(), &usage()));
+    let containers = containers["containers"].as_array().unwrap().clone();
+    assert_eq!(containers.len(), 2, "what is over is no container");
+    assert!(containers[0].get("resource_statistics").is_none());
+    let runs = &containers[1];
+    assert_eq!(runs["container_id"]["value"], "c-runs");
+    assert_eq!(runs["container_status"]["executor_pid"], 42);
+    assert_eq!(runs["resource_statistics"]["mem_rss_bytes"], 4096);
+    assert_eq!(runs["resource_statistics"]["timestamp"], 1.5);
+
+    let agent = json_of(&answers::agent(&agent()));
+    assert_eq!(agent["agent_info"]["id"]["value"], "s");
+    assert_eq!(agent["agent_info"]["hostname"], "h");
+}
+
+/// SPEC 3.12: the keys of an agent's state, verbatim.
+#[test]
+fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
+    let flags = BTreeMap::from([("port".to_owned(), "5051".to_owned())]);
+    let now = Timestamp::from_nanos(100_000_000_000);
+    let json = state::whole(&agent(), &survey(), &flags, now);
+    for key in [
+        "version",
+        "build_date",
+        "build_time",
+        "build_user",
+        "start_time",
+        "id",
+        "pid",
+        "hostname",
+        "domain",
+        "resources",
+        "reserved_resources",
+        "reserved_resources_full",
+        "reserved_resources_allocated",
+        "unreserved_resources",
+        "unreserved_resources_full",
+        "unreserved_resources_allocated",
+        "resource_providers",
+        "attributes",
+        "master_hostname",
+        "flags",
+        "frameworks",
+        "completed_frameworks",
+    ] {
+        assert!(json.get(key).is_some(), "{key} in {json}");
+    }
+    assert_eq!(json["start_time"], 90.0);
+    assert_eq!(json["pid"], "slave(1)@h:5051");
+    assert_eq!(json["master_hostname"], "m");
+    assert_eq!(json["resources"]["cpus"], 6.0);
+    assert_eq!(json["resources"]["ports"], "[1-9]");
+    assert_eq!(json["reserved_resources"]["ads"]["cpus"], 2.0);
+    let full = &json["reserved_resources_full"]["ads"][0];
+    assert_eq!(full["reservations"][0]["role"], "ads");
+    assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
+    assert_eq!(json["unreserved_resources_allocated"]["cpus"], 2.2);
+    assert_eq!(json["attributes"], json!({ "rack": "abc" }));
+    assert_eq!(json["domain"]["fault_domain"]["zone"]["name"], "z");
+
+    let framework = &json["frameworks"][0];
+    for key in [
+        "id",
+        "name",
+        "user",
+        "failover_timeout",
+        "checkpoint",
+        "hostname",
+        "role",
+        "executors",
+        "completed_executors",
+    ] {
+        assert!(framework.get(key).is_some(), "{key} in {framework}");
+    }
+    let early = &framework["executors"][0];
+    for key in [
+        "id",
+        "name",
+        "source",
+        "container",
+        "directory",
+        "resources",
+        "role",
+        "labels",
+        "type",
+        "tasks",
+        "queued_tasks",
+        "completed_tasks",
+    ] {
+        assert!(early.get(key).is_some(), "{key} in {early}");
+    }
+    assert_eq!(early["queued_tasks"][0]["id"], "early-0");
+    assert_eq!(early["role"], "ads");
+    let runs = &framework["executors"][1];
+    assert!(runs.get("type").is_none(), "of a command executor");
+    assert_eq!(runs["tasks"][0]["state"], "TASK_RUNNING");
+    assert_eq!(runs["completed_tasks"][0]["id"], "runs-1");
+    assert_eq!(framework["completed_executors"][0]["id"], "over");
+}
+
+/// SPEC 5.7, 5.11.
+#[test]
+fn containers_and_what_they_use_are_shown_under_mesos_names() {
+    let containers = state::containers(&survey(), &usage());
+    assert_eq!(containers[1]["status"]["executor_pid"], 42);
+    assert_eq!(containers[1]["statistics"]["processes"], 2);
+    assert_eq!(containers[0]["executor_name"], "executor early");
+    let monitored = state::monitored(&survey(), &usage());
+    assert_eq!(monitored.as_array().map(Vec::len), Some(1));
+    for key in [
+        "executor_id",
+        "executor_name",
+        "framework_id",
+        "source",
+        "statistics",
+    ] {
+        assert!(monitored[0].get(key).is_some(), "{key} in {monitored}");
+    }
+    assert_eq!(monitored[0]["executor_name"], "executor runs");
+}
