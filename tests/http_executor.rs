@@ -56,7 +56,8 @@ fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
 /// SPEC 2.1, 2.5, 3.7.
 #[test]
 fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_words() {
-    let cluster = Cluster::start(1, RESOURCES);
+    let flags = ["--resources", RESOURCES, "--authenticate_http_executors"];
+    let cluster = Cluster::with(1, &flags);
     let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
     let offer = puppet.offer();
     let tasks = ["one", "other"].map(|name| {
@@ -212,16 +213,10 @@ fn after_a_broken_stream_the_executor_subscribes_again_and_nothing_is_doubled() 
     });
 }
 
-/// Executors of Mesos that know of no token are heard where the operator allows it.
+/// SPEC 5.10: executors of Mesos that know of no token are heard unless the operator wants tokens.
 #[test]
 fn without_authentication_an_executor_needs_no_token_but_a_wrong_one_is_still_refused() {
-    let flags = [
-        "--resources",
-        RESOURCES,
-        "--authenticate_http_executors",
-        "false",
-    ];
-    let cluster = Cluster::with(1, &flags);
+    let cluster = Cluster::start(1, RESOURCES);
     let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
     let offer = puppet.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));

@@ -15,6 +15,7 @@ mod explain;
 mod failover;
 mod faults;
 mod group;
+mod http_agent;
 mod http_executor;
 mod http_scheduler;
 mod load;

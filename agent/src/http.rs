@@ -7,24 +7,27 @@ mod answers;
 mod executor;
 mod operator;
 mod places;
+mod sight;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use authority::{Acls, Action, Subject};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{any, get};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use http::api::{Refusal, Streams};
 use http::files::{self, Finder};
-use runtime::{Handle, Node};
+use protocol::ResourceUsage;
+use runtime::Node;
 use serde_json::{Value, json};
 
 use crate::agent::AgentState;
-use crate::container::Containerizer;
 use crate::container::events::Survey;
 use crate::start::Started;
 
@@ -37,18 +40,23 @@ struct Pages {
     agent: Started,
     node: Node,
     streams: Streams,
+    acls: Arc<Acls>,
     files: Finder,
 }
 
 type Page = Result<Json<Value>, Refusal>;
+/// Who asks, if somebody has found out.
+type Who = Option<Extension<Subject>>;
 
-/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them.
-pub fn routes(agent: &Started, node: &Node, streams: &Streams) -> Router {
+/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them, `acls` say who
+/// may see what.
+pub fn routes(agent: &Started, node: &Node, streams: &Streams, acls: &Arc<Acls>) -> Router {
     let pages = Pages {
         agent: agent.clone(),
         node: node.clone(),
         streams: streams.clone(),
-        files: sandboxes(agent),
+        acls: acls.clone(),
+        files: sandboxes(agent, acls),
     };
     let files = files::routes(node, pages.files.clone());
     let routes = Router::new()
@@ -71,23 +79,32 @@ pub fn routes(agent: &Started, node: &Node, streams: &Streams) -> Router {
 /// The counters of this agent, as the common pages take them.
 pub fn counters(agent: &Started) -> ::http::CountersSource {
     let agent = agent.clone();
-    std::sync::Arc::new(move || {
+    Arc::new(move || {
         let agent = agent.clone();
         Box::pin(async move { agent.counters().await })
     })
 }
 
 impl Pages {
-    fn containerizer(&self) -> &Handle<Containerizer> {
-        self.agent.containerizer()
-    }
-
     async fn state(&self) -> Result<AgentState, Refusal> {
         self.agent.state().await.map_err(unavailable)
     }
 
-    async fn survey(&self) -> Result<Survey, Refusal> {
-        self.agent.survey().await.map_err(unavailable)
+    /// What this subject may see of the containers.
+    async fn survey(&self, who: &Subject) -> Result<Survey, Refusal> {
+        let survey = self.agent.survey().await.map_err(unavailable)?;
+        Ok(sight::seen(survey, &self.acls, who))
+    }
+
+    async fn usage(&self) -> Result<ResourceUsage, Refusal> {
+        self.agent.usage().await.map_err(unavailable)
+    }
+
+    /// The flags, for whom they are.
+    fn flags(&self, who: &Subject) -> Result<BTreeMap<String, String>, Refusal> {
+        let seen = self.acls.check(who, Action::ViewFlags, None);
+        seen.map_err(Refusal::forbidden)?;
+        Ok(self.agent.config().flags())
     }
 }
 
@@ -95,46 +112,58 @@ fn unavailable(problem: impl std::fmt::Display) -> Refusal {
     Refusal::not_now(format!("the agent does not answer: {problem}"))
 }
 
-async fn state(State(pages): State<Pages>) -> Page {
-    let (state, survey) = (pages.state().await?, pages.survey().await?);
-    let flags = pages.agent.config().flags();
-    let now = pages.node.clock().wall();
-    Ok(Json(state::whole(&state, &survey, &flags, now)))
+fn subject(who: Who) -> Subject {
+    who.map(|Extension(subject)| subject).unwrap_or_default()
 }
 
-async fn flags(State(pages): State<Pages>) -> Json<Value> {
-    Json(json!({ "flags": pages.agent.config().flags() }))
+async fn state(State(pages): State<Pages>, who: Who) -> Page {
+    let (who, state) = (subject(who), pages.state().await?);
+    let survey = pages.agent.survey().await.map_err(unavailable)?;
+    let allocated = state::allocated(&survey);
+    let survey = sight::seen(survey, &pages.acls, &who);
+    let mut json = state::whole(&state, &survey, &allocated, pages.node.clock().wall());
+    if let Ok(flags) = pages.flags(&who) {
+        json["flags"] = json!(flags);
+    }
+    Ok(Json(json))
 }
 
-async fn containers(State(pages): State<Pages>) -> Page {
-    let (survey, usage) = (pages.survey().await?, pages.agent.usage().await);
-    let usage = usage.map_err(unavailable)?;
+async fn flags(State(pages): State<Pages>, who: Who) -> Page {
+    Ok(Json(json!({ "flags": pages.flags(&subject(who))? })))
+}
+
+async fn containers(State(pages): State<Pages>, who: Who) -> Page {
+    let (survey, usage) = (pages.survey(&subject(who)).await?, pages.usage().await?);
     Ok(Json(state::containers(&survey, &usage)))
 }
 
-async fn statistics(State(pages): State<Pages>) -> Page {
-    let (survey, usage) = (pages.survey().await?, pages.agent.usage().await);
-    let usage = usage.map_err(unavailable)?;
+async fn statistics(State(pages): State<Pages>, who: Who) -> Page {
+    let (survey, usage) = (pages.survey(&subject(who)).await?, pages.usage().await?);
     Ok(Json(state::monitored(&survey, &usage)))
 }
 
-/// The files in sandboxes of this agent, once it has an id.
-fn sandboxes(agent: &Started) -> Finder {
-    let agent = agent.clone();
-    std::sync::Arc::new(move |path, _| {
-        let agent = agent.clone();
+/// The files in sandboxes of this agent, for those who may look into them.
+fn sandboxes(agent: &Started, acls: &Arc<Acls>) -> Finder {
+    let (agent, acls) = (agent.clone(), acls.clone());
+    Arc::new(move |path, who| {
+        let (agent, acls) = (agent.clone(), acls.clone());
         Box::pin(async move {
             let id = agent.state().await.map_err(unavailable)?.info.id;
-            let frameworks = id.map(|id| -> PathBuf {
+            let sandbox = id.and_then(|id| {
                 let slaves = agent.config().work_dir().join("slaves");
-                slaves.join(id.as_str()).join("frameworks")
+                places::find(&slaves.join(id.as_str()).join("frameworks"), &path)
             });
-            let place = frameworks.and_then(|frameworks| places::find(&frameworks, &path));
-            place.ok_or_else(|| {
+            let sandbox = sandbox.ok_or_else(|| {
                 let path: String = path.chars().take(200).collect();
-                let problem = format!("path `{path}`: expected a path in a sandbox of this agent, as `directory` in /state");
+                let expected = "a path in a sandbox of this agent, as `directory` in /state";
+                let problem = format!("path `{path}`: expected {expected}");
                 Refusal::new(StatusCode::NOT_FOUND, problem)
-            })
+            })?;
+            if !acls.is_open() {
+                let survey = agent.survey().await.map_err(unavailable)?;
+                sight::may_enter(&sandbox, &survey, &acls, &who).map_err(Refusal::forbidden)?;
+            }
+            Ok(sandbox.place)
         })
     })
 }

@@ -2,12 +2,12 @@
 //!
 //! Blocking functions: call them beside the mailbox. A file outside the sandbox is never read, whatever the task has put in it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use http::files::{FileError, Place};
 use protocol::message::operator::FilePiece;
 use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 
@@ -97,53 +97,29 @@ pub enum ReadError {
 
 /// Reads a piece of a file in the sandbox. The kernel itself refuses any way out, be it `..` or a link that the task made.
 pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<FilePiece, ReadError> {
-    let relative = Path::new(path);
-    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    if path.is_empty() || !relative.components().all(inside) {
-        return Err(ReadError::Outside {
-            path: path.chars().take(200).collect(),
-        });
+    if path.is_empty() {
+        let path = String::new();
+        return Err(ReadError::Outside { path });
     }
-    // A pipe must not make us wait for its writer.
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let how = OpenHow::new()
-        .flags(flags)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let directory = File::open(sandbox).map_err(not_found)?;
-    let file = match openat2(&directory, relative, how) {
-        Ok(file) => File::from(file),
-        Err(nix::errno::Errno::EXDEV | nix::errno::Errno::ELOOP) => {
-            return Err(ReadError::Outside {
-                path: path.chars().take(200).collect(),
-            });
-        }
-        Err(error) => return Err(not_found(error.into())),
+    let place = Place {
+        root: sandbox.to_owned(),
+        inside: path.into(),
     };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(ReadError::NotAFile);
-    }
-    let left = usize::try_from(metadata.size().saturating_sub(offset)).unwrap_or(usize::MAX);
-    let mut data = vec![0; left.min(length.min(PIECE_MAX) as usize)];
-    let mut filled = 0;
-    // Ends: each round fills more of the buffer, or is the last.
-    while filled < data.len() {
-        match file.read_at(&mut data[filled..], offset.saturating_add(filled as u64))? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    data.truncate(filled);
+    let opened = http::files::open(&place)?;
     Ok(FilePiece {
-        data,
-        size: metadata.size(),
+        data: opened.read_at(offset, length.min(PIECE_MAX).into())?,
+        size: opened.size,
     })
 }
 
-fn not_found(error: io::Error) -> ReadError {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::NotFound,
-        _ => ReadError::Io(error),
+impl From<FileError> for ReadError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Outside { path } => Self::Outside { path },
+            FileError::NotFound { .. } => Self::NotFound,
+            FileError::System { source, .. } => Self::Io(source),
+            _ => Self::NotAFile,
+        }
     }
 }
 

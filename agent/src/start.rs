@@ -19,6 +19,7 @@ use runtime::prelude::*;
 use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, WhenEnded};
 use crate::config::Config;
 use crate::container::Containerizer;
+use crate::container::callers::{NotHeard, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
 use crate::metrics;
@@ -259,8 +260,17 @@ impl Started {
         &self.config
     }
 
-    pub(crate) fn containerizer(&self) -> &Handle<Containerizer> {
-        &self.containerizer
+    /// An executor that speaks HTTP subscribes.
+    pub async fn subscribe_stream(
+        &self,
+        subscribe: SubscribeStream,
+    ) -> Result<Result<(), NotHeard>, AskError> {
+        self.containerizer.ask(subscribe, PATIENCE).await
+    }
+
+    /// An executor that speaks HTTP says something.
+    pub async fn speak(&self, speak: Speak) -> Result<Result<(), NotHeard>, AskError> {
+        self.containerizer.ask(speak, PATIENCE).await
     }
 
     /// How its containers are.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
-use clap::Args;
+use clap::{ArgAction, Args};
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
 use runtime::{Node, Role};
@@ -112,13 +112,11 @@ pub struct AgentFlags {
     /// How long an executor that outlives its agent (`checkpoint`) and the agent may be without each other [default: 15mins]
     #[arg(long, env = "MESOS_RECOVERY_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub recovery_timeout: Option<Duration>,
-    /// Whether executors that speak HTTP must show the token that they are given; `false` is for those that do not know of it [default: true]
-    #[arg(
-        long,
-        env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS",
-        value_name = "true|false"
-    )]
-    pub authenticate_http_executors: Option<bool>,
+    /// Executors that speak HTTP must show the token that each is given. Without that, one that shows none is believed who it says it is, as
+    /// in Mesos: whoever reaches this port and knows the ids of a framework and an executor can speak for it. A wrong token is refused anyway
+    #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+    pub authenticate_http_executors: bool,
     /// The wait after a failed registration, doubled each time [default: 1secs]
     #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
     pub registration_backoff_factor: Option<Duration>,
@@ -141,9 +139,7 @@ impl AgentFlags {
         let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
         settings.chosen = chosen.into();
         settings.switch_user = !self.no_switch_user;
-        if let Some(required) = self.authenticate_http_executors {
-            settings.authenticate_http_executors = required;
-        }
+        settings.authenticate_http_executors = self.authenticate_http_executors;
         let durations = [
             (
                 &mut settings.oversubscribed_resources_interval,
@@ -273,7 +269,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         counters: ::agent::counters(&started),
     };
     let streams = http::api::Streams::new(&node);
-    let routes = ::agent::routes(&started, &node, &streams).merge(http::common_routes(about));
+    let routes = ::agent::routes(&started, &node, &streams, &std::sync::Arc::default())
+        .merge(http::common_routes(about));
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the agent listens");
     let ended = {

@@ -11,11 +11,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http::api::{Asked, Bounds, Refusal};
 use protocol::{TaskId, TaskStatus};
-use runtime::AskError;
 use v1::convert::executor::{Said, said};
 use v1::schema::executor::Call;
 
-use super::{PATIENCE, Pages};
+use super::{Pages, unavailable};
 use crate::container::callers::{
     Caller, NotHeard, Proof, Speak, SubscribeStream, Words, check_update,
 };
@@ -67,8 +66,8 @@ async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
         Said::Message(data) => Words::Message(data),
         Said::Heartbeat => Words::Heartbeat,
     };
-    let said = pages.containerizer().ask(Speak { caller, words }, PATIENCE);
-    said.await.map_err(late)?.map_err(refused)?;
+    let said = pages.agent.speak(Speak { caller, words }).await;
+    said.map_err(unavailable)?.map_err(refused)?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -92,8 +91,11 @@ async fn subscribe(
         updates,
         stream: stream.clone(),
     };
-    let heard = pages.containerizer().ask(subscribe, PATIENCE).await;
-    match heard.map_err(late).and_then(|heard| heard.map_err(refused)) {
+    let heard = pages.agent.subscribe_stream(subscribe).await;
+    match heard
+        .map_err(unavailable)
+        .and_then(|heard| heard.map_err(refused))
+    {
         Ok(()) => Ok(response),
         Err(refusal) => {
             stream.stop();
@@ -134,8 +136,4 @@ fn refused(not_heard: NotHeard) -> Refusal {
         NotHeard::Unknown { .. } => StatusCode::BAD_REQUEST,
     };
     Refusal::new(status, not_heard)
-}
-
-fn late(error: AskError) -> Refusal {
-    Refusal::not_now(format!("the agent does not answer: {error}"))
 }

@@ -18,7 +18,7 @@ use v1::schema::agent::{
 };
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
 
-use super::{PATIENCE, Pages, answers, unavailable};
+use super::{PATIENCE, Pages, answers};
 use crate::agent::VERSION;
 
 /// The longest that `GET_METRICS` waits.
@@ -50,7 +50,7 @@ impl Pages {
                 ResponseType::GetHealth
             }
             CallType::GetFlags => {
-                let flags = self.agent.config().flags().into_iter();
+                let flags = self.flags(who)?.into_iter();
                 let flag = |(name, value)| Flag {
                     name,
                     value: Some(value),
@@ -93,25 +93,24 @@ impl Pages {
                 ResponseType::ReadFile
             }
             CallType::GetState => {
-                answer.get_state = Some(Box::new(answers::state(&self.survey().await?)));
+                answer.get_state = Some(Box::new(answers::state(&self.survey(who).await?)));
                 ResponseType::GetState
             }
             CallType::GetContainers => {
-                let (survey, usage) = (self.survey().await?, self.agent.usage().await);
-                let usage = usage.map_err(unavailable)?;
+                let (survey, usage) = (self.survey(who).await?, self.usage().await?);
                 answer.get_containers = Some(answers::containers(&survey, &usage));
                 ResponseType::GetContainers
             }
             CallType::GetFrameworks => {
-                answer.get_frameworks = Some(answers::frameworks(&self.survey().await?));
+                answer.get_frameworks = Some(answers::frameworks(&self.survey(who).await?));
                 ResponseType::GetFrameworks
             }
             CallType::GetExecutors => {
-                answer.get_executors = Some(answers::executors(&self.survey().await?));
+                answer.get_executors = Some(answers::executors(&self.survey(who).await?));
                 ResponseType::GetExecutors
             }
             CallType::GetTasks => {
-                answer.get_tasks = Some(Box::new(answers::tasks(&self.survey().await?)));
+                answer.get_tasks = Some(Box::new(answers::tasks(&self.survey(who).await?)));
                 ResponseType::GetTasks
             }
             CallType::GetAgent => {

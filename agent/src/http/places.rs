@@ -7,8 +7,19 @@ use std::path::{Component, Path, PathBuf};
 
 use http::files::Place;
 
-/// The place of this path, where the agent's directory of frameworks is `frameworks`; `None` if it is in no sandbox.
-pub(super) fn find(frameworks: &Path, path: &str) -> Option<Place> {
+/// A path in a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sandbox {
+    /// Whose executor's.
+    pub framework: String,
+    /// Which executor's.
+    pub executor: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// The sandbox that this path is in, where the agent's directory of frameworks is `frameworks`; `None` if it is in none.
+pub(super) fn find(frameworks: &Path, path: &str) -> Option<Sandbox> {
     let path = Path::new(path);
     let virtual_path = path.strip_prefix("/slave(1)").unwrap_or(path);
     let virtual_path = match path == virtual_path {
@@ -34,9 +45,14 @@ pub(super) fn find(frameworks: &Path, path: &str) -> Option<Place> {
     let root: PathBuf = [framework, executors, executor, runs, run]
         .iter()
         .fold(frameworks.to_owned(), |root, part| root.join(part));
-    Some(Place {
-        root,
-        inside: inside.iter().collect(),
+    let text = |part: &Component<'_>| part.as_os_str().to_string_lossy().into_owned();
+    Some(Sandbox {
+        framework: text(framework),
+        executor: text(executor),
+        place: Place {
+            root,
+            inside: inside.iter().collect(),
+        },
     })
 }
 
@@ -48,9 +64,13 @@ mod tests {
     fn a_sandbox_has_three_names_and_nothing_else_is_shown() {
         let frameworks = Path::new("/w/slaves/s/frameworks");
         let sandbox = |run: &str, inside: &str| {
-            Some(Place {
-                root: frameworks.join("f/executors/e/runs").join(run),
-                inside: inside.into(),
+            Some(Sandbox {
+                framework: "f".into(),
+                executor: "e".into(),
+                place: Place {
+                    root: frameworks.join("f/executors/e/runs").join(run),
+                    inside: inside.into(),
+                },
             })
         };
         for name in [

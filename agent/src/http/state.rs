@@ -18,20 +18,25 @@ use super::answers::{is_heard, is_over, measured};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
 
-/// `/state`.
+/// What containers hold.
+pub(super) fn allocated(survey: &Survey) -> Resources {
+    let living = survey.containers.iter();
+    let living = living.filter(|container| !is_over(container));
+    let mut sum = Resources::new();
+    for container in living {
+        sum += &container.allocated.unallocate();
+    }
+    sum
+}
+
+/// `/state`, without the flags.
 pub(super) fn whole(
     state: &AgentState,
     survey: &Survey,
-    flags: &BTreeMap<String, String>,
+    allocated: &Resources,
     now: Timestamp,
 ) -> Value {
     let info = &state.info;
-    let living = survey.containers.iter();
-    let living = living.filter(|container| !is_over(container));
-    let mut allocated = Resources::new();
-    for container in living {
-        allocated += &container.allocated.unallocate();
-    }
     let frameworks = survey.frameworks.iter();
     let frameworks = frameworks.map(|framework| self::framework(framework, survey));
     let mut json = json!({
@@ -48,7 +53,7 @@ pub(super) fn whole(
         "resources": resources(&info.resources),
         "reserved_resources": reserved(&info.resources),
         "reserved_resources_full": by_role(&info.resources, full),
-        "reserved_resources_allocated": reserved(&allocated),
+        "reserved_resources_allocated": reserved(allocated),
         "unreserved_resources": resources(&info.resources.unreserved()),
         "unreserved_resources_full": full(&info.resources.unreserved()),
         "unreserved_resources_allocated": resources(&allocated.unreserved()),
@@ -56,7 +61,6 @@ pub(super) fn whole(
         "resource_providers": [],
         "attributes": attributes_object(&info.attributes),
         "master_hostname": state.master.as_deref().map(host),
-        "flags": flags,
         "frameworks": frameworks.collect::<Vec<_>>(),
         "completed_frameworks": [],
     });
@@ -204,15 +208,15 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
     living.map(one).collect::<Vec<_>>().into()
 }
 
-/// `/monitor/statistics`: what was measured of each executor, under its name in the survey.
+/// `/monitor/statistics`: what was measured of each executor in the survey.
 pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
     let one = |executor: &ExecutorUsage| {
         let measured = executor.statistics.as_ref()?;
         let mut containers = survey.containers.iter();
-        let own = containers.find(|container| container.id == executor.container_id);
+        let own = containers.find(|container| container.id == executor.container_id)?;
         Some(json!({
             "executor_id": executor.executor_id,
-            "executor_name": own.map(|container| container.executor.name.clone()).unwrap_or_default(),
+            "executor_name": own.executor.name,
             "framework_id": executor.framework_id,
             "container_id": executor.container_id,
             "source": "",

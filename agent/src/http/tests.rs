@@ -1,8 +1,10 @@
 //! The answers and pages of an agent with three containers, as plain functions of what is known.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use authority::{Acls, Subject};
 use protocol::agent::Domain;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
 use protocol::{
@@ -13,7 +15,7 @@ use resources::{Attributes, Resources, Role};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 
-use super::{answers, state};
+use super::{answers, places, sight, state};
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Survey};
 use crate::container::machine::Phase;
@@ -186,9 +188,8 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 /// SPEC 3.12: the keys of an agent's state, verbatim.
 #[test]
 fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
-    let flags = BTreeMap::from([("port".to_owned(), "5051".to_owned())]);
     let now = Timestamp::from_nanos(100_000_000_000);
-    let json = state::whole(&agent(), &survey(), &flags, now);
+    let json = state::whole(&agent(), &survey(), &state::allocated(&survey()), now);
     for key in [
         "version",
         "build_date",
@@ -209,7 +210,6 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
         "resource_providers",
         "attributes",
         "master_hostname",
-        "flags",
         "frameworks",
         "completed_frameworks",
     ] {
@@ -287,4 +287,45 @@ fn containers_and_what_they_use_are_shown_under_mesos_names() {
         assert!(monitored[0].get(key).is_some(), "{key} in {monitored}");
     }
     assert_eq!(monitored[0]["executor_name"], "executor runs");
+}
+
+/// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`, `access_sandboxes`.
+#[test]
+fn nobody_sees_more_than_the_acls_let_them_see() {
+    let bob = Subject::named("bob");
+    let seen = |acls: &str| {
+        let survey = sight::seen(survey(), &Acls::parse(acls).unwrap(), &bob);
+        let tasks = survey.containers.iter().map(|one| one.tasks.len());
+        let tasks: usize = tasks.sum();
+        (survey.frameworks.len(), survey.containers.len(), tasks)
+    };
+    let only = |action: &str, user: &str| {
+        let rule = json!([{"principals": {"values": ["bob"]}, "users": {"values": [user]}}]);
+        json!({ action: rule, "permissive": true }).to_string()
+    };
+    let none = |action: &str| {
+        let rule = json!([{"principals": {"type": "ANY"}, "users": {"type": "NONE"}}]);
+        json!({ action: rule, "permissive": true }).to_string()
+    };
+    assert_eq!(seen("{}"), (1, 3, 4));
+    assert_eq!(seen(&only("view_frameworks", "alice")), (1, 3, 4));
+    assert_eq!(seen(&none("view_frameworks")), (0, 0, 0));
+    assert_eq!(seen(&none("view_executors")), (1, 0, 0));
+    assert_eq!(seen(&none("view_containers")), (1, 0, 0));
+    assert_eq!(seen(&none("view_tasks")), (1, 3, 0));
+    assert_eq!(seen(r#"{"permissive": false}"#), (0, 0, 0));
+
+    let enters = |path: &str, acls: &str| {
+        let sandbox = places::find(Path::new("/w"), path).unwrap();
+        let acls = Acls::parse(acls).unwrap();
+        sight::may_enter(&sandbox, &survey(), &acls, &bob).is_ok()
+    };
+    let runs = "/frameworks/f/executors/runs/runs/latest/stdout";
+    let gone = "/frameworks/f/executors/gone/runs/latest/stdout";
+    let strict = |acls: String| acls.replace("\"permissive\":true", "\"permissive\":false");
+    let alices = strict(only("access_sandboxes", "alice"));
+    assert!(enters(runs, "{}") && enters(runs, &alices));
+    assert!(!enters(gone, &alices), "nobody knows whose it was");
+    assert!(!enters(runs, &strict(only("access_sandboxes", "carol"))));
+    assert!(!enters(runs, &none("access_sandboxes")));
 }

@@ -16,12 +16,11 @@ use runtime::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::place::fill;
 use super::{Entry, FileError, Finder, Opened, Piece, Place, browse, open, read};
 use crate::api::Refusal;
 
 /// The bytes of a download that are read at once.
-const STEP: usize = 256 << 10;
+const STEP: u64 = 256 << 10;
 
 #[derive(Clone)]
 struct Files {
@@ -182,22 +181,16 @@ async fn download_page(
 /// The file as it was when it was opened, read as fast as it is taken. One that has become shorter ends in an error, since its length was
 /// told.
 fn body(node: Node, opened: Opened) -> Body {
-    let file = Arc::new(opened.file);
     let size = opened.size;
+    let opened = Arc::new(opened);
     let steps = futures_util::stream::try_unfold(0_u64, move |offset| {
-        let (file, node) = (file.clone(), node.clone());
+        let (opened, node) = (opened.clone(), node.clone());
         async move {
             if offset >= size {
                 return Ok(None);
             }
-            let length = usize::try_from(size - offset).unwrap_or(STEP).min(STEP);
-            let step = node.blocking(move || {
-                let mut buffer = vec![0; length];
-                let read = fill(&file, &mut buffer, offset)?;
-                buffer.truncate(read);
-                Ok::<_, std::io::Error>(Bytes::from(buffer))
-            });
-            let bytes = step.await.map_err(std::io::Error::other)??;
+            let step = node.blocking(move || opened.read_at(offset, STEP));
+            let bytes = Bytes::from(step.await.map_err(std::io::Error::other)??);
             if bytes.is_empty() {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
             }
@@ -251,7 +244,7 @@ mod tests {
     #[test]
     fn files_are_listed_read_and_downloaded_in_the_forms_that_tools_know() {
         let directory = tempfile::tempdir().unwrap();
-        let large = "x".repeat(STEP + 7);
+        let large = "x".repeat(STEP as usize + 7);
         std::fs::write(directory.path().join("stdout"), "hällo").unwrap();
         std::fs::write(directory.path().join("large"), &large).unwrap();
         stage(async {

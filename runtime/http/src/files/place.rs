@@ -122,12 +122,30 @@ pub struct Piece {
 /// A file to be read from its beginning.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file.
-    pub file: File,
+    file: File,
     /// Its size when it was opened, in bytes.
     pub size: u64,
     /// Its name.
     pub name: String,
+}
+
+impl Opened {
+    /// Its bytes from `offset` on, `length` of them or as many as there are.
+    pub fn read_at(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        let left = self.size.saturating_sub(offset).min(length);
+        let mut data = vec![0; usize::try_from(left).unwrap_or(0)];
+        let mut filled = 0;
+        // Ends: each round fills more of the buffer, or is the last.
+        while filled < data.len() {
+            let at = offset.saturating_add(filled as u64);
+            match self.file.read_at(&mut data[filled..], at)? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        data.truncate(filled);
+        Ok(data)
+    }
 }
 
 impl Place {
@@ -165,15 +183,6 @@ impl Place {
             Ok(file) => Ok(File::from(file)),
             Err(Errno::EXDEV | Errno::ELOOP) => Err(FileError::Outside { path: self.path() }),
             Err(error) => Err(self.error(error.into())),
-        }
-    }
-
-    fn open_file(&self) -> Result<(File, u64), FileError> {
-        let file = self.open()?;
-        let metadata = file.metadata().map_err(|error| self.error(error))?;
-        match metadata.is_file() {
-            true => Ok((file, metadata.size())),
-            false => Err(FileError::NotAFile { path: self.path() }),
         }
     }
 }
@@ -214,37 +223,29 @@ pub fn browse(place: &Place) -> Result<Vec<Entry>, FileError> {
 
 /// A piece of this file from `offset` on, of at most `length` and [`PIECE_MAX`] bytes. Behind the end there is an empty one.
 pub fn read(place: &Place, offset: u64, length: Option<u64>) -> Result<Piece, FileError> {
-    let (file, size) = place.open_file()?;
+    let opened = open(place)?;
     let length = length.unwrap_or(PIECE_MAX).min(PIECE_MAX);
-    let length = length.min(size.saturating_sub(offset));
-    let mut data = vec![0; usize::try_from(length).unwrap_or(0)];
-    let read = fill(&file, &mut data, offset).map_err(|error| place.error(error))?;
-    data.truncate(read);
-    Ok(Piece { data, offset, size })
+    let data = opened.read_at(offset, length);
+    Ok(Piece {
+        data: data.map_err(|error| place.error(error))?,
+        offset,
+        size: opened.size,
+    })
 }
 
 /// Opens this file to be read as it is now.
 pub fn open(place: &Place) -> Result<Opened, FileError> {
-    let (file, size) = place.open_file()?;
+    let file = place.open()?;
+    let metadata = file.metadata().map_err(|error| place.error(error))?;
+    if !metadata.is_file() {
+        return Err(FileError::NotAFile { path: place.path() });
+    }
     let name = place.inside.file_name().or(place.root.file_name());
     Ok(Opened {
         file,
-        size,
+        size: metadata.size(),
         name: name.unwrap_or_default().to_string_lossy().into_owned(),
     })
-}
-
-/// Fills the buffer from this offset on, or to the file's end. Says how much it is.
-pub(super) fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    // Ends: each round fills more of the buffer, or is the last.
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset.saturating_add(filled as u64))? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(filled)
 }
 
 /// Names of users and groups, each looked up once.

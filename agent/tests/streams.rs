@@ -1,0 +1,234 @@
+//! Executors that hear over HTTP, in virtual time: what becomes of them when their stream breaks, and what comes through it (SPEC 2.5, 5.3).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod stage;
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use http::api::{Bounds, Streams};
+use meros_agent::container::callers::{Caller, NotHeard, Proof, Speak, SubscribeStream, Words};
+use meros_agent::container::stream::{ExecutorStream, HEARTBEAT};
+use protocol::message::task::RunTasks;
+use protocol::{ExecutorId, FrameworkInfo, Reason, Source, TaskState, TaskStatus, Uuid};
+use runtime::Timestamp;
+use serde_json::Value;
+use stage::*;
+use v1::{Content, Form};
+
+/// The body of a subscription's answer.
+type Body = std::pin::Pin<Box<dyn futures_util::Stream<Item = Value>>>;
+
+/// Runs tasks of the framework's own executor, which outlives its agent or not.
+async fn run(world: &World, tasks: &[&str], checkpoint: bool) {
+    world.master.tell(RunTasks {
+        framework: FrameworkInfo {
+            checkpoint,
+            ..framework()
+        },
+        tasks: tasks.iter().map(|id| custom(id)).collect(),
+    });
+    world.settle().await;
+}
+
+/// The executor that was launched first, with the token it was given.
+fn caller(world: &World) -> Caller {
+    let request = world.stage.launched.lock().unwrap()[0].clone();
+    let token = &request.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"];
+    Caller {
+        framework_id: framework_id(),
+        executor_id: ExecutorId::new("own").unwrap(),
+        proof: Some(Proof::read(token).unwrap()),
+    }
+}
+
+async fn try_subscribe(
+    world: &World,
+    caller: Caller,
+    updates: Vec<TaskStatus>,
+) -> (Result<(), NotHeard>, Body) {
+    let streams = Streams::new(&world.node);
+    let (events, response) = streams.open(Content::One(Form::Json), Bounds::default());
+    let stream = world
+        .node
+        .spawn_unnamed("http_executor", ExecutorStream::new(events))
+        .unwrap();
+    let subscribe = SubscribeStream {
+        caller,
+        tasks: updates.iter().map(|one| one.task_id.clone()).collect(),
+        updates,
+        stream,
+    };
+    let heard = world.agent.subscribe_stream(subscribe).await.unwrap();
+    world.settle().await;
+    let body = response.into_body().into_data_stream().map(|record| {
+        let record = record.unwrap();
+        let begin = record.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        serde_json::from_slice(&record[begin..]).unwrap()
+    });
+    (heard, Box::pin(body))
+}
+
+async fn subscribe(world: &World, updates: Vec<TaskStatus>) -> Body {
+    let (heard, body) = try_subscribe(world, caller(world), updates).await;
+    heard.unwrap();
+    body
+}
+
+/// The types of the events that wait, with the task that each is about.
+fn heard(body: &mut Body) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(Some(event)) = body.next().now_or_never() {
+        let kind = event["type"].as_str().unwrap();
+        let about = &event[kind.to_lowercase()];
+        let task = about["task"]["task_id"]["value"].as_str();
+        let task = task.or(about["task_id"]["value"].as_str());
+        all.push(task.map_or(kind.to_owned(), |task| format!("{kind} {task}")));
+    }
+    all
+}
+
+fn status(task: &str, state: TaskState, number: u8) -> TaskStatus {
+    let mut status = TaskStatus::new(task_id(task), state, Source::Executor, Timestamp::default());
+    status.uuid = Some(Uuid([number; 16]));
+    status
+}
+
+async fn say(world: &World, words: Words) -> Result<(), NotHeard> {
+    let caller = caller(world);
+    let said = world.agent.speak(Speak { caller, words }).await.unwrap();
+    world.settle().await;
+    said
+}
+
+async fn give(world: &World, status: TaskStatus) -> Result<(), NotHeard> {
+    say(world, Words::Update(Box::new(status))).await
+}
+
+#[test]
+fn an_executor_over_http_hears_its_tasks_and_kills_and_is_heard_in_turn() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a", "b"], false).await;
+        let early = give(&world, status("a", TaskState::Running, 1)).await;
+        assert!(matches!(early, Err(NotHeard::NotNow { .. })));
+        let mut stranger = caller(&world);
+        stranger.proof = Proof::read("c.guess");
+        let (refused, mut body) = try_subscribe(&world, stranger, Vec::new()).await;
+        assert!(matches!(refused, Err(NotHeard::Unproved { .. })));
+        assert_eq!(heard(&mut body), Vec::<String>::new());
+
+        let mut body = subscribe(&world, Vec::new()).await;
+        assert_eq!(heard(&mut body), ["SUBSCRIBED", "LAUNCH a", "LAUNCH b"]);
+        give(&world, status("a", TaskState::Running, 1))
+            .await
+            .unwrap();
+        say(&world, Words::Message(b"hello".to_vec()))
+            .await
+            .unwrap();
+        say(&world, Words::Heartbeat).await.unwrap();
+        world.master.kill("a");
+        world.settle().await;
+        assert_eq!(heard(&mut body), ["ACKNOWLEDGED a", "KILL a"]);
+        let update = world.master.last("a").unwrap().status;
+        assert_eq!(
+            update.executor_id.unwrap().as_str(),
+            "own",
+            "filled in, as the container and the time"
+        );
+        assert!(update.container_id.is_some() && update.timestamp.as_nanos() > 0);
+        let messages = world.master.heard.lock().unwrap().messages.clone();
+        assert_eq!(messages[0].data, b"hello");
+        world.node.clock().advance(HEARTBEAT).await;
+        assert_eq!(heard(&mut body), ["HEARTBEAT"]);
+    });
+}
+
+/// SPEC 2.5: without checkpointing an executor is expected to end with its connection.
+#[test]
+fn an_executor_without_checkpoint_has_its_grace_period_to_come_back() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], false).await;
+        drop(subscribe(&world, Vec::new()).await);
+        world.advance(4).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        let mut body = subscribe(&world, Vec::new()).await;
+        assert_eq!(
+            heard(&mut body),
+            ["SUBSCRIBED", "LAUNCH a"],
+            "the task it does not name was lost on the way"
+        );
+        world.advance(10).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        drop(body);
+        world.advance(6).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        let update = world.master.last("a").unwrap().status;
+        assert_eq!(
+            (update.state, update.reason),
+            (
+                TaskState::Failed,
+                Some(Reason::ExecutorReregistrationTimeout)
+            )
+        );
+    });
+}
+
+/// SPEC 2.5, 5.3.
+#[test]
+fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_doubles_nothing() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], true).await;
+        let body = subscribe(&world, Vec::new()).await;
+        give(&world, status("a", TaskState::Running, 1))
+            .await
+            .unwrap();
+        drop(body);
+        // Said while it hears nothing, and not confirmed.
+        give(&world, status("a", TaskState::Running, 2))
+            .await
+            .unwrap();
+        for _ in 0..14 {
+            world.advance(60).await;
+        }
+        world.master.kill("a");
+        world.settle().await;
+        let unacknowledged = vec![
+            status("a", TaskState::Running, 1),
+            status("a", TaskState::Running, 2),
+        ];
+        let mut body = subscribe(&world, unacknowledged).await;
+        assert_eq!(
+            heard(&mut body),
+            ["SUBSCRIBED", "KILL a", "ACKNOWLEDGED a", "ACKNOWLEDGED a"]
+        );
+        let mut newest = subscribe(&world, vec![status("a", TaskState::Running, 2)]).await;
+        assert!(
+            matches!(body.next().now_or_never(), Some(None)),
+            "the newest stream wins"
+        );
+        give(&world, status("a", TaskState::Killed, 3))
+            .await
+            .unwrap();
+        let told = heard(&mut newest);
+        assert_eq!(told.last().unwrap(), "ACKNOWLEDGED a", "{told:?}");
+        assert_eq!(
+            world.master.states("a"),
+            [TaskState::Running, TaskState::Running, TaskState::Killed]
+        );
+
+        // The next one does not come back.
+        run(&world, &["b"], true).await;
+        drop(newest);
+        world.advance(899).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        world.node.clock().advance(Duration::from_secs(900)).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert_eq!(world.master.states("b"), [TaskState::Failed]);
+    });
+}

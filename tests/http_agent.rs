@@ -1,0 +1,132 @@
+//! The operator API of an agent and the pages of it that tools poll, over a real agent with a task that runs (SPEC 2.7, 3.9, 3.12, 5.11).
+
+use protocol::TaskState;
+use serde_json::{Value, json};
+use v1::schema::agent::{Call, Response};
+use v1::{Form, Limits};
+
+use crate::api::{Answer, Endpoint};
+use crate::puppet::{Puppet, framework, task};
+use crate::support::{Cluster, eventually, get};
+
+/// Writes what is to be read, a link that leads out, and lives.
+const LINE: &str = "ln -s /etc out; mkdir inner; echo hello; exec sleep 86414";
+
+fn call(said: &Value) -> Call {
+    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad| panic!("{bad}: {said}"))
+}
+
+#[test]
+fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_others() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let offer = puppet.offer();
+    let only = task("only", &offer, "cpus:0.5;mem:16", LINE);
+    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![only]);
+    launched.expect("the driver hears");
+    puppet.state("only", TaskState::Running);
+    let port = cluster.port + 1;
+
+    let page = |path: &str| -> Value {
+        let (status, text) = get(port, path);
+        assert!(status.contains("200"), "{path}: {status} {text}");
+        let (_, prefixed) = get(port, &format!("/slave(1){path}"));
+        assert!(!prefixed.is_empty(), "{path} under /slave(1)");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+    };
+    let executor = page("/state")["frameworks"][0]["executors"][0].clone();
+    assert_eq!(executor["tasks"][0]["id"], "only");
+    assert_eq!(page("/flags")["flags"]["port"], port.to_string());
+    assert_eq!(page("/containers")[0]["executor_id"], "only");
+    assert_eq!(page("/monitor/statistics")[0]["executor_id"], "only");
+    let directory = executor["directory"].as_str().expect("its sandbox");
+    eventually("the output to be written", || {
+        let read = page(&format!("/files/read?path={directory}/stdout&offset=0"));
+        (read["data"] == "hello\n").then_some(())
+    });
+    let listed = page(&format!("/files/browse?path={directory}"));
+    let names: Vec<&str> = listed
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry["path"].as_str()?.rsplit('/').next())
+        .collect();
+    assert_eq!(names, ["inner", "out", "stderr", "stdout"]);
+    let (status, text) = get(port, &format!("/files/download?path={directory}/stdout"));
+    assert!(status.contains("200") && text == "hello\n", "{text}");
+    for (path, status) in [
+        ("/etc/passwd".to_owned(), "404"),
+        (format!("{directory}/out/passwd"), "403"),
+        (format!("{directory}/../../../../stdout"), "40"),
+        (format!("{directory}/missing"), "404"),
+        (String::new(), "400"),
+    ] {
+        let (found, text) = get(port, &format!("/files/read?path={path}&offset=0"));
+        assert!(found.contains(status), "{path}: {found} {text}");
+    }
+
+    let endpoint = Endpoint::new(port, "/api/v1");
+    let answer = |said: Value| -> Response {
+        let answer = endpoint.call(&call(&said));
+        assert_eq!(answer.status, 200, "{said}: {}", answer.text());
+        answer.message(Form::Json)
+    };
+    for kind in [
+        "GET_HEALTH",
+        "GET_VERSION",
+        "GET_LOGGING_LEVEL",
+        "GET_FLAGS",
+    ] {
+        let answer = answer(json!({"type": kind}));
+        let told = answer.r#type.map(|kind| kind.to_string());
+        assert_eq!(told.as_deref(), Some(kind));
+    }
+    let metrics = answer(
+        json!({"type": "GET_METRICS", "get_metrics": {"timeout": {"nanoseconds": 5_000_000_000_i64}}}),
+    );
+    let metrics = metrics.get_metrics.expect("metrics").metrics;
+    let registered = metrics.iter().find(|one| one.name == "slave/registered");
+    assert_eq!(registered.and_then(|one| one.value), Some(1.0));
+    let state = answer(json!({"type": "GET_STATE"})).get_state;
+    let tasks = state.and_then(|state| state.get_tasks).expect("tasks");
+    assert_eq!(tasks.launched_tasks[0].task_id.value, "only");
+    let containers = answer(json!({"type": "GET_CONTAINERS"})).get_containers;
+    let container = containers.expect("containers").containers.remove(0);
+    assert!(
+        container
+            .container_status
+            .is_some_and(|status| status.executor_pid.is_some())
+    );
+    let agent = answer(json!({"type": "GET_AGENT"})).get_agent;
+    let info = agent.and_then(|agent| agent.agent_info).expect("who it is");
+    assert_eq!(info.id.map(|id| id.value), Some(offer.agent_id.to_string()));
+    let read = json!({"path": format!("{directory}/stdout"), "offset": 1, "length": 3});
+    let read = answer(json!({"type": "READ_FILE", "read_file": read})).read_file;
+    let read = read.expect("a piece");
+    assert_eq!((read.size, &read.data[..]), (6, &b"ell"[..]));
+    let list = json!({"type": "LIST_FILES", "list_files": {"path": directory}});
+    let listed = answer(list).list_files.expect("a list").file_infos;
+    assert_eq!(listed.len(), 4);
+
+    let check = |answer: Answer, status: u16, words: &str| {
+        assert_eq!(answer.status, status, "{}: {words}", answer.text());
+        assert!(answer.text().contains(words), "{}: {words}", answer.text());
+    };
+    for kind in [
+        "LAUNCH_CONTAINER",
+        "PRUNE_IMAGES",
+        "GET_OPERATIONS",
+        "SET_LOGGING_LEVEL",
+    ] {
+        check(endpoint.call(&call(&json!({"type": kind}))), 501, kind);
+    }
+    check(endpoint.post("application/json", b"{}"), 400, "type");
+    check(endpoint.post("application/json", b"[1"), 400, "");
+    let read = call(&json!({"type": "READ_FILE"}));
+    check(endpoint.call(&read), 400, "read_file");
+    let protobuf = Endpoint::new(port, "/slave(1)/api/v1").form(Form::Protobuf);
+    let answer = protobuf.call(&call(&json!({"type": "GET_FRAMEWORKS"})));
+    let frameworks = answer.message::<Response>(Form::Protobuf).get_frameworks;
+    assert_eq!(frameworks.map(|known| known.frameworks.len()), Some(1));
+}
