@@ -164,6 +164,7 @@ impl LocalCluster {
             };
             let plan = master::Plan {
                 whitelist: None,
+                cluster: None,
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),

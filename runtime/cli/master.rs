@@ -53,6 +53,9 @@ pub struct MasterArgs {
     /// The host that others are told [default: the address, or this machine's name]
     #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
     hostname: Option<String>,
+    /// What people call this cluster; shown on pages
+    #[arg(long, env = "MESOS_CLUSTER", value_name = "NAME")]
+    cluster: Option<String>,
     /// Where the masters are; agents of another region are only for frameworks that are REGION_AWARE
     #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
     domain: Option<Domain>,
@@ -293,6 +296,8 @@ pub struct Plan {
     pub speak_previous: bool,
     /// The file of the hosts in `config`, to be read again.
     pub whitelist: Option<Whitelist>,
+    /// What people call the cluster.
+    pub cluster: Option<String>,
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -310,6 +315,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         group,
         speak_previous,
         whitelist,
+        cluster,
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -330,6 +336,13 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
+    let domain = config.domain.as_ref();
+    if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
+        config.flags.insert("domain".to_owned(), domain);
+    }
+    config
+        .flags
+        .extend(cluster.map(|name| ("cluster".to_owned(), name)));
     if let Some(whitelist) = &whitelist {
         let path = whitelist.path().display().to_string();
         config.flags.insert("whitelist".to_owned(), path);
@@ -422,6 +435,10 @@ fn flags(
             duration(config.agent_reregister_timeout),
         ),
         ("root_submissions", config.root_submissions.to_string()),
+        (
+            "max_operator_event_stream_subscribers",
+            config.max_operator_event_stream_subscribers.to_string(),
+        ),
     ];
     pairs
         .into_iter()
@@ -458,6 +475,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         }),
         speak_previous: args.speak_previous,
         whitelist,
+        cluster: args.cluster,
     };
     let certs = args.certs;
     on_this_thread(async move {

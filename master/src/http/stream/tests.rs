@@ -18,7 +18,8 @@ use super::super::shown::Shown;
 use super::super::tests::master;
 use super::*;
 use crate::master::{EndFramework, Master};
-use crate::mirror::tests::laws::{books, events, happen};
+use crate::mirror::tests::laws::{Event as Random, books, events, happen};
+use crate::tasks::Task;
 
 /// What somebody knows who hears a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -129,6 +130,14 @@ impl Known {
     }
 }
 
+/// Whether this places a task whose namesake cannot be reached: no master lets that happen, but a random history does.
+fn is_namesake(books: &Books, (what, _, framework, task): Random) -> bool {
+    let framework = FrameworkId::new(format!("f{framework}")).unwrap();
+    let of = books.tasks.of_framework(&framework);
+    let is = |one: &Arc<Task>| one.id.as_str() == format!("t{task}");
+    (10..=13).contains(&what) && of.is_some_and(|of| of.unreachable().any(is))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -142,7 +151,9 @@ proptest! {
             let before = now.clone();
             for event in round {
                 time += 1;
-                happen(&mut now, event, time);
+                if !is_namesake(&now, event) {
+                    happen(&mut now, event, time);
+                }
             }
             let over = now.tasks.take_over().unwrap();
             let at = Timestamp::from_nanos(time);
@@ -158,7 +169,9 @@ proptest! {
                 prop_assert_eq!(known.tasks.get(id), Some(state), "{:?}", id);
             }
             // What a master forgets had ended before it was forgotten, or could not be reached.
-            known.tasks.retain(|id, state| truth.tasks.contains_key(id) || is_over(*state));
+            known
+                .tasks
+                .retain(|id, state| truth.tasks.contains_key(id) || is_over(*state));
         }
     }
 }
