@@ -199,6 +199,7 @@ pub fn serve(
     let (stop, stopped) = oneshot::channel::<()>();
     // Another thread has another reactor, which must come to know the listener.
     let listener = listener.into_std().map_err(|error| cannot(&error))?;
+    let serving_node = node.clone();
     let serving = move || async move {
         let until = async move {
             let _ = stopped.await; // Told to stop, or let go of.
@@ -206,7 +207,14 @@ pub fn serve(
         };
         let served = match TcpListener::from_std(listener) {
             Ok(listener) => {
-                http::serve(listener, routes, http::HttpOptions::default(), until).await
+                http::serve(
+                    &serving_node,
+                    listener,
+                    routes,
+                    http::HttpOptions::default(),
+                    until,
+                )
+                .await
             }
             Err(error) => Err(error),
         };

@@ -7,6 +7,7 @@
 pub mod api;
 pub mod files;
 pub mod metrics;
+mod outgoing;
 pub mod pages;
 pub mod processes;
 pub mod realm;

@@ -1,17 +1,24 @@
 //! Runs routes on a listener that is already bound, until the node shuts down.
 //!
-//! Bounded: so many requests at once, so large a body, and a refusal in words beyond that.
+//! Bounded: so many requests at once, so large a body, and a refusal in words beyond that. A reader that takes nothing for a while is
+//! disconnected, so that what waits for it is not held for ever.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
+use runtime::Node;
+use socket2::SockRef;
 use tokio::net::TcpListener;
+
+use crate::outgoing::outgoing;
 
 /// The bounds of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +38,12 @@ impl Default for HttpOptions {
     }
 }
 
-/// Serves `routes` on `listener` until `until` completes; requests under way are finished first.
+/// How long what was sent may wait for a reader that takes nothing of it, before its connection is ended.
+const STALLED_MAX: Duration = Duration::from_secs(90);
+
+/// Serves `routes` of this node on `listener` until `until` completes; requests under way are finished first.
 pub async fn serve(
+    node: &Node,
     listener: TcpListener,
     routes: Router,
     options: HttpOptions,
@@ -44,7 +55,14 @@ pub async fn serve(
     });
     let routes = routes
         .layer(DefaultBodyLimit::max(options.body_max))
+        .layer(from_fn_with_state(node.clone(), outgoing))
         .layer(from_fn_with_state(gate, admit));
+    let listener = listener.tap_io(|connection| {
+        let bounded = SockRef::from(&*connection).set_tcp_user_timeout(Some(STALLED_MAX));
+        if let Err(error) = bounded {
+            tracing::debug!(%error, "a connection may stall for ever");
+        }
+    });
     axum::serve(listener, routes)
         .with_graceful_shutdown(until)
         .await
