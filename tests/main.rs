@@ -23,6 +23,7 @@ mod machine;
 mod masters;
 mod offers;
 mod operations;
+mod operator_api;
 mod operators;
 mod outages;
 mod oversubscription;

@@ -21,10 +21,12 @@ pub mod source;
 mod state;
 pub mod stream;
 pub mod words;
+mod written;
 
 pub use metrics::metrics;
 pub(crate) use source::Chosen;
 pub use stream::EventStream;
+pub use written::Written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use protocol::message::registration::{
     Held, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
 };
 use protocol::{
-    AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, InvalidId, MasterId, MasterInfo, TaskId,
-    TaskInfo, TaskState,
+    AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, InvalidId, MasterId, MasterInfo, Reason,
+    Source, TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::{Invalid, Resources, Role};
 use runtime::{NodeId, Pid, Timestamp};
@@ -180,6 +180,35 @@ pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) ->
         out.clear();
     }
     decided
+}
+
+/// All running tasks have told that they run, and so many of them, the same number of each framework, that they have ended, which their
+/// frameworks have acknowledged. Gives how many have.
+pub fn end_some(books: &mut Books, most: usize) -> usize {
+    let each = most / books.tasks.frameworks().count().max(1);
+    let of = books.tasks.frameworks();
+    let tasks: Vec<(FrameworkId, TaskId, bool)> = of
+        .flat_map(|(_, of)| {
+            let numbered = of.active().enumerate();
+            numbered.map(|(n, task)| (task.framework_id.clone(), task.id.clone(), n < each))
+        })
+        .collect();
+    for (framework, task, ends) in &tasks {
+        let mut observe = |state| {
+            let status =
+                TaskStatus::new(task.clone(), state, Source::Executor, Timestamp::default());
+            let status = status.because(Reason::CommandExecutorFailed, "a word of its executor");
+            books
+                .tasks
+                .update(framework, task, |task| task.observe(&status, state));
+        };
+        observe(TaskState::Running);
+        if *ends {
+            observe(TaskState::Finished);
+            books.tasks.complete(framework, task);
+        }
+    }
+    tasks.iter().filter(|(.., ends)| *ends).count()
 }
 
 #[cfg(test)]

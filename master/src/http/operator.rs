@@ -25,8 +25,9 @@ use v1::schema::{Metric, VersionInfo};
 
 use ::http::api::{Asked, Refusal};
 
+use super::shown::Shown;
 use super::source::{self, Found, late};
-use super::{PATIENCE, Pages, path_of, to_the_leader};
+use super::{Chosen, PATIENCE, Pages, path_of, to_the_leader};
 
 /// The longest that metrics are waited for.
 const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -98,12 +99,17 @@ async fn answer(
 async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     let marks = source.marks.clone();
     let made = source.made(form.media_type(), move |shown, chosen| {
-        let answer = answers::answer(kind, shown, chosen);
-        answer.map_or_else(Vec::new, |answer| form.write(&answer))
+        answer_of(form, kind, shown, chosen)
     });
     let mut response = made.await;
     response.headers_mut().extend(marks);
     response
+}
+
+/// The bytes of the answer to a question that the books answer; nothing to any other.
+pub(super) fn answer_of(form: Form, kind: CallType, shown: Shown<'_>, chosen: &Chosen) -> Vec<u8> {
+    let answer = answers::answer(kind, shown, chosen);
+    answer.map_or_else(Vec::new, |answer| form.write(&answer))
 }
 
 /// What this process answers of itself, whoever leads.

@@ -1,0 +1,283 @@
+//! Tools that speak the v1 operator API over HTTP, and those that poll the pages of Mesos (SPEC 2.1, 2.6, 3.9, 3.12).
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use v1::schema::TaskState;
+use v1::schema::master::{Call, Event, EventType, Response, ResponseGetState};
+use v1::{Form, Limits};
+
+use crate::api::{Answer, Endpoint, Events};
+use crate::support::{Cluster, eventually, get, get_with, header, send};
+
+fn call(said: &Value) -> Call {
+    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {said}"))
+}
+
+fn endpoint(port: u16) -> Endpoint {
+    Endpoint::new(port, "/api/v1")
+}
+
+/// The answer to a question that must be answered.
+fn asked(port: u16, said: &Value) -> Value {
+    let answer = endpoint(port).call(&call(said));
+    assert_eq!(answer.status, 200, "{said}: {}", answer.text());
+    serde_json::from_slice(&answer.body).expect("JSON")
+}
+
+fn subscribe(port: u16, form: Form) -> (Events<Event>, Box<ResponseGetState>) {
+    let endpoint = endpoint(port).form(form);
+    let begun = endpoint.stream(&call(&json!({"type": "SUBSCRIBE"})));
+    let mut events: Events<Event> =
+        begun.unwrap_or_else(|answer: Answer| panic!("{} {}", answer.status, answer.text()));
+    let first = events.next().expect("a first event");
+    assert_eq!(first.r#type, Some(EventType::Subscribed), "{first:?}");
+    let subscribed = first.subscribed.expect("how all is");
+    assert_eq!(subscribed.heartbeat_interval_seconds, Some(15.0));
+    (events, subscribed.get_state.expect("how all is"))
+}
+
+/// SPEC 2.6: the whole first, and then each thing as it comes and goes.
+#[test]
+fn a_tool_hears_how_all_is_and_then_what_becomes_of_a_task() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let streams = [Form::Json, Form::Protobuf].map(|form| subscribe(cluster.port, form));
+    assert!(cluster.output(["run", "--", "true"]).status.success());
+    for (mut events, state) in streams {
+        assert_eq!(state.get_agents.expect("agents").agents.len(), 1);
+        assert!(
+            state
+                .get_frameworks
+                .expect("frameworks")
+                .frameworks
+                .is_empty()
+        );
+        let framework = events.wait("a framework", |event| {
+            let framework = &event.framework_added.as_ref()?.framework;
+            framework.framework_info.id.clone()
+        });
+        let task = events.wait("a task", |event| {
+            Some(event.task_added.as_ref()?.task.clone())
+        });
+        assert_eq!(task.framework_id, framework);
+        let mut states = vec![task.state];
+        while states.last() != Some(&TaskState::Finished) {
+            states.push(events.wait("a state", |event| {
+                let updated = event.task_updated.as_ref()?;
+                (updated.status.task_id == task.task_id).then_some(updated.status.state)
+            }));
+        }
+        assert!(states.contains(&TaskState::Running), "{states:?}");
+        let gone = events.wait("the framework's end", |event| {
+            event.framework_removed.as_ref()?.framework_info.id.clone()
+        });
+        assert_eq!(gone, framework);
+    }
+    let answer = endpoint(cluster.port)
+        .form(Form::Protobuf)
+        .call(&call(&json!({"type": "GET_TASKS"})));
+    let answer: Response = answer.message(Form::Protobuf);
+    let tasks = answer.get_tasks.expect("tasks");
+    assert_eq!(tasks.completed_tasks[0].state, TaskState::Finished);
+}
+
+/// SPEC 2.6, 3.5.
+#[test]
+fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let agents = asked(cluster.port, &json!({"type": "GET_AGENTS"}));
+    let id = agents["get_agents"]["agents"][0]["agent_info"]["id"].clone();
+    let change = |kind: &str, field: &str, cpus: f64| {
+        let resource = json!({
+            "name": "cpus", "type": "SCALAR", "scalar": {"value": cpus},
+            "reservations": [{"type": "DYNAMIC", "role": "ops", "principal": "ops"}],
+        });
+        let said = json!({"type": kind, field: {"agent_id": id, "resources": [resource]}});
+        endpoint(cluster.port).call(&call(&said))
+    };
+    let answer = change("RESERVE_RESOURCES", "reserve_resources", 1.5);
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    let reserved = || {
+        let (_, slaves) = get(cluster.port, "/master/slaves");
+        let slaves: Value = serde_json::from_str(&slaves).expect("JSON");
+        slaves["slaves"][0]["reserved_resources"]["ops"]["cpus"].as_f64()
+    };
+    assert_eq!(reserved(), Some(1.5));
+    let answer = change("RESERVE_RESOURCES", "reserve_resources", 1.5);
+    assert_eq!(answer.status, 409, "{}", answer.text());
+    let answer = change("UNRESERVE_RESOURCES", "unreserve_resources", 1.5);
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    assert_eq!(reserved(), None);
+}
+
+/// Whatever the bytes are, they are answered, and nothing else is disturbed.
+#[test]
+fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let (mut events, _) = subscribe(cluster.port, Form::Json);
+    let json = "application/json";
+    let deep = "[".repeat(100_000);
+    let list = format!(
+        r#"{{"type":"UPDATE_WEIGHTS","update_weights":{{"weight_infos":[{}1]}}}}"#,
+        "1,".repeat(1_000_000)
+    );
+    let bodies: [(&str, &[u8], u16); 9] = [
+        (json, b"", 400),
+        (json, b"{\"type\":", 400),
+        (json, b"{\"type\":\"\xff\xfe\"}", 400),
+        (json, deep.as_bytes(), 400),
+        (json, list.as_bytes(), 400),
+        (json, br#"{"type":"BREW"}"#, 400),
+        (
+            json,
+            br#"{"type":"DRAIN_AGENT","drain_agent":{"agent_id":{"value":"a"}}}"#,
+            501,
+        ),
+        (
+            "application/x-protobuf",
+            b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            400,
+        ),
+        ("application/recordio", b"9223372036854775808\n", 400),
+    ];
+    for (content_type, body, status) in bodies {
+        let answer = endpoint(cluster.port).post(content_type, body);
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().len() > 10, "a reason in words");
+    }
+    let (status, text) = get(cluster.port, "/api/v1");
+    assert!(
+        status.contains("405") && text.contains("POST"),
+        "{status} {text}"
+    );
+    assert!(cluster.output(["run", "--", "true"]).status.success());
+    events.wait("a task", |event| event.task_added.as_ref().map(drop));
+}
+
+/// W4: those who do not read cost others nothing, and are counted.
+#[test]
+fn subscribers_who_never_read_delay_nobody() {
+    const STALLED: usize = 200;
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let body = r#"{"type":"SUBSCRIBE"}"#;
+    let request = format!(
+        "POST /master/api/v1 HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let stalled: Vec<TcpStream> = (0..STALLED)
+        .map(|_| {
+            let connection = TcpStream::connect(("127.0.0.1", cluster.port));
+            let mut connection = connection.expect("a connection");
+            connection.write_all(request.as_bytes()).expect("written");
+            connection
+        })
+        .collect();
+    let (mut events, _) = subscribe(cluster.port, Form::Json);
+    let subscribers = || {
+        let metrics = asked(cluster.port, &json!({"type": "GET_METRICS"}));
+        let metrics = metrics["get_metrics"]["metrics"].as_array().cloned();
+        let all = metrics.expect("metrics").into_iter();
+        let mut found = all.filter(|one| one["name"] == "master/operator_event_stream_subscribers");
+        found.next().expect("the metric")["value"].as_f64()
+    };
+    eventually("all to be subscribed", || {
+        (subscribers() == Some((STALLED + 1) as f64)).then_some(())
+    });
+    assert!(cluster.output(["run", "--", "true"]).status.success());
+    events.wait("a task's end", |event| {
+        let updated = event.task_updated.as_ref()?;
+        (updated.status.state == TaskState::Finished).then_some(())
+    });
+    drop(stalled);
+    eventually("those who have gone to be forgotten", || {
+        (subscribers() == Some(1.0)).then_some(())
+    });
+}
+
+/// SPEC 2.1, 3.9: reads are answered by any master; what only the leader can do is sent to it.
+#[test]
+fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
+    let (cluster, _others) = Cluster::of_three_masters();
+    let ports: Vec<u16> = cluster
+        .master
+        .split(',')
+        .map(|address| address.rsplit_once(':').expect("a port").1)
+        .map(|port| port.parse().expect("a port"))
+        .collect();
+    let subscribing = call(&json!({"type": "SUBSCRIBE"}));
+    let follower = eventually("a follower that knows its leader", || {
+        ports.iter().copied().find(|port| {
+            let begun = endpoint(*port).stream::<Event>(&subscribing);
+            begun.is_err_and(|answer| answer.status == 307)
+        })
+    });
+    let Err(answer) = endpoint(follower).stream::<Event>(&subscribing) else {
+        panic!("a follower has no stream");
+    };
+    let location = header(&answer.head, "location").expect("where the leader is");
+    assert!(location.ends_with("/api/v1") && !location.contains(&follower.to_string()));
+    let down = json!({"type": "TEARDOWN", "teardown": {"framework_id": {"value": "f"}}});
+    assert_eq!(endpoint(follower).call(&call(&down)).status, 307);
+    let answer = eventually("a mirror", || {
+        let answer = endpoint(follower).call(&call(&json!({"type": "GET_STATE"})));
+        (answer.status == 200).then_some(answer)
+    });
+    assert!(
+        header(&answer.head, "meros-staleness").is_some(),
+        "{}",
+        answer.head
+    );
+    let (head, _) = get_with(follower, "/redirect", "Accept: */*");
+    let leader = location
+        .trim_end_matches("/api/v1")
+        .trim_start_matches("http:");
+    assert_eq!(header(&head, "location").as_deref(), Some(leader));
+}
+
+/// SPEC 3.9, 3.12: as tools poll them, with and without the prefix.
+#[test]
+fn the_pages_of_mesos_are_served_with_and_without_the_prefix() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let head_of = |path: &str| get_with(cluster.port, path, "Accept: */*");
+    for page in [
+        "/state",
+        "/state-summary",
+        "/slaves",
+        "/frameworks",
+        "/tasks",
+        "/roles",
+        "/flags",
+        "/weights",
+        "/quota",
+    ] {
+        for path in [page.to_owned(), format!("/master{page}")] {
+            let (head, text) = get(cluster.port, &path);
+            assert!(head.contains(" 200 "), "{path}: {head}");
+            assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+            let (head, script) = head_of(&format!("{path}?jsonp=f"));
+            assert!(head.contains("text/javascript"), "{head}");
+            assert!(
+                script.starts_with("f(") && script.ends_with(");"),
+                "{script}"
+            );
+        }
+    }
+    let zipped = endpoint(cluster.port).header("Accept-Encoding", "gzip");
+    let zipped = zipped.call(&call(&json!({"type": "GET_STATE"})));
+    let encoding = header(&zipped.head, "content-encoding");
+    assert_eq!(encoding.as_deref(), Some("gzip"), "{}", zipped.head);
+    let (head, _) = head_of("/redirect");
+    let own = format!("//127.0.0.1:{}", cluster.port);
+    assert_eq!(header(&head, "location"), Some(own));
+    for path in ["/maintenance/schedule", "/master/machine/down"] {
+        let (head, text) = get(cluster.port, path);
+        assert!(head.contains("501") && text.contains(path), "{head} {text}");
+    }
+    let (head, text) = send(cluster.port, "POST", "/teardown", "frameworkId=nobody");
+    assert!(
+        head.contains("400") || head.contains("415"),
+        "{head} {text}"
+    );
+}
