@@ -1,11 +1,15 @@
 //! Frameworks that speak the v1 scheduler API over HTTP, as Mesos' documentation has them (SPEC 2.1-2.3, 3.3, 3.13).
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 use v1::schema::scheduler::{Call, Event, EventType};
 use v1::{Form, Limits, Message};
 
 use crate::api::{Answer, Endpoint, Events};
-use crate::support::{Cluster, eventually, get};
+use crate::group::Group;
+use crate::support::{Cluster, eventually, get, get_with, header};
 
 const PATH: &str = "/api/v1/scheduler";
 
@@ -178,4 +182,338 @@ fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
         let page: Value = serde_json::from_str(&page).expect("JSON");
         (page["completed_frameworks"].as_array()?.len() == 2).then_some(())
     });
+}
+
+/// SPEC 2.2 KILL and RECONCILE: each task by its name, all at once, and one that nobody knows.
+#[test]
+fn a_task_is_killed_and_asked_about() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.until("TASK_RUNNING");
+    let asked = |tasks: Value| json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}});
+    let agent = &offer.0["agent_id"];
+    for tasks in [json!([{"task_id": {"value": "t"}}]), json!([])] {
+        scheduler.says(asked(tasks.clone()));
+        let (state, reason, _) = scheduler.status();
+        assert_eq!(
+            (&*state, &*reason),
+            ("TASK_RUNNING", "REASON_RECONCILIATION"),
+            "{tasks}"
+        );
+    }
+    scheduler.says(asked(
+        json!([{"task_id": {"value": "never"}, "agent_id": agent}]),
+    ));
+    let (state, reason, _) = scheduler.status();
+    assert_eq!((&*state, &*reason), ("TASK_LOST", "REASON_RECONCILIATION"));
+    scheduler.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    scheduler.until("TASK_KILLED");
+}
+
+/// SPEC 2.2 DECLINE, SUPPRESS and REVIVE: a year's refusal and a suppression end with the next REVIVE.
+#[test]
+fn what_is_declined_comes_again_when_it_is_revived() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Protobuf, framework("web"));
+    let mut seen = Vec::new();
+    for suppress in [false, true, false] {
+        let offer = scheduler.offer();
+        assert!(!seen.contains(&offer.0["id"]), "{seen:?}");
+        if suppress {
+            scheduler.says(json!({"type": "SUPPRESS"}));
+        }
+        scheduler.says(json!({"type": "DECLINE", "decline": {
+            "offer_ids": [offer.0["id"]], "filters": {"refuse_seconds": 31_536_000.0},
+        }}));
+        scheduler.says(json!({"type": "REVIVE"}));
+        seen.push(offer.0["id"].clone());
+    }
+}
+
+/// SPEC 2.2 SUBSCRIBE, 3.13: the newest subscription counts, and the tasks know nothing of it.
+#[test]
+fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut lasting = framework("web");
+    lasting["failover_timeout"] = json!(3600.0);
+    let mut first = Scheduler::subscribe(cluster.port, Form::Json, lasting.clone());
+    let offer = first.offer();
+    first.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    first.until("TASK_RUNNING");
+
+    lasting["id"] = json!({"value": first.id});
+    let mut second = Scheduler::subscribe(cluster.port, Form::Protobuf, lasting.clone());
+    assert_eq!(second.id, first.id);
+    let error = first.events.wait("an error", |event| event.error.clone());
+    assert_eq!(error.message, "Framework failed over");
+    assert!(first.events.next().is_none());
+    let stale = first.asks(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    assert_eq!(stale.status, 400);
+    assert!(stale.text().contains("Mesos-Stream-Id"), "{}", stale.text());
+
+    // A connection that breaks: it is disconnected, and may come back.
+    drop(second);
+    eventually("it to be disconnected", || {
+        let (_, page) = get(cluster.port, "/frameworks");
+        let page: Value = serde_json::from_str(&page).expect("JSON");
+        (page["frameworks"][0]["connected"] == false).then_some(())
+    });
+    let mut third = Scheduler::subscribe(cluster.port, Form::Json, lasting);
+    third.says(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
+    assert_eq!(third.status().0, "TASK_RUNNING");
+    third.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    third.until("TASK_KILLED");
+}
+
+/// SPEC 2.2 ACCEPT: operations in order, with feedback; what has no meaning here is an error of its own, and the rest goes on.
+#[test]
+fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut newest = framework("web");
+    newest["roles"] = json!(["web"]);
+    newest["capabilities"] = json!([{"type": "MULTI_ROLE"}, {"type": "RESERVATION_REFINEMENT"}]);
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, newest);
+    let offer = scheduler.offer();
+    assert_eq!(offer.0["allocation_info"]["role"], "web");
+    let reservation = json!([{"type": "DYNAMIC", "role": "web"}]);
+    let reserved = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}, "reservations": reservation}]);
+    let mut bad = offer.task("bad", "true");
+    bad["container"] = json!({"type": "DOCKER", "docker": {"image": "busybox"}});
+    let group = json!({
+        "type": "LAUNCH_GROUP",
+        "launch_group": {
+            "executor": {"type": "DEFAULT", "executor_id": {"value": "e"}},
+            "task_group": {"tasks": [offer.task("pod", "true")]},
+        },
+    });
+    scheduler.says(offer.accept(json!([
+        {"type": "RESERVE", "id": {"value": "op"}, "reserve": {"resources": reserved}},
+        {"type": "LAUNCH", "launch": {"task_infos": [bad, offer.task("good", "exit 0")]}},
+        group,
+    ])));
+    let (mut ends, mut operation) = (Vec::new(), None);
+    while ends.len() < 3 || operation.is_none() {
+        let event = scheduler.events.next().expect("an event");
+        if let Some(changed) = &event.update_operation_status {
+            let status = value(&changed.status);
+            scheduler.says(json!({"type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
+                "agent_id": status["agent_id"], "uuid": status["uuid"]["value"], "operation_id": {"value": "op"},
+            }}));
+            operation = Some(status);
+        }
+        let Some(update) = &event.update else {
+            continue;
+        };
+        let status = value(&update.status);
+        scheduler.acknowledge(&status);
+        let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+        match &*text("state") {
+            "TASK_STARTING" | "TASK_RUNNING" => {}
+            state => ends.push(format!(
+                "{} {state} {}",
+                status["task_id"]["value"].as_str().expect("an id"),
+                text("message")
+            )),
+        }
+    }
+    ends.sort();
+    assert!(ends[0].starts_with("bad TASK_ERROR"), "{ends:?}");
+    assert!(ends[1].starts_with("good TASK_FINISHED"), "{ends:?}");
+    assert!(
+        ends[2].starts_with("pod TASK_ERROR") && ends[2].contains("default executor"),
+        "{ends:?}"
+    );
+    let operation = operation.expect("a status");
+    assert_eq!(operation["state"], "OPERATION_FINISHED", "{operation}");
+    // SPEC 2.2 UPDATE_FRAMEWORK.
+    let mut other = framework("web");
+    other["id"] = json!({"value": scheduler.id});
+    other["roles"] = json!(["web", "ads"]);
+    other["capabilities"] = json!([{"type": "MULTI_ROLE"}]);
+    let update = |info: &Value| json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": info}});
+    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    other["checkpoint"] = json!(true);
+    let refused = scheduler.asks(update(&other));
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("checkpoint"), "{}", refused.text());
+}
+
+/// SPEC 2.2 MESSAGE and SHUTDOWN: an executor of the framework's own, which would wait for more tasks, echoes and ends.
+#[test]
+fn an_executor_is_shut_down() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    let mut task = offer.task("t", "");
+    let executor = crate::support::example("executor");
+    task.as_object_mut().expect("a task").remove("command");
+    task["executor"] = json!({
+        "type": "CUSTOM",
+        "executor_id": {"value": "e"},
+        "resources": resources(0.1, 32.0),
+        "command": {"value": executor.display().to_string()},
+    });
+    task["data"] = json!("bGluZQ==");
+    scheduler.says(offer.launch(&[task]));
+    scheduler.until("TASK_FINISHED");
+    scheduler.says(json!({"type": "MESSAGE", "message": {
+        "executor_id": {"value": "e"}, "agent_id": offer.0["agent_id"], "data": "ZWNobw==",
+    }}));
+    scheduler.events.wait("the echo", |event| {
+        event
+            .message
+            .as_ref()
+            .filter(|message| message.data[..] == *b"echo")
+            .map(|_| ())
+    });
+    scheduler.says(json!({"type": "SHUTDOWN", "shutdown": {
+        "executor_id": {"value": "e"}, "agent_id": offer.0["agent_id"],
+    }}));
+    let lost = scheduler
+        .events
+        .wait("its end", |event| event.failure.clone());
+    assert_eq!(value(&*lost)["executor_id"]["value"], "e");
+}
+
+/// Any bytes: an answer that says what is wrong, and nobody else is disturbed.
+#[test]
+fn whatever_is_said_is_answered_and_disturbs_nobody() {
+    let cluster = Cluster::start(0, "cpus:1");
+    let scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let endpoint = Endpoint::new(cluster.port, "/master/api/v1/scheduler");
+    let (text, binary) = ("application/json", "application/x-protobuf");
+    let deep = "[".repeat(1 << 20);
+    let many = format!(
+        r#"{{"type":"REVIVE","framework_id":{{"value":"f"}},"revive":{{"roles":[{}""]}}}}"#,
+        r#""","#.repeat(1_000_000)
+    );
+    let cases: [(&str, &[u8], u16, &str); 12] = [
+        (text, b"", 400, ""),
+        (text, b"{", 400, ""),
+        (text, b"\xff\xfe", 400, ""),
+        (text, deep.as_bytes(), 400, ""),
+        (text, many.as_bytes(), 400, ""),
+        (
+            text,
+            br#"{"type":"FLY","framework_id":{"value":"f"}}"#,
+            400,
+            "type is `absent or not known`",
+        ),
+        (
+            text,
+            br#"{"type":"KILL","framework_id":{"value":"f"}}"#,
+            400,
+            "kill is `absent`",
+        ),
+        (
+            text,
+            br#"{"type":"REVIVE","framework_id":{"value":"f"}}"#,
+            400,
+            "framework_id is `f`",
+        ),
+        (
+            binary,
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            400,
+            "",
+        ),
+        (binary, b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 400, ""),
+        ("text/plain", b"{}", 415, "Content-Type is `text/plain`"),
+        (
+            "application/recordio",
+            b"9223372036854775808\n{}",
+            400,
+            "Message-Content-Type",
+        ),
+    ];
+    for (kind, body, status, words) in cases {
+        let answer = endpoint.post(kind, body);
+        let said = answer.text();
+        assert_eq!(answer.status, status, "{kind}: {said}");
+        assert!(said.contains(words) && !said.is_empty(), "{kind}: {said}");
+    }
+    let unwanted = endpoint.clone().header("Accept", "text/html");
+    let subscribe = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": framework("x")}});
+    assert_eq!(unwanted.call(&call(&subscribe)).status, 406);
+    let (head, _) = get_with(cluster.port, PATH, "Accept: */*");
+    assert!(
+        head.starts_with("HTTP/1.1 405") && header(&head, "allow").as_deref() == Some("POST"),
+        "{head}"
+    );
+    // A body that is cut: there is nobody left to answer.
+    for length in ["100", "18446744073709551615", "99999999999999999999"] {
+        let mut connection = TcpStream::connect(("127.0.0.1", cluster.port)).expect("it answers");
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {text}\r\nContent-Length: {length}\r\n\r\n{{"
+        );
+        connection.write_all(head.as_bytes()).expect("it is taken");
+    }
+    scheduler.says(json!({"type": "REVIVE"}));
+}
+
+/// SPEC 2.1, 3.13: a follower sends to the leader, and its tasks outlive a leader's end.
+#[test]
+fn a_framework_finds_the_next_leader_and_its_tasks() {
+    let mut group = Group::start();
+    let leader = group.leader();
+    let _agent = group.cluster.agent("agent", "cpus:2;mem:256");
+    let mut lasting = framework("web");
+    lasting["failover_timeout"] = json!(3600.0);
+    let follower = group.others(leader)[0];
+    group.follows(follower);
+    let port = |index: usize, group: &Group| -> u16 {
+        let (_, port) = group.addresses[index].rsplit_once(':').expect("a port");
+        port.parse().expect("a number")
+    };
+    let sent = Scheduler::try_subscribe(port(follower, &group), Form::Json, lasting.clone());
+    let sent = sent.err().expect("a follower takes no subscription");
+    let there = header(&sent.head, "location");
+    let expected = format!("http://{}{PATH}", group.addresses[leader]);
+    assert_eq!((sent.status, there), (307, Some(expected)));
+
+    let mut scheduler = Scheduler::subscribe(port(leader, &group), Form::Json, lasting.clone());
+    let offer = scheduler.offer();
+    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.until("TASK_RUNNING");
+    lasting["id"] = json!({"value": scheduler.id});
+    group.process(leader).signal("KILL");
+    while scheduler.events.next().is_some() {}
+    let next = group.leader_of(&group.others(leader));
+    let mut again = eventually("the next one to take it", || {
+        Scheduler::try_subscribe(port(next, &group), Form::Protobuf, lasting.clone()).ok()
+    });
+    assert_eq!(again.id, scheduler.id);
+    // An offer says that the agent is back; before, nobody may know how the task is.
+    again.offer();
+    again.says(json!({"type": "RECONCILE", "reconcile": {"tasks": [{"task_id": {"value": "t"}}]}}));
+    assert_eq!(again.status().0, "TASK_RUNNING");
+    again.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    again.until("TASK_KILLED");
+}
+
+/// A master that is stopped and started again ends streams, and no framework, however short its failover timeout.
+#[test]
+fn a_master_that_is_stopped_in_good_order_ends_no_framework() {
+    let mut cluster = Cluster::master_alone(|_, _| ());
+    let _agent = cluster.agent("agent", "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.until("TASK_RUNNING");
+    cluster.process.signal("TERM");
+    while let Some(event) = scheduler.events.next() {
+        assert_ne!(event.r#type, Some(EventType::Error), "{event:?}");
+    }
+    cluster.process.wait();
+    cluster.kill_and_restart_master();
+    let mut known = framework("web");
+    known["id"] = json!({"value": scheduler.id});
+    let mut again = eventually("the next one to take it", || {
+        Scheduler::try_subscribe(cluster.port, Form::Json, known.clone()).ok()
+    });
+    again.offer();
+    again.says(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
+    assert_eq!(again.status().0, "TASK_RUNNING");
 }
