@@ -295,7 +295,7 @@ impl Handler<Speak> for Containerizer {
                         executor_id: caller.executor_id,
                         data,
                     };
-                    self.to_scheduler(message, ctx);
+                    self.tell_scheduler(message, ctx);
                 }
             }
         }

@@ -55,7 +55,7 @@ impl Containerizer {
     }
 
     /// Bytes from an executor, which is the one they say, for its scheduler. Without a master they are lost.
-    pub(super) fn to_scheduler(&mut self, message: FrameworkMessage, ctx: &Context<Self>) {
+    pub(super) fn tell_scheduler(&mut self, message: FrameworkMessage, ctx: &Context<Self>) {
         let Some(master) = &self.master else {
             self.counts.invalid_framework_messages += 1;
             return;
@@ -99,7 +99,7 @@ impl Handler<FrameworkMessage> for Containerizer {
                 && container.executor.executor_id == message.executor_id
         });
         match own {
-            true => self.to_scheduler(message, ctx),
+            true => self.tell_scheduler(message, ctx),
             false => self.counts.invalid_framework_messages += 1,
         }
     }
