@@ -4,9 +4,11 @@
 //! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
 //! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
+//! Of all who ask for the same page at once most get one together (`batches`).
 //! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
 //! what only its allocator knows ([`explain`]), and all that frameworks say over HTTP (`scheduler`).
 
+mod batches;
 mod changes;
 mod entries;
 pub mod explain;
@@ -50,6 +52,7 @@ use crate::config::Config;
 use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
+use batches::{Batches, batched};
 use source::{Found, Source};
 use state::text;
 
@@ -116,7 +119,8 @@ pub fn routes(
         .route("/teardown", post(changes::tear_down))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
-        .layer(from_fn_with_state(pages.clone(), answer));
+        .layer(from_fn_with_state(pages.clone(), answer))
+        .layer(from_fn_with_state(Batches::default(), batched));
     let routes = Router::new()
         .route("/explain", get(explain::page))
         .merge(scheduler::routes(node, streams))

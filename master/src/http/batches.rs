@@ -1,0 +1,286 @@
+//! Batches: whoever asks for a page that is just being made for somebody gets the next one, together with all who do (W15).
+//!
+//! A page is made from a snapshot that is taken after each of its readers has asked, so nobody is shown less than it has already heard
+//! of; and however many ask at once, one page is made at a time. Equal is what was asked with the same path, by the same principal, under the
+//! same conditions. Bounded by the requests that are served at once. Reads no clock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use authority::Subject;
+use axum::body::{Body, HttpBody, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::path_of;
+
+/// What makes two requests equal: the path with its query, how old the answer may be, and who asks.
+type Key = (String, Option<Vec<u8>>, Subject);
+
+/// An answer, for each who waits for it.
+#[derive(Clone)]
+struct Made {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// What somebody who waits is told.
+enum Turn {
+    /// Here it is.
+    Answer(Made),
+    /// Make it, for these too.
+    Make(Maker),
+}
+
+/// Those who wait for the next page of some kind, while one is being made.
+type Waiting = Vec<oneshot::Sender<Turn>>;
+
+/// All pages that are being made.
+#[derive(Clone, Default)]
+pub(super) struct Batches(Arc<Mutex<BTreeMap<Key, Waiting>>>);
+
+/// Who makes a page, and those who get it too. Dropped without a page, since its reader has gone, it leaves the task to the next of
+/// them.
+struct Maker {
+    batches: Batches,
+    /// None if it is not to be left to anybody.
+    key: Option<Key>,
+    with: Waiting,
+}
+
+impl Batches {
+    /// Either makes the page or waits for it.
+    fn join(&self, key: Key) -> Result<Maker, oneshot::Receiver<Turn>> {
+        self.change(|all| match all.get_mut(&key) {
+            Some(waiting) => {
+                let (told, turn) = oneshot::channel();
+                waiting.push(told);
+                Err(turn)
+            }
+            None => {
+                all.insert(key.clone(), Waiting::new());
+                Ok(Maker {
+                    batches: self.clone(),
+                    key: Some(key),
+                    with: Waiting::new(),
+                })
+            }
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<Key, Waiting>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The first of these who is still there makes the next page, for the others too; if nobody is left none is made.
+    fn pass_on(&self, key: &Key, mut to: Waiting) {
+        loop {
+            if to.is_empty() {
+                let waiting = self.change(|all| {
+                    let waiting = all.remove(key).unwrap_or_default();
+                    if !waiting.is_empty() {
+                        all.insert(key.clone(), Waiting::new());
+                    }
+                    waiting
+                });
+                match waiting.is_empty() {
+                    true => return,
+                    false => to = waiting,
+                }
+            }
+            let next = to.remove(0);
+            let maker = Maker {
+                batches: self.clone(),
+                key: Some(key.clone()),
+                with: to,
+            };
+            match next.send(Turn::Make(maker)) {
+                Ok(()) => return,
+                // It has gone: the next one.
+                Err(Turn::Make(mut maker)) => {
+                    maker.key = None;
+                    to = std::mem::take(&mut maker.with);
+                }
+                Err(Turn::Answer(_)) => return,
+            }
+        }
+    }
+}
+
+impl Maker {
+    /// The page is made.
+    fn tell(mut self, made: &Made) {
+        for one in self.with.drain(..) {
+            // Whoever has gone needs none.
+            let _ = one.send(Turn::Answer(made.clone()));
+        }
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            let with = std::mem::take(&mut self.with);
+            self.batches.pass_on(&key, with);
+        }
+    }
+}
+
+impl Made {
+    /// An answer that is whole; one that is not can be read only once.
+    async fn of(response: Response) -> Result<Self, Response> {
+        if response.body().size_hint().exact().is_none() {
+            return Err(response);
+        }
+        let (head, body) = response.into_parts();
+        match to_bytes(body, usize::MAX).await {
+            Ok(body) => Ok(Self {
+                status: head.status,
+                headers: head.headers,
+                body,
+            }),
+            Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+        }
+    }
+}
+
+impl IntoResponse for Made {
+    fn into_response(self) -> Response {
+        (self.status, self.headers, Body::from(self.body)).into_response()
+    }
+}
+
+/// Serves a page, or gives one that is made for somebody else too.
+pub(super) async fn batched(
+    State(batches): State<Batches>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method() != Method::GET {
+        return next.run(request).await;
+    }
+    let path = path_of(&request);
+    let age = request.headers().get(CACHE_CONTROL);
+    let subject = request.extensions().get().cloned().unwrap_or_default();
+    let key = (
+        path.strip_prefix("/master").unwrap_or(&path).to_owned(),
+        age.map(|age| age.as_bytes().to_vec()),
+        subject,
+    );
+    share(&batches, key, next.run(request)).await
+}
+
+async fn share(batches: &Batches, key: Key, make: impl Future<Output = Response>) -> Response {
+    let maker = match batches.join(key) {
+        Ok(maker) => maker,
+        Err(turn) => match turn.await {
+            Ok(Turn::Answer(made)) => return made.into_response(),
+            Ok(Turn::Make(maker)) => maker,
+            // Whoever has to make it goes only with its process.
+            Err(_) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        },
+    };
+    match Made::of(make.await).await {
+        Ok(made) => {
+            maker.tell(&made);
+            made.into_response()
+        }
+        Err(response) => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use futures_util::future::LocalBoxFuture;
+    use runtime::rehearsal::stage;
+
+    use super::*;
+
+    /// Counts the pages that are made; each says its number, once it is let go.
+    #[derive(Default)]
+    struct Press {
+        batches: Batches,
+        made: Arc<AtomicUsize>,
+    }
+
+    type Asked = LocalBoxFuture<'static, String>;
+
+    impl Press {
+        /// Somebody asks; the page is made when the sender has said so.
+        fn ask(&self, path: &str) -> (Asked, oneshot::Sender<()>) {
+            let (go, when) = oneshot::channel::<()>();
+            let (batches, made) = (self.batches.clone(), self.made.clone());
+            let key = (path.to_owned(), None, Subject::default());
+            let mut asked = async move {
+                let make = async move {
+                    let number = made.fetch_add(1, Ordering::Relaxed) + 1;
+                    let _ = when.await;
+                    number.to_string().into_response()
+                };
+                let response = share(&batches, key, make).await;
+                let bytes = to_bytes(response.into_body(), 100).await.unwrap();
+                String::from_utf8(bytes.to_vec()).unwrap()
+            }
+            .boxed_local();
+            assert!((&mut asked).now_or_never().is_none());
+            (asked, go)
+        }
+
+        fn made(&self) -> usize {
+            self.made.load(Ordering::Relaxed)
+        }
+    }
+
+    /// W15.
+    #[test]
+    fn who_asks_while_a_page_is_made_gets_the_next_one_with_all_others() {
+        stage(async {
+            let press = Press::default();
+            let (first, go) = press.ask("/state");
+            let (second, go_on) = press.ask("/state");
+            let (third, _never) = press.ask("/state");
+            let (other, _never_either) = press.ask("/slaves");
+            assert_eq!(press.made(), 2, "one page a kind at a time");
+            go.send(()).unwrap();
+            assert_eq!(first.await, "1");
+            go_on.send(()).unwrap();
+            assert_eq!(
+                (second.await, third.await),
+                ("3".to_owned(), "3".to_owned())
+            );
+            assert_eq!(press.made(), 3);
+            drop(other);
+            let (again, go) = press.ask("/slaves");
+            go.send(()).unwrap();
+            assert_eq!(again.await, "4");
+            assert!(press.batches.change(|all| all.is_empty()));
+        });
+    }
+
+    #[test]
+    fn whoever_goes_leaves_the_page_to_the_next_who_is_still_there() {
+        stage(async {
+            let press = Press::default();
+            let (first, _) = press.ask("/state");
+            let (second, _) = press.ask("/state");
+            let (third, _) = press.ask("/state");
+            let (fourth, go) = press.ask("/state");
+            drop(second);
+            drop(first);
+            // The third was told to make it, and goes before it does.
+            drop(third);
+            go.send(()).unwrap();
+            assert_eq!(fourth.await, "2");
+            assert!(press.batches.change(|all| all.is_empty()));
+        });
+    }
+}
