@@ -23,6 +23,7 @@ use crate::agents::Standing;
 use crate::books::{Books, freed_offer, master_status, sum};
 use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
 use crate::operations::Wish;
+use crate::permission::Asker;
 use crate::size::in_frames;
 use crate::tasks::{Freed, Task};
 use crate::validation::TaskRules;
@@ -311,8 +312,7 @@ impl Books {
                     work.done = true;
                     work.launched.push(task);
                 }
-                Err(invalid) => {
-                    let reason = Reason::TaskInvalid;
+                Err((reason, invalid)) => {
                     self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
                 }
             }
@@ -375,9 +375,11 @@ impl Books {
         taken: &Taken,
         task: &mut TaskInfo,
         remaining: &mut Resources,
-    ) -> Result<(), Invalid> {
+    ) -> Result<(), (Reason, Invalid)> {
+        let invalid = |invalid| (Reason::TaskInvalid, invalid);
         let framework = self.frameworks.get(framework).ok_or_else(|| {
-            Invalid::new("framework_id", framework, "a framework that is subscribed")
+            let expected = "a framework that is subscribed";
+            invalid(Invalid::new("framework_id", framework, expected))
         })?;
         let rules = TaskRules {
             framework,
@@ -387,10 +389,13 @@ impl Books {
             tasks: &self.tasks,
             policy: &self.policy,
         };
-        let needs = rules.check(task)?;
-        remaining
-            .subtract(&needs.total)
-            .map_err(|shortage| Invalid::new("task.resources", shortage, "what is offered"))?;
+        let needs = rules.check(task).map_err(invalid)?;
+        Asker::framework(&self.policy.acls, &framework.info)
+            .run(task, &framework.info)
+            .map_err(|forbidden| (Reason::TaskUnauthorized, forbidden.into()))?;
+        remaining.subtract(&needs.total).map_err(|shortage| {
+            invalid(Invalid::new("task.resources", shortage, "what is offered"))
+        })?;
         task.resources = needs.task.clone();
         if let (Some(executor), Some((resources, _))) = (&mut task.executor, needs.executor) {
             executor.resources = resources;

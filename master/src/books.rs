@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::{Acls, Approver};
 use module_api::allocator::Recovered;
 use protocol::message::scheduler::{OfferRescinded, StatusChanged};
 use protocol::{
@@ -39,6 +40,8 @@ pub struct Policy {
     pub roles: Option<BTreeSet<String>>,
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
+    /// Who may do what.
+    pub acls: Arc<Acls>,
     /// After so long an unanswered offer is rescinded.
     pub offer_timeout: Option<Duration>,
     /// How long frameworks that were not seen since the master's start are kept at least.
@@ -72,6 +75,8 @@ pub struct Books {
     pub operations: Operations,
     /// What has happened.
     pub counters: Counters,
+    /// Which roles whoever these books are shown to may see; `None` is all.
+    pub(crate) roles_seen: Option<Arc<Approver>>,
     /// Whether the registry has been read.
     begun: bool,
     pub(crate) ids: Ids,
@@ -99,11 +104,13 @@ impl Books {
             weights: Arc::new(config.weights.clone()),
             operations: Operations::default(),
             counters: Counters::default(),
+            roles_seen: None,
             begun: false,
             early_kills: BTreeMap::new(),
             policy: Policy {
                 roles: config.roles.clone(),
                 root_submissions: config.root_submissions,
+                acls: config.acls.clone(),
                 offer_timeout: config.offer_timeout,
                 agent_reregister_timeout: config.agent_reregister_timeout,
             },
@@ -133,6 +140,17 @@ impl Books {
     /// Whether the registry has been read.
     pub fn has_begun(&self) -> bool {
         self.begun
+    }
+
+    /// Whether nothing has been taken out for whoever they are shown to.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.roles_seen.is_none()
+    }
+
+    /// Whether whoever these books are shown to may see this role.
+    pub fn shows_role(&self, role: &str) -> bool {
+        let seen = self.roles_seen.as_ref();
+        seen.is_none_or(|approver| approver.allows(role))
     }
 
     /// Whether all that can be known soon is known: each agent that the registry told of is back or given up, or has had `patience`.

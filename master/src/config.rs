@@ -4,8 +4,10 @@
 //! [`Config::check`] refuses every value that could harm (an interval of zero, a weight below zero), by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use authority::{Acls, Throttle};
 use protocol::agent::Domain;
 use resources::Role;
 
@@ -44,6 +46,12 @@ pub struct Config {
     pub offer_timeout: Option<Duration>,
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
+    /// Who may do what (everybody everything).
+    pub acls: Arc<Acls>,
+    /// Whether a native framework's principal must be the name in its certificate. Otherwise it is its own word.
+    pub authenticate_frameworks: bool,
+    /// How many calls of each principal are handled (all). One for all doors of a node.
+    pub throttle: Throttle,
     /// How many ended frameworks are remembered (50).
     pub max_completed_frameworks: usize,
     /// How many ended tasks of each framework are remembered (1000).
@@ -72,6 +80,9 @@ impl Default for Config {
             agent_reregister_timeout: Duration::from_secs(600),
             offer_timeout: None,
             root_submissions: true,
+            acls: Arc::default(),
+            authenticate_frameworks: false,
+            throttle: Throttle::default(),
             max_completed_frameworks: 50,
             max_completed_tasks_per_framework: 1000,
             max_unreachable_tasks_per_framework: 1000,

@@ -11,7 +11,7 @@ use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
-use crate::tasks::OfFramework;
+use crate::tasks::{OfFramework, Task};
 
 /// How many ids of removed frameworks are remembered, so that they are refused.
 const REMOVED_MAX: usize = 10_000;
@@ -197,6 +197,21 @@ impl Frameworks {
         });
         while self.completed.len() > self.completed_max {
             self.completed.pop_front();
+        }
+    }
+
+    /// Keeps those that are seen, ended ones too, and of these the tasks that are seen.
+    pub(crate) fn keep_seen(
+        &mut self,
+        is_seen: impl Fn(&FrameworkInfo) -> bool,
+        task: &impl Fn(&Task) -> bool,
+    ) {
+        self.known.retain(|_, framework| is_seen(&framework.info));
+        let known = &self.known;
+        self.by_scheduler.retain(|_, id| known.contains_key(id));
+        self.completed.retain(|one| is_seen(&one.framework.info));
+        for one in &mut self.completed {
+            Arc::make_mut(&mut one.tasks).keep_seen(task);
         }
     }
 

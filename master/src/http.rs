@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::api::Streams;
+use authority::{Acls, Subject};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
@@ -53,6 +54,7 @@ use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
 use batches::{Batches, batched};
+use crate::permission::Asker;
 use source::{Found, Source};
 use state::text;
 
@@ -72,6 +74,15 @@ struct Pages {
     version: String,
     /// Where others reach this master, as `host:port`.
     address: String,
+    acls: Arc<Acls>,
+}
+
+impl Pages {
+    /// Who asks, as whoever stands before the routes has found out.
+    fn asker(&self, request: &Request) -> Asker {
+        let subject = request.extensions().get::<Subject>().cloned();
+        Asker::new(&self.acls, subject.unwrap_or_default())
+    }
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
@@ -93,6 +104,7 @@ pub fn routes(
         events: events.clone(),
         version: config.version.clone(),
         address: format!("{}:{}", config.hostname, config.port),
+        acls: config.acls.clone(),
     };
     let api = Router::new()
         .route("/api/v1", any(operator::serve))
@@ -135,13 +147,14 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return ask_the_leader(pages, request, next).await;
     }
+    let asker = pages.asker(&request);
     let State(Pages {
         front,
         node,
         chosen,
         ..
     }) = pages;
-    match source::find(&front, &node, &chosen, request.headers()).await {
+    match source::find(&front, &node, &chosen, asker, request.headers()).await {
         Found::Here(source) => {
             let marks = source.marks.clone();
             request.extensions_mut().insert(source);
@@ -154,12 +167,14 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
     }
 }
 
-/// Gives a request the master that acts here, which alone can answer it, or sends it to the one that leads.
+/// Gives a request the master that acts here, which alone can answer it, and who asks; or sends it to the one that leads.
 async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
+    let asker = pages.asker(&request);
     let front = pages.front;
     match front.master() {
         Some(_) => {
             request.extensions_mut().insert(front);
+            request.extensions_mut().insert(asker);
             next.run(request).await
         }
         None => to_the_leader(&front, &path_of(&request)),
@@ -299,7 +314,10 @@ async fn quota(Extension(source): Extension<Source>) -> Response {
 }
 
 async fn flags(Extension(source): Extension<Source>) -> Response {
-    axum::Json(json!({ "flags": source.chosen.flags })).into_response()
+    match source.flags() {
+        Ok(flags) => axum::Json(json!({ "flags": flags })).into_response(),
+        Err(forbidden) => changes::forbidden(forbidden),
+    }
 }
 
 #[derive(Default, Deserialize)]

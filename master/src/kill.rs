@@ -14,6 +14,7 @@ use runtime::Timestamp;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent};
+use crate::permission::Asker;
 
 /// Kills of tasks that no agent has reported yet, while some have still to come back; with the agent, where it is known.
 pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), (Option<AgentId>, Option<KillPolicy>)>;
@@ -73,10 +74,18 @@ impl Books {
     pub fn kill_by_operator(
         &mut self,
         call: KillByOperator,
+        asker: Option<&Asker>,
         now: Timestamp,
         out: &mut Effects,
     ) -> Result<FrameworkId, OperatorError> {
         let framework_id = self.whose(&call)?;
+        if let (Some(asker), Some(framework)) = (asker, self.frameworks.get(&framework_id)) {
+            let may = asker.tear_down(&framework.info);
+            may.map_err(|forbidden| OperatorError::Failed {
+                what: format!("task `{}`", call.task_id),
+                reason: forbidden.to_string(),
+            })?;
+        }
         let kill = KillTask {
             framework_id: framework_id.clone(),
             task_id: call.task_id,

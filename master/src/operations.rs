@@ -24,6 +24,7 @@ use resources::{Conversion, Converted, Invalid, NotConverted, Resource, Resource
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, sum};
 use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::permission::Asker;
 use crate::validation;
 
 /// A conversion that a framework asks for, of what it was offered.
@@ -133,6 +134,7 @@ impl Books {
             }
         }
         let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
+        Asker::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
         self.check_unused(wish.agent_id, &conversion)?;
         // A volume's name is compared with those of all roles that the total knows, whoever holds it.
         conversion

@@ -7,6 +7,7 @@
 mod mirrored;
 mod on_agent;
 mod recent;
+mod seen;
 mod task;
 
 pub use mirrored::Place;

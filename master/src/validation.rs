@@ -21,6 +21,7 @@ use resources::{Invalid, Resource, Resources, Role};
 
 use crate::books::Policy;
 use crate::frameworks::Framework;
+use crate::permission::Asker;
 use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 
 /// Whether a framework may subscribe as it describes itself.
@@ -46,6 +47,8 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
             return Err(Invalid::new("framework.roles", role, expected));
         }
     }
+    let asker = Asker::framework(&policy.acls, info);
+    asker.register(&info.roles)?;
     let expected = "roles of the framework only";
     if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
         return Err(Invalid::new("suppressed_roles", role, expected));

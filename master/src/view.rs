@@ -131,7 +131,8 @@ pub fn roles(books: &Books) -> Vec<RoleView> {
     let mut names: BTreeSet<&str> = named.chain(reserved.keys()).map(String::as_str).collect();
     names.extend(frameworks.keys());
     names.insert("*");
-    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let seen = names.into_iter().filter(|name| books.shows_role(name));
+    let names: Vec<String> = seen.map(str::to_owned).collect();
     let one = |name: String| RoleView {
         weight: books
             .weights

@@ -13,6 +13,7 @@ use protocol::agent::Domain;
 use runtime::{Node, Role};
 use transport::{Identity, unix};
 
+use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
@@ -54,6 +55,11 @@ pub struct AgentArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: AgentFlags,
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    #[arg(long, env = "MESOS_HTTP_CREDENTIALS", value_name = "FILE")]
+    http_credentials: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
@@ -192,6 +198,8 @@ pub struct Plan {
     pub program: PathBuf,
     /// Whether it speaks as the version before it did.
     pub speak_previous: bool,
+    /// What is asked of who comes over HTTP, and who may do what.
+    pub access: Access,
 }
 
 /// The program that is running, to start executors with.
@@ -220,6 +228,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         listen,
         program,
         speak_previous,
+        access,
     } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
@@ -269,8 +278,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         counters: ::agent::counters(&started),
     };
     let streams = http::api::Streams::new(&node);
-    let routes = ::agent::routes(&started, &node, &streams, &std::sync::Arc::default())
-        .merge(http::common_routes(about));
+    let routes =
+        ::agent::routes(&started, &node, &streams, &access.acls).merge(http::common_routes(about));
+    let guard = http::Guard::new("agent", &node).asking(access.realms, access.acls);
+    let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the agent listens");
     let ended = {
@@ -300,6 +311,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
 /// `meros agent`: runs until a signal stops it.
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
+    let credentials = ("http_credentials", args.http_credentials.as_deref());
+    let access = args.access.read(credentials)?;
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
     settings.hostname = args.hostname;
     settings.domain = args.domain;
@@ -313,6 +326,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
         speak_previous: args.speak_previous,
+        access,
     };
     let certs = args.certs;
     on_this_thread(async move {

@@ -4,6 +4,7 @@
 //! command. [`local::LocalCluster`] is a whole cluster in this process, for `meros run`, for benchmarks and for tests. Decides nothing
 //! about the cluster; that is for the services.
 
+pub mod access;
 pub mod agent;
 pub mod bench;
 

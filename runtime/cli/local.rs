@@ -11,6 +11,7 @@ use clap::Args;
 use runtime::Role;
 use transport::{Authority, Identity};
 
+use crate::access::AccessFlags;
 use crate::agent::{self, AgentFlags};
 use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
 use crate::failure::{Failure, Outcome};
@@ -45,6 +46,11 @@ pub struct LocalArgs {
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
+    credentials: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessFlags,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten, next_help_heading = "The master")]
@@ -72,6 +78,10 @@ pub struct Options {
     pub agent: AgentFlags,
     /// `--modules`, for all members.
     pub modules: Option<Text>,
+    /// `--credentials`, for all members.
+    pub credentials: Option<PathBuf>,
+    /// What is asked of who comes over HTTP, by all members.
+    pub access: AccessFlags,
     /// Where the actors of each member run.
     pub threads: Threads,
 }
@@ -100,6 +110,8 @@ impl Options {
             master,
             agent,
             modules: None,
+            credentials: None,
+            access: AccessFlags::default(),
             threads: Threads::default(),
         }
     }
@@ -145,6 +157,7 @@ impl LocalCluster {
         let unusable = |error| Failure::because("cannot make the cluster's certificates", &error);
         let authority = Authority::load_or_create(&certs).map_err(unusable)?;
         keep_operators(&authority, &certs)?;
+        let credentials = ("credentials", options.credentials.as_deref());
         let ports = options.master_ports()?;
         let initial: Vec<String> = ports
             .iter()
@@ -165,6 +178,7 @@ impl LocalCluster {
             let plan = master::Plan {
                 whitelist: None,
                 cluster: None,
+                access: options.access.with(credentials, &options.master.access)?,
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),
@@ -207,6 +221,7 @@ impl LocalCluster {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
                 speak_previous: false,
+                access: options.access.read(credentials)?,
             };
             starting.push(Member::begin(&name, move || agent::start(plan))?);
         }
@@ -324,6 +339,8 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         master: args.master,
         agent: args.agent,
         modules: args.modules,
+        credentials: args.credentials,
+        access: args.access,
         threads: args.threads.threads,
     };
     on_this_thread(async move {

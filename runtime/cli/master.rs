@@ -18,6 +18,7 @@ use runtime::{Node, Role};
 use transport::Identity;
 
 use self::acting::{alone, grouped, membership};
+use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, domain, duration};
@@ -67,6 +68,11 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
+    credentials: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessFlags,
     /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. For a master that was added to a group:
     /// the others. Said again it changes nothing. Without it a master that never belonged to a group is alone
     #[arg(
@@ -207,6 +213,8 @@ pub struct MasterFlags {
         value_name = "COUNT"
     )]
     pub max_operator_event_stream_subscribers: Option<usize>,
+    #[command(flatten)]
+    pub access: MasterAccessFlags,
 }
 
 impl MasterFlags {
@@ -215,6 +223,8 @@ impl MasterFlags {
         let wrong = |error: ::master::InvalidConfig| Failure::usage(format!("--{error}"));
         let mut config = Config {
             root_submissions: !self.no_root_submissions,
+            authenticate_frameworks: self.access.authenticate_frameworks,
+            throttle: self.access.throttle()?,
             ..Config::default()
         };
         if let Some(Text(weights)) = &self.weights {
@@ -298,6 +308,8 @@ pub struct Plan {
     pub whitelist: Option<Whitelist>,
     /// What people call the cluster.
     pub cluster: Option<String>,
+    /// What is asked of who comes over HTTP, and who may do what.
+    pub access: Access,
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -316,6 +328,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         speak_previous,
         whitelist,
         cluster,
+        access,
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -335,6 +348,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         address.port(),
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
+    config.acls = access.acls.clone();
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
     let domain = config.domain.as_ref();
     if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
@@ -343,6 +357,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     config
         .flags
         .extend(cluster.map(|name| ("cluster".to_owned(), name)));
+    config.flags.extend(access.shown);
     if let Some(whitelist) = &whitelist {
         let path = whitelist.path().display().to_string();
         config.flags.insert("whitelist".to_owned(), path);
@@ -376,6 +391,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         ::master::http::routes(&acting.front, &node, &config, counters, &events, &streams).merge(
             ::master::http::marked(&acting.front, &node, http::common_routes(about)),
         );
+    let guard = http::Guard::new("master", &node)
+        .asking(access.realms, access.acls)
+        .throttling(config.throttle.clone());
+    let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, streams)?;
     tracing::info!(%address, "the master listens");
     let ended = {
@@ -439,6 +458,10 @@ fn flags(
             "max_operator_event_stream_subscribers",
             config.max_operator_event_stream_subscribers.to_string(),
         ),
+        (
+            "authenticate_frameworks",
+            config.authenticate_frameworks.to_string(),
+        ),
     ];
     pairs
         .into_iter()
@@ -454,6 +477,8 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let whitelist = args.whitelist.as_deref().and_then(whitelist::path);
     let whitelist = whitelist.map(|path| Whitelist::open(path, signals.hangups()));
     let (whitelist, hosts) = whitelist.transpose()?.unzip();
+    let credentials = ("credentials", args.credentials.as_deref());
+    let access = args.access.with(credentials, &args.flags.access)?;
     let plan = Plan {
         config: Config {
             domain: args.domain,
@@ -476,6 +501,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         speak_previous: args.speak_previous,
         whitelist,
         cluster: args.cluster,
+        access,
     };
     let certs = args.certs;
     on_this_thread(async move {

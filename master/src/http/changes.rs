@@ -2,10 +2,11 @@
 //!
 //! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 409 not as things
 //! are, 503 not just now. Where no master acts the request never comes here: it was sent to the leader. Bodies are read whatever their
-//! type is said to be, since `curl -d` says nothing true of it. Decides nothing; whoever asks is not known yet.
+//! type is said to be, since `curl -d` says nothing true of it. Whether who asks may is asked of [`Asker`]; nothing else is decided here.
 
 use std::fmt::Display;
 
+use authority::{Action, Forbidden};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::FormRejection;
@@ -22,6 +23,7 @@ use super::operator::writes;
 use super::{PATIENCE, words};
 use crate::master::{EndFramework, Master, TakeSnapshot};
 use crate::office::Front;
+use crate::permission::Asker;
 
 /// The most bytes of a body.
 pub(super) const BODY_MAX: usize = 4 << 20;
@@ -60,25 +62,61 @@ pub(super) fn conflict(problem: impl Display) -> Response {
     (StatusCode::CONFLICT, format!("{problem}\n")).into_response()
 }
 
+/// 403: who asks may not.
+pub(super) fn forbidden(problem: Forbidden) -> Response {
+    (StatusCode::FORBIDDEN, format!("{problem}\n")).into_response()
+}
+
 /// `PUT /weights`.
-pub(super) async fn put_weights(Extension(front): Extension<Front>, body: Bytes) -> Response {
+pub(super) async fn put_weights(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
     match words::weights(&body) {
-        Ok(update) => change::<UpdateWeights>(&front, update).await,
+        Ok(update) => change_weights(&front, &asker, update).await,
         Err(problem) => bad(problem),
     }
 }
 
+/// Sets weights.
+pub(super) async fn change_weights(
+    front: &Front,
+    asker: &Asker,
+    update: UpdateWeights,
+) -> Response {
+    match asker.update_weights(&update) {
+        Ok(()) => change::<UpdateWeights>(front, update).await,
+        Err(problem) => forbidden(problem),
+    }
+}
+
+/// Sets quotas.
+pub(super) async fn change_quotas(front: &Front, asker: &Asker, update: UpdateQuotas) -> Response {
+    match asker.update_quotas(&update) {
+        Ok(()) => change::<UpdateQuotas>(front, update).await,
+        Err(problem) => forbidden(problem),
+    }
+}
+
 /// `POST /quota`: in the old form it sets what is not set yet, as in Mesos.
-pub(super) async fn post_quota(Extension(front): Extension<Front>, body: Bytes) -> Response {
+pub(super) async fn post_quota(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
     match words::quotas(&body) {
-        Ok(said) if said.is_v0 => set_quota(&front, said.update).await,
-        Ok(said) => change::<UpdateQuotas>(&front, said.update).await,
+        Ok(said) if said.is_v0 => set_quota(&front, &asker, said.update).await,
+        Ok(said) => change_quotas(&front, &asker, said.update).await,
         Err(problem) => bad(problem),
     }
 }
 
 /// Sets quotas of roles that have none yet.
-pub(super) async fn set_quota(front: &Front, update: UpdateQuotas) -> Response {
+pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas) -> Response {
+    if let Err(problem) = asker.update_quotas(&update) {
+        return forbidden(problem);
+    }
     let books = match ask(front, TakeSnapshot).await {
         Ok(books) => books,
         Err(response) => return response,
@@ -93,9 +131,13 @@ pub(super) async fn set_quota(front: &Front, update: UpdateQuotas) -> Response {
 }
 
 /// `PUT /quota`.
-pub(super) async fn put_quota(Extension(front): Extension<Front>, body: Bytes) -> Response {
+pub(super) async fn put_quota(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
     match words::quotas(&body) {
-        Ok(said) => change::<UpdateQuotas>(&front, said.update).await,
+        Ok(said) => change_quotas(&front, &asker, said.update).await,
         Err(problem) => bad(problem),
     }
 }
@@ -103,13 +145,17 @@ pub(super) async fn put_quota(Extension(front): Extension<Front>, body: Bytes) -
 /// `DELETE /quota/ROLE`.
 pub(super) async fn delete_quota(
     Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
     Path(role): Path<String>,
 ) -> Response {
-    remove_quota(&front, role).await
+    remove_quota(&front, &asker, role).await
 }
 
 /// Takes the quota of a role away.
-pub(super) async fn remove_quota(front: &Front, role: String) -> Response {
+pub(super) async fn remove_quota(front: &Front, asker: &Asker, role: String) -> Response {
+    if let Err(problem) = asker.may(Action::UpdateQuotas, role.as_str()) {
+        return forbidden(problem);
+    }
     match ask(front, TakeSnapshot).await {
         Err(response) => return response,
         Ok(books) if !books.quotas.contains_key(&role) => {
@@ -134,6 +180,7 @@ pub(super) struct Teardown {
 /// `POST /teardown`.
 pub(super) async fn tear_down(
     Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
     body: Result<Form<Teardown>, FormRejection>,
 ) -> Response {
     let said = match body {
@@ -144,13 +191,12 @@ pub(super) async fn tear_down(
         }
     };
     match said.framework_id.parse() {
-        Ok(framework_id) => writes::tear_down(&front, EndFramework { framework_id }).await,
+        Ok(framework_id) => writes::tear_down(&front, &asker, EndFramework { framework_id }).await,
         Err(error) => bad(format!("frameworkId: {error}")),
     }
 }
 
-/// Asks for an update.
-pub(super) async fn change<M>(front: &Front, update: M) -> Response
+async fn change<M>(front: &Front, update: M) -> Response
 where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,

@@ -46,10 +46,10 @@ impl AgentEntry<'_> {
         object.serialize_entry("resources", &ResourcesObject(&total))?;
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
-        object.serialize_entry("reserved_resources", &Reserved(&info.resources))?;
+        object.serialize_entry("reserved_resources", &Reserved(&info.resources, shown))?;
         object.serialize_entry("unreserved_resources", &ResourcesObject(&unreserved))?;
         if in_full {
-            let reserved = ReservedInFull(&info.resources);
+            let reserved = ReservedInFull(&info.resources, shown);
             object.serialize_entry("reserved_resources_full", &reserved)?;
             object.serialize_entry("unreserved_resources_full", &InFull(&unreserved))?;
             object.serialize_entry("used_resources_full", &InFull(&used))?;
@@ -113,12 +113,15 @@ impl Serialize for InFull<'_> {
 }
 
 /// Resource objects, by the role that each is reserved for.
-struct ReservedInFull<'a>(&'a Resources);
+struct ReservedInFull<'a>(&'a Resources, Shown<'a>);
 
 impl Serialize for ReservedInFull<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         for (role, reserved) in self.0.reservations() {
+            if !self.1.books.shows_role(role.as_str()) {
+                continue;
+            }
             object.serialize_entry(role.as_str(), &InFull(&reserved))?;
         }
         object.end()

@@ -2,7 +2,7 @@
 //! S93).
 //!
 //! Reads the two fields of the form, asks the master that acts here, and says in HTTP what it answered: 202 it is being done, 400 wrong in
-//! itself, with a right one beside it, 409 the agent has not so much that nobody uses. Knows no rule of operations.
+//! itself, with a right one beside it, 403 who asks may not, 409 the agent has not so much that nobody uses. Knows no rule of operations.
 
 use axum::extract::Form;
 use axum::extract::rejection::FormRejection;
@@ -15,8 +15,9 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Resources};
 use serde::Deserialize;
 
-use super::changes::{ask, bad, conflict};
+use super::changes::{ask, bad, conflict, forbidden};
 use crate::office::Front;
+use crate::permission::Asker;
 
 /// Reserved resources as a right body has them.
 const RESERVED: &str = r#"curl -d slaveId=ID -d resources='[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1","reservation":{"principal":"ops"}},{"name":"mem","type":"SCALAR","scalar":{"value":4096},"role":"role1","reservation":{"principal":"ops"}}]'"#;
@@ -43,38 +44,40 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(
             "/reserve",
-            post(async move |front, body| resources(front, body, reserve).await),
+            post(async move |front, asker, body| resources(front, asker, body, reserve).await),
         )
         .route(
             "/unreserve",
-            post(async move |front, body| resources(front, body, unreserve).await),
+            post(async move |front, asker, body| resources(front, asker, body, unreserve).await),
         )
         .route(
             "/create-volumes",
-            post(async move |front, body| volumes(front, body, create).await),
+            post(async move |front, asker, body| volumes(front, asker, body, create).await),
         )
         .route(
             "/destroy-volumes",
-            post(async move |front, body| volumes(front, body, destroy).await),
+            post(async move |front, asker, body| volumes(front, asker, body, destroy).await),
         )
 }
 
 async fn resources(
     Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
     let said = read(body, "resources", |said| said.resources);
-    operate(&front, said, make, RESERVED).await
+    operate((&front, &asker), said, make, RESERVED).await
 }
 
 async fn volumes(
     Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
     let said = read(body, "volumes", |said| said.volumes);
-    operate(&front, said, make, VOLUMES).await
+    operate((&front, &asker), said, make, VOLUMES).await
 }
 
 /// The agent and the resources that a body names.
@@ -96,7 +99,7 @@ fn read(
 }
 
 async fn operate(
-    front: &Front,
+    (front, asker): (&Front, &Asker),
     said: Result<(AgentId, Resources), String>,
     make: fn(Resources) -> Conversion,
     example: &str,
@@ -107,6 +110,9 @@ async fn operate(
         Err(problem) => return wrong(problem),
     };
     let conversion = make(resources);
+    if let Err(problem) = asker.convert(&conversion) {
+        return forbidden(problem);
+    }
     let operate = Operate {
         agent_id,
         conversion,
@@ -119,7 +125,10 @@ async fn operate(
 }
 
 /// Does this with what an agent has.
-pub(super) async fn operated(front: &Front, operate: Operate) -> Response {
+pub(super) async fn operated(front: &Front, asker: &Asker, operate: Operate) -> Response {
+    if let Err(problem) = asker.convert(&operate.conversion) {
+        return forbidden(problem);
+    }
     match ask(front, operate).await {
         Ok(done) => told(done),
         Err(response) => response,

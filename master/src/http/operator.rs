@@ -12,6 +12,7 @@ pub(super) use answers::state;
 
 use std::time::Duration;
 
+use authority::Action;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -28,6 +29,7 @@ use ::http::api::{Asked, Refusal};
 use super::shown::Shown;
 use super::source::{self, Found, late};
 use super::{Chosen, PATIENCE, Pages, path_of, to_the_leader};
+use crate::permission::Asker;
 
 /// The longest that metrics are waited for.
 const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -35,23 +37,26 @@ const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// `/api/v1`.
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     let (path, headers) = (path_of(&request), request.headers().clone());
+    let asker = pages.asker(&request);
     let asked = match Asked::<Call>::read(&pages.node, request).await {
         Ok(asked) => asked,
         Err(refusal) => return refusal.into_response(),
     };
-    let answered = answer(&pages, &asked, &headers, &path).await;
+    let answered = answer(&pages, &asked, asker, &headers, &path).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn answer(
     pages: &Pages,
     asked: &Asked<Call>,
+    asker: Asker,
     headers: &HeaderMap,
     path: &str,
 ) -> Result<Response, Refusal> {
     use CallType::*;
     let said = said(&asked.call).map_err(Refusal::bad)?;
     let kind = asked.call.r#type.unwrap_or_default();
+    may_ask(kind, &asker)?;
     match kind {
         GetHealth | GetVersion | GetMetrics | ListFiles | ReadFile => {
             let form = asked.accept()?;
@@ -61,7 +66,7 @@ async fn answer(
         GetFlags | GetMaster | GetState | GetAgents | GetFrameworks | GetExecutors | GetTasks
         | GetRoles | GetWeights | GetQuota => {
             let form = asked.accept()?;
-            match source::find(&pages.front, &pages.node, &pages.chosen, headers).await {
+            match source::find(&pages.front, &pages.node, &pages.chosen, asker, headers).await {
                 Found::Here(source) => Ok(read(source, kind, form).await),
                 Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
                 Found::Late => Ok(late()),
@@ -70,7 +75,7 @@ async fn answer(
         // A mirror knows no operations.
         GetOperations => {
             let form = asked.accept()?;
-            match source::of_the_leader(&pages.front, &pages.node, &pages.chosen).await {
+            match source::of_the_leader(&pages.front, &pages.node, &pages.chosen, asker).await {
                 Found::Here(source) => Ok(read(source, kind, form).await),
                 Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
                 Found::Late => Ok(late()),
@@ -86,13 +91,29 @@ async fn answer(
         UpdateWeights | UpdateQuota | SetQuota | RemoveQuota | ReserveResources
         | UnreserveResources | CreateVolumes | DestroyVolumes | GrowVolume | ShrinkVolume
         | Teardown => match pages.front.master() {
-            Some(_) => Ok(writes::write(&pages.front, said).await),
+            Some(_) => Ok(writes::write(&pages.front, &asker, said).await),
             None => Ok(to_the_leader(&pages.front, path)),
         },
         other => Err(Refusal::not_served(format!(
             "type is `{other}`: expected a call that is served here; this one is not yet"
         ))),
     }
+}
+
+/// Whether who asks may ask this at all. Most is decided later, of each thing that is shown or changed.
+fn may_ask(kind: CallType, asker: &Asker) -> Result<(), Refusal> {
+    let allowed = match kind {
+        CallType::GetFlags => asker.may(Action::ViewFlags, None),
+        // As the pages that show the same.
+        CallType::GetMetrics => asker.may(Action::GetEndpoints, "/metrics/snapshot"),
+        // One stream is written for all who have subscribed, and nothing is hidden in it.
+        CallType::Subscribe if !asker.sight().is_whole() => {
+            let problem = "type is `SUBSCRIBE`: expected it of somebody who may view all frameworks, tasks, executors, roles and quotas";
+            return Err(Refusal::forbidden(problem));
+        }
+        _ => Ok(()),
+    };
+    allowed.map_err(Refusal::forbidden)
 }
 
 /// An answer from the books.

@@ -11,7 +11,7 @@ use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Value, json};
 
-use super::shown::ExecutorShown;
+use super::shown::{ExecutorShown, Shown};
 use crate::tasks::Task;
 
 /// Writes the items of an iterator, whenever it is written, as a list.
@@ -36,13 +36,16 @@ pub(super) fn amounts(amounts: &Quantities) -> Value {
     Value::Object(amounts.iter().map(one).collect())
 }
 
-/// What is reserved, by role.
-pub(super) struct Reserved<'a>(pub &'a Resources);
+/// What is reserved, by role, as far as the roles are seen.
+pub(super) struct Reserved<'a>(pub &'a Resources, pub Shown<'a>);
 
 impl Serialize for Reserved<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         for (role, reserved) in self.0.reservations() {
+            if !self.1.books.shows_role(role.as_str()) {
+                continue;
+            }
             object.serialize_entry(role.as_str(), &ResourcesObject(&reserved))?;
         }
         object.end()

@@ -1,7 +1,7 @@
 //! Shown: of the books, what whoever asks may see.
 //!
 //! Each page and each answer that names agents, frameworks, tasks, executors, operations or roles takes them from here, so that what is
-//! hidden from somebody is hidden everywhere. Everybody sees all of it as long as nothing is said of who may see what. Pure.
+//! hidden from somebody is hidden everywhere. What somebody may not see is not in the books that it is made of ([`crate::sight`]). Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +106,11 @@ impl<'a> Shown<'a> {
     pub fn operations(
         self,
     ) -> impl Iterator<Item = (&'a FrameworkId, &'a AgentId, &'a OperationStatus)> {
-        self.books.operations.iter()
+        // Those of a framework that is not seen are not either; a framework that has ended has none.
+        let is_seen =
+            |id: &FrameworkId| self.books.is_whole() || self.books.frameworks.get(id).is_some();
+        let operations = self.books.operations.iter();
+        operations.filter(move |(framework, ..)| is_seen(framework))
     }
 
     /// The roles.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::{Action, Forbidden};
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, SETTLING_MAX, STALENESS_MAX};
 use crate::office::Front;
+use crate::permission::Asker;
 
 /// How old the mirror is that a page is made from, in seconds with decimals. Absent where the leader itself answers.
 pub const STALENESS: HeaderName = HeaderName::from_static("meros-staleness");
@@ -43,11 +45,12 @@ impl Chosen {
     }
 }
 
-/// What one page is made from.
+/// What one page is made from, as far as who asks may see it.
 #[derive(Clone)]
 pub(crate) struct Source {
-    pub books: Arc<Books>,
-    pub chosen: Arc<Chosen>,
+    books: Arc<Books>,
+    chosen: Arc<Chosen>,
+    asker: Asker,
     pub node: Node,
     /// What the answer says of the mirror, if it is one.
     pub marks: HeaderMap,
@@ -69,6 +72,7 @@ pub(crate) async fn find(
     front: &Front,
     node: &Node,
     chosen: &Arc<Chosen>,
+    asker: Asker,
     headers: &HeaderMap,
 ) -> Found {
     let mirrored = fresh(front, node.clock().now(), allowed(headers));
@@ -90,13 +94,19 @@ pub(crate) async fn find(
     Found::Here(Source {
         books,
         chosen,
+        asker,
         node: node.clone(),
         marks,
     })
 }
 
 /// Finds the books of the master that acts here, for what a mirror does not know.
-pub(crate) async fn of_the_leader(front: &Front, node: &Node, chosen: &Arc<Chosen>) -> Found {
+pub(crate) async fn of_the_leader(
+    front: &Front,
+    node: &Node,
+    chosen: &Arc<Chosen>,
+    asker: Asker,
+) -> Found {
     let Some(master) = front.master() else {
         return Found::Elsewhere;
     };
@@ -104,6 +114,7 @@ pub(crate) async fn of_the_leader(front: &Front, node: &Node, chosen: &Arc<Chose
         Ok(books) => Found::Here(Source {
             books,
             chosen: chosen.clone(),
+            asker,
             node: node.clone(),
             marks: HeaderMap::new(),
         }),
@@ -166,7 +177,7 @@ impl Source {
         self.made("application/json", make).await
     }
 
-    /// An answer of this type made from it, off this thread.
+    /// An answer of this type made from it, off this thread: of what who asks may see.
     pub async fn made<T>(
         self,
         content_type: &'static str,
@@ -175,15 +186,28 @@ impl Source {
     where
         T: Into<Body> + Send + 'static,
     {
-        let (books, chosen) = (self.books, self.chosen);
-        match self
-            .node
-            .blocking(move || make(Shown::of(&books), &chosen))
-            .await
-        {
+        let node = self.node.clone();
+        let seen = move || {
+            let chosen = self
+                .flags()
+                .map_or_else(|_| Arc::default(), |_| self.chosen.clone());
+            make(Shown::of(&self.books()), &chosen)
+        };
+        match node.blocking(seen).await {
             Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
             Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         }
+    }
+
+    /// The books, as far as who asks may see them. It may cost a look at each task.
+    pub fn books(&self) -> Arc<Books> {
+        self.asker.sight().books(&self.books)
+    }
+
+    /// The flags, if who asks may see them.
+    pub fn flags(&self) -> Result<&BTreeMap<String, String>, Forbidden> {
+        self.asker.may(Action::ViewFlags, None)?;
+        Ok(&self.chosen.flags)
     }
 }
 

@@ -115,7 +115,7 @@ async fn body(
     make: fn(Shown<'_>, &Chosen) -> Vec<u8>,
 ) -> Value {
     let (front, chosen) = (Front::of(master), Arc::new(Chosen::of(&config())));
-    let found = source::find(&front, node, &chosen, &HeaderMap::new()).await;
+    let found = source::find(&front, node, &chosen, Asker::default(), &HeaderMap::new()).await;
     let Found::Here(source) = found else {
         panic!("the master answers");
     };
@@ -134,6 +134,7 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
     Pages {
         counters: counters(&front, node, &allocator(node), &events),
         chosen: Arc::new(Chosen::of(&config())),
+        acls: Arc::default(),
         node: node.clone(),
         version: "1".to_owned(),
         address: "master:5050".to_owned(),
@@ -328,7 +329,7 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         master.stop();
         node.clock().settle().await;
         let (front, chosen) = (Front::of(&master), Arc::new(Chosen::default()));
-        let found = source::find(&front, &node, &chosen, &HeaderMap::new()).await;
+        let found = source::find(&front, &node, &chosen, Asker::default(), &HeaderMap::new()).await;
         assert!(matches!(found, Found::Late));
         let events = event_stream(&node, &front);
         let counters = counters(&front, &node, &allocator(&node), &events);

@@ -2,6 +2,7 @@
 //!
 //! Each handler checks that the agent's own node speaks, and lets the books decide. Nothing is remembered here.
 
+use authority::Action;
 use protocol::AgentId;
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::oversubscription::OversubscribedChanged;
@@ -18,6 +19,7 @@ use crate::admission::Removal;
 use crate::agents::Agent;
 use crate::comparison::Arrival;
 use crate::effects::{Effects, Tell, ToAgent};
+use crate::permission::Asker;
 use crate::registry::RegistryError;
 
 type Registered = Result<AgentRegistered, RegistrationRefused>;
@@ -217,7 +219,13 @@ impl Master {
             );
             return Err(RegistrationRefused::Never { reason });
         }
-        Ok(())
+        let agents = ctx
+            .sender()
+            .map(|sender| Asker::sender(&self.config.acls, sender));
+        let may = agents.map_or(Ok(()), |agent| agent.may(Action::RegisterAgents, None));
+        may.map_err(|forbidden| RegistrationRefused::Never {
+            reason: forbidden.to_string(),
+        })
     }
 
     fn prepare(

@@ -1,7 +1,9 @@
 //! What the master hears from operators.
 //!
-//! Views are made of a snapshot, off the mailbox and off its thread.
+//! Views are made of a snapshot, off the mailbox and off its thread. Who asks from another node is the name in its certificate; who asks here
+//! is a page, which has looked before whether its asker may.
 
+use authority::{Action, Forbidden};
 use protocol::FrameworkId;
 use protocol::explain::OffersExplained;
 use protocol::message::operator::{
@@ -13,6 +15,7 @@ use runtime::prelude::*;
 
 use super::Master;
 use crate::books::Books;
+use crate::permission::Asker;
 use crate::registry::{Applied, RegistryError};
 use crate::{view, weights};
 
@@ -37,8 +40,12 @@ impl Handler<ExplainOffers> for Master {
 
     fn handle(&mut self, question: ExplainOffers, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
+        let asker = self.asker(ctx);
+        let allowed = asker.map_or(Ok(()), |asker| asker.may(Action::GetEndpoints, "/explain"));
         let asked = match self.not_leading() {
-            None => self.books.explainable(&question),
+            None => allowed
+                .map_err(|forbidden| Unexplained::Unknown(forbidden.into()))
+                .and_then(|()| self.books.explainable(&question)),
             Some(reason) => Err(Unexplained::NoAnswer { reason }),
         };
         match asked {
@@ -62,7 +69,13 @@ impl Handler<UpdateQuotas> for Master {
 
     fn handle(&mut self, update: UpdateQuotas, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        let allowed = self.may_update().and_then(|()| match self.updating_quotas {
+        let allowed = self.may_update().and_then(|()| {
+            let asker = self.asker(ctx);
+            asker.map_or(Ok(()), |asker| {
+                asker.update_quotas(&update).map_err(not_allowed)
+            })
+        });
+        let allowed = allowed.and_then(|()| match self.updating_quotas {
             false => self.books.prepare_quotas(&update),
             true => Err(UpdateRefused::NotNow {
                 reason: "another update of quotas is being recorded; try again".to_owned(),
@@ -99,6 +112,12 @@ impl Handler<UpdateWeights> for Master {
         let (promise, reply) = promise();
         let allowed = self
             .may_update()
+            .and_then(|()| {
+                let asker = self.asker(ctx);
+                asker.map_or(Ok(()), |asker| {
+                    asker.update_weights(&update).map_err(not_allowed)
+                })
+            })
             .and_then(|()| weights::prepare(&update, &self.config.weights));
         let operation = match allowed {
             Ok(operation) => operation,
@@ -131,13 +150,23 @@ impl Master {
     ) -> Reply<T> {
         let (promise, reply) = promise();
         let books = self.books.clone();
-        let viewed = ctx.node().blocking(move || make(&books));
+        let sight = self.asker(ctx).map(|asker| asker.sight());
+        let viewed = ctx.node().blocking(move || match sight {
+            Some(sight) => make(&sight.books(&books)),
+            None => make(&books),
+        });
         ctx.then(viewed, move |_, viewed, _| {
             if let Ok(view) = viewed {
                 promise.answer(view);
             }
         });
         reply
+    }
+
+    /// Who asks from another node.
+    fn asker(&self, ctx: &Context<Self>) -> Option<Asker> {
+        let sender = ctx.sender()?;
+        Some(Asker::sender(&self.config.acls, sender))
     }
 
     fn may_update(&self) -> Result<(), UpdateRefused> {
@@ -170,12 +199,22 @@ impl Master {
     }
 }
 
+fn not_allowed(forbidden: Forbidden) -> UpdateRefused {
+    let reason = forbidden.to_string();
+    UpdateRefused::Invalid { reason }
+}
+
 impl Handler<Operate> for Master {
     type Result = Result<(), OperationRefused>;
 
     fn handle(&mut self, call: Operate, ctx: &mut Context<Self>) -> Self::Result {
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
-        let done = self.change(ctx, |books, _, out| books.operate(call, out));
+        let asker = self.asker(ctx);
+        let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
+        let done = match allowed {
+            Ok(()) => self.change(ctx, |books, _, out| books.operate(call, out)),
+            Err(forbidden) => Err(OperationRefused::Invalid(forbidden.into())),
+        };
         match &done {
             Ok(()) => {
                 tracing::info!(%agent, operation = name, "an operator's operation is applied")
@@ -240,8 +279,9 @@ impl Handler<KillByOperator> for Master {
     type Result = Result<FrameworkId, OperatorError>;
 
     fn handle(&mut self, call: KillByOperator, ctx: &mut Context<Self>) -> Self::Result {
+        let asker = self.asker(ctx);
         self.change(ctx, |books, now, out| {
-            books.kill_by_operator(call, now, out)
+            books.kill_by_operator(call, asker.as_ref(), now, out)
         })
     }
 }

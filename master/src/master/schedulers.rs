@@ -4,12 +4,13 @@
 //! are handled once and in order although a driver says them again when it has lost its master (S132, W17). Nothing is
 //! remembered here but which of them were handled.
 
-use protocol::FrameworkId;
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
     KillTask, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, Subscribed,
     SubscriptionRefused, SuppressOffers, TearDown, UpdateFramework,
 };
+use protocol::{FrameworkId, FrameworkInfo};
+use resources::Invalid;
 use runtime::delivery::{self, NotTaken, Numbered};
 use runtime::prelude::*;
 
@@ -103,7 +104,7 @@ impl Master {
         message: &Subscribe,
         ctx: &mut Context<Self>,
     ) -> Result<FrameworkPrepared, SubscriptionRefused> {
-        self.may_subscribe(&message.scheduler, message.framework.id.as_ref(), ctx)?;
+        self.may_subscribe(&message.scheduler, &message.framework, ctx)?;
         self.change(ctx, |books, _, _| books.prepare_framework(message))
     }
 
@@ -111,9 +112,10 @@ impl Master {
     pub(super) fn may_subscribe(
         &self,
         scheduler: &Pid,
-        id: Option<&FrameworkId>,
+        info: &FrameworkInfo,
         ctx: &Context<Self>,
     ) -> Result<(), SubscriptionRefused> {
+        let id = info.id.as_ref();
         if let Some(reason) = self.not_leading() {
             return Err(SubscriptionRefused::NotNow { reason });
         }
@@ -124,6 +126,15 @@ impl Master {
                 "scheduler is `{scheduler}`: expected an actor of the scheduler's own node, {}",
                 sender.peer.node
             );
+            return Err(SubscriptionRefused::Never { reason });
+        }
+        if self.config.authenticate_frameworks
+            && let Some(sender) = ctx.sender()
+            && info.principal.as_deref() != Some(sender.peer.node.name())
+        {
+            let given = info.principal.as_deref().unwrap_or("absent");
+            let expected = format!("the name in its certificate, `{}`", sender.peer.node.name());
+            let reason = Invalid::new("framework.principal", given, expected).to_string();
             return Err(SubscriptionRefused::Never { reason });
         }
         if self.admitting.contains(scheduler) {

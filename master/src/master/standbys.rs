@@ -72,7 +72,7 @@ impl Master {
         message: &StandBy,
         ctx: &mut Context<Self>,
     ) -> Result<Turn, SubscriptionRefused> {
-        self.may_subscribe(&message.scheduler, message.framework.id.as_ref(), ctx)?;
+        self.may_subscribe(&message.scheduler, &message.framework, ctx)?;
         if self.founding.contains(&name_of(message)) {
             let reason = "the registry is being asked about a framework of this name".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });

@@ -162,6 +162,17 @@ impl OnAgent {
         }
     }
 
+    /// Keeps the tasks and executors that are seen; what is held stays. Its digest is that of all.
+    pub(super) fn keep_seen(
+        &mut self,
+        task: impl Fn(&FrameworkId, &TaskId) -> bool,
+        executor: &impl Fn(&FrameworkId, &ExecutorInfo) -> bool,
+    ) {
+        self.tasks.retain(|(owner, id), _| task(owner, id));
+        self.executors
+            .retain(|(owner, _), (info, _)| executor(owner, info));
+    }
+
     /// Whether it can be forgotten. One whose key is known is kept until its agent goes.
     pub(super) fn is_idle(&self) -> bool {
         self.key.is_none() && self.tasks.is_empty() && self.executors.is_empty()

@@ -72,6 +72,16 @@ impl Recent {
             .is_some_and(|(newest, _)| *newest == number)
     }
 
+    /// Keeps these.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Task) -> bool) {
+        self.by_id.retain(|_, (_, task)| keep(task));
+        let by_id = &self.by_id;
+        let newest = |(number, id): &(u64, TaskId)| {
+            by_id.get(id).is_some_and(|(newest, _)| newest == number)
+        };
+        self.order.retain(newest);
+    }
+
     /// Takes one out.
     pub fn remove(&mut self, id: &TaskId) -> Option<Arc<Task>> {
         let (number, task) = self.by_id.remove(id)?;

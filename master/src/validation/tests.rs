@@ -13,6 +13,7 @@ use crate::tasks::{Limits, Task};
 
 fn policy() -> Policy {
     Policy {
+        acls: Default::default(),
         roles: None,
         root_submissions: false,
         offer_timeout: None,

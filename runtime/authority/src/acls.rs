@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use resources::Invalid;
+
 use crate::subject::Subject;
 pub use action::Action;
 
@@ -94,17 +96,22 @@ pub struct Forbidden {
     pub object: Option<String>,
 }
 
+impl From<Forbidden> for Invalid {
+    fn from(forbidden: Forbidden) -> Self {
+        let action = forbidden.action;
+        let to = match &forbidden.object {
+            Some(object) => format!(" ({}: `{object}`)", action.object()),
+            None => String::new(),
+        };
+        let expected = format!("one that may {}{to}", action.name());
+        let principal = forbidden.principal.as_deref().unwrap_or("absent");
+        Invalid::new("principal", principal, expected)
+    }
+}
+
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.principal {
-            Some(principal) => write!(f, "principal `{principal}` may not")?,
-            None => f.write_str("nobody without a principal may")?,
-        }
-        write!(f, " {}", self.action.name())?;
-        match &self.object {
-            Some(object) => write!(f, " ({}: `{object}`)", self.action.object()),
-            None => Ok(()),
-        }
+        Invalid::from(self.clone()).fmt(f)
     }
 }
 

@@ -20,6 +20,7 @@ use runtime::rehearsal::rehearse_network;
 use super::super::*;
 use crate::http::source::{self, Found, LEADER, STALENESS};
 use crate::office;
+use crate::permission::Asker;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -187,12 +188,12 @@ impl Group {
         let (seat, chosen) = (&self.seats[name], Arc::default());
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
-        match source::find(&seat.front, &seat.node, &chosen, &headers).await {
+        match source::find(&seat.front, &seat.node, &chosen, Asker::default(), &headers).await {
             Found::Here(source) => {
                 let mark = |name| Some(source.marks.get(name)?.to_str().unwrap());
                 let age = mark(STALENESS).map(|age| age.parse().unwrap());
                 Page::Shown {
-                    tasks: tasks(&source.books),
+                    tasks: tasks(&source.books()),
                     mirror: mark(LEADER).map(|leader| leader.to_owned()).zip(age),
                 }
             }

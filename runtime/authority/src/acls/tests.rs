@@ -234,14 +234,14 @@ fn whoever_may_not_is_told_what_and_to_what() {
         .unwrap_err();
     assert_eq!(
         forbidden.to_string(),
-        "principal `web` may not run_tasks (users: `root`)"
+        "principal is `web`: expected one that may run_tasks (users: `root`)"
     );
     let forbidden = acls
         .check(&Subject::default(), Action::ViewFlags, None)
         .unwrap_err();
     assert_eq!(
         forbidden.to_string(),
-        "nobody without a principal may view_flags"
+        "principal is `absent`: expected one that may view_flags"
     );
 }
 

@@ -1,0 +1,125 @@
+//! Permission: what somebody may do in this cluster, and which rules of the ACLs that is about (SPEC 3.7).
+//!
+//! Pure. Who somebody is was proved before: operators over HTTP by their credentials, those with a native command and agents by the names
+//! in their certificates. A framework is its principal, which is proved where the operator has asked for it. What somebody may see is in
+//! [`crate::sight`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use authority::{Acls, Action, Forbidden, Subject};
+use protocol::message::operator::{UpdateQuotas, UpdateWeights};
+use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
+use resources::{Conversion, Resource};
+use runtime::Sender;
+
+use crate::sight::Sight;
+
+/// Somebody, and what the operator has chosen for all.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    /// Who.
+    pub subject: Subject,
+    /// Who may do what.
+    pub acls: Arc<Acls>,
+}
+
+/// The user that a task runs as.
+pub fn user_of_task<'a>(task: &'a TaskInfo, framework: &'a FrameworkInfo) -> &'a str {
+    let own = |command: &'a CommandInfo| command.user.as_deref();
+    let of_executor = |executor: &'a ExecutorInfo| own(&executor.command);
+    let command = task.command.as_ref().and_then(own);
+    let named = command.or_else(|| task.executor.as_ref().and_then(of_executor));
+    named.unwrap_or(&framework.user)
+}
+
+impl Asker {
+    /// This subject.
+    pub fn new(acls: &Arc<Acls>, subject: Subject) -> Self {
+        let acls = acls.clone();
+        Self { subject, acls }
+    }
+
+    /// The framework that describes itself so.
+    pub fn framework(acls: &Arc<Acls>, info: &FrameworkInfo) -> Self {
+        let subject = info.principal.as_ref().map(Subject::named);
+        Self::new(acls, subject.unwrap_or_default())
+    }
+
+    /// Who sent a message from another node: the name in its certificate.
+    pub fn sender(acls: &Arc<Acls>, sender: &Sender) -> Self {
+        Self::new(acls, Subject::named(sender.peer.node.name()))
+    }
+
+    /// Whether it may do this.
+    pub fn may<'a>(
+        &self,
+        action: Action,
+        object: impl Into<Option<&'a str>>,
+    ) -> Result<(), Forbidden> {
+        self.acls.check(&self.subject, action, object)
+    }
+
+    /// What it sees.
+    pub fn sight(&self) -> Sight {
+        Sight::of(&self.acls, &self.subject)
+    }
+
+    /// Whether it may be a framework of these roles.
+    pub fn register(&self, roles: &BTreeSet<String>) -> Result<(), Forbidden> {
+        let mut roles = roles.iter();
+        roles.try_for_each(|role| self.may(Action::RegisterFrameworks, role.as_str()))
+    }
+
+    /// Whether it may run this task of a framework.
+    pub fn run(&self, task: &TaskInfo, framework: &FrameworkInfo) -> Result<(), Forbidden> {
+        self.may(Action::RunTasks, user_of_task(task, framework))
+    }
+
+    /// Whether it may end this framework, or tasks of it.
+    pub fn tear_down(&self, framework: &FrameworkInfo) -> Result<(), Forbidden> {
+        self.may(Action::TeardownFrameworks, framework.principal.as_deref())
+    }
+
+    /// Whether it may set these quotas.
+    pub fn update_quotas(&self, update: &UpdateQuotas) -> Result<(), Forbidden> {
+        let mut roles = update.quotas.keys();
+        roles.try_for_each(|role| self.may(Action::UpdateQuotas, role.as_str()))
+    }
+
+    /// Whether it may set these weights.
+    pub fn update_weights(&self, update: &UpdateWeights) -> Result<(), Forbidden> {
+        let mut roles = update.weights.keys();
+        roles.try_for_each(|role| self.may(Action::UpdateWeights, role.as_str()))
+    }
+
+    /// Whether it may have this become that, of each resource.
+    pub fn convert(&self, conversion: &Conversion) -> Result<(), Forbidden> {
+        let role = |resource: &Resource| resource.role().as_str().to_owned();
+        let each =
+            |parts: &resources::Resources, action, object: fn(&Resource) -> Option<String>| {
+                let mut parts = parts.iter();
+                parts.try_for_each(|part| self.may(action, object(part).as_deref()))
+            };
+        let of_role = |resource: &Resource| Some(resource.role().as_str().to_owned());
+        match conversion {
+            Conversion::Reserve { resources } => each(resources, Action::ReserveResources, of_role),
+            Conversion::Unreserve { resources } => {
+                each(resources, Action::UnreserveResources, |resource| {
+                    resource.reservation()?.principal.clone()
+                })
+            }
+            Conversion::Create { volumes } => each(volumes, Action::CreateVolumes, of_role),
+            Conversion::Destroy { volumes } => each(volumes, Action::DestroyVolumes, |volume| {
+                let disk = volume.annotations().disk.as_ref()?;
+                disk.persistence.as_ref()?.principal.clone()
+            }),
+            Conversion::GrowVolume { volume, .. } | Conversion::ShrinkVolume { volume, .. } => {
+                self.may(Action::ResizeVolumes, role(volume).as_str())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Which rules each thing that somebody does is about.
+
+use resources::Resources;
+
+use super::*;
+
+fn acls(action: Action, names: &str) -> Arc<Acls> {
+    let (name, key) = (action.name(), action.object());
+    let text = format!(
+        r#"{{"permissive":false,"{name}":[{{"principals":{{"values":["p"]}},"{key}":{names}}}]}}"#
+    );
+    Arc::new(Acls::parse(&text).unwrap())
+}
+
+/// `p` may do it where a rule names the object, others may not, and a rule of another object does not help.
+#[track_caller]
+fn check(action: Action, object: &str, act: impl Fn(&Asker) -> Result<(), Forbidden>) {
+    let asker =
+        |names: &str, principal: &str| Asker::new(&acls(action, names), Subject::named(principal));
+    let (this, other) = (
+        format!(r#"{{"values":["{object}"]}}"#),
+        r#"{"values":["x"]}"#,
+    );
+    assert_eq!(act(&asker(&this, "p")), Ok(()), "{action:?}");
+    assert!(act(&asker(&this, "q")).is_err(), "{action:?}");
+    let forbidden = act(&asker(other, "p")).unwrap_err();
+    assert_eq!(
+        (forbidden.action, forbidden.object.as_deref()),
+        (action, Some(object))
+    );
+    assert_eq!(
+        act(&Asker::default()),
+        Ok(()),
+        "nothing is chosen: {action:?}"
+    );
+}
+
+fn parsed(json: &str) -> Resources {
+    resources::json::parse_resources(json).unwrap()
+}
+
+/// SPEC 3.7.
+#[test]
+fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
+    let reserved = parsed(
+        r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1},
+            "reservations":[{"type":"STATIC","role":"eng"},{"type":"DYNAMIC","role":"eng/dev","principal":"maker"}]}]"#,
+    );
+    let volume = parsed(
+        r#"[{"name":"disk","type":"SCALAR","scalar":{"value":9},
+            "reservations":[{"type":"DYNAMIC","role":"eng/dev","principal":"maker"}],
+            "disk":{"persistence":{"id":"v","principal":"creator"},"volume":{"container_path":"a","mode":"RW"}}}]"#,
+    );
+    let resources = || reserved.clone();
+    let volumes = || volume.clone();
+    let one = || volume.iter().next().unwrap().clone();
+    let subtract = one().amount().unwrap();
+    for (action, object, conversion) in [
+        (
+            Action::ReserveResources,
+            "eng/dev",
+            Conversion::Reserve {
+                resources: resources(),
+            },
+        ),
+        (
+            Action::UnreserveResources,
+            "maker",
+            Conversion::Unreserve {
+                resources: resources(),
+            },
+        ),
+        (
+            Action::CreateVolumes,
+            "eng/dev",
+            Conversion::Create { volumes: volumes() },
+        ),
+        (
+            Action::DestroyVolumes,
+            "creator",
+            Conversion::Destroy { volumes: volumes() },
+        ),
+        (
+            Action::ResizeVolumes,
+            "eng/dev",
+            Conversion::GrowVolume {
+                volume: one(),
+                addition: one(),
+            },
+        ),
+        (
+            Action::ResizeVolumes,
+            "eng/dev",
+            Conversion::ShrinkVolume {
+                volume: one(),
+                subtract,
+            },
+        ),
+    ] {
+        check(action, object, |asker| asker.convert(&conversion));
+    }
+    // Who made it is not known: only a rule about any is about it.
+    let resources = parsed(
+        r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"reservations":[{"type":"DYNAMIC","role":"eng"}]}]"#,
+    );
+    let unreserve = Conversion::Unreserve { resources };
+    let may = |names: &str| {
+        let acls = acls(Action::UnreserveResources, names);
+        Asker::new(&acls, Subject::named("p"))
+            .convert(&unreserve)
+            .is_ok()
+    };
+    assert!(may(r#"{"type":"ANY"}"#) && !may(r#"{"values":["maker"]}"#));
+}
+
+/// SPEC 3.7.
+#[test]
+fn what_frameworks_and_operators_do_is_about_roles_users_and_principals() {
+    let mut framework = FrameworkInfo::new("web", "name");
+    framework.principal = Some("shop".to_owned());
+    framework.roles = ["eng".to_owned()].into();
+    check(Action::RegisterFrameworks, "eng", |asker| {
+        asker.register(&framework.roles)
+    });
+    check(Action::TeardownFrameworks, "shop", |asker| {
+        asker.tear_down(&framework)
+    });
+    check(Action::UpdateQuotas, "eng", |asker| {
+        asker.update_quotas(&UpdateQuotas {
+            quotas: [("eng".to_owned(), Default::default())].into(),
+            force: false,
+        })
+    });
+    check(Action::UpdateWeights, "eng", |asker| {
+        asker.update_weights(&UpdateWeights {
+            weights: [("eng".to_owned(), 2.0)].into(),
+        })
+    });
+    let mut task = TaskInfo {
+        name: String::new(),
+        task_id: "t".parse().unwrap(),
+        agent_id: "a".parse().unwrap(),
+        resources: Resources::default(),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: Vec::new(),
+        kill_policy: None,
+        labels: Default::default(),
+    };
+    check(Action::RunTasks, "web", |asker| {
+        asker.run(&task, &framework)
+    });
+    let command = CommandInfo {
+        user: Some("alice".to_owned()),
+        ..CommandInfo::shell("true")
+    };
+    task.command = None;
+    task.executor = Some(ExecutorInfo {
+        executor_id: "e".parse().unwrap(),
+        name: String::new(),
+        command,
+        resources: Resources::default(),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    });
+    check(Action::RunTasks, "alice", |asker| {
+        asker.run(&task, &framework)
+    });
+}
