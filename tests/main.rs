@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod authority;
 mod clients;
 mod commands;
 mod disks;

@@ -453,13 +453,22 @@ pub fn send(port: u16, method: &str, path: &str, body: &str) -> (String, String)
 
 /// The same; returns the whole head and the body of the answer.
 pub fn send_whole(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
+    request(port, method, path, "", body)
+}
+
+/// A request with one more header, or none if that is empty; returns the whole head and the body of the answer.
+pub fn request(port: u16, method: &str, path: &str, header: &str, body: &str) -> (String, String) {
     use std::io::{Read, Write};
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let length = body.len();
+    let header = match header {
+        "" => String::new(),
+        header => format!("{header}\r\n"),
+    };
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
     .expect("the request is taken");
     let mut text = String::new();

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::api::Streams;
-use authority::{Acls, Subject};
+use authority::{Acls, Subject, Throttle};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
@@ -205,16 +205,19 @@ fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
 
 /// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
 /// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term` and
-/// `master/deposed` are always this master's.
+/// `master/deposed` are always this master's, and so is what has come of each principal's calls (`frameworks/<principal>/messages_*`).
 pub fn counters(
     front: &Front,
     node: &Node,
     allocator: &AllocatorRef,
     events: &EventStream,
+    throttle: &Throttle,
 ) -> ::http::CountersSource {
     let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
     let events = events.clone();
+    let throttle = throttle.clone();
     Arc::new(move || {
+        let traffic = throttle.traffic();
         let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
         let subscribers = events.subscribers() as f64;
         async move {
@@ -251,6 +254,12 @@ pub fn counters(
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
             let name = "master/operator_event_stream_subscribers".to_owned();
             all.insert(name, subscribers);
+            for (principal, traffic) in traffic {
+                let name = |what: &str| format!("frameworks/{principal}/messages_{what}");
+                all.insert(name("received"), traffic.received as f64);
+                all.insert(name("processed"), traffic.processed as f64);
+                all.insert(name("dropped"), traffic.dropped as f64);
+            }
             Some(all)
         }
         .boxed()

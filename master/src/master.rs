@@ -14,6 +14,7 @@ mod over_http;
 mod perform;
 mod schedulers;
 mod standbys;
+mod turns;
 
 pub use operators::{EndFramework, NotEnded};
 
@@ -123,6 +124,10 @@ pub struct Master {
     ending: BTreeMap<FrameworkId, Vec<Promise<Result<(), NotEnded>>>>,
     /// What of each scheduler's calls has been handled.
     incoming: Incoming,
+    /// Schedulers whose calls wait for their turn.
+    waiting: BTreeSet<Pid>,
+    /// What is being handled was numbered, and has had its turn.
+    has_had_turn: bool,
     /// The timers of frameworks without a scheduler, at most one each.
     failovers: BTreeMap<FrameworkId, Errand>,
     /// A majority is being asked whether this master still leads, since somebody knows of a later leader.
@@ -174,6 +179,8 @@ pub fn start(
         removing: BTreeSet::new(),
         ending: BTreeMap::new(),
         incoming: Incoming::default(),
+        waiting: BTreeSet::new(),
+        has_had_turn: false,
         failovers: BTreeMap::new(),
         in_doubt: false,
         updating_quotas: false,

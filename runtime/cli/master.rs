@@ -380,7 +380,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let streams = http::api::Streams::new(&node);
     let events = ::master::http::stream::open(&node, &acting.front, &config, &streams)
         .map_err(|error| Failure::because("cannot serve pages", &error))?;
-    let counters = ::master::http::counters(&acting.front, &node, &measured, &events);
+    let counters =
+        ::master::http::counters(&acting.front, &node, &measured, &events, &config.throttle);
     let about = http::About {
         node: node.clone(),
         service: "master",

@@ -82,7 +82,7 @@ pub(crate) use body::Body;
 pub(crate) use counts::Counts;
 pub use courier::{Courier, Receipt};
 pub use incoming::Incoming;
-pub use receiver::take;
+pub use receiver::{Held, take};
 
 /// The longest that a courier keeps a message. Receivers remember a stream for twice as long, so that one that was
 /// forgotten can hold nothing that was handled before.

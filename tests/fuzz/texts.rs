@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 
+use authority::{Acls, Credentials, RateLimits};
 use module_api::Manifest;
 use resources::{Attributes, Quantities, Resources, Role, json};
 
@@ -178,6 +179,26 @@ pub fn targets() -> Vec<Target> {
         read_only("roles", &["ads,web/eu,*"], |text: &str| {
             master::Config::parse_roles(text)
         }),
+        read_only(
+            "credentials",
+            &[r#"{"credentials":[{"principal":"ops","secret":"hush"}]}"#],
+            Credentials::parse,
+        ),
+        read_only(
+            "acls",
+            &[
+                r#"{"permissive":false,"run_tasks":[{"principals":{"values":["a","b"]},"users":{"type":"ANY"}},{"principals":{"type":"NONE"},"users":{"values":["root"]}}]}"#,
+                r#"{"register_frameworks":[{"principals":{"type":"SOME","values":["a"]},"roles":{"values":["eng/%","ads"]}}],"get_endpoints":[{"principals":{"type":"ANY"},"paths":{"values":["/metrics/snapshot"]}}],"view_flags":[{"principals":{"type":"ANY"},"flags":{"type":"NONE"}}]}"#,
+            ],
+            Acls::parse,
+        ),
+        read_only(
+            "rate limits",
+            &[
+                r#"{"limits":[{"principal":"foo","qps":55.5,"capacity":100000},{"principal":"baz"}],"aggregate_default_qps":333,"aggregate_default_capacity":1000000}"#,
+            ],
+            RateLimits::parse,
+        ),
     ]
 }
 

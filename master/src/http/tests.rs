@@ -132,7 +132,13 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
     let front = Front::of(master);
     let events = event_stream(node, &front);
     Pages {
-        counters: counters(&front, node, &allocator(node), &events),
+        counters: counters(
+            &front,
+            node,
+            &allocator(node),
+            &events,
+            &Throttle::default(),
+        ),
         chosen: Arc::new(Chosen::of(&config())),
         acls: Arc::default(),
         node: node.clone(),
@@ -297,7 +303,13 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
         node.clock().advance(Duration::from_secs(30)).await;
         let front = Front::of(&master);
         let events = event_stream(&node, &front);
-        let metrics = counters(&front, &node, &allocator(&node), &events)();
+        let metrics = counters(
+            &front,
+            &node,
+            &allocator(&node),
+            &events,
+            &Throttle::default(),
+        )();
         let metrics = metrics.await.unwrap();
         for (name, value) in [
             ("master/uptime_secs", 30.0),
@@ -332,7 +344,13 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let found = source::find(&front, &node, &chosen, Asker::default(), &HeaderMap::new()).await;
         assert!(matches!(found, Found::Late));
         let events = event_stream(&node, &front);
-        let counters = counters(&front, &node, &allocator(&node), &events);
+        let counters = counters(
+            &front,
+            &node,
+            &allocator(&node),
+            &events,
+            &Throttle::default(),
+        );
         assert_eq!(counters().await, None);
         let _ = routes(
             &front,

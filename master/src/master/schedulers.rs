@@ -1,8 +1,8 @@
 //! What the master hears from schedulers.
 //!
 //! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Calls come numbered, so that they
-//! are handled once and in order although a driver says them again when it has lost its master (S132, W17). Nothing is
-//! remembered here but which of them were handled.
+//! are handled once and in order although a driver says them again when it has lost its master (S132, W17), and wait for their
+//! [turn](super::turns). Nothing is remembered here but which of them were handled.
 
 use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
@@ -11,7 +11,7 @@ use protocol::message::scheduler::{
 };
 use protocol::{FrameworkId, FrameworkInfo};
 use resources::Invalid;
-use runtime::delivery::{self, NotTaken, Numbered};
+use runtime::delivery::{NotTaken, Numbered, Taken};
 use runtime::prelude::*;
 
 use super::Master;
@@ -95,6 +95,10 @@ impl Master {
         if self.removing.contains(id) {
             let reason = "the framework is being removed".to_owned();
             return Err(SubscriptionRefused::Never { reason });
+        }
+        if !self.has_turn(id, ctx) {
+            let reason = super::turns::TOO_MANY.to_owned();
+            return Err(SubscriptionRefused::NotNow { reason });
         }
         self.change(ctx, |books, _, _| books.prepare_update(message))
     }
@@ -204,17 +208,28 @@ impl Master {
 }
 
 impl Handler<Numbered> for Master {
-    type Result = MessageResult<Numbered>;
+    type Result = Reply<Result<Taken, NotTaken>>;
 
     fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        match self.may_speak(numbered.from()) {
+            Ok(principal) => self.take_in_turn(principal, numbered, promise, ctx),
+            Err(refused) => promise.answer(Err(refused)),
+        }
+        reply
+    }
+}
+
+impl Master {
+    /// Whether this scheduler speaks for a framework now; gives the framework's principal.
+    pub(super) fn may_speak(&self, from: &Pid) -> Result<Option<String>, NotTaken> {
         // A deposed master takes nothing: the next one is told.
         if let Some(reason) = self.not_leading() {
-            return MessageResult(Err(NotTaken::NotNow { reason }));
+            return Err(NotTaken::NotNow { reason });
         }
         // Its calls would be ignored, and then it could not say them again once it is subscribed.
-        if self.books.frameworks.at(numbered.from()).is_none() {
-            let from = numbered.from();
-            let refused = match self.books.standbys.at(from) {
+        let Some(framework) = self.books.frameworks.at(from) else {
+            return Err(match self.books.standbys.at(from) {
                 // It led once, and what it says is no longer its framework's word.
                 Some(id) => NotTaken::Never {
                     reason: format!("{from} stands by for framework {id}, which another leads"),
@@ -222,15 +237,9 @@ impl Handler<Numbered> for Master {
                 None => NotTaken::NotNow {
                     reason: format!("{from} speaks for no framework"),
                 },
-            };
-            return MessageResult(Err(refused));
-        }
-        MessageResult(delivery::take(
-            self,
-            |master| &mut master.incoming,
-            numbered,
-            ctx,
-        ))
+            });
+        };
+        Ok(framework.info.principal.clone())
     }
 }
 
@@ -240,7 +249,7 @@ macro_rules! calls {
             type Result = ();
 
             fn handle(&mut self, call: $call, ctx: &mut Context<Self>) {
-                if self.is_from_framework(&call.framework_id, ctx) {
+                if self.is_from_framework(&call.framework_id, ctx) && self.has_turn(&call.framework_id, ctx) {
                     self.change(ctx, |books, now, out| {
                         let decide: fn(&mut crate::books::Books, $call, runtime::Timestamp, &mut crate::effects::Effects) = $decide;
                         decide(books, call, now, out)
@@ -282,7 +291,9 @@ impl Handler<FrameworkMessage> for Master {
                     books.message_to_scheduler(message, out)
                 });
             }
-        } else if self.is_from_framework(&message.framework_id, ctx) {
+        } else if self.is_from_framework(&message.framework_id, ctx)
+            && self.has_turn(&message.framework_id, ctx)
+        {
             self.change(ctx, |books, _, out| books.message_to_executor(message, out));
         }
     }

@@ -147,6 +147,11 @@ impl Master {
         if let Some(reason) = self.not_leading() {
             return Err(StateRefused::NotNow { reason });
         }
+        let known = self.books.frameworks.at(scheduler);
+        if known.is_some_and(|framework| !self.has_turn(&framework.id, ctx)) {
+            let reason = super::turns::TOO_MANY.to_owned();
+            return Err(StateRefused::NotNow { reason });
+        }
         let sender = ctx.sender().map(|sender| &sender.peer.node);
         match sender.filter(|node| *node != scheduler.node()) {
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! Stories about a master, with agents and schedulers that only record and an allocator that grants what the story says.
 
 mod agents;
+
 mod comparison;
 mod delivery;
 mod fencing;
@@ -8,6 +9,7 @@ mod frameworks;
 mod launch;
 mod operations;
 mod over_http;
+mod permissions;
 mod refusals;
 mod registry;
 mod roles;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{AGE_MAX, NotTaken, Taken};
+use super::{AGE_MAX, NotTaken, Numbered, Taken};
 use crate::clock::Instant;
 use crate::identity::Pid;
 
@@ -51,6 +51,24 @@ pub(super) struct Share {
 }
 
 impl Incoming {
+    /// How many of these have not been handled yet and could be now.
+    pub fn fresh(&self, numbered: &Numbered) -> usize {
+        let Numbered {
+            from,
+            stream,
+            floor,
+            first,
+            messages,
+        } = numbered;
+        let known = self.streams.get(&(from.clone(), *stream));
+        let next = known.map_or(*floor, |stream| stream.next.max(*floor));
+        let handled = usize::try_from(next.saturating_sub(*first));
+        match *first > next {
+            true => 0,
+            false => messages.len().saturating_sub(handled.unwrap_or(usize::MAX)),
+        }
+    }
+
     /// Takes a stream out of the book to work on it; [`put_back`](Self::put_back) returns it.
     pub(super) fn take_out(
         &mut self,

@@ -26,6 +26,51 @@ pub fn take<A: Process>(
     numbered: Numbered,
     ctx: &mut Context<A>,
 ) -> Result<Taken, NotTaken> {
+    take_some(actor, incoming, numbered, usize::MAX, ctx)
+}
+
+/// What is numbered, with who sent it: for an actor that does not handle it at once.
+#[derive(Debug)]
+pub struct Held {
+    numbered: Numbered,
+    sender: Option<Arc<Sender>>,
+}
+
+impl Held {
+    /// To be called while the envelope is being handled. Whoever holds it for some seconds is sent it again.
+    pub fn new<A: Process>(numbered: Numbered, ctx: &Context<A>) -> Self {
+        let sender = ctx.sender.clone();
+        Self { numbered, sender }
+    }
+
+    /// What is held.
+    pub fn numbered(&self) -> &Numbered {
+        &self.numbered
+    }
+
+    /// Handles it as [`take`] does, but at most so many messages that are new. The others are sent again.
+    pub fn take<A: Process>(
+        self,
+        actor: &mut A,
+        incoming: fn(&mut A) -> &mut Incoming,
+        most: usize,
+        ctx: &mut Context<A>,
+    ) -> Result<Taken, NotTaken> {
+        let Self { numbered, sender } = self;
+        let before = std::mem::replace(&mut ctx.sender, sender);
+        let taken = take_some(actor, incoming, numbered, most, ctx);
+        ctx.sender = before;
+        taken
+    }
+}
+
+fn take_some<A: Process>(
+    actor: &mut A,
+    incoming: fn(&mut A) -> &mut Incoming,
+    numbered: Numbered,
+    most: usize,
+    ctx: &mut Context<A>,
+) -> Result<Taken, NotTaken> {
     let sender = speaker(&numbered, ctx)?;
     let Some(ears) = ctx.ears() else {
         let reason = "the actor is ending".to_owned();
@@ -46,7 +91,7 @@ pub fn take<A: Process>(
     counts.duplicates.add(share.duplicates);
     counts.early.add(share.early);
     let envelope_sender = std::mem::replace(&mut ctx.sender, sender);
-    for message in &messages[share.fresh] {
+    for message in messages[share.fresh].iter().take(most) {
         if !stream.may_go_on() || !ctx.may_go_on() {
             break;
         }

@@ -1,0 +1,376 @@
+//! What the master does not let happen: by ACLs, by certificates' names, and by rate limits (SPEC 3.7, 3.3, W29).
+
+use authority::{Acls, RateLimits, Throttle};
+use protocol::message::operator::{
+    KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster,
+    ViewRoles,
+};
+use resources::{Conversion, Reservation};
+use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+
+use super::*;
+
+fn config(acls: &str) -> Config {
+    Config {
+        acls: Arc::new(Acls::parse(acls).unwrap()),
+        ..Config::default()
+    }
+}
+
+fn named(principal: &str) -> impl FnOnce(&mut FrameworkInfo) {
+    let principal = principal.to_owned();
+    move |info| info.principal = Some(principal)
+}
+
+/// SPEC 3.7.
+#[test]
+fn a_framework_may_have_only_roles_that_its_principal_is_allowed() {
+    rehearse_network(|network| async move {
+        let acls = r#"{"permissive":false,"register_frameworks":[
+            {"principals":{"values":["web"]},"roles":{"values":["eng/%"]}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        let info = |principal: Option<&str>, role: &str| {
+            let mut info = FrameworkInfo::new("nobody", "web");
+            info.principal = principal.map(str::to_owned);
+            info.roles = [role.to_owned()].into();
+            info
+        };
+        for (principal, role) in [
+            (Some("web"), "eng"),
+            (Some("ops"), "eng/a"),
+            (None, "eng/a"),
+        ] {
+            let refused = subscribe(&scheduler, info(principal, role))
+                .await
+                .unwrap_err();
+            let SubscriptionRefused::Never { reason } = refused else {
+                panic!("{refused:?}");
+            };
+            let expected = format!("expected one that may register_frameworks (roles: `{role}`)");
+            assert!(reason.contains(&expected), "{reason}");
+        }
+        let id = subscribe(&scheduler, info(Some("web"), "eng/a"))
+            .await
+            .unwrap()
+            .framework_id;
+        let update = UpdateFramework {
+            framework_id: id,
+            framework: info(Some("web"), "ads"),
+            wants: Default::default(),
+        };
+        let asked = scheduler.node.ask(&scheduler.master, update, PATIENCE);
+        let refused = asked.await.unwrap().unwrap_err();
+        assert!(
+            matches!(refused, SubscriptionRefused::Never { .. }),
+            "{refused:?}"
+        );
+    });
+}
+
+/// SPEC 3.7: the other tasks of the call run.
+#[test]
+fn a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs() {
+    rehearse_network(|network| async move {
+        let acls = r#"{"run_tasks":[
+            {"principals":{"values":["web"]},"users":{"values":["nobody"]}},
+            {"principals":{"type":"NONE"},"users":{"type":"ANY"}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", named("web")).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:4;mem:512").await;
+        let mut alien = task("alien", &a, "cpus:1");
+        alien.command.as_mut().unwrap().user = Some("alice".to_owned());
+        let own = task("own", &a, "cpus:1");
+        scheduler.heard();
+        agent.heard();
+        scheduler.tell(accept(&f, &[&offer], vec![alien, own]));
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["alien TASK_ERROR REASON_TASK_UNAUTHORIZED"]
+        );
+        assert_eq!(agent.heard(), ["run own=cpus(allocated: *):1"]);
+        let message = scheduler.statuses().remove(0).message;
+        let expected = "expected one that may run_tasks (users: `alice`)";
+        assert!(format!("{message:?}").contains(expected), "{message:?}");
+    });
+}
+
+/// SPEC 3.7.
+#[test]
+fn an_operation_that_is_not_allowed_fails_and_what_was_offered_is_free_again() {
+    rehearse_network(|network| async move {
+        let acls =
+            r#"{"reserve_resources":[{"principals":{"type":"NONE"},"roles":{"values":["ads"]}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        let mut registers = registration(&agent, None, vec![]);
+        registers.resources = Some(AgentResources {
+            total: registers.agent.resources.clone(),
+            version: Uuid([1; 16]),
+            operations: Default::default(),
+        });
+        let asked = agent.node.ask(&agent.master, registers, PATIENCE);
+        let a = asked.await.unwrap().unwrap().agent_id;
+        let roles =
+            |info: &mut FrameworkInfo| info.roles = ["ads".to_owned(), "eng".to_owned()].into();
+        let (scheduler, f) = world
+            .framework("web", |info| {
+                info.capabilities.insert(Capability::MultiRole);
+                roles(info);
+            })
+            .await;
+        for (role, told) in [("ads", "op OPERATION_ERROR"), ("eng", "")] {
+            let part = resources("cpus:1");
+            let offered = ResourceRole::new(role).unwrap();
+            let mut one = grant(&f, &a, "cpus:1");
+            (one.role, one.resources) = (role.to_owned(), part.allocate(&offered));
+            world.grant(vec![one]).await;
+            let offer = scheduler.offers().pop().expect("an offer");
+            scheduler.heard();
+            let entry = Reservation::dynamic(offered, None::<&str>);
+            let conversion = Conversion::Reserve {
+                resources: part.push_reservation(&entry).unwrap(),
+            };
+            let mut call = accept(&f, &[&offer], vec![]);
+            call.operations = vec![Operation::Convert {
+                id: Some(OperationId::new("op").unwrap()),
+                conversion,
+            }];
+            agent.heard();
+            scheduler.tell(call);
+            world.settle().await;
+            assert_eq!(scheduler.heard().join(""), told, "{role}");
+            assert_eq!(agent.heard().len(), usize::from(told.is_empty()), "{role}");
+        }
+    });
+}
+
+/// SPEC 3.7: who an agent or an operator is, its certificate says.
+#[test]
+fn agents_and_operators_are_the_names_in_their_certificates() {
+    rehearse_network(|network| async move {
+        let acls = r#"{"permissive":false,
+            "register_agents":[{"principals":{"values":["agent-1"]},"agents":{"type":"ANY"}}],
+            "register_frameworks":[{"principals":{"type":"ANY"},"roles":{"type":"ANY"}}],
+            "run_tasks":[{"principals":{"type":"ANY"},"users":{"type":"ANY"}}],
+            "view_frameworks":[{"principals":{"values":["ops"]},"users":{"type":"ANY"}}],
+            "view_roles":[{"principals":{"values":["ops"]},"roles":{"values":["eng"]}}],
+            "update_quotas":[{"principals":{"values":["ops"]},"roles":{"values":["eng"]}}],
+            "update_weights":[{"principals":{"values":["ops"]},"roles":{"values":["eng"]}}],
+            "teardown_frameworks":[{"principals":{"values":["ops"]},"framework_principals":{"values":["web"]}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let other = world.member("agent-2", "agent", Role::Agent).await;
+        let refused = register(&other, None, vec![]).await.unwrap_err();
+        assert!(
+            format!("{refused:?}").contains("may register_agents"),
+            "{refused:?}"
+        );
+        let (scheduler, f) = world.framework("web", named("web")).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1;mem:32").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        agent.heard();
+
+        for (name, may) in [("guest", false), ("ops", true)] {
+            let node = world.network.node(name, Role::Operator, &[Role::Master]);
+            let master = node.find("master", "master", PATIENCE).await.unwrap();
+            let view = node.ask(&master, ViewCluster, PATIENCE).await.unwrap();
+            assert_eq!(view.frameworks.len(), usize::from(may));
+            assert!(
+                view.frameworks
+                    .iter()
+                    .all(|framework| framework.tasks.is_empty())
+            );
+            assert_eq!(view.agents.len(), 1);
+            let weights = UpdateWeights {
+                weights: [("eng".to_owned(), 2.0)].into(),
+            };
+            let updated = node.ask(&master, weights, PATIENCE).await.unwrap();
+            assert_eq!(updated.is_ok(), may, "{updated:?}");
+            let quotas = |role: &str| UpdateQuotas {
+                quotas: [(role.to_owned(), Quota::default())].into(),
+                force: false,
+            };
+            let updated = node.ask(&master, quotas("eng"), PATIENCE).await.unwrap();
+            assert_eq!(updated.is_ok(), may, "{updated:?}");
+            let updated = node.ask(&master, quotas("ads"), PATIENCE).await.unwrap();
+            let Err(UpdateRefused::Invalid { reason }) = updated else {
+                panic!("{updated:?}");
+            };
+            assert!(
+                reason.contains("may update_quotas (roles: `ads`)"),
+                "{reason}"
+            );
+            let roles = node.ask(&master, ViewRoles, PATIENCE).await.unwrap();
+            let roles: Vec<String> = roles.into_iter().map(|role| role.name).collect();
+            assert_eq!(roles, if may { vec!["eng"] } else { vec![] });
+            let kill = KillByOperator {
+                task_id: TaskId::new("t").unwrap(),
+                framework_id: None,
+            };
+            match node.ask(&master, kill, PATIENCE).await.unwrap() {
+                Ok(_) => assert!(may),
+                Err(OperatorError::Failed { reason, .. }) => {
+                    assert!(!may && reason.contains("teardown_frameworks"), "{reason}");
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        world.settle().await;
+        assert_eq!(agent.heard(), ["kill t"]);
+    });
+}
+
+/// SPEC 3.7.
+#[test]
+fn a_frameworks_principal_is_the_name_in_its_certificate_where_that_is_asked() {
+    rehearse_network(|network| async move {
+        let asks = Config {
+            authenticate_frameworks: true,
+            ..Config::default()
+        };
+        let world = World::new(network, asks).await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        for principal in [None, Some("ops"), Some("web")] {
+            let mut info = FrameworkInfo::new("nobody", "web");
+            info.principal = principal.map(str::to_owned);
+            match subscribe(&scheduler, info).await {
+                Ok(_) => assert_eq!(principal, Some("web")),
+                Err(refused) => {
+                    let words = format!("{refused:?}");
+                    assert!(
+                        words.contains("the name in its certificate, `web`"),
+                        "{words}"
+                    );
+                    assert_ne!(principal, Some("web"));
+                }
+            }
+        }
+    });
+}
+
+/// A scheduler that counts what it is told.
+struct Counts(Log);
+
+impl Scheduler for Counts {
+    fn offers(&mut self, _: &mut Verbs, _: Vec<Offer>) {}
+
+    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+        self.0.push(status.task_id.to_string());
+    }
+
+    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+        self.0.push(format!("failed: {reason}"));
+    }
+}
+
+fn drive(network: &Network, principal: &str) -> (DriverRef, Log) {
+    let node = network.node(principal, Role::Framework, &[Role::Master]);
+    let (log, mut info) = (Log::default(), FrameworkInfo::new("nobody", principal));
+    info.principal = Some(principal.to_owned());
+    let driver = SchedulerDriver::new(["master"], info);
+    (driver.start(&node, Counts(log.clone())).unwrap(), log)
+}
+
+fn limited(limits: &str) -> Config {
+    Config {
+        throttle: Throttle::new(RateLimits::parse(limits).unwrap()),
+        ..Config::default()
+    }
+}
+
+fn kill(driver: &DriverRef, count: usize) {
+    for index in 0..count {
+        driver
+            .kill(TaskId::new(format!("t{index:04}")).unwrap(), None)
+            .unwrap();
+    }
+}
+
+/// W29.
+#[test]
+fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
+    rehearse_network(|network| async move {
+        let config = limited(r#"{"limits":[{"principal":"noisy","qps":50}]}"#);
+        let throttle = config.throttle.clone();
+        let world = World::new(network.clone(), config).await;
+        let ((noisy, told), (quiet, heard)) = (drive(&network, "noisy"), drive(&network, "quiet"));
+        world.pass(5).await;
+        (told.take(), heard.take());
+        kill(&noisy, 1000);
+        kill(&quiet, 500);
+        world.settle().await;
+        assert_eq!(heard.take().len(), 500, "at once");
+        let at_once = told.take().len();
+        assert!((1..=51).contains(&at_once), "{at_once}");
+        world.pass(10).await;
+        let later = told.take().len();
+        assert!((400..=551).contains(&later), "{later}");
+        world.pass(30).await;
+        let rest = told.take();
+        assert_eq!(at_once + later + rest.len(), 1000, "each once");
+        assert!(
+            rest.is_sorted() && rest.last().unwrap() == "t0999",
+            "in order"
+        );
+        let traffic = throttle.traffic();
+        // Beside the kills there may be what a driver says by itself.
+        assert!((1000..1010).contains(&traffic["noisy"].processed));
+        assert_eq!(traffic["noisy"].dropped, 0);
+        assert!((500..510).contains(&traffic["quiet"].processed));
+    });
+}
+
+/// SPEC 3.3: capacity exceeded is an error to the framework.
+#[test]
+fn over_its_capacity_a_framework_is_told_that_it_has_failed_and_what_it_said_is_dropped() {
+    rehearse_network(|network| async move {
+        let config = limited(r#"{"limits":[{"principal":"noisy","qps":1,"capacity":10}]}"#);
+        let throttle = config.throttle.clone();
+        let world = World::new(network.clone(), config).await;
+        let (noisy, told) = drive(&network, "noisy");
+        world.pass(5).await;
+        told.take();
+        kill(&noisy, 5);
+        world.pass(20).await;
+        assert_eq!(told.take().len(), 5, "within its capacity all are heard");
+        kill(&noisy, 100);
+        world.pass(1).await;
+        let told = told.take();
+        let failed = told.iter().find(|line| line.starts_with("failed: "));
+        let failed = failed.unwrap_or_else(|| panic!("{told:?}"));
+        assert!(
+            failed.contains("more than 10 of principal `noisy`"),
+            "{failed}"
+        );
+        assert!(throttle.traffic()["noisy"].dropped >= 80);
+    });
+}
+
+/// Whoever tells its calls one by one, as no driver does, has no more than its rate.
+#[test]
+fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
+    rehearse_network(|network| async move {
+        let config = limited(r#"{"aggregate_default_qps":3}"#);
+        let world = World::new(network, config).await;
+        let (scheduler, f) = world.framework("web", |_| {}).await;
+        for _ in 0..50 {
+            let framework_id = f.clone();
+            let roles = Default::default();
+            scheduler.tell(ReviveOffers {
+                framework_id,
+                roles,
+            });
+        }
+        world.settle().await;
+        let revived = world.allocator();
+        let revived = revived
+            .iter()
+            .filter(|line| line.starts_with("revived"))
+            .count();
+        assert_eq!(revived, 3);
+    });
+}

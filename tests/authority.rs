@@ -1,0 +1,271 @@
+//! Who may do what, on a real cluster: realms, access control lists and rate limits (SPEC 3.7, 3.3).
+
+use serde_json::Value;
+
+use crate::support::{Cluster, Running, eventually, get, header, request, stderr, stdout};
+
+/// Who may come.
+const CREDENTIALS: &str = r#"{"credentials":[{"principal":"ops","secret":"open sesame"},{"principal":"guest","secret":"please"}]}"#;
+/// `ops:open sesame` and `guest:please`, as HTTP Basic says them.
+const OPS: &str = "Authorization: Basic b3BzOm9wZW4gc2VzYW1l";
+const GUEST: &str = "Authorization: Basic Z3Vlc3Q6cGxlYXNl";
+
+/// A cluster whose members ask for credentials, with these flags.
+fn cluster(agents: u16, flags: &[&str]) -> (Cluster, tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), CREDENTIALS).expect("it is written");
+    let path = file.path().display().to_string();
+    let mut all = vec!["--credentials", &path];
+    all.extend(flags);
+    (Cluster::with(agents, &all), file)
+}
+
+#[track_caller]
+fn status(head: &str, code: &str) {
+    let line = head.lines().next().unwrap_or_default();
+    assert!(line.contains(code), "expected {code}: {head}");
+}
+
+fn page(port: u16, path: &str, header: &str) -> Value {
+    let (head, text) = request(port, "GET", path, header, "");
+    status(&head, "200");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+}
+
+/// SPEC 3.7.
+#[test]
+fn each_realm_asks_for_a_principal_and_its_secret_and_health_answers_everybody() {
+    let flags = [
+        "--authenticate_http_readonly",
+        "--authenticate_http_readwrite=true",
+        "--authenticate_http_frameworks",
+        "--resources",
+        "cpus:1;mem:64",
+    ];
+    let (cluster, _file) = cluster(1, &flags);
+    let (master, agent) = (cluster.port, cluster.port + 1);
+    let wrong = "Authorization: Basic b3BzOndyb25n";
+    for (port, service, path) in [
+        (master, "master", "/state"),
+        (master, "master", "/metrics/snapshot"),
+        (agent, "agent", "/state"),
+        (agent, "agent", "/monitor/statistics"),
+    ] {
+        for given in ["", wrong] {
+            let (head, _) = request(port, "GET", path, given, "");
+            status(&head, "401");
+            let challenge = format!("Basic realm=\"mesos-{service}-readonly\"");
+            assert_eq!(header(&head, "www-authenticate"), Some(challenge));
+        }
+        let (head, _) = request(port, "GET", path, OPS, "");
+        status(&head, "200");
+    }
+    let weights = r#"[{"role":"dev","weight":2}]"#;
+    let (head, _) = request(master, "PUT", "/weights", "", weights);
+    status(&head, "401");
+    let challenge = header(&head, "www-authenticate");
+    assert_eq!(
+        challenge.as_deref(),
+        Some("Basic realm=\"mesos-master-readwrite\"")
+    );
+    let (head, _) = request(master, "PUT", "/weights", OPS, weights);
+    status(&head, "200");
+    let (head, _) = request(master, "POST", "/api/v1/scheduler", "", "{}");
+    status(&head, "401");
+    let challenge = header(&head, "www-authenticate");
+    assert_eq!(
+        challenge.as_deref(),
+        Some("Basic realm=\"mesos-master-scheduler\"")
+    );
+    for port in [master, agent] {
+        for path in ["/health", "/version"] {
+            status(&get(port, path).0, "200");
+        }
+    }
+    let flags = page(master, "/flags", OPS).to_string();
+    assert!(
+        flags.contains("authenticate_http_readonly") && !flags.contains("sesame"),
+        "{flags}"
+    );
+    // Native commands show a certificate.
+    assert!(cluster.output(["run", "--", "true"]).status.success());
+}
+
+/// SPEC 3.7.
+#[test]
+fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running() {
+    let acls = r#"{
+        "update_weights":[{"principals":{"values":["ops"]},"roles":{"values":["eng/%"]}},
+            {"principals":{"type":"NONE"},"roles":{"type":"ANY"}}],
+        "reserve_resources":[{"principals":{"type":"NONE"},"roles":{"values":["eng"]}}],
+        "view_frameworks":[{"principals":{"values":["ops"]},"users":{"type":"ANY"}},
+            {"principals":{"values":["guest"]},"users":{"type":"NONE"}}],
+        "get_endpoints":[{"principals":{"values":["guest"]},"paths":{"type":"NONE"}}],
+        "view_flags":[{"principals":{"values":["guest"]},"flags":{"type":"NONE"}}],
+        "run_tasks":[{"principals":{"type":"NONE"},"users":{"values":["alien"]}}],
+        "register_frameworks":[{"principals":{"type":"NONE"},"roles":{"values":["secret"]}}]}"#;
+    let flags = [
+        "--authenticate_http_readonly",
+        "--authenticate_http_readwrite",
+        "--acls",
+        acls,
+        "--resources",
+        "cpus:1;mem:64",
+    ];
+    let (cluster, _file) = cluster(1, &flags);
+    let port = cluster.port;
+    for (given, role, code) in [
+        (OPS, "eng/dev", "200"),
+        (OPS, "ads", "403"),
+        (GUEST, "eng/dev", "403"),
+    ] {
+        let body = format!(r#"[{{"role":"{role}","weight":2}}]"#);
+        let (head, text) = request(port, "PUT", "/master/weights", given, &body);
+        status(&head, code);
+        let expected = format!("may update_weights (roles: `{role}`)");
+        assert_eq!(code == "403", text.contains(&expected), "{text}");
+    }
+    let agent = page(port, "/slaves", OPS)["slaves"][0]["id"].clone();
+    let body = format!(
+        r#"slaveId={}&resources=[{{"name":"cpus","type":"SCALAR","scalar":{{"value":1}},"role":"eng","reservation":{{}}}}]"#,
+        agent.as_str().unwrap_or_default()
+    );
+    let (head, text) = request(port, "POST", "/reserve", OPS, &body);
+    status(&head, "403");
+    assert!(text.contains("reserve_resources (roles: `eng`)"), "{text}");
+    // An operator with a certificate is the name in it.
+    let verb = [
+        "reserve",
+        agent.as_str().unwrap_or_default(),
+        "cpus:1",
+        "--role",
+        "eng",
+    ];
+    let native = cluster.output(verb);
+    assert!(!native.status.success(), "{}", stdout(&native));
+
+    let run = [
+        "run",
+        "--resources",
+        "cpus:0.5;mem:32",
+        "--",
+        "sleep",
+        "600",
+    ];
+    let _framework = Running::start(&mut cluster.verb(run));
+    eventually("the task to run", || {
+        let tasks = page(port, "/tasks", OPS);
+        (tasks["tasks"][0]["state"] == "TASK_RUNNING").then_some(())
+    });
+    let (seen, hidden) = (page(port, "/state", OPS), page(port, "/state", GUEST));
+    assert_eq!(seen["frameworks"].as_array().map(Vec::len), Some(1));
+    assert!(seen["flags"]["port"].is_string());
+    assert_eq!(hidden["frameworks"].as_array().map(Vec::len), Some(0));
+    assert_eq!(hidden["flags"], serde_json::json!({}));
+    assert_eq!(
+        hidden["slaves"][0]["used_resources"],
+        seen["slaves"][0]["used_resources"]
+    );
+    assert_eq!(
+        page(port, "/tasks", GUEST)["tasks"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+    assert_eq!(
+        page(port, "/frameworks", GUEST)["frameworks"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+    for path in [
+        "/flags",
+        "/metrics/snapshot",
+        "/__processes__",
+        "/no/such/page",
+    ] {
+        let (head, _) = request(port, "GET", path, GUEST, "");
+        status(&head, "403");
+    }
+    let (head, _) = request(cluster.port + 1, "GET", "/monitor/statistics", GUEST, "");
+    status(&head, "403");
+
+    let refused = cluster.output(["run", "--role", "secret", "--", "true"]);
+    assert!(!refused.status.success(), "{}", stdout(&refused));
+    assert!(
+        stderr(&refused).contains("register_frameworks (roles: `secret`)"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+/// SPEC 3.3, W29.
+#[test]
+fn over_its_capacity_a_principal_is_refused_and_others_are_not() {
+    let limits = r#"{"limits":[{"principal":"guest","qps":0.001,"capacity":0}]}"#;
+    let flags = ["--authenticate_http_readwrite", "--rate_limits", limits];
+    let (cluster, _file) = cluster(0, &flags);
+    let set = |given: &str| {
+        let body = r#"[{"role":"dev","weight":2}]"#;
+        request(cluster.port, "PUT", "/weights", given, body)
+    };
+    status(&set(GUEST).0, "200");
+    let (head, text) = set(GUEST);
+    status(&head, "503");
+    assert!(
+        header(&head, "retry-after").is_some() && text.contains("`guest`"),
+        "{head} {text}"
+    );
+    for _ in 0..5 {
+        status(&set(OPS).0, "200");
+    }
+    let metrics = page(cluster.port, "/metrics/snapshot", "");
+    for (name, value) in [
+        ("guest/messages_received", 2.0),
+        ("guest/messages_processed", 1.0),
+        ("guest/messages_dropped", 1.0),
+        ("ops/messages_received", 5.0),
+        ("ops/messages_dropped", 0.0),
+    ] {
+        assert_eq!(
+            metrics[format!("frameworks/{name}")],
+            value,
+            "{name}: {metrics}"
+        );
+    }
+}
+
+#[test]
+fn flags_that_cannot_be_used_end_the_start_with_what_is_wrong_and_no_secret() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("credentials");
+    std::fs::write(
+        &path,
+        r#"{"credentials":[{"principal":"ops","secret":["sesame"]}]}"#,
+    )
+    .expect("it is written");
+    let path = path.display().to_string();
+    for (flags, words) in [
+        (
+            vec!["--credentials", path.as_str()],
+            "credentials[0].secret",
+        ),
+        (vec!["--credentials", "/no/such/file"], "/no/such/file"),
+        (vec!["--authenticate_http_readonly"], "--credentials"),
+        (vec!["--acls", r#"{"run_task":[]}"#], "`run_tasks`"),
+        (
+            vec!["--rate_limits", r#"{"limits":[{"principal":"a","qps":0}]}"#],
+            "limits[0].qps",
+        ),
+    ] {
+        let mut command = crate::support::meros(["local", "--agents", "0", "--port", "1"]);
+        command.arg("--work_dir").arg(directory.path()).args(&flags);
+        let output = command.output().expect("meros runs");
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
+        assert!(
+            text.contains(words) && !text.contains("sesame"),
+            "{flags:?}: {text}"
+        );
+    }
+}
