@@ -90,7 +90,8 @@ fn a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs() {
             scheduler.heard(),
             ["alien TASK_ERROR REASON_TASK_UNAUTHORIZED"]
         );
-        assert_eq!(agent.heard(), ["run own=cpus(allocated: *):1"]);
+        let ran = agent.heard();
+        assert!(ran.len() == 1 && ran[0].starts_with("run own="), "{ran:?}");
         let message = scheduler.statuses().remove(0).message;
         let expected = "expected one that may run_tasks (users: `alice`)";
         assert!(format!("{message:?}").contains(expected), "{message:?}");
