@@ -53,8 +53,8 @@ use crate::config::Config;
 use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
-use batches::{Batches, batched};
 use crate::permission::Asker;
+use batches::{Batches, batched};
 use source::{Found, Source};
 use state::text;
 
@@ -108,6 +108,8 @@ pub fn routes(
     };
     let api = Router::new()
         .route("/api/v1", any(operator::serve))
+        // Some clients say so, since Mesos serves what is below a path like the path itself.
+        .route("/api/v1/operator", any(operator::serve))
         .route("/redirect", get(leader::redirect))
         .route("/maintenance/{*what}", any(leader::no_maintenance))
         .route("/machine/{*what}", any(leader::no_maintenance))

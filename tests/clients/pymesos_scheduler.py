@@ -53,6 +53,12 @@ def command(name, offer, line):
     return task(name, offer, command={"shell": True, "value": line})
 
 
+def roomy(offers):
+    """Whether the first of these offers is more than what one task left."""
+    cpus = [resource for resource in offers[0]["resources"] if resource["name"] == "cpus"]
+    return bool(cpus) and cpus[0]["scalar"]["value"] >= 0.5
+
+
 def status_of(name, state):
     return lambda status: status["task_id"]["value"] == name and status["state"] == state
 
@@ -105,7 +111,7 @@ def main():
     driver.declineOffer([offer["id"] for offer in offers], {"refuse_seconds": 3600})
     driver.suppressOffers()
     driver.reviveOffers()
-    offer = story.wait("offers")[0]
+    offer = story.wait("offers", roomy)[0]
     done("suppress and revive")
 
     if len(sys.argv) > 2:
