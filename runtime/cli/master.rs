@@ -213,6 +213,7 @@ pub struct MasterFlags {
         value_name = "COUNT"
     )]
     pub max_operator_event_stream_subscribers: Option<usize>,
+    /// Who may do what.
     #[command(flatten)]
     pub access: MasterAccessFlags,
 }
