@@ -244,7 +244,7 @@ fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
     first.until("TASK_RUNNING");
 
     lasting["id"] = json!({"value": first.id});
-    let mut second = Scheduler::subscribe(cluster.port, Form::Protobuf, lasting.clone());
+    let second = Scheduler::subscribe(cluster.port, Form::Protobuf, lasting.clone());
     assert_eq!(second.id, first.id);
     let error = first.events.wait("an error", |event| event.error.clone());
     assert_eq!(error.message, "Framework failed over");
