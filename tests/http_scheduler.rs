@@ -470,7 +470,7 @@ fn a_framework_finds_the_next_leader_and_its_tasks() {
     let sent = Scheduler::try_subscribe(port(follower, &group), Form::Json, lasting.clone());
     let sent = sent.err().expect("a follower takes no subscription");
     let there = header(&sent.head, "location");
-    let expected = format!("http://{}{PATH}", group.addresses[leader]);
+    let expected = format!("//{}{PATH}", group.addresses[leader]);
     assert_eq!((sent.status, there), (307, Some(expected)));
 
     let mut scheduler = Scheduler::subscribe(port(leader, &group), Form::Json, lasting.clone());

@@ -42,7 +42,7 @@ impl Group {
             let (head, _) = get_with(port, "/metrics/snapshot", "Accept: */*");
             assert!(header(&head, "meros-staleness").is_some(), "{head}");
             let head = self.page(follower, "/state?x=1").expect("it listens");
-            let there = format!("http://{}/state?x=1", self.addresses[leader]);
+            let there = format!("//{}/state?x=1", self.addresses[leader]);
             assert!(head.contains(" 307 "), "{head}");
             assert_eq!(header(&head, "location"), Some(there));
         }

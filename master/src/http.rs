@@ -197,7 +197,8 @@ fn to_the_leader(front: &Front, path: &str) -> Response {
         let later = [(RETRY_AFTER, "1")];
         return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
     };
-    Redirect::temporary(&format!("http://{leader}{path}")).into_response()
+    // By whatever scheme this one was asked: there may be TLS in front of both.
+    Redirect::temporary(&format!("//{leader}{path}")).into_response()
 }
 
 /// The mirror here, if it is not too old for anybody.
@@ -282,7 +283,8 @@ async fn mark(
 ) -> Response {
     let mut response = next.run(request).await;
     let now = node.clock().now();
-    if uri.path().starts_with("/metrics")
+    let path = uri.path().strip_prefix("/master");
+    if path.unwrap_or(uri.path()).starts_with("/metrics")
         && front.master().is_none()
         && let Some(mirrored) = fresh(&front, &node)
     {

@@ -22,7 +22,7 @@ const FILE_MAX: u64 = 16 << 20;
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct AccessFlags {
-    /// Who reads pages over HTTP must say who it is, by HTTP Basic; /health and /version answer everybody
+    /// Who reads pages over HTTP must say who it is, by HTTP Basic; /health, /version and /redirect answer everybody
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_readonly: bool,
@@ -131,6 +131,9 @@ impl AccessFlags {
         if self.acls_deny_by_default {
             show("acls_deny_by_default", "true".to_owned());
             acls = acls.denying();
+        }
+        if let Some(given) = &master.rate_limits {
+            show("rate_limits", given.clone());
         }
         access.acls = Arc::new(acls);
         Ok(access)

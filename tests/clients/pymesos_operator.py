@@ -63,8 +63,8 @@ def main():
     assert added["state"] == "TASK_STAGING", added
     done("task_added")
     of_task = lambda event: event["status"]["task_id"] == added["task_id"]
-    story.wait("task_updated", lambda event: of_task(event) and event["state"] == "TASK_RUNNING")
-    story.wait("task_updated", lambda event: of_task(event) and event["state"] == "TASK_FINISHED")
+    story.wait("task_updated", lambda event: of_task(event) and event["status"]["state"] == "TASK_RUNNING")
+    story.wait("task_updated", lambda event: of_task(event) and event["status"]["state"] == "TASK_FINISHED")
     done("task_updated")
     assert story.wait("framework_removed")["name"] == name
     done("framework_removed")

@@ -53,10 +53,21 @@ def command(name, offer, line):
     return task(name, offer, command={"shell": True, "value": line})
 
 
-def roomy(offers):
-    """Whether the first of these offers is more than what one task left."""
-    cpus = [resource for resource in offers[0]["resources"] if resource["name"] == "cpus"]
-    return bool(cpus) and cpus[0]["scalar"]["value"] >= 0.5
+def cpus(offer):
+    return sum(resource["scalar"]["value"] for resource in offer["resources"] if resource["name"] == "cpus")
+
+
+def roomy_offer(story, driver):
+    """An offer that is more than what one task left; the others are declined for now."""
+    while True:
+        roomy = None
+        for offer in story.wait("offers"):
+            if roomy is None and cpus(offer) >= 0.5:
+                roomy = offer
+            else:
+                driver.declineOffer(offer["id"], {"refuse_seconds": 0})
+        if roomy is not None:
+            return roomy
 
 
 def status_of(name, state):
@@ -101,17 +112,19 @@ def main():
     story.wait("status", status_of("long", "TASK_KILLED"))
     done("kill")
 
-    story.forget("offers")
-    offers = story.wait("offers")
-    driver.declineOffer([offer["id"] for offer in offers], DECLINED_FOR)
-    offers = story.wait("offers")
+    offer = roomy_offer(story, driver)
+    driver.declineOffer(offer["id"], DECLINED_FOR)
+    again = roomy_offer(story, driver)
+    assert again["id"] != offer["id"], "an offer is made once"
     done("decline")
 
     # Declined for an hour, so that only a revive brings the resources back.
-    driver.declineOffer([offer["id"] for offer in offers], {"refuse_seconds": 3600})
+    driver.declineOffer(again["id"], {"refuse_seconds": 3600})
     driver.suppressOffers()
+    for offers in story.forget("offers"):
+        driver.declineOffer([offer["id"] for offer in offers], {"refuse_seconds": 3600})
     driver.reviveOffers()
-    offer = story.wait("offers", roomy)[0]
+    offer = roomy_offer(story, driver)
     done("suppress and revive")
 
     if len(sys.argv) > 2:

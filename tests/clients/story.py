@@ -34,10 +34,12 @@ class Story:
             self._kept.append(event)
 
     def forget(self, kind):
-        """Events of this kind that have come so far do not count."""
+        """Events of this kind that have come so far do not count; gives what they were."""
         while not self._events.empty():
             self._kept.append(self._events.get())
+        forgotten = [value for its_kind, value in self._kept if its_kind == kind]
         self._kept = [event for event in self._kept if event[0] != kind]
+        return forgotten
 
 
 def done(step):

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::path_of;
 
 /// What makes two requests equal: the path with its query, how old the answer may be, and who asks.
-type Key = (String, Option<Vec<u8>>, Subject);
+type Key = (String, Vec<Vec<u8>>, Subject);
 
 /// An answer, for each who waits for it.
 #[derive(Clone)]
@@ -166,11 +166,12 @@ pub(super) async fn batched(
         return next.run(request).await;
     }
     let path = path_of(&request);
-    let age = request.headers().get(CACHE_CONTROL);
+    let ages = request.headers().get_all(CACHE_CONTROL).iter();
+    let ages: Vec<_> = ages.map(|age| age.as_bytes().to_vec()).collect();
     let subject = request.extensions().get().cloned().unwrap_or_default();
     let key = (
         path.strip_prefix("/master").unwrap_or(&path).to_owned(),
-        age.map(|age| age.as_bytes().to_vec()),
+        ages,
         subject,
     );
     share(&batches, key, next.run(request)).await
@@ -219,7 +220,7 @@ mod tests {
         fn ask(&self, path: &str) -> (Asked, oneshot::Sender<()>) {
             let (go, when) = oneshot::channel::<()>();
             let (batches, made) = (self.batches.clone(), self.made.clone());
-            let key = (path.to_owned(), None, Subject::default());
+            let key = (path.to_owned(), Vec::new(), Subject::default());
             let mut asked = async move {
                 let make = async move {
                     let number = made.fetch_add(1, Ordering::Relaxed) + 1;

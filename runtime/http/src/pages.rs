@@ -31,14 +31,21 @@ pub struct About {
     pub counters: CountersSource,
 }
 
-/// The routes every service has.
+/// The routes every service has, each also below the name of the actor that Mesos has in front of it.
 pub fn common_routes(about: About) -> Router {
-    Router::new()
+    let pages = Router::new()
         .route("/health", get(|| async { StatusCode::OK }))
         .route("/version", get(version))
         .route("/metrics/snapshot", get(snapshot))
         .route("/metrics", get(prometheus))
-        .route("/__processes__", get(processes))
+        .route("/__processes__", get(processes));
+    let prefix = match about.service {
+        "master" => "/master",
+        _ => "/slave(1)",
+    };
+    Router::new()
+        .merge(pages.clone())
+        .nest(prefix, pages)
         .fallback(not_found)
         .with_state(about)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use resources::Resources;
 use serde::{Deserialize, Serialize};
 
+use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
 
 /// Notes for people and tools: keys with values.
@@ -32,6 +33,16 @@ pub struct TaskInfo {
     pub kill_policy: Option<KillPolicy>,
     /// Notes for people and tools.
     pub labels: Labels,
+}
+
+impl TaskInfo {
+    /// The user that it runs as: the one that its command names, or that of its executor, else the framework's.
+    pub fn user_in<'a>(&'a self, framework: &'a FrameworkInfo) -> &'a str {
+        let own = self.command.as_ref();
+        let own = own.or(self.executor.as_ref().map(|executor| &executor.command));
+        let named = own.and_then(|command| command.user.as_deref());
+        named.unwrap_or(&framework.user)
+    }
 }
 
 /// A command and where it finds its environment.

@@ -18,7 +18,6 @@ mod resource;
 pub mod scheduler;
 mod status;
 mod task;
-mod views;
 
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};

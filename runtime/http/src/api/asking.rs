@@ -18,8 +18,10 @@ use v1::{Content, Form, Invalid, Limits, Message};
 
 /// The most bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;
-/// How long a call may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// A larger one is read beside the thread that serves all pages and streams.
+const LARGE: usize = 64 << 10;
+/// How long a body may take to arrive.
+pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A call, and how its answer is wanted.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub struct Asked<C> {
     headers: HeaderMap,
 }
 
-impl<C: Message + Default> Asked<C> {
+impl<C: Message + Default + Send + 'static> Asked<C> {
     /// Reads the call of a request. Only `POST` has one.
     pub async fn read(node: &Node, request: Request) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
@@ -60,7 +62,13 @@ impl<C: Message + Default> Asked<C> {
                 let problem = format!("the body is not whole after {} s", BODY_PATIENCE.as_secs());
                 Refusal::new(StatusCode::REQUEST_TIMEOUT, problem)
             })??;
-        let call = form.read(&bytes, Limits::default()).map_err(Refusal::bad)?;
+        let is_large = bytes.len() > LARGE;
+        let read = move || form.read(&bytes, Limits::default());
+        let call = match is_large {
+            false => read(),
+            true => node.blocking(read).await.map_err(Refusal::not_now)?,
+        };
+        let call = call.map_err(Refusal::bad)?;
         Ok(Self {
             call,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
