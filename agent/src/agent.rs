@@ -1,17 +1,18 @@
 //! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
 //!
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
-//! lends. How it joins a master is in `agent/joining.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
+//! lends. How it joins a master is in `agent/joining.rs`, what operators read of it in `agent/reading.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
 //! the status updates, operations to those who keep what they make.
 
 pub mod joining;
+mod reading;
 mod standby_links;
 
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
-use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
+use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
@@ -35,7 +36,6 @@ use crate::metrics::AgentFigures;
 use crate::operations::{self, Acknowledged, Apply, Operations};
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
-use crate::sandbox;
 use crate::sandboxes::Sandboxes;
 use crate::status::{Acknowledge, MasterIs, StatusUpdates};
 
@@ -471,44 +471,6 @@ impl Handler<ShutDownAgent> for Agent {
         if self.obeys(ctx) {
             self.finish(AgentEnd::ShutDown { reason }, ctx);
         }
-    }
-}
-
-impl Handler<ReadSandbox> for Agent {
-    type Result = ResponseFuture<Result<FilePiece, OperatorError>>;
-    fn handle(&mut self, read: ReadSandbox, ctx: &mut Context<Self>) -> Self::Result {
-        let what = format!(
-            "file `{}` of executor `{}`",
-            read.path.chars().take(200).collect::<String>(),
-            read.executor_id
-        );
-        let Some(agent_id) = &self.info.id else {
-            return Box::pin(async move { Err(OperatorError::NotFound { what }) });
-        };
-        let runs = sandbox::runs(
-            self.config.work_dir(),
-            agent_id,
-            &read.framework_id,
-            &read.executor_id,
-        );
-        let sandboxes = self.sandboxes.clone();
-        let reading = ctx
-            .node()
-            .blocking(move || sandboxes.read(&runs, &read.path, read.offset, read.length));
-        Box::pin(async move {
-            match reading.await {
-                Ok(Ok(piece)) => Ok(piece),
-                Ok(Err(sandbox::ReadError::NotFound)) => Err(OperatorError::NotFound { what }),
-                Ok(Err(error)) => Err(OperatorError::Failed {
-                    what,
-                    reason: error.to_string(),
-                }),
-                Err(error) => Err(OperatorError::Failed {
-                    what,
-                    reason: error.to_string(),
-                }),
-            }
-        })
     }
 }
 

@@ -7,7 +7,6 @@ mod answers;
 mod executor;
 mod operator;
 mod places;
-mod sight;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -30,6 +29,7 @@ use serde_json::{Value, json};
 use crate::agent::AgentState;
 use crate::container::events::Survey;
 use crate::start::Started;
+use crate::{sandbox, sight};
 
 /// How long a call waits for the agent's actors.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,15 +48,14 @@ type Page = Result<Json<Value>, Refusal>;
 /// Who asks, if somebody has found out.
 type Who = Option<Extension<Subject>>;
 
-/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them, `acls` say who
-/// may see what.
-pub fn routes(agent: &Started, node: &Node, streams: &Streams, acls: &Arc<Acls>) -> Router {
+/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them.
+pub fn routes(agent: &Started, node: &Node, streams: &Streams) -> Router {
     let pages = Pages {
         agent: agent.clone(),
         node: node.clone(),
         streams: streams.clone(),
-        acls: acls.clone(),
-        files: sandboxes(agent, acls),
+        acls: agent.config().settings().acls.clone(),
+        files: sandboxes(agent, node),
     };
     let files = files::routes(node, pages.files.clone());
     let routes = Router::new()
@@ -121,7 +120,9 @@ async fn state(State(pages): State<Pages>, who: Who) -> Page {
     let survey = pages.agent.survey().await.map_err(unavailable)?;
     let allocated = state::allocated(&survey);
     let survey = sight::seen(survey, &pages.acls, &who);
-    let mut json = state::whole(&state, &survey, &allocated, pages.node.clock().wall());
+    let roles = pages.acls.approver(&who, Action::ViewRoles);
+    let now = pages.node.clock().wall();
+    let mut json = state::whole(&state, &survey, &allocated, &roles, now);
     if let Ok(flags) = pages.flags(&who) {
         json["flags"] = json!(flags);
     }
@@ -143,27 +144,38 @@ async fn statistics(State(pages): State<Pages>, who: Who) -> Page {
 }
 
 /// The files in sandboxes of this agent, for those who may look into them.
-fn sandboxes(agent: &Started, acls: &Arc<Acls>) -> Finder {
-    let (agent, acls) = (agent.clone(), acls.clone());
+fn sandboxes(agent: &Started, node: &Node) -> Finder {
+    let (agent, node) = (agent.clone(), node.clone());
     Arc::new(move |path, who| {
-        let (agent, acls) = (agent.clone(), acls.clone());
+        let (agent, node) = (agent.clone(), node.clone());
         Box::pin(async move {
             let id = agent.state().await.map_err(unavailable)?.info.id;
-            let sandbox = id.and_then(|id| {
+            let found = id.and_then(|id| {
                 let slaves = agent.config().work_dir().join("slaves");
                 places::find(&slaves.join(id.as_str()).join("frameworks"), &path)
             });
-            let sandbox = sandbox.ok_or_else(|| {
+            let nowhere = || {
                 let path: String = path.chars().take(200).collect();
                 let expected = "a path in a sandbox of this agent, as `directory` in /state";
                 let problem = format!("path `{path}`: expected {expected}");
                 Refusal::new(StatusCode::NOT_FOUND, problem)
-            })?;
-            if !acls.is_open() {
-                let survey = agent.survey().await.map_err(unavailable)?;
-                sight::may_enter(&sandbox, &survey, &acls, &who).map_err(Refusal::forbidden)?;
+            };
+            let mut found = found.ok_or_else(nowhere)?;
+            let acls = &agent.config().settings().acls;
+            if acls.is_open() {
+                return Ok(found.place);
             }
-            Ok(sandbox.place)
+            if found.run == sandbox::LATEST {
+                // What is looked into is what was asked about, be there another run in a moment.
+                let latest = found.place.root.clone();
+                let newest = node.blocking(move || sandbox::newest(latest.parent()?));
+                let newest = newest.await.map_err(unavailable)?;
+                found = found.of_run(&newest.ok_or_else(nowhere)?);
+            }
+            let survey = agent.survey().await.map_err(unavailable)?;
+            let owner = sight::owner(&survey, &found.framework, &found.executor, &found.run);
+            sight::may_enter(owner, acls, &who).map_err(Refusal::forbidden)?;
+            Ok(found.place)
         })
     })
 }

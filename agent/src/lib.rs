@@ -9,7 +9,7 @@
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
 //! | `sandbox`, `sandboxes`, `procfs`, `detect`, `sys` | directories and their seam, /proc, the host, and the only unsafe code |
-//! | `config`, `start`, `metrics`, `http` | what operators set and see |
+//! | `config`, `start`, `metrics`, `http`, `sight` | what operators set and see, and who sees what |
 //!
 //! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
 //! `executor-zygote` is [`zygote::main`]. Deliberately absent: any socket, and any concrete module.
@@ -30,6 +30,7 @@ pub mod qos;
 pub mod registration;
 pub mod sandbox;
 pub mod sandboxes;
+mod sight;
 mod start;
 pub mod status;
 pub mod sys;

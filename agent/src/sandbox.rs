@@ -14,6 +14,9 @@ use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 /// The most that is read at once, in bytes.
 pub const PIECE_MAX: u32 = 1024 * 1024;
 
+/// What leads to the newest run of an executor.
+pub const LATEST: &str = "latest";
+
 /// The directory of all runs of an executor.
 pub fn runs(
     work_dir: &Path,
@@ -62,7 +65,7 @@ pub fn create(
     if let Some((uid, gid)) = owner {
         std::os::unix::fs::chown(&sandbox, Some(uid), Some(gid))?;
     }
-    let latest = runs.join("latest");
+    let latest = runs.join(LATEST);
     match std::os::unix::fs::symlink(container.as_str(), &latest) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Replaced in one step, so that there is always a newest run.
@@ -73,6 +76,12 @@ pub fn create(
         made => made?,
     }
     Ok(sandbox)
+}
+
+/// The newest run below `runs`, if there has been one.
+pub fn newest(runs: &Path) -> Option<ContainerId> {
+    let run = fs::read_link(runs.join(LATEST)).ok()?;
+    ContainerId::new(run.to_str()?).ok()
 }
 
 /// Why a file is not read.
@@ -145,9 +154,13 @@ mod tests {
         let (root, first) = sandbox();
         let runs = root.path().join("slaves/s/frameworks/f/executors/e/runs");
         assert_eq!(first, runs.join("c1"));
+        let newest = || newest(&runs).map(|run| run.to_string());
+        assert_eq!(newest().as_deref(), Some("c1"));
         assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new("c1"));
         create(&runs, &ContainerId::new("c2").unwrap(), None).unwrap();
         assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new("c2"));
+        assert_eq!(newest().as_deref(), Some("c2"));
+        assert_eq!(super::newest(root.path()), None);
         assert!(first.join("stdout").is_file() && first.join("stderr").is_file());
     }
 

@@ -35,10 +35,15 @@ pub trait Sandboxes: Send + Sync {
         Ok(())
     }
 
-    /// Reads a piece of a file in the newest sandbox below `runs`.
+    /// The newest run below `runs`, if there has been one. Where there are no directories, there is none.
+    fn newest(&self, _runs: &Path) -> Option<ContainerId> {
+        None
+    }
+
+    /// Reads a piece of a file in this sandbox.
     fn read(
         &self,
-        runs: &Path,
+        sandbox: &Path,
         path: &str,
         offset: u64,
         length: u32,
@@ -85,14 +90,18 @@ impl Sandboxes for Directories {
         Ok(())
     }
 
+    fn newest(&self, runs: &Path) -> Option<ContainerId> {
+        sandbox::newest(runs)
+    }
+
     fn read(
         &self,
-        runs: &Path,
+        sandbox: &Path,
         path: &str,
         offset: u64,
         length: u32,
     ) -> Result<FilePiece, ReadError> {
-        sandbox::read(&runs.join("latest"), path, offset, length)
+        sandbox::read(sandbox, path, offset, length)
     }
 }
 

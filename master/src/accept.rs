@@ -74,14 +74,27 @@ fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Option<OperationId>
 }
 
 /// Why a whole accept is void.
-struct Void {
-    reason: Reason,
-    message: String,
+pub(crate) struct Void {
+    /// What its tasks are told.
+    pub reason: Reason,
+    /// The same in words.
+    pub message: String,
 }
 
 impl Books {
     /// The framework takes these offers.
     pub fn accept(&mut self, call: AcceptOffers, now: Timestamp, out: &mut Effects) {
+        // Of a void one all has been told.
+        let _ = self.accept_unless_void(call, now, out);
+    }
+
+    /// The same, for whoever has more to tell of a void one.
+    pub(crate) fn accept_unless_void(
+        &mut self,
+        call: AcceptOffers,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> Result<(), Void> {
         self.counters.count("master/messages_launch_tasks");
         let taken = self.check_offers(&call.framework_id, &call.offer_ids);
         let offers = self.take_offers(&call.framework_id, &call.offer_ids);
@@ -103,7 +116,7 @@ impl Books {
                         false => self.void(&call.framework_id, &task, &void, now, out),
                     }
                 }
-                return;
+                return Err(void);
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
@@ -125,6 +138,7 @@ impl Books {
         // What was made just now was not refused.
         self.recovered(freed(made), None, out);
         self.run(&call.framework_id, &taken.agent_id, work.launched, out);
+        Ok(())
     }
 
     /// One step of an accept.

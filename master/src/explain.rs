@@ -1,25 +1,35 @@
 //! Explaining: what an operator's question about a framework's offers means, and what of the answer is the master's to say (W26).
 //!
-//! Pure. Names become ids here, so that whoever asks may say what a person knows; why nothing is offered is for the allocator to say.
+//! Pure. Names become ids here, so that whoever asks may say what a person knows; why nothing is offered is for the allocator to say. Whoever
+//! does not see everything can ask about frameworks and roles that he sees, and is told of no others ([`crate::sight`]).
 
 use std::collections::BTreeMap;
 
 use module_api::allocator::Explain;
-use protocol::explain::{Explanation, OffersExplained};
+use protocol::explain::{Explanation, OffersExplained, Reason};
 use protocol::message::operator::{ExplainOffers, Unexplained};
 use protocol::{AgentId, FrameworkId};
 use resources::Invalid;
 
 use crate::books::Books;
 use crate::frameworks::Framework;
+use crate::sight::Sight;
+
+/// Stands where a role is that is not seen.
+const HIDDEN: &str = "(not shown)";
 
 impl Books {
-    /// The question as the allocator understands it.
-    pub fn explainable(&self, question: &ExplainOffers) -> Result<Explain, Unexplained> {
-        let framework = self.framework_called(&question.framework)?;
-        let roles = &framework.info.roles;
-        if let Some(role) = question.role.as_ref().filter(|role| !roles.contains(*role)) {
-            let known: Vec<&str> = roles.iter().map(String::as_str).collect();
+    /// The question as the allocator understands it; without a sight of one who sees everything.
+    pub fn explainable(
+        &self,
+        question: &ExplainOffers,
+        sight: Option<&Sight>,
+    ) -> Result<Explain, Unexplained> {
+        let framework = self.framework_called(&question.framework, sight)?;
+        let roles = framework.info.roles.iter().map(String::as_str);
+        let known: Vec<&str> = roles.filter(|role| shows_role(sight, role)).collect();
+        let asked = question.role.as_ref();
+        if let Some(role) = asked.filter(|role| !known.contains(&role.as_str())) {
             let expected = format!("one of the framework's, {}", known.join(", "));
             return Err(unknown("role", role, expected));
         }
@@ -31,12 +41,20 @@ impl Books {
         })
     }
 
-    /// The allocator's explanation, with what the master knows of the framework.
-    pub fn explained(&self, explanation: Explanation) -> OffersExplained {
+    /// The allocator's explanation, with what the master knows of the framework, and without what is not seen.
+    pub fn explained(
+        &self,
+        mut explanation: Explanation,
+        sight: Option<&Sight>,
+    ) -> OffersExplained {
+        if let Some(sight) = sight {
+            self.hide(&mut explanation, sight);
+        }
         let id = &explanation.framework_id;
         let framework = self.frameworks.get(id);
         let mut unanswered = BTreeMap::new();
-        for offer in self.offers.of_framework(id) {
+        let offers = self.offers.of_framework(id);
+        for offer in offers.filter(|offer| shows_role(sight, &offer.role)) {
             *unanswered.entry(offer.role.clone()).or_default() += 1;
         }
         OffersExplained {
@@ -46,12 +64,53 @@ impl Books {
         }
     }
 
-    fn framework_called(&self, called: &str) -> Result<&Framework, Unexplained> {
+    /// Leaves out roles that are not seen, and names nobody else who is not.
+    fn hide(&self, explanation: &mut Explanation, sight: &Sight) {
+        explanation.roles.retain(|role| sight.role(&role.role));
+        let hide_roles = |roles: &mut Vec<String>| {
+            let before = roles.len();
+            roles.retain(|role| sight.role(role));
+            if roles.len() < before {
+                roles.push(HIDDEN.to_owned());
+            }
+        };
+        let tallies = explanation
+            .roles
+            .iter_mut()
+            .flat_map(|one| &mut one.reasons);
+        for example in tallies.flat_map(|tally| &mut tally.examples) {
+            match &mut example.reason {
+                Reason::WentFirst { holders, more, .. } => {
+                    let before = holders.len();
+                    holders.retain(|holder| {
+                        let framework = self.frameworks.get(&holder.framework_id);
+                        framework.is_some_and(|one| sight.framework(&one.info))
+                            && sight.role(&holder.role)
+                    });
+                    *more += (before - holders.len()) as u64;
+                }
+                Reason::Reserved { roles } | Reason::Headroom { roles, .. } => hide_roles(roles),
+                Reason::QuotaLimit { role, .. } if !sight.role(role) => {
+                    HIDDEN.clone_into(role);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn framework_called(
+        &self,
+        called: &str,
+        sight: Option<&Sight>,
+    ) -> Result<&Framework, Unexplained> {
+        let is_seen =
+            |framework: &&Framework| sight.is_none_or(|sight| sight.framework(&framework.info));
         let by_id = called.parse().ok();
-        if let Some(framework) = by_id.and_then(|id: FrameworkId| self.frameworks.get(&id)) {
+        let by_id = by_id.and_then(|id: FrameworkId| self.frameworks.get(&id));
+        if let Some(framework) = by_id.filter(is_seen) {
             return Ok(framework);
         }
-        let mut named = self.frameworks.iter();
+        let mut named = self.frameworks.iter().map(AsRef::as_ref).filter(is_seen);
         let mut next = || named.find(|framework| framework.info.name == called);
         match (next(), next()) {
             (Some(framework), None) => Ok(framework),
@@ -85,6 +144,10 @@ impl Books {
             }
         }
     }
+}
+
+fn shows_role(sight: Option<&Sight>, role: &str) -> bool {
+    sight.is_none_or(|sight| sight.role(role))
 }
 
 fn unknown(field: &str, value: &str, expected: impl Into<String>) -> Unexplained {

@@ -78,7 +78,7 @@ impl Books {
         now: Timestamp,
         out: &mut Effects,
     ) -> Result<FrameworkId, OperatorError> {
-        let framework_id = self.whose(&call)?;
+        let framework_id = self.whose(&call, asker)?;
         if let (Some(asker), Some(framework)) = (asker, self.frameworks.get(&framework_id)) {
             let may = asker.tear_down(&framework.info);
             may.map_err(|forbidden| OperatorError::Failed {
@@ -96,7 +96,23 @@ impl Books {
         Ok(framework_id)
     }
 
-    fn whose(&self, call: &KillByOperator) -> Result<FrameworkId, OperatorError> {
+    /// Whose task is meant, of the frameworks that the asker sees, or names and may end.
+    fn whose(
+        &self,
+        call: &KillByOperator,
+        asker: Option<&Asker>,
+    ) -> Result<FrameworkId, OperatorError> {
+        let sight = asker.map(|asker| (asker, asker.sight()));
+        let is_known = |id: &FrameworkId| {
+            let Some((asker, sight)) = sight.as_ref().filter(|(_, sight)| !sight.is_whole()) else {
+                return true;
+            };
+            let framework = self.frameworks.get(id).map(|one| &one.info);
+            framework.is_some_and(|info| {
+                let may = || call.framework_id.is_some() && asker.tear_down(info).is_ok();
+                sight.framework(info) || may()
+            })
+        };
         let runs = |framework: &FrameworkId, task: &TaskId| {
             self.tasks
                 .get(framework, task)
@@ -112,6 +128,7 @@ impl Books {
             .map(|(framework, _)| framework)
             .filter(|framework| call.framework_id.as_ref().is_none_or(|id| id == *framework))
             .filter(|framework| runs(framework, &call.task_id))
+            .filter(|framework| is_known(framework))
             .collect();
         match (owners.pop(), owners.is_empty()) {
             (Some(owner), true) => Ok(owner.clone()),

@@ -16,6 +16,7 @@ mod schedulers;
 mod standbys;
 mod turns;
 
+pub(crate) use operators::ExplainTo;
 pub use operators::{EndFramework, NotEnded};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,6 +127,8 @@ pub struct Master {
     incoming: Incoming,
     /// Schedulers whose calls wait for their turn.
     waiting: BTreeSet<Pid>,
+    /// When the turn of those that were told to wait comes, counted from the clock's beginning.
+    places: BTreeMap<Pid, Duration>,
     /// What is being handled was numbered, and has had its turn.
     has_had_turn: bool,
     /// The timers of frameworks without a scheduler, at most one each.
@@ -180,6 +183,7 @@ pub fn start(
         ending: BTreeMap::new(),
         incoming: Incoming::default(),
         waiting: BTreeSet::new(),
+        places: BTreeMap::new(),
         has_had_turn: false,
         failovers: BTreeMap::new(),
         in_doubt: false,

@@ -1,7 +1,7 @@
 //! Over HTTP: what frameworks of the v1 API say that drivers do not (SPEC 2.2 ACCEPT, SHUTDOWN, REQUEST).
 //!
 //! Pure decisions on [`Books`]. Of an ACCEPT some tasks and operations may have no meaning here: their framework hears so of each, and the
-//! others go on. All else that is said over HTTP is said by drivers as well, and decided where that is.
+//! others go on; where the offers are void, so are they all. All else that is said over HTTP is said by drivers as well, and decided where that is.
 
 use protocol::message::task::EndExecutor;
 use protocol::{AgentId, ExecutorId, FrameworkId, Reason, TaskState};
@@ -24,18 +24,23 @@ impl Books {
         let agent = offer
             .filter(|offer| offer.framework_id == framework)
             .map(|offer| offer.agent_id.clone());
-        self.accept(offers, now, out);
+        let void = self.accept_unless_void(offers, now, out).err();
+        // Where the offers are not there, nothing else counts.
+        let agent = agent.filter(|_| void.is_none());
         for (task, invalid) in tasks {
             let known = self.frameworks.get(&framework);
-            let (state, reason) = (TaskState::Error, Reason::TaskInvalid);
-            let message = invalid.to_string();
+            let (state, reason, message) = match &void {
+                Some(void) => (TaskState::Dropped, void.reason, void.message.clone()),
+                None => (TaskState::Error, Reason::TaskInvalid, invalid.to_string()),
+            };
             let mut status = master_status(known, &task, state, reason, message, now);
             status.agent_id.clone_from(&agent);
             self.counters.task_ended(&status);
             self.tell_status(&framework, status, out);
         }
         for (id, invalid) in operations {
-            let reason = invalid.to_string();
+            let message = void.as_ref().map(|void| void.message.clone());
+            let reason = message.unwrap_or_else(|| invalid.to_string());
             self.refuse_operation(&framework, agent.as_ref(), Some(id), &reason, out);
         }
     }

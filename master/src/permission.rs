@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use authority::{Acls, Action, Forbidden, Subject};
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
-use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
+use protocol::{FrameworkInfo, TaskInfo};
 use resources::{Conversion, Resource};
 use runtime::Sender;
 
@@ -22,15 +22,6 @@ pub struct Asker {
     pub subject: Subject,
     /// Who may do what.
     pub acls: Arc<Acls>,
-}
-
-/// The user that a task runs as.
-pub fn user_of_task<'a>(task: &'a TaskInfo, framework: &'a FrameworkInfo) -> &'a str {
-    let own = |command: &'a CommandInfo| command.user.as_deref();
-    let of_executor = |executor: &'a ExecutorInfo| own(&executor.command);
-    let command = task.command.as_ref().and_then(own);
-    let named = command.or_else(|| task.executor.as_ref().and_then(of_executor));
-    named.unwrap_or(&framework.user)
 }
 
 impl Asker {
@@ -73,7 +64,7 @@ impl Asker {
 
     /// Whether it may run this task of a framework.
     pub fn run(&self, task: &TaskInfo, framework: &FrameworkInfo) -> Result<(), Forbidden> {
-        self.may(Action::RunTasks, user_of_task(task, framework))
+        self.may(Action::RunTasks, task.user_in(framework))
     }
 
     /// Whether it may end this framework, or tasks of it.
@@ -93,8 +84,41 @@ impl Asker {
         roles.try_for_each(|role| self.may(Action::UpdateWeights, role.as_str()))
     }
 
-    /// Whether it may have this become that, of each resource.
+    /// Whether it may have this become that, of each resource, and does so in its own name.
     pub fn convert(&self, conversion: &Conversion) -> Result<(), Forbidden> {
+        self.signs(conversion)?;
+        self.allowed(conversion)
+    }
+
+    /// Whether what is reserved or created is so in its own name or in none, if its name is proved.
+    fn signs(&self, conversion: &Conversion) -> Result<(), Forbidden> {
+        let Some(proved) = &self.subject.principal else {
+            return Ok(());
+        };
+        let (action, made) = match conversion {
+            Conversion::Reserve { resources } => (Action::ReserveResources, resources),
+            Conversion::Create { volumes } => (Action::CreateVolumes, volumes),
+            _ => return Ok(()),
+        };
+        let maker = |resource: &Resource| match action {
+            Action::ReserveResources => resource.reservation()?.principal.clone(),
+            _ => creator(resource),
+        };
+        for resource in made {
+            if let Some(other) = maker(resource).filter(|maker| maker != proved) {
+                return Err(Forbidden {
+                    principal: Some(proved.clone()),
+                    action,
+                    object: Some(format!("{} in the name of {other}", resource.role())),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the ACLs let it have this become that, of each resource, in whosever name: a native command's certificate names the command
+    /// and not who runs it.
+    pub fn allowed(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         let role = |resource: &Resource| resource.role().as_str().to_owned();
         let each =
             |parts: &resources::Resources, action, object: fn(&Resource) -> Option<String>| {
@@ -110,15 +134,18 @@ impl Asker {
                 })
             }
             Conversion::Create { volumes } => each(volumes, Action::CreateVolumes, of_role),
-            Conversion::Destroy { volumes } => each(volumes, Action::DestroyVolumes, |volume| {
-                let disk = volume.annotations().disk.as_ref()?;
-                disk.persistence.as_ref()?.principal.clone()
-            }),
+            Conversion::Destroy { volumes } => each(volumes, Action::DestroyVolumes, creator),
             Conversion::GrowVolume { volume, .. } | Conversion::ShrinkVolume { volume, .. } => {
                 self.may(Action::ResizeVolumes, role(volume).as_str())
             }
         }
     }
+}
+
+/// Who created this volume, if that is known.
+fn creator(volume: &Resource) -> Option<String> {
+    let disk = volume.annotations().disk.as_ref()?;
+    disk.persistence.as_ref()?.principal.clone()
 }
 
 #[cfg(test)]

@@ -119,7 +119,8 @@ pub struct AgentFlags {
     #[arg(long, env = "MESOS_RECOVERY_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub recovery_timeout: Option<Duration>,
     /// Executors that speak HTTP must show the token that each is given. Without that, one that shows none is believed who it says it is, as
-    /// in Mesos: whoever reaches this port and knows the ids of a framework and an executor can speak for it. A wrong token is refused anyway
+    /// in Mesos: whoever reaches this port and knows the ids of a framework and its own executor can speak for that, though never for those that
+    /// run commands. A wrong token is refused anyway
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_executors: bool,
@@ -247,6 +248,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
     settings.port = address.port();
+    settings.acls = access.acls.clone();
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
@@ -278,8 +280,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         counters: ::agent::counters(&started),
     };
     let streams = http::api::Streams::new(&node);
-    let routes =
-        ::agent::routes(&started, &node, &streams, &access.acls).merge(http::common_routes(about));
+    let routes = ::agent::routes(&started, &node, &streams).merge(http::common_routes(about));
     let guard = http::Guard::new("agent", &node).asking(access.realms, access.acls);
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, streams)?;

@@ -85,6 +85,14 @@ pub enum NotHeard {
         /// Which.
         executor_id: ExecutorId,
     },
+    /// It is the agent's own, which speaks over its socket: whoever says over HTTP that it is that executor is somebody else.
+    #[error(
+        "executor_id `{executor_id}`: expected an executor of the framework's own; this one is the agent's, and is not heard over HTTP"
+    )]
+    Native {
+        /// Which.
+        executor_id: ExecutorId,
+    },
     /// It may not say this now.
     #[error("the executor is not heard: {reason}")]
     NotNow {
@@ -147,8 +155,19 @@ pub fn check_update(status: &TaskStatus, executor: &ExecutorId) -> Result<(), In
     }
 }
 
-/// In which container whoever calls is. With a token it must be the right one, whether one is `required` or not.
+/// In which container whoever calls is; it is none of our command executors.
 fn recognise(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, NotHeard> {
+    let id = named(table, caller, required)?;
+    match table.get(&id) {
+        Some(container) if container.is_command => Err(NotHeard::Native {
+            executor_id: caller.executor_id.clone(),
+        }),
+        _ => Ok(id),
+    }
+}
+
+/// Which container whoever calls names. With a token it must be the right one, whether one is `required` or not.
+fn named(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, NotHeard> {
     let (framework_id, executor_id) = (&caller.framework_id, &caller.executor_id);
     let Some(proof) = &caller.proof else {
         if required {
@@ -311,7 +330,7 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::default();
-        for name in ["a", "b"] {
+        for name in ["a", "b", "command"] {
             let executor = ExecutorInfo {
                 executor_id: ExecutorId::new(name).unwrap(),
                 name: String::new(),
@@ -324,7 +343,7 @@ mod tests {
             let id = ContainerId::new(format!("c.{name}")).unwrap();
             let framework = FrameworkInfo::new("", "f");
             let secret = format!("secret-{name}");
-            let container = Container::new(id, framework, executor, false, secret);
+            let container = Container::new(id, framework, executor, name == "command", secret);
             table.insert(&FrameworkId::new("f").unwrap(), container);
         }
         table
@@ -370,6 +389,19 @@ mod tests {
         assert_eq!(Proof::read("a/b.secret"), None);
         let debug = format!("{:?}", Proof::read(&own));
         assert!(!debug.contains("secret-a"), "{debug}");
+    }
+
+    /// A call without a token is believed, but for what only the agent's own program can say.
+    #[test]
+    fn nobody_stands_for_a_command_executor_over_http() {
+        let table = table();
+        let own = token(table.get(&ContainerId::new("c.command").unwrap()).unwrap());
+        for proof in [None, Some(own.as_str())] {
+            let found = recognise(&table, &caller("command", proof), false);
+            assert!(matches!(found, Err(NotHeard::Native { .. })), "{found:?}");
+        }
+        let found = recognise(&table, &caller("command", None), true);
+        assert!(matches!(found, Err(NotHeard::Unproved { .. })), "{found:?}");
     }
 
     /// SPEC 2.5.

@@ -32,15 +32,11 @@ impl Order {
             (None, Some(executor)) => (executor.clone(), false),
             _ => return Err("task: expected exactly one of `command` and `executor`".into()),
         };
-        let user = executor
-            .command
-            .user
-            .clone()
-            .unwrap_or_else(|| framework.user.clone());
+        let user = Some(task.user_in(framework)).filter(|user| !user.is_empty());
         Ok(Self {
             executor,
             is_command,
-            user: Some(user).filter(|user| !user.is_empty()),
+            user: user.map(str::to_owned),
         })
     }
 }
@@ -89,9 +85,20 @@ mod tests {
             .unwrap()
             .executor;
         let both = TaskInfo {
-            executor: Some(executor),
+            executor: Some(executor.clone()),
             ..task()
         };
         assert!(Order::of(&both, &FrameworkInfo::new("", "f")).is_err());
+        let mut own = TaskInfo {
+            command: None,
+            executor: Some(executor),
+            ..task()
+        };
+        let user = |task: &TaskInfo| {
+            Order::of(task, &FrameworkInfo::new("alice", "f")).map(|order| order.user)
+        };
+        assert_eq!(user(&own), Ok(Some("alice".to_owned())));
+        own.executor.as_mut().unwrap().command.user = Some("carol".into());
+        assert_eq!(user(&own), Ok(Some("carol".to_owned())));
     }
 }

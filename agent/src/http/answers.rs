@@ -3,6 +3,7 @@
 //! Pure: functions of the agent's state, of a survey of its containers and of what they use. Nothing is kept of what has ended and is
 //! acknowledged, so the lists of what is completed hold only what still waits for that.
 
+use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{TaskInfo, TaskState};
 use v1::convert::{write_labels, write_resources};
@@ -16,11 +17,14 @@ use v1::schema::{self, ContainerStatus, Task};
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Survey};
 use crate::container::machine::Phase;
+use crate::sight;
 
-/// Who it is.
-pub(super) fn agent(state: &AgentState) -> ResponseGetAgent {
+/// Who it is, with its resources as far as `roles` are seen.
+pub(super) fn agent(state: &AgentState, roles: &Approver) -> ResponseGetAgent {
+    let mut info = state.info.clone();
+    info.resources = sight::resources(&info.resources, roles);
     ResponseGetAgent {
-        agent_info: Some(Box::new((&state.info).into())),
+        agent_info: Some(Box::new((&info).into())),
         ..ResponseGetAgent::default()
     }
 }

@@ -132,7 +132,9 @@ fn check(status: &TaskStatus, caller: &Caller, at: &str) -> Result<(), Refusal> 
 fn refused(not_heard: NotHeard) -> Refusal {
     let status = match &not_heard {
         NotHeard::Unproved { .. } => StatusCode::UNAUTHORIZED,
-        NotHeard::Another { .. } | NotHeard::NotNow { .. } => StatusCode::FORBIDDEN,
+        NotHeard::Another { .. } | NotHeard::Native { .. } | NotHeard::NotNow { .. } => {
+            StatusCode::FORBIDDEN
+        }
         NotHeard::Unknown { .. } => StatusCode::BAD_REQUEST,
     };
     Refusal::new(status, not_heard)

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use authority::Subject;
+use authority::{Action, Subject};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -70,6 +70,11 @@ impl Pages {
                 ResponseType::GetVersion
             }
             CallType::GetMetrics => {
+                // As the page that shows the same.
+                let seen = self
+                    .acls
+                    .check(who, Action::GetEndpoints, "/metrics/snapshot");
+                seen.map_err(Refusal::forbidden)?;
                 answer.get_metrics = Some(self.metrics(patience(call)?).await);
                 ResponseType::GetMetrics
             }
@@ -114,7 +119,8 @@ impl Pages {
                 ResponseType::GetTasks
             }
             CallType::GetAgent => {
-                answer.get_agent = Some(answers::agent(&self.state().await?));
+                let roles = self.acls.approver(who, Action::ViewRoles);
+                answer.get_agent = Some(answers::agent(&self.state().await?, &roles));
                 ResponseType::GetAgent
             }
             other => {
@@ -207,9 +213,13 @@ fn patience(call: &Call) -> Result<Duration, Refusal> {
     let Some(timeout) = asked.and_then(|asked| asked.timeout.as_ref()) else {
         return Ok(PATIENCE);
     };
-    let patience = Duration::try_from(timeout)
-        .map_err(|bad| Refusal::bad(format!("get_metrics.timeout.{bad}")))?;
-    Ok(patience.min(METRICS_PATIENCE_MAX))
+    match Duration::try_from(timeout) {
+        Ok(patience) if patience <= METRICS_PATIENCE_MAX => Ok(patience),
+        _ => Err(Refusal::bad(format!(
+            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
+            timeout.nanoseconds
+        ))),
+    }
 }
 
 /// As glog counts, which Mesos logs with: 0 is what operators read, more is for developers.
@@ -218,5 +228,31 @@ fn level(filter: LevelFilter) -> u32 {
         LevelFilter::TRACE => 2,
         LevelFilter::DEBUG => 1,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use v1::schema::DurationInfo;
+    use v1::schema::agent::CallGetMetrics;
+
+    #[test]
+    fn counters_are_waited_for_a_minute_at_most() {
+        let wait = |nanoseconds| {
+            let timeout = Some(DurationInfo { nanoseconds });
+            let get_metrics = Some(CallGetMetrics { timeout });
+            patience(&Call {
+                get_metrics,
+                ..Call::default()
+            })
+        };
+        assert_eq!(patience(&Call::default()).unwrap(), PATIENCE);
+        assert_eq!(wait(0).unwrap(), Duration::ZERO);
+        assert_eq!(wait(60_000_000_000).unwrap(), METRICS_PATIENCE_MAX);
+        for wrong in [60_000_000_001, -1] {
+            let refusal = wait(wrong).unwrap_err();
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use http::files::Place;
+use protocol::ContainerId;
 
 /// A path in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +15,19 @@ pub(super) struct Sandbox {
     pub framework: String,
     /// Which executor's.
     pub executor: String,
+    /// Which run of it: a container, or `latest`.
+    pub run: String,
     /// Where it is.
     pub place: Place,
+}
+
+impl Sandbox {
+    /// The same path in the sandbox of this run.
+    pub fn of_run(mut self, run: &ContainerId) -> Self {
+        self.run = run.to_string();
+        self.place.root.set_file_name(run.as_str());
+        self
+    }
 }
 
 /// The sandbox that this path is in, where the agent's directory of frameworks is `frameworks`; `None` if it is in none.
@@ -49,6 +61,7 @@ pub(super) fn find(frameworks: &Path, path: &str) -> Option<Sandbox> {
     Some(Sandbox {
         framework: text(framework),
         executor: text(executor),
+        run: text(run),
         place: Place {
             root,
             inside: inside.iter().collect(),
@@ -67,6 +80,7 @@ mod tests {
             Some(Sandbox {
                 framework: "f".into(),
                 executor: "e".into(),
+                run: run.into(),
                 place: Place {
                     root: frameworks.join("f/executors/e/runs").join(run),
                     inside: inside.into(),
@@ -84,6 +98,9 @@ mod tests {
         }
         let latest = "/frameworks/f/executors/e/runs/latest/stderr";
         assert_eq!(find(frameworks, latest), sandbox("latest", "stderr"));
+        let run = ContainerId::new("c").unwrap();
+        let resolved = find(frameworks, latest).map(|found| found.of_run(&run));
+        assert_eq!(resolved, sandbox("c", "stderr"));
         for path in [
             "",
             "/",

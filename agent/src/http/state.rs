@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use authority::Approver;
 use protocol::agent::Domain;
 use protocol::task::Labels;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
@@ -17,6 +18,7 @@ use v1::convert::write_resources;
 use super::answers::{is_heard, is_over, measured};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
+use crate::sight;
 
 /// What containers hold.
 pub(super) fn allocated(survey: &Survey) -> Resources {
@@ -29,14 +31,17 @@ pub(super) fn allocated(survey: &Survey) -> Resources {
     sum
 }
 
-/// `/state`, without the flags.
+/// `/state`, without the flags. Of what is reserved, that for `roles` that are seen; the sums of the agent stay whole.
 pub(super) fn whole(
     state: &AgentState,
     survey: &Survey,
     allocated: &Resources,
+    roles: &Approver,
     now: Timestamp,
 ) -> Value {
     let info = &state.info;
+    let seen = sight::resources(&info.resources, roles);
+    let seen_allocated = sight::resources(allocated, roles);
     let frameworks = survey.frameworks.iter();
     let frameworks = frameworks.map(|framework| self::framework(framework, survey));
     let mut json = json!({
@@ -51,9 +56,9 @@ pub(super) fn whole(
         "port": info.port,
         "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE", "RESERVATION_REFINEMENT"],
         "resources": resources(&info.resources),
-        "reserved_resources": reserved(&info.resources),
-        "reserved_resources_full": by_role(&info.resources, full),
-        "reserved_resources_allocated": reserved(allocated),
+        "reserved_resources": reserved(&seen),
+        "reserved_resources_full": by_role(&seen, full),
+        "reserved_resources_allocated": reserved(&seen_allocated),
         "unreserved_resources": resources(&info.resources.unreserved()),
         "unreserved_resources_full": full(&info.resources.unreserved()),
         "unreserved_resources_allocated": resources(&allocated.unreserved()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use authority::{Acls, Subject};
+use authority::{Acls, Action, Approver, Subject};
 use protocol::agent::Domain;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
 use protocol::{
@@ -15,11 +15,12 @@ use resources::{Attributes, Resources, Role};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 
-use super::{answers, places, sight, state};
+use super::{answers, places, state};
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Survey};
 use crate::container::machine::Phase;
 use crate::metrics::AgentFigures;
+use crate::sight;
 
 fn resources(text: &str) -> Resources {
     text.parse().unwrap()
@@ -128,6 +129,17 @@ fn usage() -> ResourceUsage {
     }
 }
 
+/// What bob sees of roles.
+fn roles(acls: &str) -> Approver {
+    let acls = Acls::parse(acls).unwrap();
+    acls.approver(&Subject::named("bob"), Action::ViewRoles)
+}
+
+fn whole(roles: &Approver, now: Timestamp) -> Value {
+    let allocated = state::allocated(&survey());
+    state::whole(&agent(), &survey(), &allocated, roles, now)
+}
+
 fn json_of(message: &dyn v1::Message) -> Value {
     serde_json::from_slice(&v1::json::write(message)).unwrap()
 }
@@ -180,7 +192,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     assert_eq!(runs["resource_statistics"]["mem_rss_bytes"], 4096);
     assert_eq!(runs["resource_statistics"]["timestamp"], 1.5);
 
-    let agent = json_of(&answers::agent(&agent()));
+    let agent = json_of(&answers::agent(&agent(), &roles("{}")));
     assert_eq!(agent["agent_info"]["id"]["value"], "s");
     assert_eq!(agent["agent_info"]["hostname"], "h");
 }
@@ -189,7 +201,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 #[test]
 fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     let now = Timestamp::from_nanos(100_000_000_000);
-    let json = state::whole(&agent(), &survey(), &state::allocated(&survey()), now);
+    let json = whole(&roles("{}"), now);
     for key in [
         "version",
         "build_date",
@@ -317,15 +329,53 @@ fn nobody_sees_more_than_the_acls_let_them_see() {
 
     let enters = |path: &str, acls: &str| {
         let sandbox = places::find(Path::new("/w"), path).unwrap();
-        let acls = Acls::parse(acls).unwrap();
-        sight::may_enter(&sandbox, &survey(), &acls, &bob).is_ok()
+        let (survey, acls) = (survey(), Acls::parse(acls).unwrap());
+        let (framework, executor) = (&sandbox.framework, &sandbox.executor);
+        let owner = sight::owner(&survey, framework, executor, &sandbox.run);
+        sight::may_enter(owner, &acls, &bob).is_ok()
     };
-    let runs = "/frameworks/f/executors/runs/runs/latest/stdout";
-    let gone = "/frameworks/f/executors/gone/runs/latest/stdout";
+    let runs = "/frameworks/f/executors/runs/runs/c-runs/stdout";
     let strict = |acls: String| acls.replace("\"permissive\":true", "\"permissive\":false");
     let alices = strict(only("access_sandboxes", "alice"));
     assert!(enters(runs, "{}") && enters(runs, &alices));
-    assert!(!enters(gone, &alices), "nobody knows whose it was");
     assert!(!enters(runs, &strict(only("access_sandboxes", "carol"))));
     assert!(!enters(runs, &none("access_sandboxes")));
+    // Nobody knows whose these were, even where those who are known are alice's.
+    let not_carols = json!({ "permissive": true, "access_sandboxes": [
+        {"principals": {"type": "NONE"}, "users": {"values": ["carol"]}},
+    ]});
+    let not_carols = not_carols.to_string();
+    assert!(enters(runs, &not_carols));
+    for unknown in [
+        "/frameworks/f/executors/runs/runs/c-older/stdout",
+        "/frameworks/f/executors/runs/runs/c-over/stdout",
+        "/frameworks/f/executors/runs/runs/latest/stdout",
+        "/frameworks/f/executors/gone/runs/c-gone/stdout",
+        "/frameworks/g/executors/runs/runs/c-runs/stdout",
+    ] {
+        assert!(!enters(unknown, &alices), "{unknown}");
+        assert!(!enters(unknown, &not_carols), "{unknown}");
+        assert!(!enters(unknown, &none("access_sandboxes")), "{unknown}");
+        assert!(enters(unknown, "{}"), "{unknown}");
+    }
+}
+
+/// SPEC 3.7: `view_roles`.
+#[test]
+fn what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_whole() {
+    let acls = r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#;
+    let roles = roles(acls);
+    let json = whole(&roles, Timestamp::default());
+    for key in [
+        "reserved_resources",
+        "reserved_resources_full",
+        "reserved_resources_allocated",
+    ] {
+        assert_eq!(json[key], json!({}), "{key}");
+    }
+    assert_eq!(json["resources"]["cpus"], 6.0);
+    assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
+    let info = json_of(&answers::agent(&agent(), &roles))["agent_info"].clone();
+    assert_eq!(info["hostname"], "h");
+    assert!(!info["resources"].to_string().contains("ads"), "{info}");
 }

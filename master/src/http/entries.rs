@@ -52,7 +52,8 @@ impl AgentEntry<'_> {
             let reserved = ReservedInFull(&info.resources, shown);
             object.serialize_entry("reserved_resources_full", &reserved)?;
             object.serialize_entry("unreserved_resources_full", &InFull(&unreserved))?;
-            object.serialize_entry("used_resources_full", &InFull(&used))?;
+            object.serialize_entry("used_resources_full", &InFull(&shown.resources(&used)))?;
+            let offered = shown.resources(&offered);
             object.serialize_entry("offered_resources_full", &InFull(&offered))?;
         }
         object.serialize_entry("active", &agent.connected)?;
@@ -118,10 +119,7 @@ struct ReservedInFull<'a>(&'a Resources, Shown<'a>);
 impl Serialize for ReservedInFull<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
-        for (role, reserved) in self.0.reservations() {
-            if !self.1.books.shows_role(role.as_str()) {
-                continue;
-            }
+        for (role, reserved) in self.1.reservations(self.0) {
             object.serialize_entry(role.as_str(), &InFull(&reserved))?;
         }
         object.end()

@@ -1,6 +1,6 @@
 //! `GET /explain`: why a framework is offered nothing (W26).
 //!
-//! Asks the master that acts here, and says in JSON what its allocator found. Decides nothing.
+//! Asks the master that acts here, and says in JSON what its allocator found, as far as whoever asks may see it. Decides nothing.
 
 use axum::Extension;
 use axum::extract::Query;
@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use super::changes::{ask, bad, not_now};
 use super::pieces;
+use crate::master::ExplainTo;
 use crate::office::Front;
+use crate::permission::Asker;
 
 /// What may be asked.
 #[derive(Deserialize)]
@@ -26,6 +28,7 @@ pub(super) struct Asked {
 
 pub(super) async fn page(
     Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
     let Query(asked) = match asked {
@@ -42,7 +45,8 @@ pub(super) async fn page(
         role: asked.role,
         agent: asked.agent,
     };
-    match ask(&front, question).await {
+    let sight = asker.sight();
+    match ask(&front, ExplainTo { question, sight }).await {
         Ok(Ok(explained)) => axum::Json(value(&explained)).into_response(),
         Ok(Err(Unexplained::Unknown(problem))) => bad(problem),
         Ok(Err(Unexplained::NoAnswer { reason })) => not_now(reason),

@@ -42,10 +42,7 @@ pub(super) struct Reserved<'a>(pub &'a Resources, pub Shown<'a>);
 impl Serialize for Reserved<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
-        for (role, reserved) in self.0.reservations() {
-            if !self.1.books.shows_role(role.as_str()) {
-                continue;
-            }
+        for (role, reserved) in self.1.reservations(self.0) {
             object.serialize_entry(role.as_str(), &ResourcesObject(&reserved))?;
         }
         object.end()

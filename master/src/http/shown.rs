@@ -1,14 +1,17 @@
 //! Shown: of the books, what whoever asks may see.
 //!
 //! Each page and each answer that names agents, frameworks, tasks, executors, operations or roles takes them from here, so that what is
-//! hidden from somebody is hidden everywhere. What somebody may not see is not in the books that it is made of ([`crate::sight`]). Pure.
+//! hidden from somebody is hidden everywhere. What somebody may not see is not in the books that it is made of ([`crate::sight`]), but for
+//! agents' resources: those that say whose they are go through [`Shown::resources`]. Of a framework that is seen, all that it says and
+//! holds is, its roles included. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::view::RoleView;
 use protocol::{AgentId, AgentInfo, ExecutorInfo, FrameworkId, Offer, OperationStatus};
-use resources::Resources;
+use resources::{Resource, Resources, Role};
 
 use crate::agents::Agent;
 use crate::books::{Books, sum};
@@ -118,6 +121,24 @@ impl<'a> Shown<'a> {
         view::roles(self.books)
     }
 
+    /// Of an agent's resources, those of roles that are seen: what is reserved for others, or allocated to them, is left out.
+    pub fn resources<'r>(self, all: &'r Resources) -> Cow<'r, Resources> {
+        if self.books.is_whole() {
+            return Cow::Borrowed(all);
+        }
+        let shows = |role: &Role| self.books.shows_role(role.as_str());
+        let is_seen = |resource: &Resource| {
+            let mut stack = resource.reservations().iter();
+            stack.all(|one| shows(&one.role)) && resource.allocation_role().is_none_or(shows)
+        };
+        Cow::Owned(all.filter(is_seen))
+    }
+
+    /// What of an agent's resources is reserved for each role that is seen.
+    pub fn reservations(self, all: &Resources) -> BTreeMap<Role, Resources> {
+        self.resources(all).reservations()
+    }
+
     /// What tasks and executors hold on an agent.
     pub fn used_on(self, agent: &Agent) -> Resources {
         view::used(self.books, agent)
@@ -175,5 +196,61 @@ impl<'a> TasksShown<'a> {
 
     fn active(self) -> impl Iterator<Item = &'a Arc<Task>> {
         self.0.into_iter().flat_map(OfFramework::active)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use authority::{Acls, Subject};
+    use protocol::{MasterId, MasterInfo};
+    use runtime::Timestamp;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::sight::Sight;
+
+    /// Empty books, shown to somebody who sees this role only.
+    fn shown_to(role: Option<&str>) -> Arc<Books> {
+        let master = MasterInfo {
+            id: MasterId::new("m").unwrap(),
+            hostname: "localhost".into(),
+            port: 5050,
+            version: "1".into(),
+            term: 0,
+        };
+        let books = Books::new(master, &Config::default(), Timestamp::from_nanos(1));
+        let acls = role.map_or("{}".to_owned(), |role| {
+            format!(
+                r#"{{"view_roles":[{{"principals":{{"type":"ANY"}},"roles":{{"values":["{role}"]}}}},
+                    {{"principals":{{"type":"ANY"}},"roles":{{"type":"NONE"}}}}]}}"#
+            )
+        });
+        Sight::of(&Acls::parse(&acls).unwrap(), &Subject::named("p")).books(&Arc::new(books))
+    }
+
+    /// SPEC 3.7, as Mesos: each role of the stack must be seen, and the one that it is allocated to.
+    #[test]
+    fn of_an_agents_resources_those_of_roles_that_are_not_seen_are_left_out() {
+        let all = resources::json::parse_resources(
+            r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1}},
+                {"name":"cpus","type":"SCALAR","scalar":{"value":2},"reservations":[{"type":"STATIC","role":"x"}]},
+                {"name":"cpus","type":"SCALAR","scalar":{"value":4},"reservations":[{"type":"STATIC","role":"y"}]},
+                {"name":"cpus","type":"SCALAR","scalar":{"value":8},
+                 "reservations":[{"type":"STATIC","role":"y"},{"type":"DYNAMIC","role":"y/z"}]}]"#,
+        )
+        .unwrap();
+        let held = all.allocate(&"y".parse().unwrap());
+        for (role, seen, seen_held, reserved) in [
+            (None, 15.0, 15.0, 3),
+            (Some("x"), 3.0, 0.0, 1),
+            (Some("y"), 5.0, 5.0, 1),
+            (Some("y/z"), 1.0, 0.0, 0),
+        ] {
+            let books = shown_to(role);
+            let shown = Shown::of(&books);
+            let cpus = |resources| shown.resources(resources).cpus().as_f64();
+            let found = (cpus(&all), cpus(&held), shown.reservations(&all).len());
+            assert_eq!(found, (seen, seen_held, reserved), "{role:?}");
+        }
     }
 }

@@ -239,6 +239,9 @@ impl Broadcaster {
                 Ok(seen) => this.tell(pid, seen, joining, ctx),
                 Err(not_now) => {
                     this.joining.extend(joining);
+                    // A late answer takes along which tasks were over, and nobody hears it. Whoever has subscribed would miss them:
+                    // they subscribe again, and know all.
+                    this.end();
                     this.refuse(&not_now);
                 }
             }

@@ -11,13 +11,18 @@ use protocol::message::operator::{
     UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
+use runtime::Promise;
 use runtime::prelude::*;
 
 use super::Master;
 use crate::books::Books;
 use crate::permission::Asker;
 use crate::registry::{Applied, RegistryError};
+use crate::sight::Sight;
 use crate::{view, weights};
+
+/// The most operators that wait for one framework's end.
+const WAITING_MAX: usize = 1000;
 
 impl Handler<ViewCluster> for Master {
     type Result = Reply<ClusterView>;
@@ -39,13 +44,51 @@ impl Handler<ExplainOffers> for Master {
     type Result = Reply<Result<OffersExplained, Unexplained>>;
 
     fn handle(&mut self, question: ExplainOffers, ctx: &mut Context<Self>) -> Self::Result {
-        let (promise, reply) = promise();
         let asker = self.asker(ctx);
-        let allowed = asker.map_or(Ok(()), |asker| asker.may(Action::GetEndpoints, "/explain"));
+        let may = |asker: &Asker| asker.may(Action::GetEndpoints, "/explain");
+        match asker.as_ref().map_or(Ok(()), may) {
+            Ok(()) => self.explain(&question, asker.map(|asker| asker.sight()), ctx),
+            Err(forbidden) => {
+                let (promise, reply) = promise();
+                promise.answer(Err(Unexplained::Unknown(forbidden.into())));
+                reply
+            }
+        }
+    }
+}
+
+/// A page asks why a framework is offered nothing, for somebody who sees so much.
+#[derive(Clone, Debug)]
+pub(crate) struct ExplainTo {
+    /// What he asks.
+    pub question: ExplainOffers,
+    /// What he sees.
+    pub sight: Sight,
+}
+
+impl Message for ExplainTo {
+    type Result = Result<OffersExplained, Unexplained>;
+}
+
+impl Handler<ExplainTo> for Master {
+    type Result = Reply<Result<OffersExplained, Unexplained>>;
+
+    fn handle(&mut self, asked: ExplainTo, ctx: &mut Context<Self>) -> Self::Result {
+        self.explain(&asked.question, Some(asked.sight), ctx)
+    }
+}
+
+impl Master {
+    fn explain(
+        &mut self,
+        question: &ExplainOffers,
+        sight: Option<Sight>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Result<OffersExplained, Unexplained>> {
+        let (promise, reply) = promise();
+        let sight = sight.filter(|sight| !sight.is_whole());
         let asked = match self.not_leading() {
-            None => allowed
-                .map_err(|forbidden| Unexplained::Unknown(forbidden.into()))
-                .and_then(|()| self.books.explainable(&question)),
+            None => self.books.explainable(question, sight.as_ref()),
             Some(reason) => Err(Unexplained::NoAnswer { reason }),
         };
         match asked {
@@ -53,7 +96,8 @@ impl Handler<ExplainOffers> for Master {
             Ok(question) => {
                 let answer = self.allocator.explain(question);
                 ctx.then(answer, move |master, answer, _| {
-                    let explained = answer.map(|answer| master.books.explained(answer));
+                    let explained =
+                        answer.map(|answer| master.books.explained(answer, sight.as_ref()));
                     promise.answer(explained.map_err(|error| Unexplained::NoAnswer {
                         reason: error.to_string(),
                     }));
@@ -210,7 +254,7 @@ impl Handler<Operate> for Master {
     fn handle(&mut self, call: Operate, ctx: &mut Context<Self>) -> Self::Result {
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
         let asker = self.asker(ctx);
-        let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
+        let allowed = asker.map_or(Ok(()), |asker| asker.allowed(&call.conversion));
         let done = match allowed {
             Ok(()) => self.change(ctx, |books, _, out| books.operate(call, out)),
             Err(forbidden) => Err(OperationRefused::Invalid(forbidden.into())),
@@ -268,7 +312,14 @@ impl Handler<EndFramework> for Master {
         } else {
             tracing::info!(framework = %framework_id, "an operator ends a framework");
             let waiting = self.ending.entry(framework_id.clone()).or_default();
-            waiting.push(promise);
+            // Whoever has gone meanwhile is not answered: its place is another's.
+            waiting.retain(Promise::is_awaited);
+            if waiting.len() >= WAITING_MAX {
+                let reason = format!("{WAITING_MAX} operators wait for its end already");
+                promise.answer(Err(NotEnded::NotNow { reason }));
+            } else {
+                waiting.push(promise);
+            }
             self.remove_framework(framework_id, ctx);
         }
         reply

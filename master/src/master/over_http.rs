@@ -4,6 +4,7 @@
 //! them, in the order in which they were read, and count only while that actor speaks for the framework: one that was replaced in between
 //! says nothing any more. Decides nothing: the books do.
 
+use authority::Forbidden;
 use protocol::FrameworkId;
 use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
 use runtime::prelude::*;
@@ -12,6 +13,7 @@ use v1::schema::scheduler::CallType;
 
 use super::Master;
 use crate::effects::Effect;
+use crate::permission::Asker;
 
 /// What a framework's scheduler says.
 #[derive(Debug)]
@@ -47,6 +49,9 @@ pub(crate) enum NotUpdated {
     /// It was removed meanwhile, or another scheduler speaks for it.
     #[error("{0}")]
     Overtaken(String),
+    /// It may not be that.
+    #[error("{0}")]
+    Forbidden(Forbidden),
     /// It cannot be that.
     #[error("{0}")]
     Never(String),
@@ -107,6 +112,11 @@ impl Handler<HttpUpdate> for Master {
         if !self.speaks_for(&scheduler, &id) {
             let problem = format!("another scheduler speaks for framework `{id}`, or it is over");
             promise.answer(Err(NotUpdated::Overtaken(problem)));
+            return reply;
+        }
+        let asker = Asker::framework(&self.config.acls, &update.framework);
+        if let Err(forbidden) = asker.register(&update.framework.roles) {
+            promise.answer(Err(NotUpdated::Forbidden(forbidden)));
             return reply;
         }
         self.update_framework(update, ctx, move |master, updated| {

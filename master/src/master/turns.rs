@@ -1,25 +1,27 @@
 //! Turns: how many calls of each principal's native drivers are handled, by the operator's rate limits (SPEC 3.3, W29).
 //!
 //! What is not handled yet waits at its driver, not here: of each scheduler one envelope at most is held, for a second or two, then what had
-//! its turn is acknowledged and the rest is sent again. So a noisy framework costs the others next to nothing. Over its capacity it is told
-//! that it has failed, as by Mesos, and what it has said is refused. Calls over HTTP have their turns before they come here.
+//! its turn is acknowledged and the rest is sent again. So a noisy framework costs the others next to nothing, and no capacity is needed for
+//! it: whatever it has kept while no master led is heard at its rate. Calls over HTTP have their turns before they come here, in the same
+//! line, in which each driver that waits has a place.
 
 use std::time::Duration;
 
 use protocol::FrameworkId;
-use protocol::message::scheduler::FrameworkFailed;
 use runtime::delivery::{Held, NotTaken, Numbered, Taken};
 use runtime::prelude::*;
 use runtime::{Instant, Promise};
 
 use super::Master;
-use crate::effects::{Tell, ToScheduler};
 use authority::Turn;
 
 /// The longest that an envelope is held before some of it is handled, or its sender is told to say it again. Its sender waits longer.
 const HOLD: Duration = Duration::from_secs(1);
 /// How often it is held again while others of its principal have been faster.
 const HOLDS: u32 = 3;
+
+/// How long a place that has come is kept for a driver that does not say again what it is for.
+const PLACE_KEPT: Duration = Duration::from_secs(60);
 
 /// Why a question is not answered now.
 pub(super) const TOO_MANY: &str =
@@ -63,22 +65,47 @@ impl Master {
         }
         let now = ctx.clock().now() - Instant::default();
         let principal = waiting.principal.as_deref();
-        let throttle = &self.config.throttle;
-        match throttle.take(principal, fresh as u64, now) {
+        let from = waiting.held.numbered().from();
+        match self.turn_of(from, principal, fresh as u64, now) {
             Turn::Now(most) => {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 self.take_held(waiting, most, ctx);
             }
-            Turn::After(_) if waiting.tries >= HOLDS => {
+            // What waits is at its sender: it is never too much.
+            Turn::After(_) | Turn::Over(_) if waiting.tries >= HOLDS => {
                 let reason = TOO_MANY.to_owned();
                 waiting.promise.answer(Err(NotTaken::NotNow { reason }));
             }
-            Turn::After(wait) => {
-                let qps = throttle.limit(principal).map_or(1.0, |limit| limit.qps);
+            Turn::After(wait) | Turn::Over(wait) => {
+                let limit = self.config.throttle.limit(principal);
+                let qps = limit.map_or(1.0, |limit| limit.qps);
                 let all = Duration::try_from_secs_f64(fresh as f64 / qps).unwrap_or(HOLD);
                 self.hold(waiting, wait.max(all).min(HOLD), ctx);
             }
-            Turn::Over(_) => self.drop_waiting(waiting, fresh, ctx),
+        }
+    }
+
+    /// How many of these have their turn: one whose place has come, and as many more as there are permits for. Who has to wait has a place
+    /// from then on, also while it says again what it has said.
+    fn turn_of(&mut self, from: &Pid, principal: Option<&str>, fresh: u64, now: Duration) -> Turn {
+        let throttle = &self.config.throttle;
+        match self.places.get(from) {
+            Some(due) if *due > now => Turn::After(*due - now),
+            Some(_) => {
+                self.places.remove(from);
+                match throttle.take(principal, fresh.saturating_sub(1), now) {
+                    Turn::Now(more) => Turn::Now(1 + more),
+                    Turn::After(_) | Turn::Over(_) => Turn::Now(1),
+                }
+            }
+            None => {
+                let turn = throttle.take_or_book(principal, fresh, now);
+                if let Turn::After(wait) = turn {
+                    self.places.retain(|_, due| now < *due + PLACE_KEPT);
+                    self.places.insert(from.clone(), now + wait);
+                }
+                turn
+            }
         }
     }
 
@@ -110,31 +137,6 @@ impl Master {
             .take(self, |master| &mut master.incoming, most, ctx);
         self.has_had_turn = false;
         waiting.promise.answer(taken);
-    }
-
-    fn drop_waiting(&mut self, waiting: Waiting, fresh: usize, ctx: &mut Context<Self>) {
-        let principal = waiting.principal.as_deref();
-        self.config.throttle.count(principal, |traffic| {
-            traffic.received += fresh as u64;
-            traffic.dropped += fresh as u64;
-        });
-        let limit = self.config.throttle.limit(principal);
-        let capacity = limit.and_then(|limit| limit.capacity).unwrap_or_default();
-        let message = format!(
-            "{fresh} messages dropped: more than {capacity} of principal `{}` would wait for their turn under --rate_limits",
-            principal.unwrap_or_default()
-        );
-        let from = waiting.held.numbered().from().clone();
-        tracing::warn!(scheduler = %from, "{message}");
-        let reason = message.clone();
-        self.change(ctx, |books, _, out| {
-            books.counters.add("master/dropped_messages", fresh);
-            out.scheduler(
-                Some(&from),
-                ToScheduler::Failed(FrameworkFailed { message }),
-            );
-        });
-        waiting.promise.answer(Err(NotTaken::Never { reason }));
     }
 
     /// Whether a message of a framework from another node, which is being handled, has its turn. A driver has none of its calls come

@@ -1,5 +1,6 @@
 //! Which rules each thing that somebody does is about.
 
+use protocol::{CommandInfo, ExecutorInfo};
 use resources::Resources;
 
 use super::*;
@@ -97,7 +98,7 @@ fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
             },
         ),
     ] {
-        check(action, object, |asker| asker.convert(&conversion));
+        check(action, object, |asker| asker.allowed(&conversion));
     }
     // Who made it is not known: only a rule about any is about it.
     let resources = parsed(
@@ -111,6 +112,41 @@ fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
             .is_ok()
     };
     assert!(may(r#"{"type":"ANY"}"#) && !may(r#"{"values":["maker"]}"#));
+}
+
+/// SPEC 3.5.
+#[test]
+fn whoever_has_proved_a_principal_reserves_and_creates_under_no_other() {
+    let signed = |principal: &str| {
+        parsed(&format!(
+            r#"[{{"name":"disk","type":"SCALAR","scalar":{{"value":9}},
+                "reservations":[{{"type":"DYNAMIC","role":"eng","principal":"x"}},{{"type":"DYNAMIC","role":"eng/dev"{principal}}}],
+                "disk":{{"persistence":{{"id":"v"{principal}}},"volume":{{"container_path":"a","mode":"RW"}}}}}}]"#
+        ))
+    };
+    let (own, other, none) = (r#","principal":"p""#, r#","principal":"q""#, "");
+    let named = Asker::new(&Arc::default(), Subject::named("p"));
+    for (principal, may) in [(own, true), (other, false), (none, true)] {
+        let resources = signed(principal);
+        let volumes = resources.clone();
+        for conversion in [
+            Conversion::Reserve { resources },
+            Conversion::Create { volumes },
+        ] {
+            let done = named.convert(&conversion);
+            assert_eq!(done.is_ok(), may, "{done:?}");
+            assert_eq!(Asker::default().convert(&conversion), Ok(()));
+            assert_eq!(named.allowed(&conversion), Ok(()));
+        }
+        let volumes = signed(principal);
+        assert_eq!(named.convert(&Conversion::Destroy { volumes }), Ok(()));
+    }
+    let resources = signed(other);
+    let refused = named.convert(&Conversion::Reserve { resources });
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "principal is `p`: expected one that may reserve_resources (roles: `eng/dev in the name of q`)"
+    );
 }
 
 /// SPEC 3.7.

@@ -1,11 +1,15 @@
 //! What of the books is seen by somebody who does not see all of them.
 
+use protocol::explain::{Example, Explanation, Holder, Reason, RoleExplanation, Tally};
+use protocol::message::operator::{ExplainOffers, KillByOperator, OperatorError};
 use protocol::{CommandInfo, MasterId, MasterInfo, TaskInfo, TaskState};
 use runtime::Timestamp;
 
 use super::*;
 use crate::config::Config;
+use crate::effects::Effects;
 use crate::frameworks::Framework;
+use crate::permission::Asker;
 use crate::view;
 
 fn framework(books: &mut Books, id: &str, user: &str) {
@@ -147,4 +151,118 @@ fn sums_of_agents_stay_whole() {
     assert_eq!(held(&nobody.books(&books)), held(&books));
     let all = Sight::of(&Acls::default(), &Subject::default());
     assert!(Arc::ptr_eq(&all.books(&books), &books));
+}
+
+/// What the books' `sight` is where only this may be seen.
+fn only(action: &str, object: &str, name: &str) -> Sight {
+    let acls = format!(
+        r#"{{"{action}":[{{"principals":{{"type":"ANY"}},"{object}":{{"values":["{name}"]}}}},
+            {{"principals":{{"type":"ANY"}},"{object}":{{"type":"NONE"}}}}]}}"#
+    );
+    Sight::of(&Acls::parse(&acls).unwrap(), &Subject::named("p"))
+}
+
+/// SPEC 3.7.
+#[test]
+fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
+    let books = books();
+    let ask = |framework: &str, sight: Option<&Sight>| {
+        let question = ExplainOffers {
+            framework: framework.to_owned(),
+            role: None,
+            agent: None,
+        };
+        books.explainable(&question, sight).is_ok()
+    };
+    let of_alice = only("view_frameworks", "users", "alice");
+    assert!(ask("of-alice", Some(&of_alice)) && !ask("of-bob", Some(&of_alice)));
+    assert!(ask("of-bob", None));
+
+    let holder = |user: &str| Holder {
+        framework_id: format!("of-{user}").parse().unwrap(),
+        role: format!("role-of-{user}"),
+        held: Default::default(),
+        share: 0.0,
+        against: 0.0,
+    };
+    let roles = || vec!["role-of-alice".to_owned(), "role-of-bob".to_owned()];
+    let reasons = [
+        Reason::WentFirst {
+            free: Default::default(),
+            holders: vec![holder("alice"), holder("bob")],
+            more: 1,
+        },
+        Reason::Reserved { roles: roles() },
+        Reason::QuotaLimit {
+            role: "role-of-bob".to_owned(),
+            left: Default::default(),
+        },
+    ];
+    let tally = |reason| Tally {
+        revocable: false,
+        agents: 1,
+        examples: vec![Example {
+            agent_id: "agent".parse().unwrap(),
+            hostname: "host".to_owned(),
+            reason,
+        }],
+    };
+    let role = |role: String| RoleExplanation {
+        role,
+        share: 0.0,
+        role_share: 0.0,
+        standing: Vec::new(),
+        agents: 1,
+        reasons: reasons.clone().map(tally).into(),
+        untold: 0,
+    };
+    let explanation = Explanation {
+        framework_id: "of-alice".parse().unwrap(),
+        roles: roles().into_iter().map(role).collect(),
+    };
+    let told = |sight: Option<&Sight>| {
+        let explained = books.explained(explanation.clone(), sight);
+        serde_json::to_string(&crate::http::explain::value(&explained)).unwrap()
+    };
+    assert_eq!(told(None).matches("of-bob").count(), 11);
+    let by_users = told(Some(&of_alice));
+    assert!(!by_users.contains("\"of-bob"), "{by_users}");
+    assert!(by_users.contains("\"more\":2"), "{by_users}");
+    let by_roles = told(Some(&only("view_roles", "roles", "role-of-alice")));
+    assert!(!by_roles.contains("of-bob"), "{by_roles}");
+    assert!(by_roles.contains("role (not shown)"), "{by_roles}");
+}
+
+/// SPEC 3.7: a task that is not seen is none.
+#[test]
+fn who_kills_a_task_hears_of_no_other_framework_that_he_does_not_see() {
+    let mut books = Books::clone(&books());
+    task(&mut books, "of-bob", "a1", None);
+    let kill = |books: &mut Books, acls: &str| {
+        let call = KillByOperator {
+            framework_id: None,
+            task_id: "a1".parse().unwrap(),
+        };
+        let asker = Asker::new(&Arc::new(Acls::parse(acls).unwrap()), Subject::named("p"));
+        let mut out = Effects::default();
+        books.kill_by_operator(call, Some(&asker), Timestamp::from_nanos(3), &mut out)
+    };
+    let all = kill(&mut books, "{}");
+    assert!(
+        matches!(all, Err(OperatorError::Ambiguous { .. })),
+        "{all:?}"
+    );
+    let only = |users: &str| {
+        let none = r#"{"principals":{"type":"ANY"},"users":{"type":"NONE"}}"#;
+        format!(
+            r#"{{"view_frameworks":[{{"principals":{{"type":"ANY"}},"users":{users}}},{none}]}}"#
+        )
+    };
+    let of_alice = kill(&mut books, &only(r#"{"values":["alice"]}"#));
+    assert_eq!(of_alice.unwrap().as_str(), "of-alice");
+    let none = kill(&mut books, &only(r#"{"values":["x"]}"#));
+    assert!(
+        matches!(none, Err(OperatorError::NotFound { .. })),
+        "{none:?}"
+    );
 }

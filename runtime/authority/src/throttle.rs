@@ -22,7 +22,7 @@ pub enum Turn {
     Now(u64),
     /// After so long.
     After(Duration),
-    /// Never: too many wait already. There is room for one after so long.
+    /// Never: too many stand in the line already. There is room for one after so long.
     Over(Duration),
 }
 
@@ -127,8 +127,24 @@ impl Throttle {
         Turn::After(wait)
     }
 
-    /// So many messages wait at their sender's; how many of them may be handled now? Told to wait, ask again then.
+    /// So many messages wait at their sender's, however many those are; how many of them may be handled now? Told to wait, ask again then.
     pub fn take(&self, principal: Option<&str>, waiting: u64, now: Duration) -> Turn {
+        self.take_or(principal, waiting, now, |_| {})
+    }
+
+    /// As [`Self::take`]; but told to wait, the first of them has its place in the line, and may be handled then without asking again. So those
+    /// who stand in the line meanwhile cannot keep it waiting.
+    pub fn take_or_book(&self, principal: Option<&str>, waiting: u64, now: Duration) -> Turn {
+        self.take_or(principal, waiting, now, |bucket| bucket.permits -= 1.0)
+    }
+
+    fn take_or(
+        &self,
+        principal: Option<&str>,
+        waiting: u64,
+        now: Duration,
+        told_to_wait: impl FnOnce(&mut Bucket),
+    ) -> Turn {
         let Some((lane, limit)) = self.0.limits.of(principal) else {
             return Turn::Now(waiting);
         };
@@ -140,11 +156,8 @@ impl Throttle {
             return Turn::Now(taken);
         }
         let wait = bucket.until(1.0, limit);
-        let line = bucket.line().saturating_add(waiting);
-        match limit.capacity {
-            Some(capacity) if line > capacity => Turn::Over(wait),
-            _ => Turn::After(wait),
-        }
+        told_to_wait(bucket);
+        Turn::After(wait)
     }
 
     /// The limit of this principal's messages, if there is one.
@@ -235,9 +248,21 @@ mod tests {
         // Much later one second's worth is there, and no more.
         assert_eq!(throttle.take(Some("p"), 9, 1000 * SECOND), Turn::Now(2));
         let rest = throttle.take(Some("p"), 7, 1000 * SECOND);
-        assert_eq!(rest, Turn::Over(Duration::from_millis(500)));
-        let rest = throttle.take(Some("p"), 3, 1000 * SECOND);
-        assert_eq!(rest, after(500));
+        assert_eq!(rest, after(500), "what waits at its sender is in no line");
+    }
+
+    /// W29: who says little natively has its turn, however many stand in the line over HTTP.
+    #[test]
+    fn a_place_that_is_booked_is_kept_from_those_who_come_later() {
+        let throttle = throttle(r#"{"limits":[{"principal":"p","qps":2,"capacity":3}]}"#);
+        let stand = |at| throttle.stand_in_line(Some("p"), 64, 10 * SECOND, at);
+        while stand(Duration::ZERO) != Turn::Over(2 * SECOND) {}
+        // Without a place it would ask in vain as long as there is a line.
+        let waits = Turn::After(2 * SECOND);
+        assert_eq!(throttle.take(Some("p"), 9, Duration::ZERO), waits);
+        assert_eq!(throttle.take_or_book(Some("p"), 9, Duration::ZERO), waits);
+        let behind = Duration::from_millis(1500);
+        assert_eq!(stand(SECOND), Turn::After(behind), "it comes after that");
     }
 
     #[test]
@@ -289,23 +314,22 @@ mod tests {
             let mut handled: Vec<f64> = Vec::new();
             for (gap, stands, count) in steps {
                 now += Duration::from_millis(gap);
-                let turn = match stands {
-                    true => throttle.stand_in_line(Some("p"), 64, 1000 * SECOND, now),
-                    false => throttle.take(Some("p"), count, now),
+                let books = !stands && count % 2 == 0;
+                let turn = match (stands, books) {
+                    (true, _) => throttle.stand_in_line(Some("p"), 64, 1000 * SECOND, now),
+                    (false, true) => throttle.take_or_book(Some("p"), count, now),
+                    (false, false) => throttle.take(Some("p"), count, now),
                 };
                 match turn {
                     Turn::Now(taken) => {
                         prop_assert!(taken >= 1 && taken <= count.max(1));
                         handled.extend(std::iter::repeat_n(now.as_secs_f64(), taken as usize));
                     }
-                    Turn::After(wait) if stands => handled.push((now + wait).as_secs_f64()),
+                    Turn::After(wait) if stands || books => handled.push((now + wait).as_secs_f64()),
                     Turn::After(wait) => prop_assert!(!wait.is_zero()),
                     Turn::Over(_) => {
                         let waits = handled.iter().filter(|at| **at > now.as_secs_f64()).count() as u64;
-                        let added = if stands { 1 } else { count };
-                        let line = if stands { 64 } else { u64::MAX };
-                        let most = capacity.unwrap_or(64).min(line);
-                        prop_assert!(waits + added > most);
+                        prop_assert!(stands && waits + 1 > capacity.unwrap_or(64).min(64));
                     }
                 }
             }

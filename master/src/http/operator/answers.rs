@@ -9,7 +9,7 @@ use v1::schema::master::{
     ResponseGetRoles, ResponseGetState, ResponseGetTasks, ResponseGetWeights, ResponseType,
 };
 use v1::schema::quota::{QuotaConfig, QuotaInfo, QuotaStatus};
-use v1::schema::{Flag, Resource, Role, WeightInfo};
+use v1::schema::{Flag, Resource, WeightInfo};
 
 use super::super::Chosen;
 use super::super::shown::Shown;
@@ -50,7 +50,10 @@ pub(super) fn answer(kind: CallType, shown: Shown<'_>, chosen: &Chosen) -> Optio
         CallType::GetRoles => {
             let roles = shown.roles();
             answer.get_roles = Some(ResponseGetRoles {
-                roles: roles.iter().map(Role::from).collect(),
+                roles: roles
+                    .into_iter()
+                    .map(|one| words::role(shown, one))
+                    .collect(),
             });
             ResponseType::GetRoles
         }
@@ -115,7 +118,7 @@ fn agents(shown: Shown<'_>) -> ResponseGetAgents {
             .map(|agent| words::agent(shown, agent))
             .collect(),
         recovered_agents: awaited
-            .map(|(id, info)| words::agent_info(id, info))
+            .map(|(id, info)| words::agent_info(shown, id, info))
             .collect(),
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! Pure.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 
+use protocol::view::RoleView;
 use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, OperationStatus, Uuid};
 use resources::Resources;
 use v1::convert::write_resources;
@@ -14,7 +16,7 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, FrameworkInfo,
-    MasterInfo as MasterInfoSaid, OfferOperation, Operation, Task as TaskSaid, UUID,
+    MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role, Task as TaskSaid, UUID,
 };
 
 use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown};
@@ -57,16 +59,17 @@ pub(in crate::http) fn agent(shown: Shown<'_>, agent: &Agent) -> ResponseGetAgen
         r#type: AgentInfoCapabilityType::by_name(name),
     };
     let info = &agent.info;
+    let seen = |resources: &Resources| write_resources(&shown.resources(resources));
     ResponseGetAgentsAgent {
-        agent_info: agent_info(&agent.id, info),
+        agent_info: agent_info(shown, &agent.id, info),
         active: agent.connected,
         version: agent.version.clone(),
         pid: Some(format!("slave(1)@{}:{}", info.hostname, info.port)),
         registered_time: Some(agent.registered.into()),
         reregistered_time: agent.reregistered.map(Into::into),
-        total_resources: write_resources(&(&info.resources + &agent.oversubscribed)),
-        allocated_resources: write_resources(&shown.used_on(agent)),
-        offered_resources: write_resources(&shown.offered_of(agent)),
+        total_resources: seen(&(&info.resources + &agent.oversubscribed)),
+        allocated_resources: seen(&shown.used_on(agent)),
+        offered_resources: seen(&shown.offered_of(agent)),
         capabilities: AGENT_CAPABILITIES.iter().map(capability).collect(),
         deactivated: Some(false),
         ..ResponseGetAgentsAgent::default()
@@ -74,8 +77,15 @@ pub(in crate::http) fn agent(shown: Shown<'_>, agent: &Agent) -> ResponseGetAgen
 }
 
 /// What an agent says of itself, with the id that it has.
-pub(in crate::http) fn agent_info(id: &AgentId, info: &AgentInfo) -> AgentInfoSaid {
+pub(in crate::http) fn agent_info(
+    shown: Shown<'_>,
+    id: &AgentId,
+    info: &AgentInfo,
+) -> AgentInfoSaid {
     let mut said = AgentInfoSaid::from(info);
+    if let Cow::Owned(seen) = shown.resources(&info.resources) {
+        said.resources = write_resources(&seen);
+    }
     said.id = Some(id.into());
     said
 }
@@ -115,6 +125,17 @@ pub(in crate::http) fn framework_info(framework: &Framework) -> FrameworkInfo {
     said.id = Some((&framework.id).into());
     said.offer_filters = offer_filters(&framework.wants.demands);
     said
+}
+
+/// A role that is seen, with what its frameworks hold and are offered.
+pub(in crate::http) fn role(shown: Shown<'_>, role: RoleView) -> Role {
+    let held = role.allocated + role.offered;
+    Role {
+        name: role.name,
+        weight: role.weight,
+        frameworks: role.frameworks.iter().map(Into::into).collect(),
+        resources: write_resources(&shown.resources(&held)),
+    }
 }
 
 /// A framework's own executor.

@@ -128,6 +128,7 @@ pub(super) fn turned(refused: SubscriptionRefused) -> Turned {
 pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
     match refused {
         NotUpdated::Overtaken(_) => Refusal::conflict(refused),
+        NotUpdated::Forbidden(_) => Refusal::forbidden(refused),
         NotUpdated::Never(_) => Refusal::bad(refused),
         NotUpdated::NotNow(_) => Refusal::not_now(refused),
     }
@@ -189,7 +190,13 @@ mod tests {
     /// SPEC 2.1, 2.2 UPDATE_FRAMEWORK.
     #[test]
     fn each_reason_not_to_change_a_framework_has_its_status() {
+        let forbidden = authority::Forbidden {
+            principal: None,
+            action: authority::Action::RegisterFrameworks,
+            object: Some("eng".into()),
+        };
         for (refused, status) in [
+            (NotUpdated::Forbidden(forbidden), 403),
             (NotUpdated::Overtaken("why".into()), 409),
             (NotUpdated::Never("why".into()), 400),
             (NotUpdated::NotNow("why".into()), 503),

@@ -51,6 +51,35 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
     });
 }
 
+/// SPEC 2.2 ACCEPT, 3.13: one bad offer voids the whole call, whatever else is wrong in it.
+#[test]
+fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
+        scheduler.heard();
+        let mut gone = offer.clone();
+        gone.id = protocol::OfferId::new(format!("{}0", offer.id)).unwrap();
+        let invalid = Invalid::new("container.type", "DOCKER", "MESOS");
+        let tasks = vec![task("good", &a, "cpus:1;mem:64")];
+        let accepted = Accepted {
+            offers: accept(&f, &[&offer, &gone], tasks),
+            tasks: vec![(TaskId::new("bad").unwrap(), invalid)],
+            operations: Vec::new(),
+        };
+        world.http(&scheduler, &f, Said::Accept(accepted)).await;
+        let heard = scheduler.heard();
+        let told = |task: &str| {
+            let line = heard.iter().find_map(|line| line.strip_prefix(task));
+            line.unwrap_or_else(|| panic!("{heard:?}")).to_owned()
+        };
+        assert_eq!(told("bad "), told("good "));
+        assert!(told("bad ").ends_with("REASON_INVALID_OFFERS"), "{heard:?}");
+    });
+}
+
 /// SPEC 2.2 SHUTDOWN.
 #[test]
 fn an_executor_is_ended_by_its_agent_if_that_is_there() {

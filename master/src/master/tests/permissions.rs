@@ -214,9 +214,8 @@ fn agents_and_operators_are_the_names_in_their_certificates() {
             };
             match node.ask(&master, kill, PATIENCE).await.unwrap() {
                 Ok(_) => assert!(may),
-                Err(OperatorError::Failed { reason, .. }) => {
-                    assert!(!may && reason.contains("teardown_frameworks"), "{reason}");
-                }
+                // It does not see whose task it is.
+                Err(OperatorError::NotFound { .. }) => assert!(!may),
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -325,9 +324,9 @@ fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
     });
 }
 
-/// SPEC 3.3: capacity exceeded is an error to the framework.
+/// W29: a capacity is for calls that have no other place to wait in. What a driver has kept while no master led comes at once, and ends nobody.
 #[test]
-fn over_its_capacity_a_framework_is_told_that_it_has_failed_and_what_it_said_is_dropped() {
+fn whatever_a_driver_has_kept_is_heard_at_its_rate_and_ends_no_framework() {
     rehearse_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"noisy","qps":1,"capacity":10}]}"#);
         let throttle = config.throttle.clone();
@@ -335,19 +334,36 @@ fn over_its_capacity_a_framework_is_told_that_it_has_failed_and_what_it_said_is_
         let (noisy, told) = drive(&network, "noisy");
         world.pass(5).await;
         told.take();
-        kill(&noisy, 5);
-        world.pass(20).await;
-        assert_eq!(told.take().len(), 5, "within its capacity all are heard");
         kill(&noisy, 100);
-        world.pass(1).await;
-        let told = told.take();
-        let failed = told.iter().find(|line| line.starts_with("failed: "));
-        let failed = failed.unwrap_or_else(|| panic!("{told:?}"));
-        assert!(
-            failed.contains("more than 10 of principal `noisy`"),
-            "{failed}"
-        );
-        assert!(throttle.traffic()["noisy"].dropped >= 80);
+        world.pass(30).await;
+        let at_its_rate = told.take().len();
+        assert!((20..=32).contains(&at_its_rate), "{at_its_rate}");
+        world.pass(100).await;
+        let rest = told.take();
+        assert_eq!(at_its_rate + rest.len(), 100, "{rest:?}");
+        assert_eq!(throttle.traffic()["noisy"].dropped, 0);
+    });
+}
+
+/// W29: calls over HTTP of the same principal, more than it may have, leave a driver its share.
+#[test]
+fn a_driver_has_its_turn_however_many_calls_over_http_stand_in_its_line() {
+    rehearse_network(|network| async move {
+        let config = limited(r#"{"limits":[{"principal":"noisy","qps":2}]}"#);
+        let throttle = config.throttle.clone();
+        let world = World::new(network.clone(), config).await;
+        let (noisy, told) = drive(&network, "noisy");
+        world.pass(5).await;
+        told.take();
+        kill(&noisy, 5);
+        for _ in 0..120 {
+            for _ in 0..4 {
+                let now = world.node.clock().now() - runtime::Instant::default();
+                throttle.stand_in_line(Some("noisy"), 64, Duration::from_secs(10), now);
+            }
+            world.pass(1).await;
+        }
+        assert_eq!(told.take().len(), 5);
     });
 }
 

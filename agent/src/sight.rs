@@ -1,0 +1,89 @@
+//! Sight: what of an agent somebody may see (SPEC 3.7: `view_*`, `access_sandboxes`).
+//!
+//! Pure. Gives a survey in which nothing else is, so that whatever is made of it shows no more. Sums of the whole agent stay whole.
+
+use authority::{Acls, Action, Approver, Forbidden, Subject};
+use protocol::{ExecutorInfo, FrameworkInfo};
+use resources::{Resources, Role};
+
+use crate::container::events::Survey;
+
+/// As whom an executor runs.
+fn user<'a>(executor: &'a ExecutorInfo, framework: &'a FrameworkInfo) -> &'a str {
+    executor.command.user.as_deref().unwrap_or(&framework.user)
+}
+
+/// The part of a survey that this subject may see.
+pub(crate) fn seen(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey {
+    let [frameworks, executors, containers, tasks] = [
+        Action::ViewFrameworks,
+        Action::ViewExecutors,
+        Action::ViewContainers,
+        Action::ViewTasks,
+    ]
+    .map(|action| acls.approver(subject, action));
+    let all = [&frameworks, &executors, &containers, &tasks];
+    if all.into_iter().all(Approver::allows_all) {
+        return survey;
+    }
+    survey
+        .frameworks
+        .retain(|framework| frameworks.allows(framework.user.as_str()));
+    let known = &survey.frameworks;
+    survey.containers.retain_mut(|container| {
+        let mut own = known.iter();
+        let own = own.find(|framework| framework.id.as_ref() == Some(&container.framework_id));
+        let Some(framework) = own else { return false };
+        container
+            .tasks
+            .retain(|(task, _)| tasks.allows(task.user_in(framework)));
+        let user = user(&container.executor, framework);
+        executors.allows(user) && containers.allows(user)
+    });
+    survey
+}
+
+/// Of an agent's resources, those of roles that are seen: what is reserved for others, or allocated to them, is left out.
+pub(crate) fn resources(all: &Resources, roles: &Approver) -> Resources {
+    let shows = |role: &Role| roles.allows(role.as_str());
+    all.filter(|one| {
+        let mut stack = one.reservations().iter();
+        stack.all(|reservation| shows(&reservation.role)) && one.allocation_role().is_none_or(shows)
+    })
+}
+
+/// As whom the executor runs that this run of an executor is of. Of a run that is over and forgotten nobody knows it.
+pub(crate) fn owner<'a>(
+    survey: &'a Survey,
+    framework: &str,
+    executor: &str,
+    run: &str,
+) -> Option<&'a str> {
+    let mut containers = survey.containers.iter();
+    let container = containers.find(|one| {
+        one.id.as_str() == run
+            && one.framework_id.as_str() == framework
+            && one.executor.executor_id.as_str() == executor
+    })?;
+    let mut frameworks = survey.frameworks.iter();
+    let own = frameworks.find(|one| one.id.as_ref() == Some(&container.framework_id))?;
+    Some(user(&container.executor, own))
+}
+
+/// Whether the subject may look into a sandbox of this owner. One that nobody knows the owner of is for those who may look into every one.
+pub(crate) fn may_enter(
+    owner: Option<&str>,
+    acls: &Acls,
+    subject: &Subject,
+) -> Result<(), Forbidden> {
+    let action = Action::AccessSandboxes;
+    match owner {
+        Some(_) => acls.check(subject, action, owner),
+        None if acls.approver(subject, action).allows_all() => Ok(()),
+        None => Err(Forbidden {
+            principal: subject.principal.clone(),
+            action,
+            object: None,
+        }),
+    }
+}
