@@ -13,7 +13,7 @@ use crate::tree::{At, Tree};
 pub struct Limit {
     /// Messages a second, above zero.
     pub qps: f64,
-    /// How many may wait; one more is dropped. `None` is as many as their senders keep.
+    /// How many calls over HTTP may wait; one more is dropped. `None` is a number of our own. Native drivers keep what waits.
     pub capacity: Option<u64>,
 }
 
