@@ -16,7 +16,7 @@ fn python() -> Option<PathBuf> {
         return Some(directory.join("bin/python"));
     }
     eprintln!(
-        "not tried: there are no client libraries in {}; `tests/clients/install {0}` makes them ready",
+        "skipped: there are no client libraries in {}; `tests/clients/install {0}` makes them ready",
         directory.display()
     );
     None
