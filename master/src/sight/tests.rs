@@ -224,7 +224,7 @@ fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
         let explained = books.explained(explanation.clone(), sight);
         serde_json::to_string(&crate::http::explain::value(&explained)).unwrap()
     };
-    assert_eq!(told(None).matches("of-bob").count(), 11);
+    assert!(told(None).contains("\"of-bob"));
     let by_users = told(Some(&of_alice));
     assert!(!by_users.contains("\"of-bob"), "{by_users}");
     assert!(by_users.contains("\"more\":2"), "{by_users}");

@@ -299,7 +299,8 @@ fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
         let world = World::new(network.clone(), config).await;
         let ((noisy, told), (quiet, heard)) = (drive(&network, "noisy"), drive(&network, "quiet"));
         world.pass(5).await;
-        (told.take(), heard.take());
+        told.take();
+        heard.take();
         kill(&noisy, 1000);
         kill(&quiet, 500);
         world.settle().await;
