@@ -1,8 +1,8 @@
 //! The event stream of the operator API: all that changes, told to whoever has subscribed (SPEC 2.6, W4).
 //!
 //! One actor follows the books of the master that acts here, for as long as somebody has subscribed: each tenth of a second it takes a
-//! snapshot, finds what has changed since the one before ([`changes`]), and writes it once for each form ([`encoding`]) to all
-//! ([`subscribers`]). A subscriber is told the whole of one snapshot first, and then what changes from that on. So the master pays for
+//! snapshot, finds what has changed since the one before (`changes`), and writes it once for each form (`encoding`) to all
+//! (`subscribers`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So the master pays for
 //! one follower, however many have subscribed. Remembers the last snapshot, and the pages that it began streams with while somebody has
 //! still to read them. Streams end with the master whose books they tell of. Decides nothing.
 

@@ -1,7 +1,7 @@
 //! `meros bench http`: what the HTTP APIs cost.
 //!
-//! Four figures, each of a real master and its HTTP listener in this process ([`state`]) or in one of their own ([`subscribers`]), or of a whole
-//! embedded cluster ([`launches`]): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it, how many
+//! Four figures, each of a real master and its HTTP listener in this process (`state`) or in one of their own (`subscribers`), or of a whole
+//! embedded cluster (`launches`): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it, how many
 //! tasks and offers a framework handles over HTTP beside one on the native driver, and what a subscriber costs.
 
 mod client;
