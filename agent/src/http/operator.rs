@@ -21,9 +21,6 @@ use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
 use super::{PATIENCE, Pages, answers};
 use crate::agent::VERSION;
 
-/// The longest that `GET_METRICS` waits.
-const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
-
 /// Serves a call.
 pub(super) async fn call(
     State(pages): State<Pages>,
@@ -133,11 +130,8 @@ impl Pages {
 
     /// The runtime's counters, and the agent's own if they come in time.
     async fn metrics(&self, patience: Duration) -> ResponseGetMetrics {
-        let mut counters = self.node.counters();
-        let own = self.node.clock().timeout(patience, self.agent.counters());
-        if let Ok(Some(own)) = own.await {
-            counters.extend(own);
-        }
+        let own = super::counters(&self.agent);
+        let counters = http::metrics::collect(&self.node, &own, patience).await;
         let metric = |(name, value): (String, f64)| Metric {
             name,
             value: Some(value),
@@ -207,19 +201,11 @@ fn absent(field: &str) -> Refusal {
     Refusal::bad(format!("{field} is `absent`: {expected}"))
 }
 
-/// How long the counters are waited for.
+/// How long metrics are waited for.
 fn patience(call: &Call) -> Result<Duration, Refusal> {
     let asked = call.get_metrics.as_ref();
-    let Some(timeout) = asked.and_then(|asked| asked.timeout.as_ref()) else {
-        return Ok(PATIENCE);
-    };
-    match Duration::try_from(timeout) {
-        Ok(patience) if patience <= METRICS_PATIENCE_MAX => Ok(patience),
-        _ => Err(Refusal::bad(format!(
-            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
-            timeout.nanoseconds
-        ))),
-    }
+    let asked = http::metrics::patience(asked.and_then(|asked| asked.timeout.as_ref()))?;
+    Ok(asked.unwrap_or(PATIENCE))
 }
 
 /// As glog counts, which Mesos logs with: 0 is what operators read, more is for developers.
@@ -249,7 +235,7 @@ mod tests {
         };
         assert_eq!(patience(&Call::default()).unwrap(), PATIENCE);
         assert_eq!(wait(0).unwrap(), Duration::ZERO);
-        assert_eq!(wait(60_000_000_000).unwrap(), METRICS_PATIENCE_MAX);
+        assert_eq!(wait(60_000_000_000).unwrap(), Duration::from_secs(60));
         for wrong in [60_000_000_001, -1] {
             let refusal = wait(wrong).unwrap_err();
             assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{wrong}");

@@ -31,9 +31,6 @@ use super::source::{self, Found, late};
 use super::{Chosen, PATIENCE, Pages, path_of, to_the_leader};
 use crate::permission::Asker;
 
-/// The longest that metrics are waited for.
-const METRICS_PATIENCE_MAX: Duration = Duration::from_secs(60);
-
 /// `/api/v1`.
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     let (path, headers) = (path_of(&request), request.headers().clone());
@@ -187,17 +184,9 @@ fn no_file(path: &str) -> Refusal {
 
 /// How long metrics are waited for.
 fn patience(call: &Call) -> Result<Duration, Refusal> {
-    let timeout = call.get_metrics.as_ref();
-    let Some(timeout) = timeout.and_then(|metrics| metrics.timeout.as_ref()) else {
-        return Ok(PATIENCE);
-    };
-    match Duration::try_from(timeout) {
-        Ok(patience) if patience <= METRICS_PATIENCE_MAX => Ok(patience),
-        _ => Err(Refusal::bad(format!(
-            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
-            timeout.nanoseconds
-        ))),
-    }
+    let asked = call.get_metrics.as_ref();
+    let asked = ::http::metrics::patience(asked.and_then(|asked| asked.timeout.as_ref()))?;
+    Ok(asked.unwrap_or(PATIENCE))
 }
 
 #[cfg(test)]

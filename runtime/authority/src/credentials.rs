@@ -59,8 +59,8 @@ impl Credentials {
     }
 }
 
-/// Compares in a time that depends on the second alone.
-fn is_same(own: &[u8], given: &[u8]) -> bool {
+/// Whether a secret is what was given, in a time that depends on the second alone.
+pub fn is_same(own: &[u8], given: &[u8]) -> bool {
     let mut differs = own.len() ^ given.len();
     for (at, byte) in given.iter().enumerate() {
         // Of a short one it begins anew; the lengths differ then.

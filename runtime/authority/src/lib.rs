@@ -11,7 +11,7 @@ mod throttle;
 mod tree;
 
 pub use acls::{Acls, Action, Approver, Forbidden};
-pub use credentials::Credentials;
+pub use credentials::{Credentials, is_same};
 pub use limits::{Limit, RateLimits};
 pub use subject::Subject;
 pub use throttle::{Throttle, Traffic, Turn};

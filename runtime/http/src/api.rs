@@ -6,5 +6,5 @@
 mod asking;
 mod stream;
 
-pub use asking::{Asked, BODY_PATIENCE, Refusal, answer};
+pub use asking::{Asked, Refusal, answer};
 pub use stream::{Bounds, Closed, Events, Streams};

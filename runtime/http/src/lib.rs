@@ -5,6 +5,7 @@
 //! asks an actor anything without a patience.
 
 pub mod api;
+mod body;
 pub mod files;
 pub mod metrics;
 mod outgoing;

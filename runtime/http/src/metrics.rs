@@ -9,12 +9,32 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use runtime::Node;
+use v1::schema::DurationInfo;
+
+use crate::api::Refusal;
 
 /// Names as Mesos has them (`master/slaves_active`), each with its value now.
 pub type Counters = BTreeMap<String, f64>;
 
+/// The longest that anybody waits for counters.
+pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
+
 /// Where a service's counters come from. `None`: it could not say in time.
 pub type CountersSource = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
+
+/// How long `GET_METRICS` waits for counters, if it says so: a minute at most.
+pub fn patience(asked: Option<&DurationInfo>) -> Result<Option<Duration>, Refusal> {
+    let Some(timeout) = asked else {
+        return Ok(None);
+    };
+    match Duration::try_from(timeout) {
+        Ok(patience) if patience <= PATIENCE_MAX => Ok(Some(patience)),
+        _ => Err(Refusal::bad(format!(
+            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
+            timeout.nanoseconds
+        ))),
+    }
+}
 
 /// The runtime's counters of this node, and the service's own if they come in time.
 pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {

@@ -90,7 +90,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
     };
     let seconds = text[..digits].parse::<f64>().unwrap_or(f64::NAN) * unit;
     match Duration::try_from_secs_f64(seconds) {
-        Ok(timeout) if timeout <= Duration::from_secs(60) => Ok(timeout),
+        Ok(timeout) if timeout <= crate::metrics::PATIENCE_MAX => Ok(timeout),
         _ => Err(format!(
             "timeout `{text}` is invalid: expected at most a minute, as in `5secs` or `100ms`\n"
         )),

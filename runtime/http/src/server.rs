@@ -9,18 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
-use futures_util::{FutureExt, StreamExt, stream};
 use runtime::Node;
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
-use crate::api::BODY_PATIENCE;
+use crate::body::{BODY_PATIENCE, ending};
 use crate::outgoing::outgoing;
 
 /// The bounds of one listener.
@@ -78,24 +76,6 @@ async fn in_time(State(node): State<Node>, request: Request, next: Next) -> Resp
     next.run(request.map(|body| ending(body, late))).await
 }
 
-/// The same body, which ends in an error if it is not whole when it is late.
-fn ending(body: Body, late: impl Future<Output = ()> + Send + 'static) -> Body {
-    if body.is_end_stream() {
-        return body;
-    }
-    let (mut pieces, mut late) = (body.into_data_stream(), Box::pin(late.fuse()));
-    Body::from_stream(stream::poll_fn(move |cx| {
-        let piece = pieces.poll_next_unpin(cx);
-        if piece.is_ready() {
-            return piece;
-        }
-        late.poll_unpin(cx).map(|()| {
-            let problem = format!("not whole after {} s", BODY_PATIENCE.as_secs());
-            Some(Err(axum::Error::new(std::io::Error::other(problem))))
-        })
-    }))
-}
-
 struct Gate {
     under_way: AtomicUsize,
     requests_max: usize,
@@ -122,25 +102,4 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> R
     let response = next.run(request).await;
     drop(place);
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::body::to_bytes;
-    use runtime::rehearsal::stage;
-
-    use super::*;
-
-    #[test]
-    fn a_body_without_end_ends_in_an_error_and_a_whole_one_is_read() {
-        stage(async {
-            let node = runtime::rehearsal::node("node").build();
-            let read = |body| to_bytes(ending(body, node.clock().sleep(BODY_PATIENCE)), 9);
-            assert_eq!(read(Body::from("all")).await.unwrap(), "all");
-            let begun = stream::iter([Ok::<_, std::io::Error>("a")]).chain(stream::pending());
-            let problem = read(Body::from_stream(begun)).await.unwrap_err();
-            let source = std::error::Error::source(&problem).map(ToString::to_string);
-            assert!(format!("{problem} {source:?}").contains("not whole after 30 s"));
-        });
-    }
 }

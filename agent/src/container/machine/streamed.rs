@@ -42,9 +42,7 @@ impl Stream {
 impl Container {
     /// Whether this is the secret that its executor was given. Takes as long for a good guess as for a bad one.
     pub fn is_proved_by(&self, token: &str) -> bool {
-        let (own, given) = (self.token.as_bytes(), token.as_bytes());
-        let differ = own.iter().zip(given).fold(0, |all, (a, b)| all | (a ^ b));
-        own.len() == given.len() && std::hint::black_box(differ) == 0
+        authority::is_same(self.token.as_bytes(), token.as_bytes())
     }
 
     /// Whether its executor has subscribed over HTTP, be it away at present.

@@ -4,7 +4,6 @@
 //! value and what was expected.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use authority::Subject;
 use axum::body::{Body, to_bytes};
@@ -16,12 +15,12 @@ use runtime::Node;
 use v1::media::{self, Refused};
 use v1::{Content, Form, Invalid, Limits, Message};
 
+use crate::body::{Late, is_late};
+
 /// The most bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;
 /// A larger one is read beside the thread that serves all pages and streams.
 const LARGE: usize = 64 << 10;
-/// How long a body may take to arrive.
-pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A call, and how its answer is wanted.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ pub struct Asked<C> {
 }
 
 impl<C: Message + Default + Send + 'static> Asked<C> {
-    /// Reads the call of a request. Only `POST` has one.
+    /// Reads the call of a request, whose body the listener bounds in time. Only `POST` has one.
     pub async fn read(node: &Node, request: Request) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         if parts.method != Method::POST {
@@ -54,14 +53,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             let bad = Invalid::new("Content-Type", found, expected);
             return Err(Refused::Unsupported(bad).into());
         };
-        let bytes = node
-            .clock()
-            .timeout(BODY_PATIENCE, body_of(body))
-            .await
-            .map_err(|_| {
-                let problem = format!("the body is not whole after {} s", BODY_PATIENCE.as_secs());
-                Refusal::new(StatusCode::REQUEST_TIMEOUT, problem)
-            })??;
+        let bytes = body_of(body).await?;
         let is_large = bytes.len() > LARGE;
         let read = move || form.read(&bytes, Limits::default());
         let call = match is_large {
@@ -80,6 +72,9 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
 
 async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
     to_bytes(body, CALL_MAX).await.map_err(|error| {
+        if is_late(&error) {
+            return Refusal::new(StatusCode::REQUEST_TIMEOUT, Late);
+        }
         let is_long = std::error::Error::source(&error)
             .is_some_and(|source| source.to_string().contains("length limit"));
         match is_long {
@@ -277,7 +272,9 @@ mod tests {
     fn a_body_that_does_not_end_is_given_up() {
         stage(async {
             let never = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
-            let request = request("POST", Some("application/json"), Body::from_stream(never));
+            let late = std::future::ready(());
+            let body = crate::body::ending(Body::from_stream(never), late);
+            let request = request("POST", Some("application/json"), body);
             assert_eq!(read(request).await.unwrap_err().status.as_u16(), 408);
         });
     }
