@@ -40,6 +40,7 @@ pub use self::http::{counters, routes};
 pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
+pub use operations::checkpoint::OpenStore;
 
 pub use sandboxes::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

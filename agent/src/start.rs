@@ -25,7 +25,7 @@ use crate::launcher::Launcher;
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
 use crate::operations::Operations;
-use crate::operations::checkpoint::Keeper;
+use crate::operations::checkpoint::{Keeper, OpenStore};
 use crate::operations::held::Held;
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
@@ -79,7 +79,15 @@ pub enum StartError {
 pub struct WorkDir {
     path: PathBuf,
     sandboxes: Arc<dyn Sandboxes>,
-    lock: Option<File>,
+    holding: Holding,
+}
+
+/// What makes it the owner's alone.
+enum Holding {
+    /// A locked file in it.
+    Locked(#[expect(dead_code, reason = "the lock ends with the file")] File),
+    /// It is on no disk of this machine, and this opens the store on the simulated one.
+    Rehearsed(OpenStore),
 }
 
 impl std::fmt::Debug for WorkDir {
@@ -107,7 +115,7 @@ impl WorkDir {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
                 sandboxes: Arc::new(Directories),
-                lock: Some(lock),
+                holding: Holding::Locked(lock),
             }),
             Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
                 work_dir: work_dir(),
@@ -116,12 +124,13 @@ impl WorkDir {
         }
     }
 
-    /// A work directory that is on no disk of this machine: sandboxes are made as `sandboxes` will have it, and nothing is locked.
-    pub fn rehearsed(path: &Path, sandboxes: Arc<dyn Sandboxes>) -> Self {
+    /// A work directory that is on no disk of this machine: sandboxes are made as `sandboxes` will have it, what outlives the agent is
+    /// in the store that `open` opens, and nothing is locked.
+    pub fn rehearsed(path: &Path, sandboxes: Arc<dyn Sandboxes>, open: OpenStore) -> Self {
         Self {
             path: path.to_owned(),
             sandboxes,
-            lock: None,
+            holding: Holding::Rehearsed(open),
         }
     }
 
@@ -131,9 +140,9 @@ impl WorkDir {
     }
 
     fn keeper(&self) -> Keeper {
-        match &self.lock {
-            Some(_) => Keeper::on_disk(&self.path),
-            None => Keeper::rehearsed(),
+        match &self.holding {
+            Holding::Locked(_) => Keeper::on_disk(&self.path),
+            Holding::Rehearsed(open) => Keeper::rehearsed(open.clone()),
         }
     }
 }

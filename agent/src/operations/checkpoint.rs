@@ -4,12 +4,12 @@
 //! operations has none. What is kept is one value, cut to the size of a record; it is written as a whole, all or nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use protocol::OperationUpdate;
 use resources::{Conversion, Resources};
 use runtime::codec;
 use serde::{Deserialize, Serialize};
-use storage::forgetful::ForgetfulStore;
 use storage::sled_store::SledStore;
 use storage::{Changes, Store, StoreError, VALUE_BYTES_MAX};
 
@@ -39,26 +39,35 @@ pub enum CheckpointError {
     Garbled(String),
 }
 
+/// Opens the store of a simulated disk.
+pub type OpenStore = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync>;
+
 /// Where an agent keeps what must outlive it.
 pub struct Keeper {
-    /// The work directory; `None` in a rehearsal, where nothing is on a disk.
-    work_dir: Option<PathBuf>,
+    place: Place,
     store: Option<Box<dyn Store>>,
+}
+
+enum Place {
+    /// In this work directory.
+    Disk(PathBuf),
+    /// On a simulated disk, where volumes have no directories.
+    Rehearsed(OpenStore),
 }
 
 impl Keeper {
     /// Keeps it in this work directory.
     pub fn on_disk(work_dir: &Path) -> Self {
         Self {
-            work_dir: Some(work_dir.to_owned()),
+            place: Place::Disk(work_dir.to_owned()),
             store: None,
         }
     }
 
-    /// Keeps it in memory, and makes no directories.
-    pub fn rehearsed() -> Self {
+    /// Keeps it in a store that is opened by this, and makes no directories.
+    pub fn rehearsed(open: OpenStore) -> Self {
         Self {
-            work_dir: None,
+            place: Place::Rehearsed(open),
             store: None,
         }
     }
@@ -70,9 +79,9 @@ impl Keeper {
     fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => match &self.work_dir {
-                Some(work_dir) => Box::new(SledStore::open(Self::directory(work_dir))?),
-                None => Box::new(ForgetfulStore::new()) as Box<dyn Store>,
+            None => match &self.place {
+                Place::Disk(work_dir) => Box::new(SledStore::open(Self::directory(work_dir))?),
+                Place::Rehearsed(open) => open()?,
             },
         };
         Ok(self.store.insert(store))
@@ -80,8 +89,9 @@ impl Keeper {
 
     /// What was kept last; nothing if nothing ever was.
     pub fn read(&mut self) -> Result<Checkpoint, CheckpointError> {
-        let is_there = |work_dir: &PathBuf| Self::directory(work_dir).exists();
-        if self.store.is_none() && !self.work_dir.as_ref().is_some_and(is_there) {
+        if let (None, Place::Disk(work_dir)) = (&self.store, &self.place)
+            && !Self::directory(work_dir).exists()
+        {
             return Ok(Checkpoint::default());
         }
         let records = self.store()?.scan(PREFIX)?;
@@ -130,8 +140,8 @@ impl Keeper {
 
     /// Makes the directories of the volumes that this creates. What lies in their way is from a volume that ended.
     pub fn before(&self, conversion: &Conversion) -> Result<(), String> {
-        match (conversion, &self.work_dir) {
-            (Conversion::Create { volumes }, Some(work_dir)) => volumes
+        match (conversion, &self.place) {
+            (Conversion::Create { volumes }, Place::Disk(work_dir)) => volumes
                 .iter()
                 .try_for_each(|volume| volumes::make(work_dir, volume)),
             _ => Ok(()),
@@ -140,7 +150,8 @@ impl Keeper {
 
     /// Removes the directories of the volumes that this has destroyed. What cannot be removed is logged: it is nobody's any more.
     pub fn after(&self, conversion: &Conversion) {
-        if let (Conversion::Destroy { volumes }, Some(work_dir)) = (conversion, &self.work_dir) {
+        if let (Conversion::Destroy { volumes }, Place::Disk(work_dir)) = (conversion, &self.place)
+        {
             for volume in volumes {
                 if let Err(problem) = volumes::remove(work_dir, volume) {
                     tracing::error!(problem, "a volume that was destroyed is still there");

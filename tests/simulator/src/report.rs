@@ -53,6 +53,8 @@ impl Tally {
             offers,
             launches,
             revocable,
+            conversions,
+            conversions_failed,
             processes,
             executors_killed,
             corrections,
@@ -80,6 +82,8 @@ impl Tally {
             (offers, other.offers),
             (launches, other.launches),
             (revocable, other.revocable),
+            (conversions, other.conversions),
+            (conversions_failed, other.conversions_failed),
             (processes, other.processes),
             (executors_killed, other.executors_killed),
             (corrections, other.corrections),
@@ -143,12 +147,17 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             demand(tally.launches, "launches");
             demand(tally.processes, "processes");
             demand(tally.ends(), "task ends");
+            let reserves = load::reserves(scenario);
+            if reserves {
+                demand(tally.conversions, "conversions of resources");
+            }
             let judges = |checker: &str| match checker {
                 // A lone master has no group to judge.
                 "group" => scenario.masters > 1,
                 // Executors may all end in good order, and nothing yields while no machine is busy.
                 "executors" => machines,
                 "corrections" => machines && borrows,
+                "estates" => reserves,
                 _ => true,
             };
             let judged = tally.judgements.iter();
@@ -208,6 +217,13 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
             format!(
                 "{} tasks ({} on revocable resources), {} processes",
                 tally.launches, tally.revocable, tally.processes
+            ),
+        ),
+        (
+            "conversions",
+            format!(
+                "{} of resources, {} not done",
+                tally.conversions, tally.conversions_failed
             ),
         ),
         ("ends", of(tally.ends(), &tally.task_ends)),
@@ -340,6 +356,7 @@ mod tests {
             registrations: 3,
             offers: 9,
             launches: 4,
+            conversions: 1,
             processes: 4,
             task_ends: BTreeMap::from([("TASK_FINISHED", 2), ("TASK_LOST", 1)]),
             judgements: BTreeMap::from([("offers", 9), ("states", 12)]),

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::Reason;
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
-use protocol::message::scheduler::{OffersMade, StatusChanged};
+use protocol::message::scheduler::{OffersMade, OperationChanged, StatusChanged};
 use protocol::message::task::RunTasks;
+use protocol::{OperationState, Reason};
 
 use crate::event::{Event, Spoken, What};
 use crate::hash::derived;
@@ -32,6 +32,10 @@ pub struct Tally {
     pub launches: u64,
     /// Those of them that were given something revocable.
     pub revocable: u64,
+    /// Operations on their resources that agents were told.
+    pub conversions: u64,
+    /// Those that did not go well, as their frameworks heard.
+    pub conversions_failed: u64,
     /// Executor processes that began.
     pub processes: u64,
     /// Executors that a fault killed while their agents lived.
@@ -128,6 +132,15 @@ impl Tally {
                 self.launches += tasks.len() as u64;
                 let revocable = tasks.iter().filter(|task| load::is_revocable(task));
                 self.revocable += revocable.count() as u64;
+            }
+            ("operation/apply_operation", false) => self.conversions += 1,
+            ("scheduler/operation_changed", false) => {
+                let changed = spoken.is::<OperationChanged>();
+                let failed = changed.is_some_and(|changed| {
+                    let state = changed.status.state;
+                    state.is_terminal() && state != OperationState::Finished
+                });
+                self.conversions_failed += u64::from(failed);
             }
             ("scheduler/status_changed", false) => {
                 let status = spoken.is::<StatusChanged>().map(|told| &told.status);

@@ -12,16 +12,17 @@ use std::time::Duration;
 use consensus::log::{Entry, EntryKind};
 use consensus::member::PacketSent;
 use consensus::wire::Packet;
+use protocol::message::operation::OperationUpdated;
 use protocol::message::registration::RegisterAgent;
 use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
-use protocol::{Filters, OfferId, Operation, Reason, TaskId, TaskState};
+use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
 use resources::{Resources, Revocable};
 use simulator::checkers::{
-    Allocations, Corrections, Deposed, Entitlement, Executors, Group, Launches, Offers, Recovery,
-    Registry, States, Subscriptions, Updates, all,
+    Allocations, Corrections, Deposed, Entitlement, Estates, Executors, Group, Launches, Offers,
+    Recovery, Registry, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
@@ -69,6 +70,24 @@ fn check(
     let violation = broken.violation;
     let violation = violation.unwrap_or_else(|| panic!("the bug is not found:\n{recent}"));
     assert!(violation.what.contains(words), "{violation}");
+}
+
+/// An agent says that it has not done what it has done, as its next life shows.
+#[test]
+fn an_agent_that_has_what_it_should_not_is_found() {
+    let fault: Fault = "100secs+5secs restart agent-2".parse().unwrap();
+    let scenario = Scenario {
+        faults: Some(vec![fault]),
+        ..calm()
+    };
+    check(&scenario, Estates::default(), "it must have", |spoken| {
+        let Some(updated) = spoken.is::<OperationUpdated>() else {
+            return Meddling::Pass;
+        };
+        let mut updated = updated.clone();
+        updated.update.status.state = OperationState::Failed;
+        Meddling::Instead(Forged::new(updated))
+    });
 }
 
 /// What is offered is offered a second time under another id.

@@ -14,6 +14,8 @@ use ::agent::{Modules, Settings, Started, WorkDir};
 use futures_util::future::join_all;
 use module_api::Parameters;
 use runtime::{Clock, Node, Role};
+use storage::Store;
+use storage::forgetful::ForgetfulDisk;
 use transport::{Endpoint, Identity, Options, unix};
 
 use super::group::Group;
@@ -166,7 +168,9 @@ fn one(
         resource_estimator: registry.resource_estimator(&node, "noop", &noop)?,
         qos_controller: registry.qos_controller(&node, "noop", &noop)?,
     };
-    let work_dir = WorkDir::rehearsed(&work_dir, Arc::new(Nowhere));
+    let disk = ForgetfulDisk::new();
+    let open = Arc::new(move || Ok(Box::new(disk.open()?) as Box<dyn Store>));
+    let work_dir = WorkDir::rehearsed(&work_dir, Arc::new(Nowhere), open);
     let launcher = Box::new(Machine::start(record.clone()));
     let sampler = Arc::new(|_: &[i32]| Ok(Default::default())); // Nothing runs that uses anything.
     let agent = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler)?;

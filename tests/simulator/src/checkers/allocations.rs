@@ -13,6 +13,9 @@
 //!
 //! And what ended gives back what it had: see `returned`.
 //!
+//! Operations change who may have something and what it is called, never how much there is: everything is counted as it was before
+//! them (what they make is `estates`' business).
+//!
 //! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
 
 mod returned;
@@ -22,6 +25,7 @@ use std::time::Duration;
 
 use master::registry::RegistryOperation;
 use protocol::digest::{self, Printer};
+use protocol::message::operation::ApplyOperation;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{DisownTasks, RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
@@ -149,7 +153,7 @@ impl Unwanted {
 impl Agent {
     /// Tasks or an executor take their part. `false` if there is not so much.
     fn hold(&mut self, holder: Holder, resources: &Resources, sent: Option<Duration>) -> bool {
-        let resources = resources.unallocate();
+        let resources = bare(resources);
         let fits = self.rest.subtract(&resources.non_revocable()).is_ok();
         self.holders.insert(holder, Held { resources, sent });
         fits
@@ -282,7 +286,7 @@ impl Allocations {
             let agent = self.agents.entry(offer.agent_id.clone()).or_default();
             let offered = Offered {
                 framework: offer.framework_id.clone(),
-                resources: offer.resources.unallocate(),
+                resources: bare(&offer.resources),
                 made: at,
             };
             agent.offers.insert(offer.id.clone(), offered);
@@ -422,6 +426,11 @@ impl Allocations {
             {
                 agent.free(&Holder::Task(framework.clone(), status.task_id.clone()));
             }
+        } else if spoken.is::<ApplyOperation>().is_some() {
+            // What is reserved for a role that wants nothing is neither held nor offered.
+            if let Some(agent) = self.by_node.get(spoken.to) {
+                self.returned.doubt(agent);
+            }
         } else if let Some(disowned) = spoken.is::<DisownTasks>() {
             for (framework, task) in &disowned.tasks {
                 if let Some(agent) = self.at_node(spoken.to) {
@@ -480,6 +489,11 @@ impl Allocations {
         let agent = self.agents.get_mut(self.by_node.get(node)?)?;
         (agent.node == node).then_some(agent)
     }
+}
+
+/// As it was before operations, and allocated to nobody.
+fn bare(resources: &Resources) -> Resources {
+    resources.unallocate().before_operations()
 }
 
 /// Whether the books of this agent are about to be made anew, so that it cannot be judged just now.

@@ -6,6 +6,7 @@
 //! | `registry` | (1) what the registry has acknowledged is never lost; its answers are those of one copy |
 //! | `deposed` | (1) a master that leads no more has no task started |
 //! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
+//! | `estates` | (2) what an agent has is what its operations have made, over its crashes |
 //! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
 //! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
 //! | `states` | (5) a task ends once and for ever, and one that is said to run does |
@@ -31,6 +32,7 @@ mod census;
 mod corrections;
 mod deposed;
 mod entitlement;
+mod estates;
 mod executors;
 mod group;
 mod launches;
@@ -48,6 +50,7 @@ pub use allocations::Allocations;
 pub use corrections::Corrections;
 pub use deposed::Deposed;
 pub use entitlement::Entitlement;
+pub use estates::Estates;
 pub use executors::Executors;
 pub use group::Group;
 pub use launches::Launches;
@@ -71,6 +74,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Deposed::default()),
         Box::new(Reigns::<Allocations>::default()),
         Box::new(Reigns::<Entitlement>::default()),
+        Box::new(Estates::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
         Box::new(Executors::default()),

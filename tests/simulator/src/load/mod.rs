@@ -17,6 +17,8 @@
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
+//! A `service` also reserves a little on agents of even racks, makes volumes of it and lets tasks use them, and gives all of it up again (see [`estate`]).
+//!
 //! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
 //! two cores and 2 GiB by a `fixed` estimator, and has a `load` controller: above a load of [`LOAD_THRESHOLD`], which only a machine reaches
 //! that is busy with other work, what runs on them must yield.
@@ -24,6 +26,7 @@
 //! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`].
 
 pub mod book;
+pub mod estate;
 pub mod rations;
 pub mod scheduler;
 
@@ -164,6 +167,11 @@ impl Manner {
 pub fn lends_and_borrows(scenario: &Scenario) -> bool {
     let borrows = |number| Manner::of(number) == Manner::Spare;
     (1..=scenario.agents).any(lends) && (1..=scenario.frameworks).any(borrows)
+}
+
+/// Whether something will be reserved: there is an agent where frameworks do so, and a framework that does.
+pub fn reserves(scenario: &Scenario) -> bool {
+    scenario.agents > 1 && scenario.frameworks > 0
 }
 
 /// Whether anything of what a task or its executor is given is revocable, so that all of it must yield.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use protocol::message::scheduler::{Lost, Subscribed};
 use protocol::{
-    CommandInfo, ExecutorId, ExecutorInfo, Filters, Offer, Operation, TaskId, TaskInfo, TaskState,
-    TaskStatus,
+    CommandInfo, ExecutorId, ExecutorInfo, Filters, Offer, Operation, OperationId, TaskId,
+    TaskInfo, TaskState, TaskStatus,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -19,6 +19,7 @@ use runtime::{Clock, Instant};
 use scheduler_driver::{DriverRef, Scheduler, Verbs};
 
 use super::book::Book;
+use super::estate;
 use super::{KILL_EVERY, LAUNCH_EVERY, Manner};
 
 /// What a framework remembers, shared with its keeper. It outlives the framework's process.
@@ -87,10 +88,14 @@ impl LoadScheduler {
         };
         let (mut regular, mut lent) = (regular as u64, lent as u64);
         let mut unwanted = Vec::new();
-        for offer in offers {
+        for mut offer in offers {
             if picky && self.rng.random_range(0..10) == 0 {
                 continue; // Forgotten on the desk: the master will take it back.
             }
+            let mut operations = match self.manner {
+                Manner::Service => self.convert(&mut book, &mut offer),
+                _ => Vec::new(),
+            };
             let dislikes = picky && self.rng.random_range(0..3) > 0;
             let wanted = match offer.resources.revocable().is_empty() {
                 true => &mut regular,
@@ -103,16 +108,18 @@ impl LoadScheduler {
                     self.tasks(&mut book, &offer, count)
                 }
             };
-            if tasks.is_empty() {
+            if tasks.is_empty() && operations.is_empty() {
                 unwanted.push(offer.id);
                 continue;
             }
             *wanted -= tasks.len() as u64;
-            self.may_launch_at = now + LAUNCH_EVERY;
-            for task in &tasks {
-                book.launched(task.task_id.clone(), task.agent_id.clone());
+            if !tasks.is_empty() {
+                self.may_launch_at = now + LAUNCH_EVERY;
+                for task in &tasks {
+                    book.launched(task.task_id.clone(), task.agent_id.clone());
+                }
+                operations.push(Operation::Launch { tasks });
             }
-            let operations = vec![Operation::Launch { tasks }];
             driver.accept(vec![offer.id], operations, Filters::default());
         }
         if !unwanted.is_empty() {
@@ -123,7 +130,21 @@ impl LoadScheduler {
         }
     }
 
-    /// As many tasks as wanted and as fit into the offer.
+    /// What is to be done with what the offer bears, which is changed as if it were done.
+    fn convert(&mut self, book: &mut Book, offer: &mut Offer) -> Vec<Operation> {
+        let number = book.next_number();
+        let name = format!("{}-o{number}", self.name);
+        let steps = estate::steps(offer, &name, &mut self.rng).into_iter();
+        let named = steps
+            .enumerate()
+            .map(|(step, conversion)| Operation::Convert {
+                id: OperationId::new(format!("{name}-{step}")).ok(),
+                conversion,
+            });
+        named.collect()
+    }
+
+    /// As many tasks as wanted and as fit into the offer. The first has the volumes that are in it.
     fn tasks(&mut self, book: &mut Book, offer: &Offer, count: u64) -> Vec<TaskInfo> {
         let mut pool = offer.resources.clone();
         let executor = match self.manner {
@@ -138,9 +159,12 @@ impl LoadScheduler {
             let (cpus, mem) = self.manner.size(&mut self.rng);
             let (whole, tenths) = (cpus / 10, cpus % 10);
             let needed = format!("cpus:{whole}.{tenths};mem:{mem}");
-            let Some(resources) = take(&mut pool, &needed) else {
+            let Some(mut resources) = take(&mut pool, &needed) else {
                 break;
             };
+            let volumes = pool.persistent_volumes();
+            pool.subtract_what_is_there(&volumes);
+            resources += &volumes;
             let command = self.manner.command(&mut self.rng).to_string();
             let number = book.next_number();
             let Ok(task_id) = TaskId::new(format!("{}-t{number}", self.name)) else {

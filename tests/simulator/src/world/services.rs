@@ -21,6 +21,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use runtime::{Clock, Node, Pid, Role};
 use scheduler_driver::SchedulerDriver;
+use storage::Store;
 use tokio::sync::oneshot;
 
 use super::witness::{WatchedLog, WatchedRegistry, look, probe, watch_elections};
@@ -271,7 +272,9 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         let place = ground.join(&node, name).map_err(words)?;
         let config = settings.check_on(&host).map_err(words)?;
         let advisers = advisers(&node, equipment, machine).map_err(words)?;
-        let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()));
+        let kept = disk.clone();
+        let open = Arc::new(move || Ok(Box::new(kept.open()?) as Box<dyn Store>));
+        let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()), open);
         let sampler = machine.sampler(&ground.clock);
         let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
         Ok((started.map_err(words)?, place))

@@ -1,0 +1,146 @@
+//! Estate: what a framework makes of offered resources beside tasks. It reserves a little, makes volumes of what it has reserved, and
+//! gives both up again.
+//!
+//! Pure: an offer and chance decide. Only on agents of even racks, so that there are always agents without operations.
+
+use protocol::Offer;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use resources::{
+    Annotations, AttributeValue, Conversion, DiskInfo, Name, Persistence, Reservation,
+    ReservationKind, Resource, Resources, Role, Volume, VolumeMode,
+};
+
+/// What is reserved at once.
+const PARCEL: &str = "cpus:0.5;mem:128;disk:64";
+
+/// What is to be done with the offer, one step after the other, each on what the last one made. The offer is changed as if it were
+/// done. A volume that is made has this name.
+pub fn steps(offer: &mut Offer, name: &str, rng: &mut SmallRng) -> Vec<Conversion> {
+    let mut steps = Vec::new();
+    let may = is_on_even_rack(offer) && offer.resources.revocable().is_empty();
+    let (true, Ok(role)) = (may, Role::new(&offer.role)) else {
+        return steps;
+    };
+    let pool = &mut offer.resources;
+    let mut step = |pool: &mut Resources, conversion: Option<Conversion>| {
+        let total = pool.clone();
+        let done = conversion.filter(|conversion| conversion.apply(pool, &total).is_ok());
+        steps.extend(done);
+    };
+    let idle = !parcels(pool).is_empty() || !pool.persistent_volumes().is_empty();
+    match rng.random_range(0..3) {
+        0 if idle => {
+            step(pool, destroy(pool));
+            step(pool, unreserve(pool));
+        }
+        1 if idle => step(pool, create(pool, name)),
+        1 => step(pool, reserve(pool, &role)),
+        _ => {
+            step(pool, reserve(pool, &role));
+            step(pool, create(pool, name));
+        }
+    }
+    steps
+}
+
+fn is_on_even_rack(offer: &Offer) -> bool {
+    match offer.attributes.get("rack") {
+        Some(AttributeValue::Text(rack)) => rack.ends_with(['0', '2', '4', '6', '8']),
+        _ => false,
+    }
+}
+
+fn reserve(pool: &Resources, role: &Role) -> Option<Conversion> {
+    let parcel = pool.unreserved().find(&Resources::parse(PARCEL).ok()?)?;
+    let reservation = Reservation::dynamic(role.clone(), None);
+    let resources = parcel.push_reservation(&reservation).ok()?;
+    Some(Conversion::Reserve { resources })
+}
+
+/// What the role has reserved, and is no volume.
+fn parcels(pool: &Resources) -> Resources {
+    pool.filter(|one| {
+        let dynamic = |own: &Reservation| own.kind == ReservationKind::Dynamic;
+        one.reservation().is_some_and(dynamic) && !one.is_persistent_volume()
+    })
+}
+
+fn unreserve(pool: &Resources) -> Option<Conversion> {
+    let resources = parcels(pool);
+    (!resources.is_empty()).then_some(Conversion::Unreserve { resources })
+}
+
+fn create(pool: &Resources, name: &str) -> Option<Conversion> {
+    let parcels = parcels(pool);
+    let disk = parcels.iter().find(|one| one.name() == Name::Disk)?;
+    let annotations = Annotations {
+        disk: Some(Box::new(DiskInfo {
+            persistence: Some(Persistence {
+                id: name.to_owned(),
+                principal: None,
+            }),
+            volume: Some(Volume {
+                container_path: "data".to_owned(),
+                host_path: None,
+                mode: VolumeMode::ReadWrite,
+            }),
+            source: None,
+        })),
+        ..disk.annotations().clone()
+    };
+    let volume = Resource::annotated(Name::Disk, parcels.disk(), annotations).ok()?;
+    let volumes = volume.into();
+    Some(Conversion::Create { volumes })
+}
+
+fn destroy(pool: &Resources) -> Option<Conversion> {
+    let volumes = pool.persistent_volumes();
+    (!volumes.is_empty()).then_some(Conversion::Destroy { volumes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{AgentId, FrameworkId, OfferId};
+    use rand::SeedableRng;
+    use resources::Attributes;
+
+    fn offer(rack: &str) -> Offer {
+        let web = Role::new("web").unwrap();
+        Offer {
+            id: OfferId::new("o").unwrap(),
+            framework_id: FrameworkId::new("f").unwrap(),
+            agent_id: AgentId::new("a").unwrap(),
+            hostname: String::new(),
+            role: web.to_string(),
+            resources: Resources::parse("cpus:4;mem:1024;disk:1024")
+                .unwrap()
+                .allocate(&web),
+            attributes: Attributes::parse(&format!("rack:{rack}")).unwrap(),
+            executor_ids: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_kind_of_step_is_taken_sometime_and_quantities_stay() {
+        let (mut offer, mut rng) = (offer("r2"), SmallRng::seed_from_u64(1));
+        let before = offer.resources.before_operations();
+        let mut kinds = std::collections::BTreeSet::new();
+        for number in 0..200 {
+            let steps = steps(&mut offer, &format!("v{number}"), &mut rng);
+            kinds.extend(steps.iter().map(Conversion::name));
+            assert_eq!(offer.resources.before_operations(), before);
+        }
+        let all = ["create", "destroy", "reserve", "unreserve"];
+        assert_eq!(kinds, all.into());
+    }
+
+    #[test]
+    fn nothing_is_done_on_agents_of_odd_racks() {
+        let (mut offer, mut rng) = (offer("r1"), SmallRng::seed_from_u64(1));
+        for _ in 0..100 {
+            assert_eq!(steps(&mut offer, "v", &mut rng), []);
+        }
+    }
+}
