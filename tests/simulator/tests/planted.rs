@@ -75,8 +75,9 @@ fn check(
 /// An agent says that it has not done what it has done, as its next life shows.
 #[test]
 fn an_agent_that_has_what_it_should_not_is_found() {
-    let fault: Fault = "100secs+5secs restart agent-2".parse().unwrap();
+    let fault: Fault = "10mins+5secs restart agent-2".parse().unwrap();
     let scenario = Scenario {
+        duration: Duration::from_secs(11 * 60),
         faults: Some(vec![fault]),
         ..calm()
     };

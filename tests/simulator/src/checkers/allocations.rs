@@ -14,7 +14,8 @@
 //! And what ended gives back what it had: see `returned`.
 //!
 //! Operations change who may have something and what it is called, never how much there is: everything is counted as it was before
-//! them (what they make is `estates`' business).
+//! them (what they make is `estates`' business). What is reserved for a role that wants nothing just now is neither held nor offered,
+//! so that nobody asks whether an agent gives back all of it once something was reserved there.
 //!
 //! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
 
@@ -222,6 +223,9 @@ impl Allocations {
             arrival,
         } = registration;
         let unwanted = self.unwanted.remove(&node).unwrap_or_default();
+        if !arrival.made.is_empty() {
+            self.returned.doubt(&agent_id);
+        }
         let mut agent = Agent {
             node: node.clone(),
             rest: arrival.agent.resources.clone(),
@@ -427,7 +431,6 @@ impl Allocations {
                 agent.free(&Holder::Task(framework.clone(), status.task_id.clone()));
             }
         } else if spoken.is::<ApplyOperation>().is_some() {
-            // What is reserved for a role that wants nothing is neither held nor offered.
             if let Some(agent) = self.by_node.get(spoken.to) {
                 self.returned.doubt(agent);
             }

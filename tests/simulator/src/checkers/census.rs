@@ -17,7 +17,7 @@ use protocol::message::scheduler::{
     FrameworkMessage, Lost, OfferRescinded, OffersMade, StatusChanged, Subscribe, Subscribed,
     SubscriptionRefused,
 };
-use protocol::{AgentId, FrameworkId, FrameworkInfo};
+use protocol::{AgentId, AgentResources, FrameworkId, FrameworkInfo};
 use resources::Resources;
 use runtime::{Pid, Role};
 
@@ -117,6 +117,8 @@ pub(super) struct Arrival {
     pub agent: AgentInfo,
     /// What it lends.
     pub oversubscribed: Resources,
+    /// What operations have made of its resources.
+    pub made: Resources,
     /// What it told of what it has.
     pub held: Held,
     /// Which part that is; `None` is all.
@@ -133,11 +135,17 @@ pub(super) struct Part {
     pub which: Vec<u32>,
 }
 
+fn made(told: &Option<AgentResources>) -> Resources {
+    let total = told.as_ref().map(|told| told.total.checkpointed());
+    total.unwrap_or_default()
+}
+
 impl From<&RegisterAgent> for Arrival {
     fn from(message: &RegisterAgent) -> Self {
         Self {
             agent: message.agent.clone(),
             oversubscribed: message.oversubscribed.clone(),
+            made: made(&message.resources),
             held: message.held.clone(),
             part: None,
         }
@@ -155,6 +163,7 @@ impl From<&ReregisterAgent> for Arrival {
         Self {
             agent: message.agent.clone(),
             oversubscribed: message.oversubscribed.clone(),
+            made: made(&message.resources),
             held,
             part: Some(Part { key, of, which }),
         }
