@@ -2,7 +2,9 @@
 //!
 //! As there, every agent has cpus, memory, disk, and ports of which a list in 16 pieces is in use; one run offers every agent to somebody,
 //! and what is declined is refused for an hour. The same shape and seed give the same cluster. For `meros bench allocator` and `cargo bench`
-//! only: no cluster is run by this.
+//! only: no cluster is run by this. [`turnover`] has one whose tasks come and go.
+
+pub mod turnover;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

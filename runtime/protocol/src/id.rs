@@ -30,9 +30,9 @@ fn check(kind: &'static str, text: &str) -> Result<(), InvalidId> {
         "expected at most 255 bytes"
     } else if text == "." || text == ".." {
         "`.` and `..` are path components"
-    } else if text.contains(['/', '\\']) {
+    } else if text.bytes().any(|byte| matches!(byte, b'/' | b'\\')) {
         "expected no slash and no backslash"
-    } else if text.chars().any(char::is_control) {
+    } else if has_control(text) {
         "expected no control character"
     } else {
         return Ok(());
@@ -43,6 +43,14 @@ fn check(kind: &'static str, text: &str) -> Result<(), InvalidId> {
         text,
         problem,
     })
+}
+
+/// Every id of every message is looked at: characters are made of bytes only where one is not ASCII.
+fn has_control(text: &str) -> bool {
+    match text.is_ascii() {
+        true => text.bytes().any(|byte| byte.is_ascii_control()),
+        false => text.chars().any(char::is_control),
+    }
 }
 
 macro_rules! ids {

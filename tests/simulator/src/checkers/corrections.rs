@@ -46,6 +46,8 @@ pub struct Corrections {
     revocable: BTreeSet<TaskId>,
     /// Those containers that run, by their nodes.
     borrowers: BTreeMap<String, Borrower>,
+    /// The first moment at which one of them must be gone.
+    first_due: Option<Duration>,
     /// When those that ended did so.
     ended: BTreeMap<ContainerId, Duration>,
     /// When each machine was busy, or since when it is: an end may be told long after, when it is busy anew.
@@ -80,6 +82,7 @@ impl Corrections {
                 self.borrowers
                     .entry(spoken.to.to_owned())
                     .or_insert(borrower);
+                self.find_first_due();
             }
         } else if let Some(updated) = spoken.is::<TaskUpdated>() {
             let status = &updated.update.status;
@@ -131,6 +134,11 @@ impl Corrections {
             borrower.due = due.and(borrower.due).or(due);
         }
         self.borrowers = borrowers;
+        self.find_first_due();
+    }
+
+    fn find_first_due(&mut self) {
+        self.first_due = self.borrowers.values().filter_map(|one| one.due).min();
     }
 
     fn process_ended(&mut self, container: &ContainerId, at: Duration) {
@@ -138,10 +146,14 @@ impl Corrections {
         if let Some(borrower) = ended {
             self.judgements += u64::from(borrower.due.is_some());
             self.ended.insert(container.clone(), at);
+            self.find_first_due();
         }
     }
 
     fn overdue(&self, at: Duration) -> Result<(), String> {
+        if self.first_due.is_none_or(|due| at <= due) {
+            return Ok(());
+        }
         let mut borrowers = self.borrowers.iter();
         let late = borrowers.find(|(_, one)| one.due.is_some_and(|due| due < at));
         late.map_or(Ok(()), |(node, borrower)| {
@@ -199,6 +211,7 @@ impl Checker for Corrections {
             // Its machine ends what is left.
             What::NodeEnded { node, .. } => {
                 self.borrowers.retain(|_, borrower| borrower.agent != node);
+                self.find_first_due();
             }
             _ => {}
         }
