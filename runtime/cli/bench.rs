@@ -8,6 +8,7 @@ pub mod allocator;
 pub mod connections;
 pub mod crowd;
 pub mod failover;
+pub mod fairness;
 mod frames;
 pub mod http;
 pub mod idle;
@@ -45,6 +46,8 @@ pub enum BenchArgs {
     Failover(failover::FailoverArgs),
     /// What a run of the allocator costs
     Allocator(allocator::AllocatorArgs),
+    /// How near shares come to exact dominant resource fairness
+    Fairness(fairness::FairnessArgs),
     /// How many offers are made and declined
     Offers(offers::OffersArgs),
     /// What the HTTP APIs cost
@@ -155,6 +158,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::ConnectionsPart(args) => on_this_thread(connections::part::run(args, signals))?,
         BenchArgs::Failover(args) => on_this_thread(failover::run(args, signals))?,
         BenchArgs::Allocator(args) => allocator::run(args),
+        BenchArgs::Fairness(args) => fairness::run(args),
         BenchArgs::Offers(args) => on_this_thread(offers::run(args, signals))?,
         BenchArgs::Http(args) => on_this_thread(http::run(args, signals))?,
         BenchArgs::CrowdPart(args) => on_this_thread(crowd::part::run(args, signals))?,
