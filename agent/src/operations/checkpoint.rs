@@ -121,6 +121,20 @@ impl Keeper {
         written
     }
 
+    /// Keeps `after` in place of `before`. Where that fails, nobody knows which of them is on the disk: `before` is written once more, so
+    /// that what is said to have failed is not found by the next process.
+    pub fn replace(&mut self, before: &Checkpoint, after: &Checkpoint) -> Result<(), String> {
+        let Err(error) = self.write(after) else {
+            return Ok(());
+        };
+        match self.write(before) {
+            Ok(()) => Err(error.to_string()),
+            Err(again) => Err(format!(
+                "{error}, and it could not be taken back: {again}; the agent may find it done when it starts again"
+            )),
+        }
+    }
+
     fn try_write(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let body = codec::encode(checkpoint);
         let body = body.map_err(|error| CheckpointError::Garbled(error.to_string()))?;
@@ -169,6 +183,7 @@ fn key(number: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use resources::Reservation;
+    use storage::forgetful::{Failure, ForgetfulDisk};
 
     fn checkpoint(reservations: usize) -> Checkpoint {
         let one = |number: usize| {
@@ -193,6 +208,22 @@ mod tests {
             let mut next = Keeper::on_disk(work_dir.path());
             assert_eq!(next.read().unwrap(), checkpoint(reservations));
         }
+    }
+
+    #[test]
+    fn what_could_not_be_kept_is_not_found_by_the_next_process() {
+        let disk = ForgetfulDisk::new();
+        let opened = disk.clone();
+        let open: OpenStore = Arc::new(move || Ok(Box::new(opened.open()?)));
+        let mut keeper = Keeper::rehearsed(open.clone());
+        let (before, after) = (checkpoint(1), checkpoint(2));
+        keeper.write(&before).unwrap();
+        // It is written, and nobody knows.
+        disk.fail_next(Failure::Sync("the disk did not answer".to_owned()));
+        assert!(keeper.replace(&before, &after).is_err());
+        drop(keeper);
+        let mut next = Keeper::rehearsed(open);
+        assert_eq!(next.read().unwrap(), before);
     }
 
     #[test]

@@ -125,9 +125,18 @@ impl Held {
 
     /// What is to be on the disk before an operation that would make this counts as applied.
     pub fn checkpoint(&self, prepared: &Prepared, update: Option<&OperationUpdate>) -> Checkpoint {
+        self.checkpoint_of(&prepared.total, update)
+    }
+
+    /// What is to be on the disk again if an operation could not be kept there.
+    pub fn checkpoint_before(&self) -> Checkpoint {
+        self.checkpoint_of(&self.total, None)
+    }
+
+    fn checkpoint_of(&self, total: &Resources, update: Option<&OperationUpdate>) -> Checkpoint {
         let waiting = self.waiting.values().map(|waiting| &waiting.update);
         Checkpoint {
-            made: prepared.total.checkpointed(),
+            made: total.checkpointed(),
             unacknowledged: waiting.chain(update).cloned().collect(),
         }
     }

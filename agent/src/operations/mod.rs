@@ -205,12 +205,12 @@ impl Handler<Apply> for Operations {
             )
         });
         let checkpoint = self.held.checkpoint(&prepared, update.as_ref());
+        let before = self.held.checkpoint_before();
         let conversion = apply.conversion.clone();
         let kept = ctx.node().blocking(move || {
-            let kept = keeper.before(&conversion).and_then(|()| {
-                let written = keeper.write(&checkpoint);
-                written.map_err(|error| error.to_string())
-            });
+            let kept = keeper
+                .before(&conversion)
+                .and_then(|()| keeper.replace(&before, &checkpoint));
             if kept.is_ok() {
                 keeper.after(&conversion);
             }
