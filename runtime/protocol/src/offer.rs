@@ -6,6 +6,7 @@ use resources::{Attributes, Resources};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId};
+use crate::maintenance::Unavailability;
 
 /// Resources of one agent, for one framework in one role, until it answers.
 ///
@@ -28,6 +29,8 @@ pub struct Offer {
     pub attributes: Attributes,
     /// Executors of this framework that run there already.
     pub executor_ids: Vec<ExecutorId>,
+    /// When the agent's machine will be away, if that is planned (SPEC 3.6).
+    pub unavailability: Option<Unavailability>,
 }
 
 /// For how long what was refused should not be offered again.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use meros_protocol as protocol;
 use protocol::digest::{DigestKey, Summary};
+use protocol::maintenance::Window;
 use protocol::message::executor::*;
 use protocol::message::operation::*;
 use protocol::message::operator::*;
@@ -121,7 +122,19 @@ fn offer() -> Offer {
             .unwrap(),
         attributes: Attributes::default(),
         executor_ids: vec![id("e")],
+        unavailability: Some(unavailability()),
     }
+}
+
+fn unavailability() -> Unavailability {
+    Unavailability {
+        start: Timestamp::from_nanos(9),
+        duration: Some(Duration::from_secs(3600)),
+    }
+}
+
+fn machine() -> MachineId {
+    MachineId::new("foobar", "10.0.0.2").unwrap()
 }
 
 fn master() -> MasterInfo {
@@ -360,6 +373,16 @@ fn a_released_message_keeps_its_bytes() {
             offer_ids,
             filters,
         }),
+        line(AcceptInverseOffers {
+            framework_id: framework_id.clone(),
+            inverse_offer_ids: vec![id("m-O2")],
+            filters,
+        }),
+        line(DeclineInverseOffers {
+            framework_id: framework_id.clone(),
+            inverse_offer_ids: vec![id("m-O2")],
+            filters,
+        }),
         line(ReviveOffers {
             framework_id: framework_id.clone(),
             roles: roles.clone(),
@@ -433,6 +456,17 @@ fn a_released_message_keeps_its_bytes() {
         }),
         line(OfferRescinded {
             offer_id: id("m-O1"),
+        }),
+        line(InverseOffersMade {
+            inverse_offers: vec![InverseOffer {
+                id: id("m-O2"),
+                framework_id: framework_id.clone(),
+                agent_id: agent_id.clone(),
+                unavailability: unavailability(),
+            }],
+        }),
+        line(InverseOfferRescinded {
+            inverse_offer_id: id("m-O2"),
         }),
         line(StatusChanged { status: status() }),
         line(Lost {
@@ -528,6 +562,20 @@ fn a_released_message_keeps_its_bytes() {
         line(UpdateWeights {
             weights: BTreeMap::from([("eng/web".to_owned(), 2.5)]),
         }),
+        line(ViewMaintenanceSchedule),
+        line(ViewMaintenanceStatus),
+        line(UpdateMaintenanceSchedule {
+            windows: vec![Window {
+                machines: vec![machine()],
+                unavailability: unavailability(),
+            }],
+        }),
+        line(StartMaintenance {
+            machines: vec![machine()],
+        }),
+        line(StopMaintenance {
+            machines: vec![machine()],
+        }),
         line(ExplainOffers {
             framework: "web".to_owned(),
             role: Some("eng/web".to_owned()),
@@ -547,7 +595,7 @@ fn a_released_message_keeps_its_bytes() {
         }),
     ];
     let mut now = lines.join("\n");
-    writeln!(now, "\nanswer/view_cluster v2 {}", hex(&cluster())).unwrap();
+    writeln!(now, "\nanswer/view_cluster v3 {}", hex(&cluster())).unwrap();
     writeln!(now, "answer/view_roles v1 {}", hex(&role())).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();

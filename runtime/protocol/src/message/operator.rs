@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::OffersExplained;
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
+use crate::maintenance::{MachineId, MaintenanceStatus, Window};
 use crate::quota::Quota;
 use crate::view::{ClusterView, RoleView};
 
@@ -44,7 +45,36 @@ pub struct UpdateWeights {
     pub weights: BTreeMap<String, f64>,
 }
 
-/// Why an update of quotas or weights was not made. Nothing was changed.
+/// Which machines will be away, and when?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewMaintenanceSchedule;
+
+/// Which machines are being left or are away, and what do frameworks say of it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewMaintenanceStatus;
+
+/// An operator says which machines will be away, and when, in place of all that was said before (SPEC 3.6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateMaintenanceSchedule {
+    /// Each machine once; those that are away already stay in it.
+    pub windows: Vec<Window>,
+}
+
+/// These machines, which are scheduled, are away from now on: their agents stop, and none of them is taken in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartMaintenance {
+    /// One or more, each once.
+    pub machines: Vec<MachineId>,
+}
+
+/// These machines are back, and are in the schedule no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopMaintenance {
+    /// One or more, each once.
+    pub machines: Vec<MachineId>,
+}
+
+/// Why an update of quotas, weights or maintenance was not made. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum UpdateRefused {
     /// It will never be made as it is.
@@ -174,11 +204,16 @@ pub enum OperatorError {
     },
 }
 
-remote! { ViewCluster = "operator/view_cluster" v2 -> ClusterView }
+remote! { ViewCluster = "operator/view_cluster" v3 -> ClusterView }
 remote! { ViewRoles = "operator/view_roles" v1 -> Vec<RoleView> }
 remote! { ExplainOffers = "operator/explain_offers" v1 -> Result<OffersExplained, Unexplained> }
 remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
 remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }
+remote! { ViewMaintenanceSchedule = "operator/view_maintenance_schedule" v1 -> Result<Vec<Window>, UpdateRefused> }
+remote! { ViewMaintenanceStatus = "operator/view_maintenance_status" v1 -> Result<MaintenanceStatus, UpdateRefused> }
+remote! { UpdateMaintenanceSchedule = "operator/update_maintenance_schedule" v1 -> Result<(), UpdateRefused> }
+remote! { StartMaintenance = "operator/start_maintenance" v1 -> Result<(), UpdateRefused> }
+remote! { StopMaintenance = "operator/stop_maintenance" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

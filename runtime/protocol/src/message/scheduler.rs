@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::MasterInfo;
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId, OperationId, TaskId, Uuid};
+use crate::maintenance::InverseOffer;
 use crate::offer::{Filters, Offer};
 use crate::operation::{Operation, OperationStatus};
 use crate::status::{TaskStatus, Termination};
@@ -83,6 +84,28 @@ pub struct DeclineOffers {
     pub framework_id: FrameworkId,
     /// Which offers.
     pub offer_ids: Vec<OfferId>,
+    /// For how long it wants none like them.
+    pub filters: Filters,
+}
+
+/// The framework will have left these agents by then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptInverseOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which inverse offers.
+    pub inverse_offer_ids: Vec<OfferId>,
+    /// For how long it wants none like them.
+    pub filters: Filters,
+}
+
+/// The framework cannot leave these agents by then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeclineInverseOffers {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which inverse offers.
+    pub inverse_offer_ids: Vec<OfferId>,
     /// For how long it wants none like them.
     pub filters: Filters,
 }
@@ -228,6 +251,20 @@ pub struct OfferRescinded {
     pub offer_id: OfferId,
 }
 
+/// These agents will be away: the framework should say whether it will have left them by then (SPEC 3.6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InverseOffersMade {
+    /// One or more.
+    pub inverse_offers: Vec<InverseOffer>,
+}
+
+/// This inverse offer is no longer valid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InverseOfferRescinded {
+    /// Which.
+    pub inverse_offer_id: OfferId,
+}
+
 /// A task has a new state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusChanged {
@@ -264,6 +301,8 @@ remote! { Subscribe = "scheduler/subscribe" v4 -> Result<Subscribed, Subscriptio
 remote! { UpdateFramework = "scheduler/update_framework" v2 -> Result<(), SubscriptionRefused> }
 remote! { AcceptOffers = "scheduler/accept_offers" v2 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
+remote! { AcceptInverseOffers = "scheduler/accept_inverse_offers" v1 }
+remote! { DeclineInverseOffers = "scheduler/decline_inverse_offers" v1 }
 remote! { ReviveOffers = "scheduler/revive_offers" v1 }
 remote! { SuppressOffers = "scheduler/suppress_offers" v1 }
 remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
@@ -274,8 +313,10 @@ remote! { KillTaskV1 = "scheduler/kill_task" v1 }
 remote! { KillTask = "scheduler/kill_task" v2 older KillTaskV1 }
 remote! { TearDown = "scheduler/tear_down" v1 }
 remote! { FrameworkMessage = "scheduler/framework_message" v1 }
-remote! { OffersMade = "scheduler/offers_made" v1 }
+remote! { OffersMade = "scheduler/offers_made" v2 }
 remote! { OfferRescinded = "scheduler/offer_rescinded" v1 }
+remote! { InverseOffersMade = "scheduler/inverse_offers_made" v1 }
+remote! { InverseOfferRescinded = "scheduler/inverse_offer_rescinded" v1 }
 remote! { StatusChanged = "scheduler/status_changed" v1 }
 remote! { OperationChanged = "scheduler/operation_changed" v1 }
 remote! { Lost = "scheduler/lost" v1 }
