@@ -9,6 +9,7 @@ mod constraints;
 pub mod executor;
 mod framework;
 mod ids;
+pub mod maintenance;
 mod nodes;
 mod offer;
 pub mod older;

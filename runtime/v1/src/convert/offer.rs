@@ -3,19 +3,13 @@
 use resources::{Attributes, Invalid};
 
 use super::resource::{read_resources, write_resources};
-use super::{At, all, refuse, write};
+use super::{At, all, some, write};
 use crate::schema::{Offer, ResourceAllocationInfo};
 
 impl TryFrom<&Offer> for protocol::Offer {
     type Error = Invalid;
 
     fn try_from(offer: &Offer) -> Result<Self, Invalid> {
-        refuse(
-            "unavailability",
-            offer.unavailability.is_some(),
-            "set",
-            "nothing, since an offer cannot say yet when its agent will be away",
-        )?;
         let info = offer.allocation_info.as_ref();
         let role = info.and_then(|info| info.role.as_deref());
         Ok(Self {
@@ -27,6 +21,7 @@ impl TryFrom<&Offer> for protocol::Offer {
             resources: read_resources("resources", &offer.resources)?,
             attributes: Attributes::new(all("attributes", &offer.attributes)?),
             executor_ids: all("executor_ids", &offer.executor_ids)?,
+            unavailability: some("unavailability", offer.unavailability.as_ref())?,
         })
     }
 }
@@ -44,6 +39,7 @@ impl From<&protocol::Offer> for Offer {
             allocation_info: Some(ResourceAllocationInfo {
                 role: Some(offer.role.clone()),
             }),
+            unavailability: offer.unavailability.as_ref().map(Into::into),
             ..Self::default()
         }
     }

@@ -1,15 +1,18 @@
 //! What operators tell a master to change.
 //!
-//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type. Maintenance has no words here
-//! yet.
+//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type.
 
 use std::collections::BTreeMap;
 
 use protocol::Quota;
-use protocol::message::operator::{Operate, UpdateQuotas, UpdateWeights};
+use protocol::message::operator::{
+    Operate, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas,
+    UpdateWeights,
+};
 use protocol::message::scheduler::TearDown;
 use resources::{Conversion, Invalid, Resources};
 
+use super::maintenance::{machines, windows};
 use super::resource::read_resources;
 use super::{At, need};
 use crate::schema::master::{
@@ -33,6 +36,12 @@ pub enum Said {
     UpdateWeights(UpdateWeights),
     /// A framework should end.
     TearDown(TearDown),
+    /// These machines will be away.
+    Schedule(UpdateMaintenanceSchedule),
+    /// These machines are away.
+    StartMaintenance(StartMaintenance),
+    /// These machines are back.
+    StopMaintenance(StopMaintenance),
     /// A question, or something that has no words here: its type.
     Other(CallType),
 }
@@ -68,6 +77,22 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
             Said::TearDown(TearDown {
                 framework_id: framework_id.at("teardown.framework_id")?,
             })
+        }
+        CallType::UpdateMaintenanceSchedule => {
+            let name = "update_maintenance_schedule";
+            let update = need(name, call.update_maintenance_schedule.as_ref(), field)?;
+            let windows = windows(&update.schedule).at("schedule").at(name)?;
+            Said::Schedule(UpdateMaintenanceSchedule { windows })
+        }
+        CallType::StartMaintenance => {
+            let start = need("start_maintenance", call.start_maintenance.as_ref(), field)?;
+            let machines = machines(&start.machines).at("start_maintenance")?;
+            Said::StartMaintenance(StartMaintenance { machines })
+        }
+        CallType::StopMaintenance => {
+            let stop = need("stop_maintenance", call.stop_maintenance.as_ref(), field)?;
+            let machines = machines(&stop.machines).at("stop_maintenance")?;
+            Said::StopMaintenance(StopMaintenance { machines })
         }
         CallType::ReserveResources => {
             let reserve = need(

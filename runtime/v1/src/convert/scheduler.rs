@@ -4,8 +4,9 @@
 //! here, each with its reason, so that the others go on and their framework hears of each (SPEC 2.2).
 
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkFailed,
-    FrameworkMessage, KillTask, Lost, OfferRescinded, OffersMade, OperationChanged,
+    AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
+    DeclineInverseOffers, DeclineOffers, FrameworkFailed, FrameworkMessage, InverseOfferRescinded,
+    InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade, OperationChanged,
     ReconcileOperations, ReconcileTasks, ReviveOffers, StatusChanged, SuppressOffers, TearDown,
 };
 use protocol::{
@@ -18,9 +19,9 @@ use super::ids::uuid;
 use super::{At, all, demands, each, need, refuse, some, write};
 use crate::schema::scheduler::{
     Call, CallAccept, CallAcknowledgeOperationStatus, CallReconcileOperationsOperation,
-    CallReconcileTask, CallType, Event, EventError, EventFailure, EventMessage, EventOffers,
-    EventRescind, EventSubscribed, EventType, EventUpdate, EventUpdateOperationStatus,
-    OfferConstraints,
+    CallReconcileTask, CallType, Event, EventError, EventFailure, EventInverseOffers, EventMessage,
+    EventOffers, EventRescind, EventRescindInverseOffer, EventSubscribed, EventType, EventUpdate,
+    EventUpdateOperationStatus, OfferConstraints,
 };
 use crate::schema::{self, Filters, MasterInfo, OfferOperation, OfferOperationType, TaskInfo};
 
@@ -37,6 +38,10 @@ pub enum Said {
     Accept(Accepted),
     /// It does not want offers.
     Decline(DeclineOffers),
+    /// It will have left agents by the time that they are away.
+    AcceptInverse(AcceptInverseOffers),
+    /// It cannot.
+    DeclineInverse(DeclineInverseOffers),
     /// It wants offers again.
     Revive(ReviveOffers),
     /// It wants no more offers.
@@ -208,9 +213,25 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
                 data: message.data.to_vec(),
             })
         }
-        CallType::Request | CallType::AcceptInverseOffers | CallType::DeclineInverseOffers => {
-            Said::Unheard(kind)
+        CallType::AcceptInverseOffers => {
+            let name = "accept_inverse_offers";
+            let accept = need(name, call.accept_inverse_offers.as_ref(), field)?;
+            Said::AcceptInverse(AcceptInverseOffers {
+                framework_id,
+                inverse_offer_ids: all("inverse_offer_ids", &accept.inverse_offer_ids).at(name)?,
+                filters: filters(accept.filters.as_ref()),
+            })
         }
+        CallType::DeclineInverseOffers => {
+            let name = "decline_inverse_offers";
+            let decline = need(name, call.decline_inverse_offers.as_ref(), field)?;
+            Said::DeclineInverse(DeclineInverseOffers {
+                framework_id,
+                inverse_offer_ids: all("inverse_offer_ids", &decline.inverse_offer_ids).at(name)?,
+                filters: filters(decline.filters.as_ref()),
+            })
+        }
+        CallType::Request => Said::Unheard(kind),
     })
 }
 
@@ -394,6 +415,30 @@ impl From<&OfferRescinded> for Event {
             r#type: Some(EventType::Rescind),
             rescind: Some(EventRescind {
                 offer_id: (&rescinded.offer_id).into(),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&InverseOffersMade> for Event {
+    fn from(made: &InverseOffersMade) -> Self {
+        Self {
+            r#type: Some(EventType::InverseOffers),
+            inverse_offers: Some(EventInverseOffers {
+                inverse_offers: write(&made.inverse_offers),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&InverseOfferRescinded> for Event {
+    fn from(rescinded: &InverseOfferRescinded) -> Self {
+        Self {
+            r#type: Some(EventType::RescindInverseOffer),
+            rescind_inverse_offer: Some(EventRescindInverseOffer {
+                inverse_offer_id: (&rescinded.inverse_offer_id).into(),
             }),
             ..Self::default()
         }

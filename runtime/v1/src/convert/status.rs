@@ -97,7 +97,7 @@ impl TryFrom<&schema::TaskStatus> for Status {
     }
 }
 
-fn read_moment(moment: &schema::TimeInfo) -> Result<Timestamp, Invalid> {
+pub(super) fn read_moment(moment: &schema::TimeInfo) -> Result<Timestamp, Invalid> {
     let nanoseconds = u64::try_from(moment.nanoseconds).map_err(|_| {
         let expected = "a number of nanoseconds since 1970-01-01 UTC";
         Invalid::new("nanoseconds", moment.nanoseconds, expected)

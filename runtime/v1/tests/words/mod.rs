@@ -8,7 +8,7 @@ use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
-    TaskStatus, Uuid,
+    TaskStatus, Unavailability, Uuid,
 };
 use resources::{
     Annotations, Attribute, AttributeValue, Attributes, Conversion, DiskInfo, DiskSource, Label,
@@ -297,6 +297,16 @@ impl Chance {
             resources: self.resources(),
             attributes: self.attributes(),
             executor_ids: self.list(Self::id),
+            unavailability: self.some(Self::unavailability),
+        }
+    }
+
+    /// When something will be away.
+    pub fn unavailability(&mut self) -> Unavailability {
+        let start = self.pick(&[0, 7, 1_000_000_000]);
+        Unavailability {
+            start: Timestamp::from_nanos(start),
+            duration: self.some(|chance| Duration::from_secs(chance.below(9))),
         }
     }
 

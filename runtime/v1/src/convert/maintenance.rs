@@ -1,0 +1,131 @@
+//! Maintenance: machines, windows, and what frameworks are asked and say of them (SPEC 3.6).
+
+use std::time::Duration;
+
+use protocol::maintenance::{InverseAnswer, MaintenanceStatus, Window};
+use protocol::{InverseOffer, MachineId, Unavailability};
+use resources::Invalid;
+
+use super::status::read_moment;
+use super::{At, all, some, write};
+use crate::schema::allocator::{InverseOfferStatus, InverseOfferStatusStatus};
+use crate::schema::maintenance::{self, ClusterStatus, ClusterStatusDrainingMachine, Schedule};
+use crate::schema::{self, MachineID};
+
+impl TryFrom<&MachineID> for MachineId {
+    type Error = Invalid;
+
+    fn try_from(id: &MachineID) -> Result<Self, Invalid> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self::new(&text(&id.hostname), &text(&id.ip))
+    }
+}
+
+impl From<&MachineId> for MachineID {
+    fn from(id: &MachineId) -> Self {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Self {
+            hostname: text(id.hostname()),
+            ip: text(id.ip()),
+        }
+    }
+}
+
+impl TryFrom<&schema::Unavailability> for Unavailability {
+    type Error = Invalid;
+
+    fn try_from(away: &schema::Unavailability) -> Result<Self, Invalid> {
+        Ok(Self {
+            start: read_moment(&away.start).at("start")?,
+            duration: some::<_, Duration>("duration", away.duration.as_ref())?,
+        })
+    }
+}
+
+impl From<&Unavailability> for schema::Unavailability {
+    fn from(away: &Unavailability) -> Self {
+        Self {
+            start: away.start.into(),
+            duration: away.duration.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<&maintenance::Window> for Window {
+    type Error = Invalid;
+
+    fn try_from(window: &maintenance::Window) -> Result<Self, Invalid> {
+        let unavailability = (&window.unavailability).try_into();
+        Ok(Self {
+            machines: all("machine_ids", &window.machine_ids)?,
+            unavailability: unavailability.at("unavailability")?,
+        })
+    }
+}
+
+impl From<&Window> for maintenance::Window {
+    fn from(window: &Window) -> Self {
+        Self {
+            machine_ids: write(&window.machines),
+            unavailability: (&window.unavailability).into(),
+        }
+    }
+}
+
+/// The windows of a schedule.
+pub fn windows(schedule: &Schedule) -> Result<Vec<Window>, Invalid> {
+    all("windows", &schedule.windows)
+}
+
+/// The machines of a list.
+pub fn machines(list: &[MachineID]) -> Result<Vec<MachineId>, Invalid> {
+    all("machines", list)
+}
+
+/// The schedule of these windows.
+pub fn schedule(windows: &[Window]) -> Schedule {
+    Schedule {
+        windows: write(windows),
+    }
+}
+
+impl From<&InverseOffer> for schema::InverseOffer {
+    /// It is for the whole agent, and so names no resources.
+    fn from(offer: &InverseOffer) -> Self {
+        Self {
+            id: (&offer.id).into(),
+            framework_id: (&offer.framework_id).into(),
+            agent_id: Some((&offer.agent_id).into()),
+            unavailability: (&offer.unavailability).into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&InverseAnswer> for InverseOfferStatus {
+    fn from(answer: &InverseAnswer) -> Self {
+        Self {
+            status: match answer.accepted {
+                true => InverseOfferStatusStatus::Accept,
+                false => InverseOfferStatusStatus::Decline,
+            },
+            framework_id: (&answer.framework_id).into(),
+            timestamp: answer.at.into(),
+        }
+    }
+}
+
+impl From<&MaintenanceStatus> for ClusterStatus {
+    fn from(status: &MaintenanceStatus) -> Self {
+        let draining = status.draining.iter();
+        Self {
+            draining_machines: draining
+                .map(|machine| ClusterStatusDrainingMachine {
+                    id: (&machine.id).into(),
+                    statuses: write(&machine.answers),
+                })
+                .collect(),
+            down_machines: write(&status.down),
+        }
+    }
+}
