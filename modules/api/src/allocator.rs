@@ -1,6 +1,6 @@
 //! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
 //!
-//! Hears facts from the master, in the order they happened; answers with [`Granted`] and [`Withdrawn`]. Both sides may name a framework or
+//! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`]. Both sides may name a framework or
 //! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
 //! also explain itself ([`Explain`]); one that does not is still one.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::explain::Explanation;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, Wants};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, Unavailability, Wants};
 use resources::Resources;
 use runtime::{ActorRef, AskError, Pid, TellError, remote};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::error::{Fault, ModuleError, ModuleKind};
 /// Begin: tell grants to `master`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
-    /// Who hears [`Granted`] and [`Withdrawn`].
+    /// Who hears [`Granted`], [`Withdrawn`] and [`InverseGranted`].
     pub master: Pid,
     /// How long after one run the next begins by itself; also the floor of every offer filter (1 s by default).
     pub allocation_interval: Duration,
@@ -91,6 +91,27 @@ pub struct AgentActivity {
     pub agent_id: AgentId,
     /// Whether it is offered.
     pub active: bool,
+}
+
+/// When an agent will be away is something else from now on (SPEC 3.6, 4.7); it holds until it is said anew or the agent is removed. Said
+/// after the first [`AgentAdded`], if the agent will be away. Which frameworks were asked to leave it is forgotten: they may be asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnavailabilityChanged {
+    /// Which.
+    pub agent_id: AgentId,
+    /// When; `None` is not at all.
+    pub unavailability: Option<Unavailability>,
+}
+
+/// A framework is not being asked to leave that agent any more: it has answered, or was not told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InverseAnswered {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which agent.
+    pub agent_id: AgentId,
+    /// For how long it is not to be asked again; `None` is no filter.
+    pub refuse: Option<Duration>,
 }
 
 /// What an agent lends has changed.
@@ -199,6 +220,25 @@ pub struct Grant {
     pub resources: Resources,
 }
 
+/// These frameworks should be asked to leave these agents. Each is not asked again about the same one before the master says that it has
+/// answered ([`InverseAnswered`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InverseGranted {
+    /// In no particular order.
+    pub grants: Vec<InverseGrant>,
+}
+
+/// A framework that has something on an agent which will be away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InverseGrant {
+    /// Who.
+    pub framework_id: FrameworkId,
+    /// Which agent; the whole of it.
+    pub agent_id: AgentId,
+    /// When it will be away.
+    pub unavailability: Unavailability,
+}
+
 /// What was granted there and is only offered yet should be rescinded, as far as it contains any of this; then recovered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Withdrawn {
@@ -230,6 +270,8 @@ remote! { WhitelistChanged = "allocator/whitelist_changed" v1 }
 remote! { AgentAdded = "allocator/agent_added" v2 }
 remote! { AgentRemoved = "allocator/agent_removed" v1 }
 remote! { AgentActivity = "allocator/agent_activity" v1 }
+remote! { UnavailabilityChanged = "allocator/unavailability_changed" v1 }
+remote! { InverseAnswered = "allocator/inverse_answered" v1 }
 remote! { AgentOversubscribed = "allocator/agent_oversubscribed" v1 }
 remote! { FrameworkAdded = "allocator/framework_added" v3 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
@@ -239,6 +281,7 @@ remote! { Converted = "allocator/converted" v1 }
 remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }
 remote! { Granted = "allocator/granted" v1 }
+remote! { InverseGranted = "allocator/inverse_granted" v1 }
 remote! { Withdrawn = "allocator/withdrawn" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
@@ -317,6 +360,8 @@ facts!(
     AgentAdded,
     AgentRemoved,
     AgentActivity,
+    UnavailabilityChanged,
+    InverseAnswered,
     AgentOversubscribed,
     FrameworkAdded,
     FrameworkRemoved,

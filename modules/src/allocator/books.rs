@@ -6,6 +6,7 @@
 
 mod book;
 mod choosing;
+mod departing;
 mod explain;
 mod filters;
 mod frameworks;
@@ -38,6 +39,7 @@ use runtime::Instant;
 use super::by_client::ByClient;
 use super::clients::{Clients, index};
 use super::filter::Filters;
+use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
 use shared::{add_held, take_held};
@@ -182,6 +184,8 @@ pub struct Books {
     unused: Vec<u32>,
     by_id: BTreeMap<AgentId, u32>,
     frameworks: BTreeMap<FrameworkId, Framework>,
+    /// The agents that will be away.
+    departing: BTreeMap<AgentId, Departure>,
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
     quotas: Quotas,
@@ -219,6 +223,7 @@ impl Default for Books {
             unused: Vec::new(),
             by_id: BTreeMap::new(),
             frameworks: BTreeMap::new(),
+            departing: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
             whitelist: None,
@@ -347,6 +352,7 @@ impl Books {
     /// An agent is no more; whatever was held there is free and gone.
     pub fn agent_removed(&mut self, removed: &AgentRemoved) {
         self.remove_agent(&removed.agent_id);
+        self.departing.remove(&removed.agent_id);
     }
 
     fn remove_agent(&mut self, id: &AgentId) {

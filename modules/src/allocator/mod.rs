@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
-    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, Measure, QuotasChanged,
-    Recovered, Revived, Suppressed, WeightsChanged, WhitelistChanged, Withdrawn,
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, InverseAnswered, InverseGranted,
+    Measure, QuotasChanged, Recovered, Revived, Suppressed, UnavailabilityChanged, WeightsChanged,
+    WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -245,6 +246,7 @@ impl Allocator {
             return;
         };
         self.runs.end(ctx.clock().now());
+        self.tell_inverse_grants(&run, ctx);
         if std::mem::take(&mut self.batch_due) {
             self.begin_run(true, ctx);
             return;
@@ -342,6 +344,31 @@ impl Allocator {
         promise.answer(done.map(|_| survey.end()));
     }
 
+    /// Tells the master who should leave agents that will be away. A batch looks at all of them, any other run at its own.
+    fn tell_inverse_grants(&mut self, run: &Run, ctx: &Context<Self>) {
+        let slots = (!run.batch).then_some(&run.slots[..]);
+        let grants = self.books.inverse_grants(slots, ctx.clock().now());
+        if grants.is_empty() {
+            return;
+        }
+        let told = self.master.as_ref().map(|master| {
+            let grants = grants.clone();
+            master.tell(InverseGranted { grants })
+        });
+        if let Some(Err(error)) = told {
+            tracing::warn!(%error, "the master cannot be told who should leave its agents");
+            let now = ctx.clock().now();
+            for grant in grants {
+                let unasked = InverseAnswered {
+                    framework_id: grant.framework_id,
+                    agent_id: grant.agent_id,
+                    refuse: None,
+                };
+                self.books.inverse_answered(&unasked, now);
+            }
+        }
+    }
+
     fn tell_withdrawn(&self, withdrawn: Withdrawn) {
         let told = self.master.as_ref().map(|master| master.tell(withdrawn));
         if let Some(Err(error)) = told {
@@ -361,6 +388,8 @@ impl Process for Allocator {
         ears.hear::<AgentAdded>(roles);
         ears.hear::<AgentRemoved>(roles);
         ears.hear::<AgentActivity>(roles);
+        ears.hear::<UnavailabilityChanged>(roles);
+        ears.hear::<InverseAnswered>(roles);
         ears.hear::<AgentOversubscribed>(roles);
         ears.hear::<FrameworkAdded>(roles);
         ears.hear::<FrameworkRemoved>(roles);
@@ -452,6 +481,8 @@ hear! {
     AgentAdded => |books, added, _now| { books.agent_added(added); None };
     AgentRemoved => |books, removed, _now| { books.agent_removed(&removed); None };
     AgentActivity => |books, activity, _now| { books.agent_activity(&activity); None };
+    UnavailabilityChanged => |books, changed, _now| { books.unavailability_changed(&changed); None };
+    InverseAnswered => |books, answered, now| { books.inverse_answered(&answered, now); None };
     AgentOversubscribed => |books, lent, _now| books.agent_oversubscribed(lent);
     FrameworkAdded => |books, added, _now| { books.framework_added(added); None };
     FrameworkRemoved => |books, removed, _now| { books.framework_removed(&removed); None };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentAdded, Begin, FrameworkAdded, Grant, Granted, Recovered, Withdrawn,
+    AgentAdded, Begin, FrameworkAdded, Grant, Granted, InverseGrant, InverseGranted, Recovered,
+    Withdrawn,
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
@@ -19,11 +20,16 @@ pub const MOMENT: Duration = Duration::from_millis(10);
 struct Scribe {
     grants: Vec<Grant>,
     withdrawn: Vec<Withdrawn>,
+    inverse: Vec<InverseGrant>,
 }
 
 #[derive(Message)]
 #[rtype(result = "(Vec<Grant>, Vec<Withdrawn>)")]
 struct Read;
+
+#[derive(Message)]
+#[rtype(result = "Vec<InverseGrant>")]
+struct ReadInverse;
 
 impl Actor for Scribe {
     type Context = Context<Self>;
@@ -33,6 +39,7 @@ impl Process for Scribe {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
+        ears.hear_local::<InverseGranted>();
     }
 }
 
@@ -49,6 +56,22 @@ impl Handler<Withdrawn> for Scribe {
 
     fn handle(&mut self, withdrawn: Withdrawn, _: &mut Context<Self>) {
         self.withdrawn.push(withdrawn);
+    }
+}
+
+impl Handler<InverseGranted> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, granted: InverseGranted, _: &mut Context<Self>) {
+        self.inverse.extend(granted.grants);
+    }
+}
+
+impl Handler<ReadInverse> for Scribe {
+    type Result = MessageResult<ReadInverse>;
+
+    fn handle(&mut self, _: ReadInverse, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(std::mem::take(&mut self.inverse))
     }
 }
 
@@ -163,6 +186,14 @@ impl Cluster {
     pub async fn told(&self) -> (Vec<Grant>, Vec<Withdrawn>) {
         self.node.clock().advance(MOMENT).await;
         self.scribe.ask(Read, Duration::from_secs(1)).await.unwrap()
+    }
+
+    /// Who should leave which agent, as `framework agent`, since it was last asked, once all has happened that follows at once.
+    pub async fn asked_to_leave(&self) -> Vec<String> {
+        self.node.clock().advance(MOMENT).await;
+        let read = self.scribe.ask(ReadInverse, Duration::from_secs(1));
+        let line = |grant: InverseGrant| format!("{} {}", grant.framework_id, grant.agent_id);
+        read.await.unwrap().into_iter().map(line).collect()
     }
 
     pub async fn wait(&self, time: Duration) {

@@ -8,6 +8,7 @@
 
 mod choosing;
 mod cluster;
+mod departing;
 mod examples;
 mod explain;
 mod laws;

@@ -64,6 +64,7 @@ impl Books {
     /// A framework is no more. What it still holds counts until it is recovered or its agent removed.
     pub fn framework_removed(&mut self, removed: &FrameworkRemoved) {
         self.frameworks.remove(&removed.framework_id);
+        self.forget_inverse(&removed.framework_id);
         for client in self.clients.of(&removed.framework_id) {
             if let Some(member) = self.clients.get_mut(client) {
                 member.subscribed = false;
@@ -80,6 +81,9 @@ impl Books {
             return;
         };
         framework.active = activity.active;
+        if !activity.active {
+            self.drop_inverse_filters(&activity.framework_id);
+        }
         for client in self.clients.of(&activity.framework_id) {
             if !activity.active {
                 self.drop_filters(client);
@@ -103,6 +107,7 @@ impl Books {
 
     /// A framework wants offers in these roles again, its filters there forgotten.
     pub fn revived(&mut self, revived: &Revived) {
+        self.drop_inverse_filters(&revived.framework_id);
         for client in self.named(&revived.framework_id, &revived.roles) {
             if let Some(member) = self.clients.get_mut(client) {
                 member.suppressed = false;
