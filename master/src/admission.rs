@@ -5,7 +5,7 @@
 //! [`crate::comparison`]. It never pings and never waits.
 
 use module_api::allocator::{AgentActivity, AgentAdded, AgentRemoved};
-use protocol::message::registration::{AgentRegistered, RegistrationRefused};
+use protocol::message::registration::{AgentRegistered, RegistrationRefused, ShutDownAgent};
 use protocol::message::scheduler::Lost;
 use protocol::{AgentId, AgentInfo, OperationState, Reason, Source, TaskState, TaskStatus};
 use runtime::{Pid, Timestamp};
@@ -13,7 +13,7 @@ use runtime::{Pid, Timestamp};
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, master_status};
 use crate::comparison::Arrival;
-use crate::effects::{Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::registry::RegistryOperation;
 use crate::tasks::Task;
 use crate::validation;
@@ -34,6 +34,8 @@ pub enum Removal {
     Left,
     /// Its node has registered anew, without its id: the earlier process is dead, and its tasks with it.
     Replaced,
+    /// Its machine is away: it is told to stop.
+    Maintenance,
 }
 
 impl Books {
@@ -55,6 +57,10 @@ impl Books {
             .map_err(|invalid| RegistrationRefused::Never {
                 reason: invalid.to_string(),
             })?;
+        if let Some(machine) = self.down_machine(&message.agent.hostname, message.ip.as_deref()) {
+            let reason = format!("agent.hostname: machine {machine} is down for maintenance");
+            return Err(RegistrationRefused::Never { reason });
+        }
         // An agent that asks again because the answer was lost gets the same id.
         let same_process = || self.agents.at(&message.pid).map(|agent| agent.id.clone());
         let Some(agent_id) = message.agent.id.clone().or_else(same_process) else {
@@ -144,6 +150,11 @@ impl Books {
             registered: before.as_ref().map_or(now, |before| before.registered),
             reregistered: (before.is_some() || message.agent.id.is_some()).then_some(now),
             oversubscribed: message.oversubscribed.clone(),
+            unavailability: self
+                .machines
+                .of(&message.agent.hostname, message.ip.as_deref())
+                .map(|(_, machine)| machine.unavailability),
+            ip: message.ip.clone(),
         };
         let added = AgentAdded {
             agent_id: agent_id.clone(),
@@ -167,6 +178,11 @@ impl Books {
             used: held.unwrap_or_default().into_iter().collect(),
             ..added
         })));
+        self.plan_told(
+            &agent_id,
+            before.and_then(|before| before.unavailability),
+            out,
+        );
         AgentRegistered {
             agent_id,
             master: self.master.clone(),
@@ -229,6 +245,7 @@ impl Books {
             }
             self.tell_status(&task.framework_id, status, out);
         }
+        self.forget_answers_of(agent_id);
         self.operations_of_lost_agent(agent_id, OperationState::Unreachable, out);
         self.agent_lost(agent_id, out);
         self.answer_early_kills(since, out);
@@ -251,11 +268,20 @@ impl Books {
                 "the agent was started anew",
                 "master/slave_removals/reason_registered",
             ),
+            Removal::Maintenance => (
+                "the agent's machine is down for maintenance",
+                "master/slave_removals/reason_unregistered",
+            ),
         };
         self.rescind_of_agent(agent_id, out);
         self.counters.count("master/slave_removals");
         self.counters.count(counter);
+        self.forget_answers_of(agent_id);
         if let Some(agent) = self.agents.forget(agent_id) {
+            if why == Removal::Maintenance {
+                let reason = words.to_owned();
+                out.agent(&agent.pid, ToAgent::ShutDown(ShutDownAgent { reason }));
+            }
             out.push(Effect::Unlink(agent.pid.clone()));
         }
         let frameworks = &self.frameworks;

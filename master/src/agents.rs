@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{AgentId, AgentInfo, Uuid};
+use protocol::{AgentId, AgentInfo, Unavailability, Uuid};
 use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,10 @@ pub struct Agent {
     pub reregistered: Option<Timestamp>,
     /// What it lends at present, allocated and available together.
     pub oversubscribed: Resources,
+    /// The address that it came from, if it came over a network.
+    pub ip: Option<String>,
+    /// When its machine will be away, if that is planned.
+    pub unavailability: Option<Unavailability>,
 }
 
 impl Agent {

@@ -2,7 +2,7 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
@@ -14,7 +14,8 @@ use authority::{Acls, Approver};
 use module_api::allocator::Recovered;
 use protocol::message::scheduler::{OfferRescinded, StatusChanged};
 use protocol::{
-    AgentId, FrameworkId, MasterInfo, OfferId, Quota, Reason, Source, TaskId, TaskState, TaskStatus,
+    AgentId, FrameworkId, InverseOffer, MasterInfo, OfferId, Quota, Reason, Source, TaskId,
+    TaskState, TaskStatus,
 };
 use resources::Resources;
 use runtime::Timestamp;
@@ -26,9 +27,10 @@ use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::frameworks::{Framework, Frameworks};
 use crate::ids::Ids;
 use crate::kill::EarlyKills;
+use crate::maintenance::Answers;
 use crate::offers::Offers;
 use crate::operations::Operations;
-use crate::registry::RegistryState;
+use crate::registry::{Machines, RegistryState};
 use crate::standby::Standbys;
 use crate::tasks::{Freed, Limits, Tasks};
 use crate::weights::{self, Weights};
@@ -71,6 +73,12 @@ pub struct Books {
     pub quotas: Arc<BTreeMap<String, Quota>>,
     /// The weights of the roles that have not the default.
     pub weights: Arc<Weights>,
+    /// The schedule of maintenance, and which machines are away.
+    pub machines: Arc<Machines>,
+    /// The inverse offers.
+    pub inverse_offers: Offers<InverseOffer>,
+    /// What frameworks said to inverse offers, since the plans for those agents were made.
+    pub inverse_answers: Arc<Answers>,
     /// The operations that somebody wants to hear about.
     pub operations: Operations,
     /// What has happened.
@@ -102,6 +110,9 @@ impl Books {
             }),
             quotas: Arc::default(),
             weights: Arc::new(config.weights.clone()),
+            machines: Arc::default(),
+            inverse_offers: Offers::default(),
+            inverse_answers: Arc::default(),
             operations: Operations::default(),
             counters: Counters::default(),
             roles_seen: None,
@@ -125,6 +136,7 @@ impl Books {
             tracing::warn!("{warning}");
         }
         (self.quotas, self.weights) = (Arc::new(state.quotas), Arc::new(held));
+        self.machines = Arc::new(state.machines);
         self.agents.recover(state.agents, state.unreachable);
         self.frameworks.recover_removed(state.removed_frameworks);
         for (id, entry) in state.frameworks {
@@ -192,6 +204,7 @@ impl Books {
         let ids = self.offers.of_agent(agent).map(|offer| offer.id.clone());
         let ids = ids.collect();
         self.rescind(ids, out);
+        self.rescind_inverse_of_agent(agent, out);
     }
 
     /// Takes back all offers made to one framework.
@@ -199,6 +212,9 @@ impl Books {
         let ids = self.offers.of_framework(framework);
         let ids = ids.map(|offer| offer.id.clone()).collect();
         self.rescind(ids, out);
+        let inverse = self.inverse_offers.of_framework(framework);
+        let inverse = inverse.map(|offer| offer.id.clone()).collect();
+        self.rescind_inverse(inverse, out);
     }
 
     /// Tells a framework a status that the master itself made: it bears no uuid, so nobody acknowledges it.

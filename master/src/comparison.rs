@@ -50,6 +50,8 @@ pub struct Arrival {
     pub term_seen: u64,
     /// What operations have made of its resources.
     pub resources: Option<AgentResources>,
+    /// The address that it comes from, if it comes over a network.
+    pub ip: Option<String>,
 }
 
 /// What part of an agent is told in full.
@@ -92,6 +94,7 @@ impl From<RegisterAgent> for Arrival {
             held: message.held,
             term_seen: message.term_seen,
             resources: message.resources,
+            ip: None,
         }
     }
 }
@@ -113,6 +116,7 @@ impl From<ReregisterAgent> for Arrival {
             held,
             term_seen: message.term_seen,
             resources: message.resources,
+            ip: None,
         }
     }
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Converted, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed,
-    WeightsChanged,
+    FrameworkAdded, FrameworkRemoved, InverseAnswered, QuotasChanged, Recovered, Revived,
+    Suppressed, UnavailabilityChanged, WeightsChanged,
 };
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{
-    AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage, KillTask, Lost,
-    OfferRescinded, OffersMade, OperationChanged, StatusChanged,
+    AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage,
+    InverseOfferRescinded, InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade,
+    OperationChanged, StatusChanged,
 };
 use protocol::message::standby::YouLead;
 use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
@@ -82,6 +83,10 @@ pub enum ToScheduler {
     Offers(OffersMade),
     /// Choose no more.
     Rescind(OfferRescinded),
+    /// Say whether you will leave.
+    InverseOffers(InverseOffersMade),
+    /// Never mind.
+    RescindInverse(InverseOfferRescinded),
     /// A task has a new state.
     Status(Box<StatusChanged>),
     /// An operation has a new state.
@@ -105,6 +110,10 @@ pub enum ToAllocator {
     AgentRemoved(AgentRemoved),
     /// An agent is to be offered, or not.
     AgentActivity(AgentActivity),
+    /// An agent will be away, or not.
+    UnavailabilityChanged(UnavailabilityChanged),
+    /// An inverse offer is not out any more.
+    InverseAnswered(InverseAnswered),
     /// What an agent lends has changed.
     AgentOversubscribed(AgentOversubscribed),
     /// A framework may be offered to.

@@ -5,7 +5,7 @@
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
 //! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
 //! Of all who ask for the same page at once most get one together (`batches`).
-//! What changes something (`changes`, `operate`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
+//! What changes something (`changes`, `operate`, `maintenance`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
 //! what only its allocator knows ([`explain`]), and all that frameworks say over HTTP (`scheduler`).
 
 mod batches;
@@ -13,6 +13,7 @@ mod changes;
 mod entries;
 pub mod explain;
 mod leader;
+mod maintenance;
 mod metrics;
 mod operate;
 mod operator;
@@ -86,7 +87,7 @@ impl Pages {
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/explain`, `/redirect`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
+/// `/explain`, `/redirect`, `/maintenance/schedule`, `/maintenance/status`, `/machine/down`, `/machine/up`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
 /// also under `/master`. They are to be merged with those that every service has. Frameworks' events go over `streams`.
 pub fn routes(
     front: &Front,
@@ -111,8 +112,6 @@ pub fn routes(
         // Some clients say so, since Mesos serves what is below a path like the path itself.
         .route("/api/v1/operator", any(operator::serve))
         .route("/redirect", get(leader::redirect))
-        .route("/maintenance/{*what}", any(leader::no_maintenance))
-        .route("/machine/{*what}", any(leader::no_maintenance))
         .with_state(pages.clone());
     let routes = Router::new()
         .route("/state", get(state))
@@ -138,6 +137,7 @@ pub fn routes(
     let routes = Router::new()
         .route("/explain", get(explain::page))
         .merge(scheduler::routes(node, streams))
+        .merge(maintenance::routes())
         .layer(from_fn_with_state(pages, ask_the_leader))
         .merge(routes)
         .merge(api);

@@ -18,6 +18,7 @@ pub mod health;
 pub mod http;
 pub mod ids;
 pub mod kill;
+pub mod maintenance;
 mod master;
 pub mod measure;
 pub mod mirror;

@@ -1,7 +1,7 @@
 //! Master: the one actor that agents, schedulers and operators speak to. It hears, lets the books decide, and carries out.
 //!
 //! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`], [`standbys`]), questions from
-//! operators ([`operators`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
+//! operators ([`operators`], [`maintenance`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
 //! what the registry has been asked. It believes a message only if it comes from the node, and of a scheduler from the very
 //! actor, that it speaks for. It never decides itself, never waits for anybody, and tells nobody what the registry has not
 //! taken.
@@ -9,6 +9,7 @@
 mod agents;
 mod duties;
 mod fencing;
+mod maintenance;
 mod operators;
 mod over_http;
 mod perform;
@@ -24,17 +25,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::AllocatorRef;
-use module_api::allocator::{Begin, Granted, WhitelistChanged, Withdrawn};
+use module_api::allocator::{Begin, Granted, InverseGranted, WhitelistChanged, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
-    ExplainOffers, KillByOperator, Operate, UpdateQuotas, UpdateWeights, ViewCluster, ViewRoles,
+    ExplainOffers, KillByOperator, Operate, StartMaintenance, StopMaintenance,
+    UpdateMaintenanceSchedule, UpdateQuotas, UpdateWeights, ViewCluster, ViewMaintenanceSchedule,
+    ViewMaintenanceStatus, ViewRoles,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
-    KillTask, KillTaskV1, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe,
-    SuppressOffers, TearDown, UpdateFramework,
+    AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
+    DeclineInverseOffers, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
+    ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
+    UpdateFramework,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
@@ -137,6 +141,8 @@ pub struct Master {
     in_doubt: bool,
     /// The registry is asked to record quotas: the next ones are judged when it has.
     updating_quotas: bool,
+    /// The registry is asked to record a change of maintenance: the next one is judged when it has.
+    updating_maintenance: bool,
 }
 
 /// A master that runs.
@@ -188,6 +194,7 @@ pub fn start(
         failovers: BTreeMap::new(),
         in_doubt: false,
         updating_quotas: false,
+        updating_maintenance: false,
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -225,6 +232,8 @@ impl Process for Master {
         ears.hear::<TearDown>(&[Role::Framework]);
         ears.hear::<AcceptOffers>(&[Role::Framework]);
         ears.hear::<DeclineOffers>(&[Role::Framework]);
+        ears.hear::<AcceptInverseOffers>(&[Role::Framework]);
+        ears.hear::<DeclineInverseOffers>(&[Role::Framework]);
         ears.hear::<ReviveOffers>(&[Role::Framework]);
         ears.hear::<SuppressOffers>(&[Role::Framework]);
         ears.hear::<AcknowledgeStatus>(&[Role::Framework]);
@@ -239,9 +248,15 @@ impl Process for Master {
         ears.hear::<ExplainOffers>(&[Role::Operator]);
         ears.hear::<UpdateQuotas>(&[Role::Operator]);
         ears.hear::<UpdateWeights>(&[Role::Operator]);
+        ears.hear::<ViewMaintenanceSchedule>(&[Role::Operator]);
+        ears.hear::<ViewMaintenanceStatus>(&[Role::Operator]);
+        ears.hear::<UpdateMaintenanceSchedule>(&[Role::Operator]);
+        ears.hear::<StartMaintenance>(&[Role::Operator]);
+        ears.hear::<StopMaintenance>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
+        ears.hear_local::<InverseGranted>();
     }
 }
 

@@ -17,6 +17,7 @@ use runtime::Pid;
 
 use crate::books::{Books, freed_offer};
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::maintenance::tell_plan;
 use crate::size::in_frames;
 use crate::tasks::Freed;
 
@@ -85,6 +86,7 @@ impl Books {
             resources: grant.resources.clone(),
             attributes: agent.info.attributes.clone(),
             executor_ids: executor_ids.unwrap_or_default(),
+            unavailability: agent.unavailability,
         };
         Some((scheduler, offer))
     }
@@ -114,6 +116,7 @@ impl Books {
             if let Some(offer) = self.offers.remove(&id) {
                 self.recovered(freed_offer(&offer), None, out);
             }
+            self.take_inverse(&id, None, out);
         }
     }
 
@@ -121,6 +124,9 @@ impl Books {
     pub fn rescind_all(&mut self, out: &mut Effects) {
         let ids = self.offers.iter().map(|offer| offer.id.clone()).collect();
         self.rescind(ids, out);
+        let inverse = self.inverse_offers.iter().map(|offer| offer.id.clone());
+        let inverse = inverse.collect();
+        self.rescind_inverse(inverse, out);
     }
 
     /// Tells the allocator all frameworks and agents, as if they had just come.
@@ -148,11 +154,15 @@ impl Books {
                     active: false,
                 }));
             }
+            if agent.unavailability.is_some() {
+                tell_plan(&agent.id, agent.unavailability, out);
+            }
         }
     }
 
-    /// These offers have been unanswered for too long.
+    /// These offers, or inverse offers, have been unanswered for too long.
     pub fn offers_expired(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
+        self.rescind_inverse(ids.clone(), out);
         self.rescind(ids, out);
     }
 

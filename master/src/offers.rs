@@ -1,23 +1,62 @@
-//! The offers that are out, and whose they are.
+//! The offers that are out, and whose they are; inverse offers likewise.
 //!
 //! Plain data. All three indexes change together, here only. It never tells anybody anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{AgentId, FrameworkId, Offer, OfferId};
+use protocol::{AgentId, FrameworkId, InverseOffer, Offer, OfferId};
+
+/// Something of one agent that a framework has still to answer.
+pub trait Out {
+    /// By which it is answered.
+    fn id(&self) -> &OfferId;
+    /// Which agent it is about.
+    fn agent(&self) -> &AgentId;
+    /// Who is to answer.
+    fn framework(&self) -> &FrameworkId;
+}
+
+macro_rules! out {
+    ($($offer:ty),*) => {$(
+        impl Out for $offer {
+            fn id(&self) -> &OfferId {
+                &self.id
+            }
+
+            fn agent(&self) -> &AgentId {
+                &self.agent_id
+            }
+
+            fn framework(&self) -> &FrameworkId {
+                &self.framework_id
+            }
+        }
+    )*};
+}
+out!(Offer, InverseOffer);
 
 /// The offers that are out.
-#[derive(Clone, Debug, Default)]
-pub struct Offers {
-    by_id: BTreeMap<OfferId, Arc<Offer>>,
+#[derive(Clone, Debug)]
+pub struct Offers<T = Offer> {
+    by_id: BTreeMap<OfferId, Arc<T>>,
     by_agent: BTreeMap<AgentId, BTreeSet<OfferId>>,
     by_framework: BTreeMap<FrameworkId, BTreeSet<OfferId>>,
 }
 
-impl Offers {
+impl<T> Default for Offers<T> {
+    fn default() -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            by_agent: BTreeMap::new(),
+            by_framework: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Out> Offers<T> {
     /// The offer of that id, if it is out.
-    pub fn get(&self, id: &OfferId) -> Option<&Arc<Offer>> {
+    pub fn get(&self, id: &OfferId) -> Option<&Arc<T>> {
         self.by_id.get(id)
     }
 
@@ -32,48 +71,48 @@ impl Offers {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Offer>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.by_id.values()
     }
 
     /// Those of one agent's resources.
-    pub fn of_agent(&self, agent: &AgentId) -> impl Iterator<Item = &Arc<Offer>> {
+    pub fn of_agent(&self, agent: &AgentId) -> impl Iterator<Item = &Arc<T>> {
         self.listed(self.by_agent.get(agent))
     }
 
     /// Those made to one framework.
-    pub fn of_framework(&self, framework: &FrameworkId) -> impl Iterator<Item = &Arc<Offer>> {
+    pub fn of_framework(&self, framework: &FrameworkId) -> impl Iterator<Item = &Arc<T>> {
         self.listed(self.by_framework.get(framework))
     }
 
     fn listed<'a>(
         &'a self,
         ids: Option<&'a BTreeSet<OfferId>>,
-    ) -> impl Iterator<Item = &'a Arc<Offer>> {
+    ) -> impl Iterator<Item = &'a Arc<T>> {
         ids.into_iter()
             .flatten()
             .filter_map(|id| self.by_id.get(id))
     }
 
     /// This one is out.
-    pub fn insert(&mut self, offer: Arc<Offer>) {
-        let id = offer.id.clone();
+    pub fn insert(&mut self, offer: Arc<T>) {
+        let id = offer.id().clone();
         self.by_agent
-            .entry(offer.agent_id.clone())
+            .entry(offer.agent().clone())
             .or_default()
             .insert(id.clone());
         self.by_framework
-            .entry(offer.framework_id.clone())
+            .entry(offer.framework().clone())
             .or_default()
             .insert(id.clone());
         self.by_id.insert(id, offer);
     }
 
     /// This one is no longer out.
-    pub fn remove(&mut self, id: &OfferId) -> Option<Arc<Offer>> {
+    pub fn remove(&mut self, id: &OfferId) -> Option<Arc<T>> {
         let offer = self.by_id.remove(id)?;
-        strike(&mut self.by_agent, &offer.agent_id, id);
-        strike(&mut self.by_framework, &offer.framework_id, id);
+        strike(&mut self.by_agent, offer.agent(), id);
+        strike(&mut self.by_framework, offer.framework(), id);
         Some(offer)
     }
 }

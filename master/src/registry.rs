@@ -9,6 +9,7 @@ mod fickle;
 mod framework_state;
 mod local;
 mod machine;
+mod machines;
 mod memory;
 mod record;
 mod replicated;
@@ -19,6 +20,7 @@ pub use fickle::{FickleRegistry, Whims};
 pub use framework_state::{FrameworkStates, STATE_BYTES_MAX};
 pub use local::{LocalRegistry, OpenError};
 pub use machine::{RegistryMachine, SnapshotRecord};
+pub use machines::{MACHINES_MAX, Machine, Machines};
 pub use memory::MemoryRegistry;
 pub use record::StateRecord;
 pub use replicated::ReplicatedRegistry;
@@ -29,8 +31,9 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
+use protocol::maintenance::Window;
 use protocol::message::state::StateValue;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +101,21 @@ pub enum RegistryOperation {
     UpdateWeights {
         /// By role; `None` is whatever the master's flags say.
         weights: BTreeMap<String, Option<f64>>,
+    },
+    /// This is the schedule of maintenance from now on. Machines that are away stay so.
+    UpdateMaintenanceSchedule {
+        /// Each machine once.
+        windows: Vec<Window>,
+    },
+    /// These machines of the schedule are away.
+    StartMaintenance {
+        /// Which.
+        machines: Vec<MachineId>,
+    },
+    /// These machines are back, and not scheduled any more.
+    StopMaintenance {
+        /// Which.
+        machines: Vec<MachineId>,
     },
 }
 

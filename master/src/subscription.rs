@@ -251,6 +251,7 @@ impl Books {
                 out.agent(&agent.pid, gone);
             }
         }
+        self.forget_answers_by(id);
         self.early_kills.retain(|(framework, _), _| framework != id);
         self.dismiss_standbys(id, out);
         out.allocator(ToAllocator::FrameworkRemoved(FrameworkRemoved {

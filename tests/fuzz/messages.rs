@@ -64,12 +64,14 @@ pub fn targets() -> Vec<Target> {
         Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated ResourcesReported Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged Lost FrameworkFailed
+        InverseOffersMade InverseOfferRescinded AcceptInverseOffers DeclineInverseOffers
         StandBy YouLead GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
+        ViewMaintenanceSchedule ViewMaintenanceStatus UpdateMaintenanceSchedule StartMaintenance StopMaintenance
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
-        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure
+        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     };
@@ -85,6 +87,7 @@ pub fn targets() -> Vec<Target> {
         body::<master::registry::StateRecord>("registry/state"),
         body::<(String, protocol::Quota)>("registry/quota"),
         body::<(String, f64)>("registry/weight"),
+        body::<(protocol::MachineId, master::registry::Machine)>("registry/machine"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),

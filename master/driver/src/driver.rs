@@ -14,9 +14,10 @@ use futures_util::future::BoxFuture;
 use protocol::Wants;
 use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage, KillTask,
-    Lost, OfferRescinded, OffersMade, OperationChanged, ReconcileTasks, ReviveOffers,
-    StatusChanged, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers, TearDown,
+    AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage,
+    InverseOfferRescinded, InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade,
+    OperationChanged, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe, Subscribed,
+    SubscriptionRefused, SuppressOffers, TearDown,
 };
 use protocol::message::standby::{Standing, YouLead};
 use protocol::{
@@ -61,6 +62,8 @@ struct Perform(Verb);
 enum Event {
     Offers(OffersMade),
     Rescinded(OfferRescinded),
+    Inverse(InverseOffersMade),
+    InverseRescinded(InverseOfferRescinded),
     Status(Box<StatusChanged>),
     Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
@@ -184,6 +187,8 @@ impl<S: Scheduler> Process for Driver<S> {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<OffersMade>(&[Role::Master]);
         ears.hear::<OfferRescinded>(&[Role::Master]);
+        ears.hear::<InverseOffersMade>(&[Role::Master]);
+        ears.hear::<InverseOfferRescinded>(&[Role::Master]);
         ears.hear::<StatusChanged>(&[Role::Master]);
         ears.hear::<OperationChanged>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
@@ -440,6 +445,16 @@ impl<S: Scheduler> Driver<S> {
                     scheduler.rescinded(verbs, &offer_id)
                 });
             }
+            Event::Inverse(InverseOffersMade { inverse_offers }) => {
+                self.call(ctx, |scheduler, verbs| {
+                    scheduler.inverse_offers(verbs, inverse_offers);
+                });
+            }
+            Event::InverseRescinded(InverseOfferRescinded { inverse_offer_id }) => {
+                self.call(ctx, |scheduler, verbs| {
+                    scheduler.inverse_rescinded(verbs, &inverse_offer_id);
+                });
+            }
             Event::Status(changed) => self.status(changed.status, ctx),
             Event::Operation(changed) => self.operation(changed.status, ctx),
             Event::Message(message) => self.call(ctx, |scheduler, verbs| {
@@ -488,6 +503,8 @@ macro_rules! hears {
 hears! {
     OffersMade => Event::Offers,
     OfferRescinded => Event::Rescinded,
+    InverseOffersMade => Event::Inverse,
+    InverseOfferRescinded => Event::InverseRescinded,
     StatusChanged => |changed| Event::Status(Box::new(changed)),
     OperationChanged => |changed| Event::Operation(Box::new(changed)),
     FrameworkMessage => Event::Message,

@@ -147,6 +147,7 @@
 //!         resources: "cpus:1".parse::<resources::Resources>().unwrap().allocate(&ResourceRole::STAR),
 //!         attributes: Default::default(),
 //!         executor_ids: Vec::new(),
+//!         unavailability: None,
 //!     };
 //!     let scheduler = node.whereis("scheduler").unwrap();
 //!     master.tell(&scheduler, OffersMade { offers: vec![offer.clone()] }).unwrap();

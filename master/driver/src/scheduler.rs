@@ -5,7 +5,9 @@
 
 use protocol::message::scheduler::{Lost, Subscribed};
 use protocol::message::standby::StandingBy;
-use protocol::{AgentId, ExecutorId, Offer, OfferId, OperationStatus, TaskId, TaskStatus};
+use protocol::{
+    AgentId, ExecutorId, InverseOffer, Offer, OfferId, OperationStatus, TaskId, TaskStatus,
+};
 use runtime::delivery::DeliveryError;
 
 use crate::state::{StateCall, StateOutcome};
@@ -55,6 +57,14 @@ pub trait Scheduler: Send + Unpin + 'static {
 
     /// This offer is void: accepting it would lose the tasks.
     fn rescinded(&mut self, _driver: &mut Verbs, _offer: &OfferId) {}
+
+    /// These agents will be away: each inverse offer is to be [accepted](Verbs::accept_inverse), which is to say that the framework will have
+    /// left by then, or [declined](Verbs::decline_inverse). Nothing is forced: whatever the answer, the tasks there end when the machine
+    /// is taken down.
+    fn inverse_offers(&mut self, _driver: &mut Verbs, _offers: Vec<InverseOffer>) {}
+
+    /// This inverse offer is void.
+    fn inverse_rescinded(&mut self, _driver: &mut Verbs, _offer: &OfferId) {}
 
     /// A task has a new state. Each update comes once as long as the driver lives and remembers it (see [`crate::UPDATES_REMEMBERED`]).
     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);

@@ -35,6 +35,20 @@ pub enum Verb {
         /// For how long the like is not wanted.
         filters: Filters,
     },
+    /// Say that these agents will have been left by the time that they are away.
+    AcceptInverse {
+        /// Which inverse offers.
+        offers: Vec<OfferId>,
+        /// For how long the like is not wanted.
+        filters: Filters,
+    },
+    /// Say that these agents cannot be left by then.
+    DeclineInverse {
+        /// Which inverse offers.
+        offers: Vec<OfferId>,
+        /// For how long the like is not wanted.
+        filters: Filters,
+    },
     /// End a task.
     Kill {
         /// Which.
@@ -253,6 +267,15 @@ macro_rules! verbs {
             /// Gives offers back, and wants none like them for as long as `filters` says.
             pub fn decline($($receiver)*, offers: Vec<OfferId>, filters: Filters) -> $result {
                 $self.perform(Verb::Decline { offers, filters })
+            }
+            /// Says that the agents of these inverse offers will have been left by then. While the framework has something there, it is asked again
+            /// when `filters` end.
+            pub fn accept_inverse($($receiver)*, offers: Vec<OfferId>, filters: Filters) -> $result {
+                $self.perform(Verb::AcceptInverse { offers, filters })
+            }
+            /// Says that the agents of these inverse offers cannot be left by then. It is asked again when `filters` end.
+            pub fn decline_inverse($($receiver)*, offers: Vec<OfferId>, filters: Filters) -> $result {
+                $self.perform(Verb::DeclineInverse { offers, filters })
             }
             /// Ends a task, also while there is no master. Remembered and said again after a loss of the master, until the task's end
             /// is heard.

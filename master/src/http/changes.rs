@@ -196,16 +196,22 @@ pub(super) async fn tear_down(
     }
 }
 
-async fn change<M>(front: &Front, update: M) -> Response
+pub(super) async fn change<M>(front: &Front, update: M) -> Response
 where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,
 {
     match ask(front, update).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
-        Ok(Err(UpdateRefused::Invalid { reason })) => bad(reason),
-        Ok(Err(UpdateRefused::Conflict { reason })) => conflict(reason),
-        Ok(Err(UpdateRefused::NotNow { reason })) => not_now(reason),
+        Ok(Err(problem)) => refused(problem),
         Err(response) => response,
+    }
+}
+
+pub(super) fn refused(problem: UpdateRefused) -> Response {
+    match problem {
+        UpdateRefused::Invalid { reason } => bad(reason),
+        UpdateRefused::Conflict { reason } => conflict(reason),
+        UpdateRefused::NotNow { reason } => not_now(reason),
     }
 }

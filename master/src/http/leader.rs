@@ -1,6 +1,6 @@
-//! Where the master is that leads (`/redirect`), and what no master does yet (`/maintenance`, `/machine`; SPEC 3.9).
+//! Where the master is that leads (`/redirect`; SPEC 3.9).
 
-use axum::extract::{OriginalUri, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
@@ -17,13 +17,4 @@ pub(super) async fn redirect(State(pages): State<Pages>) -> Response {
         }
         None => super::to_the_leader(&pages.front, "/"),
     }
-}
-
-/// Machines cannot be taken out of service by a master yet.
-pub(super) async fn no_maintenance(OriginalUri(uri): OriginalUri) -> Response {
-    let problem = format!(
-        "{} is not served: maintenance is not planned here yet\n",
-        uri.path()
-    );
-    (StatusCode::NOT_IMPLEMENTED, problem).into_response()
 }

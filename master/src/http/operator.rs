@@ -28,7 +28,7 @@ use ::http::api::{Asked, Refusal};
 
 use super::shown::Shown;
 use super::source::{self, Found, late};
-use super::{Chosen, PATIENCE, Pages, path_of, to_the_leader};
+use super::{Chosen, PATIENCE, Pages, maintenance, path_of, to_the_leader};
 use crate::permission::Asker;
 
 /// `/api/v1`.
@@ -78,6 +78,14 @@ async fn answer(
                 Found::Late => Ok(late()),
             }
         }
+        // Nor what is planned.
+        GetMaintenanceStatus | GetMaintenanceSchedule => {
+            let form = asked.accept()?;
+            match pages.front.master() {
+                Some(_) => Ok(maintenance::answer(&pages.front, &asker, kind, form).await),
+                None => Ok(to_the_leader(&pages.front, path)),
+            }
+        }
         Subscribe => match pages.front.master() {
             Some(_) => {
                 let subscribed = pages.events.subscribe(asked.accept_stream()?).await;
@@ -85,8 +93,19 @@ async fn answer(
             }
             None => Ok(to_the_leader(&pages.front, path)),
         },
-        UpdateWeights | UpdateQuota | SetQuota | RemoveQuota | ReserveResources
-        | UnreserveResources | CreateVolumes | DestroyVolumes | GrowVolume | ShrinkVolume
+        UpdateWeights
+        | UpdateQuota
+        | SetQuota
+        | RemoveQuota
+        | ReserveResources
+        | UnreserveResources
+        | CreateVolumes
+        | DestroyVolumes
+        | GrowVolume
+        | ShrinkVolume
+        | UpdateMaintenanceSchedule
+        | StartMaintenance
+        | StopMaintenance
         | Teardown => match pages.front.master() {
             Some(_) => Ok(writes::write(&pages.front, &asker, said).await),
             None => Ok(to_the_leader(&pages.front, path)),

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::view::RoleView;
-use protocol::{AgentId, AgentInfo, ExecutorInfo, FrameworkId, Offer, OperationStatus};
+use protocol::{
+    AgentId, AgentInfo, ExecutorInfo, FrameworkId, InverseOffer, Offer, OperationStatus,
+};
 use resources::{Resource, Resources, Role};
 
 use crate::agents::Agent;
@@ -102,6 +104,12 @@ impl<'a> Shown<'a> {
     /// The offers to a framework.
     pub fn offers(self, framework: &FrameworkId) -> impl Iterator<Item = &'a Offer> {
         let offers = self.books.offers.of_framework(framework);
+        offers.map(Arc::as_ref)
+    }
+
+    /// The inverse offers to a framework. A mirror knows none.
+    pub fn inverse_offers(self, framework: &FrameworkId) -> impl Iterator<Item = &'a InverseOffer> {
+        let offers = self.books.inverse_offers.of_framework(framework);
         offers.map(Arc::as_ref)
     }
 

@@ -290,6 +290,7 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
         resources: task.resources.clone(),
         attributes: Default::default(),
         executor_ids: Default::default(),
+        unavailability: None,
     };
     let entry = serde_json::to_value(pieces::OfferEntry(&offer)).unwrap();
     has_keys(&entry, "id framework_id allocation_info slave_id resources");

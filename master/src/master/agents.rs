@@ -2,6 +2,8 @@
 //!
 //! Each handler checks that the agent's own node speaks, and lets the books decide. Nothing is remembered here.
 
+use std::net::SocketAddr;
+
 use authority::Action;
 use protocol::AgentId;
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
@@ -142,6 +144,13 @@ fn log_lent(agent: &AgentId, total: &Resources) {
     tracing::info!(%agent, total = %total.brief(), "an agent lends");
 }
 
+/// The address of a peer that can be dialled at this one, if it is one.
+fn ip_of(address: &str) -> Option<String> {
+    let address = address.rsplit_once('@').map_or(address, |(_, rest)| rest);
+    let address: SocketAddr = address.parse().ok()?;
+    Some(address.ip().to_canonical().to_string())
+}
+
 impl Master {
     /// An agent comes: it is admitted once the books and it agree on what it has, and the registry has taken it.
     fn arrive(
@@ -150,6 +159,10 @@ impl Master {
         ctx: &mut Context<Self>,
         answer: impl FnOnce(Answer) + 'static,
     ) {
+        let arrival = Arrival {
+            ip: ctx.sender().and_then(|sender| ip_of(&sender.peer.address)),
+            ..arrival
+        };
         if let Err(refused) = self.speaks_for_itself(&arrival, ctx) {
             return answer(Err(refused));
         }
@@ -258,6 +271,15 @@ impl Master {
                 tracing::info!(agent = %earlier, by = %id, "an agent was started anew and has forgotten its id");
                 self.remove_agent(earlier, Removal::Replaced, ctx);
             }
+        }
+        let agent = self.books.agents.get(&id);
+        let down = agent.filter(|agent| {
+            let (hostname, ip) = (&agent.info.hostname, agent.ip.as_deref());
+            self.books.down_machine(hostname, ip).is_some()
+        });
+        if down.is_some() && !self.leaving.contains(&id) {
+            // Its machine went down while the registry wrote.
+            self.remove_agent(id, Removal::Maintenance, ctx);
         }
         registered
     }

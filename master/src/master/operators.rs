@@ -208,12 +208,12 @@ impl Master {
     }
 
     /// Who asks from another node.
-    fn asker(&self, ctx: &Context<Self>) -> Option<Asker> {
+    pub(super) fn asker(&self, ctx: &Context<Self>) -> Option<Asker> {
         let sender = ctx.sender()?;
         Some(Asker::sender(&self.config.acls, sender))
     }
 
-    fn may_update(&self) -> Result<(), UpdateRefused> {
+    pub(super) fn may_update(&self) -> Result<(), UpdateRefused> {
         match self.not_leading() {
             None => Ok(()),
             Some(reason) => Err(UpdateRefused::NotNow { reason }),
@@ -222,7 +222,7 @@ impl Master {
 
     /// What the operator hears when the registry has answered; nothing if nobody knows whether it has the update, which is the end of
     /// this master.
-    fn recorded(
+    pub(super) fn recorded(
         &mut self,
         applied: Result<Applied, RegistryError>,
         ctx: &mut Context<Self>,
@@ -243,7 +243,7 @@ impl Master {
     }
 }
 
-fn not_allowed(forbidden: Forbidden) -> UpdateRefused {
+pub(super) fn not_allowed(forbidden: Forbidden) -> UpdateRefused {
     let reason = forbidden.to_string();
     UpdateRefused::Invalid { reason }
 }

@@ -78,6 +78,8 @@ impl Handler<HttpCall> for Master {
         self.change(ctx, |books, now, out| match said {
             Said::Accept(accepted) => books.accept_in_part(accepted, now, out),
             Said::Decline(call) => books.decline(call, out),
+            Said::AcceptInverse(call) => books.accept_inverse(call, now, out),
+            Said::DeclineInverse(call) => books.decline_inverse(call, now, out),
             Said::Revive(call) => books.revive(call, out),
             Said::Suppress(call) => books.suppress(call, out),
             Said::Kill(call) => books.kill(call, now, out),

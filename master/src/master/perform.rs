@@ -97,6 +97,12 @@ impl Master {
                 offers.extend(message.offers.iter().map(|offer| offer.id.clone()));
                 node.tell(pid, message)
             }
+            ToScheduler::InverseOffers(message) => {
+                let made = message.inverse_offers.iter();
+                offers.extend(made.map(|offer| offer.id.clone()));
+                node.tell(pid, message)
+            }
+            ToScheduler::RescindInverse(message) => node.tell(pid, message),
             ToScheduler::Rescind(message) => node.tell(pid, message),
             ToScheduler::Status(message) => node.tell(pid, *message),
             ToScheduler::Operation(message) => node.tell(pid, *message),
@@ -124,6 +130,8 @@ impl Master {
             ToAllocator::AgentAdded(fact) => self.allocator.tell(*fact),
             ToAllocator::AgentRemoved(fact) => self.allocator.tell(fact),
             ToAllocator::AgentActivity(fact) => self.allocator.tell(fact),
+            ToAllocator::UnavailabilityChanged(fact) => self.allocator.tell(fact),
+            ToAllocator::InverseAnswered(fact) => self.allocator.tell(fact),
             ToAllocator::AgentOversubscribed(fact) => self.allocator.tell(fact),
             ToAllocator::FrameworkAdded(fact) => self.allocator.tell(*fact),
             ToAllocator::FrameworkRemoved(fact) => self.allocator.tell(fact),

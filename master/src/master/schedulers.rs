@@ -5,9 +5,10 @@
 //! [turn](super::turns). Nothing is remembered here but which of them were handled.
 
 use protocol::message::scheduler::{
-    AcceptOffers, AcknowledgeOperation, AcknowledgeStatus, DeclineOffers, FrameworkMessage,
-    KillTask, ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, Subscribed,
-    SubscriptionRefused, SuppressOffers, TearDown, UpdateFramework,
+    AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
+    DeclineInverseOffers, DeclineOffers, FrameworkMessage, KillTask, ReconcileOperations,
+    ReconcileTasks, ReviveOffers, Subscribe, Subscribed, SubscriptionRefused, SuppressOffers,
+    TearDown, UpdateFramework,
 };
 use protocol::{FrameworkId, FrameworkInfo};
 use resources::Invalid;
@@ -263,6 +264,8 @@ macro_rules! calls {
 calls! {
     AcceptOffers => |books, call, now, out| books.accept(call, now, out);
     DeclineOffers => |books, call, _, out| books.decline(call, out);
+    AcceptInverseOffers => |books, call, now, out| books.accept_inverse(call, now, out);
+    DeclineInverseOffers => |books, call, now, out| books.decline_inverse(call, now, out);
     ReviveOffers => |books, call, _, out| books.revive(call, out);
     SuppressOffers => |books, call, _, out| books.suppress(call, out);
     AcknowledgeStatus => |books, call, _, out| books.acknowledge(call, out);

@@ -7,6 +7,7 @@ mod delivery;
 mod fencing;
 mod frameworks;
 mod launch;
+mod maintenance;
 mod operations;
 mod over_http;
 mod permissions;
@@ -111,6 +112,20 @@ records! {
         format!("disown {}", ids.join(" "))
     };
     FrameworkMessage(&[Role::Master]) => |m| format!("message {}", String::from_utf8_lossy(&m.data));
+    InverseOffersMade(&[Role::Master]) => |m| {
+        let made: Vec<_> = m.inverse_offers.iter().map(|one| format!("{} of {}", short(&one.id), short(&one.agent_id))).collect();
+        format!("inverse {}", made.join(" "))
+    };
+    InverseOfferRescinded(&[Role::Master]) => |m| format!("rescind inverse {}", short(&m.inverse_offer_id));
+    ShutDownAgent(&[Role::Master]) => |m| format!("shut down: {}", m.reason);
+    UnavailabilityChanged(&[]) => |m| {
+        let start = m.unavailability.map(|away| away.start.as_nanos());
+        format!("agent {} away {start:?}", short(&m.agent_id))
+    };
+    InverseAnswered(&[]) => |m| {
+        let refuse = m.refuse.map_or(String::new(), |d| format!(" for {d:?}"));
+        format!("answered {} {}{refuse}", short(&m.framework_id), short(&m.agent_id))
+    };
     OfferRescinded(&[Role::Master]) => |m| format!("rescind {}", short(&m.offer_id));
     Lost(&[Role::Master]) => |m| match &m.executor_id {
         Some(executor) => format!("lost {executor}"),

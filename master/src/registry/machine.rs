@@ -6,11 +6,12 @@
 
 use bytes::Bytes;
 use consensus::machine::{CannotRestore, StateMachine};
-use protocol::{AgentId, AgentInfo, FrameworkId, Quota};
+use protocol::{AgentId, AgentInfo, FrameworkId, MachineId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
 
+use super::machines::Machine;
 use super::record::{self, StateRecord};
 use super::state::{FrameworkEntry, RegistryState};
 use super::{Applied, RegistryError, RegistryOperation};
@@ -43,6 +44,8 @@ pub enum SnapshotRecord {
     Quota(String, Quota),
     /// The weight of a role.
     Weight(String, f64),
+    /// A machine of the schedule of maintenance.
+    Machine(MachineId, Machine),
 }
 
 /// The registry, as a group holds it.
@@ -115,6 +118,7 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
     });
     let quotas = state.quotas.clone().into_iter();
     let weights = state.weights.clone().into_iter();
+    let machines = state.machines.iter();
     [SnapshotRecord::Version(state.version)]
         .into_iter()
         .chain(agents)
@@ -125,6 +129,7 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
         .chain(states.map(SnapshotRecord::State))
         .chain(quotas.map(|(role, quota)| SnapshotRecord::Quota(role, quota)))
         .chain(weights.map(|(role, weight)| SnapshotRecord::Weight(role, weight)))
+        .chain(machines.map(|(id, machine)| SnapshotRecord::Machine(id.clone(), machine.clone())))
 }
 
 fn read(bytes: &[u8]) -> Result<RegistryState, String> {
@@ -184,6 +189,7 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
         }
         SnapshotRecord::Quota(role, quota) => drop(state.quotas.insert(role, quota)),
         SnapshotRecord::Weight(role, weight) => drop(state.weights.insert(role, weight)),
+        SnapshotRecord::Machine(id, machine) => state.machines.put(id, machine),
     }
     Ok(())
 }
@@ -226,14 +232,14 @@ mod tests {
             .collect();
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         let removed = &story()[9];
         assert_eq!(first(codec::encode(removed).unwrap()), 5);
         let machine = after(&story());
         let places: Vec<u8> = records(machine.state())
             .map(|record| first(codec::encode(&record).unwrap()))
             .collect();
-        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9]);
     }
 
     #[test]

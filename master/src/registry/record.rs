@@ -1,11 +1,11 @@
 //! The registry's records in a store: one for each agent, unreachable agent, framework, removed
-//! framework, leading scheduler, key of a framework's state, quota and weight of a role.
+//! framework, leading scheduler, key of a framework's state, quota and weight of a role, machine of the schedule of maintenance.
 //!
 //! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
 //! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
 
 use protocol::message::state::{self, StateValue};
-use protocol::{AgentId, AgentInfo, FrameworkId, Quota};
+use protocol::{AgentId, AgentInfo, FrameworkId, MachineId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use storage::{Changes, Record, Store, VALUE_BYTES_MAX};
 
 use super::local::OpenError;
+use super::machines::Machine;
 use super::state::{Entry, FrameworkEntry, RegistryState};
 use super::{RegistryError, RegistryOperation};
 
@@ -34,6 +35,7 @@ const LEADING: Kind = Kind("registry/leading/");
 const STATE: Kind = Kind("registry/state/");
 const QUOTA: Kind = Kind("registry/quota/");
 const WEIGHT: Kind = Kind("registry/weight/");
+const MACHINE: Kind = Kind("registry/machine/");
 const VERSION: Kind = Kind("registry/version/");
 
 /// One key of a framework's state.
@@ -118,6 +120,9 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
             .iter()
             .try_for_each(|record| QUOTA.encode(&record).map(drop)),
         RegistryOperation::UpdateWeights { .. }
+        | RegistryOperation::UpdateMaintenanceSchedule { .. }
+        | RegistryOperation::StartMaintenance { .. }
+        | RegistryOperation::StopMaintenance { .. }
         | RegistryOperation::MarkAgentUnreachable { .. }
         | RegistryOperation::RemoveAgent { .. }
         | RegistryOperation::RemoveFramework { .. } => Ok(()),
@@ -194,6 +199,13 @@ pub(super) fn write(
                 let value = record.map(|record| WEIGHT.encode(&record)).transpose()?;
                 (WEIGHT.key(role), value)
             }
+            Entry::Machine(id) => {
+                let machine = state.machines.get(id);
+                let value = machine.map(|machine| MACHINE.encode(&(id, machine)));
+                // No address has a slash, so no two keys of two machines are one.
+                let place = format!("{}/{}", id.ip(), id.hostname());
+                (MACHINE.key(&place), value.transpose()?)
+            }
         };
         match value {
             Some(value) => changes.put(key, value),
@@ -254,6 +266,11 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
         state
             .weights
             .extend([WEIGHT.decode::<(String, f64)>(record)?]);
+        Ok(())
+    })?;
+    each(store, MACHINE, |record| {
+        let (id, machine): (MachineId, Machine) = MACHINE.decode(record)?;
+        state.machines.put(id, machine);
         Ok(())
     })?;
     each(store, VERSION, |record| {

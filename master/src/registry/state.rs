@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::framework_state::{Change, FrameworkStates};
+use super::machines::Machines;
 use super::{Applied, RegistryError, RegistryOperation, roles};
 
 /// How many unreachable agents are remembered (SPEC 3.1).
@@ -36,6 +37,8 @@ pub struct RegistryState {
     pub quotas: BTreeMap<String, Quota>,
     /// The weights that operators have set.
     pub weights: BTreeMap<String, f64>,
+    /// The schedule of maintenance, and which machines are away.
+    pub machines: Machines,
     /// How many operations were applied.
     pub version: u64,
 }
@@ -60,6 +63,7 @@ pub(super) enum Entry {
     State(FrameworkId, String),
     Quota(String),
     Weight(String),
+    Machine(MachineId),
 }
 
 impl RegistryState {
@@ -164,6 +168,18 @@ impl RegistryState {
                 roles::check_weights(weights)?;
                 let touched = roles::set("weights", &mut self.weights, weights.clone())?;
                 touched.into_iter().map(Entry::Weight).collect()
+            }
+            RegistryOperation::UpdateMaintenanceSchedule { windows } => {
+                let touched = self.machines.schedule(windows)?;
+                touched.into_iter().map(Entry::Machine).collect()
+            }
+            RegistryOperation::StartMaintenance { machines } => {
+                let touched = self.machines.start(machines);
+                touched.into_iter().map(Entry::Machine).collect()
+            }
+            RegistryOperation::StopMaintenance { machines } => {
+                let touched = self.machines.stop(machines);
+                touched.into_iter().map(Entry::Machine).collect()
             }
         };
         self.version += 1;

@@ -5,7 +5,9 @@
 //! launched without one are lost, since their offers are void, and so are declines and bytes for executors. Remembers nothing
 //! itself; never decides what a framework wants.
 
-use protocol::message::scheduler::ReconcileOperations;
+use protocol::message::scheduler::{
+    AcceptInverseOffers, DeclineInverseOffers, ReconcileOperations,
+};
 use runtime::delivery::{DeliveryError, Receipt};
 
 use super::*;
@@ -74,7 +76,25 @@ impl<S: Scheduler> Driver<S> {
                 offer_ids,
                 filters,
             }),
-            Verb::Decline { .. } => debug!("offers of a lost master are void anyway"),
+            Verb::AcceptInverse {
+                offers: inverse_offer_ids,
+                filters,
+            } if self.is_subscribed() => self.say(|framework_id| AcceptInverseOffers {
+                framework_id,
+                inverse_offer_ids,
+                filters,
+            }),
+            Verb::DeclineInverse {
+                offers: inverse_offer_ids,
+                filters,
+            } if self.is_subscribed() => self.say(|framework_id| DeclineInverseOffers {
+                framework_id,
+                inverse_offer_ids,
+                filters,
+            }),
+            Verb::Decline { .. } | Verb::AcceptInverse { .. } | Verb::DeclineInverse { .. } => {
+                debug!("offers of a lost master are void anyway");
+            }
             Verb::Kill { task, policy } => {
                 self.ledger.kill(&task, policy);
                 self.kill(task, policy, ctx);

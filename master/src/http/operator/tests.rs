@@ -74,6 +74,8 @@ fn each_question_is_answered_under_its_own_name_and_the_same_in_both_forms() {
             ("GET_OPERATIONS", "get_operations"),
             ("GET_WEIGHTS", "get_weights"),
             ("GET_QUOTA", "get_quota"),
+            ("GET_MAINTENANCE_STATUS", "get_maintenance_status"),
+            ("GET_MAINTENANCE_SCHEDULE", "get_maintenance_schedule"),
         ] {
             let call = json!({ "type": kind });
             let answer = asked(&pages, call.clone()).await;
@@ -180,6 +182,61 @@ fn what_an_operator_changes_is_changed_with_the_statuses_that_the_pages_have() {
     });
 }
 
+/// SPEC 3.6: the order of things is schedule, down, up.
+#[test]
+fn machines_are_scheduled_taken_down_and_brought_up_with_the_statuses_of_mesos() {
+    rehearse(|node| async move {
+        let (_master, pages) = staged(&node).await;
+        let machines = |kind: &str, field: &str, hostname: &str| json!({ "type": kind, field: { "machines": [{ "hostname": hostname }] } });
+        let down = |hostname| machines("START_MAINTENANCE", "start_maintenance", hostname);
+        let up = |hostname| machines("STOP_MAINTENANCE", "stop_maintenance", hostname);
+        let window = |hostname: &str| json!({ "machine_ids": [{ "hostname": hostname }], "unavailability": { "start": { "nanoseconds": 5 }, "duration": { "nanoseconds": 7 } } });
+        let schedule = |windows: Value| json!({ "type": "UPDATE_MAINTENANCE_SCHEDULE", "update_maintenance_schedule": { "schedule": { "windows": windows } } });
+        for (body, status, words) in [
+            (down("host-2"), 400, "scheduled for maintenance"),
+            (schedule(json!([window("")])), 400, "machine_id"),
+            (
+                schedule(json!([window("a"), window("A")])),
+                400,
+                "each machine once",
+            ),
+            (
+                schedule(
+                    json!([{ "machine_ids": [], "unavailability": { "start": { "nanoseconds": 5 } } }]),
+                ),
+                400,
+                "one machine or more",
+            ),
+            (
+                schedule(json!([window("host-2"), window("host-3")])),
+                200,
+                "",
+            ),
+            (up("host-2"), 400, "machines that are down"),
+            (down("Host-2"), 200, ""),
+            (down("host-2"), 400, "not down yet"),
+            (schedule(json!([window("host-3")])), 400, "host-2"),
+        ] {
+            let (found, text) = post(&pages, body).await;
+            assert!(found == status && text.contains(words), "{found} {text}");
+        }
+        let said = asked(&pages, json!({ "type": "GET_MAINTENANCE_SCHEDULE" })).await;
+        let said = &said["get_maintenance_schedule"]["schedule"]["windows"];
+        assert_eq!(*said, json!([window("host-2"), window("host-3")]));
+        let said = asked(&pages, json!({ "type": "GET_MAINTENANCE_STATUS" })).await;
+        let said = &said["get_maintenance_status"]["status"];
+        assert_eq!(said["down_machines"], json!([{ "hostname": "host-2" }]));
+        assert_eq!(
+            said["draining_machines"],
+            json!([{ "id": { "hostname": "host-3" } }])
+        );
+        assert_eq!(post(&pages, up("host-2")).await.0, StatusCode::OK);
+        let said = asked(&pages, json!({ "type": "GET_MAINTENANCE_SCHEDULE" })).await;
+        let said = &said["get_maintenance_schedule"]["schedule"]["windows"];
+        assert_eq!(*said, json!([window("host-3")]));
+    });
+}
+
 /// SPEC 2.1: each call that is not served, by its name.
 #[test]
 fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_reason() {
@@ -188,11 +245,6 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
         for kind in [
             "GET_LOGGING_LEVEL",
             "SET_LOGGING_LEVEL",
-            "GET_MAINTENANCE_STATUS",
-            "GET_MAINTENANCE_SCHEDULE",
-            "UPDATE_MAINTENANCE_SCHEDULE",
-            "START_MAINTENANCE",
-            "STOP_MAINTENANCE",
             "DRAIN_AGENT",
             "DEACTIVATE_AGENT",
             "REACTIVATE_AGENT",

@@ -113,6 +113,10 @@ pub(in crate::http) fn framework(
         offers,
         allocated_resources: write_resources(held),
         offered_resources: write_resources(&offered),
+        inverse_offers: shown
+            .inverse_offers(&framework.id)
+            .map(Into::into)
+            .collect(),
         recovered: framework.recovered,
         offer_constraints: (!constraints.role_constraints.is_empty()).then_some(constraints),
         ..ResponseGetFrameworksFramework::default()

@@ -10,6 +10,7 @@ use v1::convert::operator::Said;
 use super::super::changes::{
     ask, bad, change_quotas, change_weights, forbidden, remove_quota, set_quota,
 };
+use super::super::maintenance;
 use super::super::operate::operated;
 use crate::master::{EndFramework, NotEnded, TakeSnapshot};
 use crate::office::Front;
@@ -23,6 +24,9 @@ pub(super) async fn write(front: &Front, asker: &Asker, said: Said) -> Response 
         Said::SetQuota(update) => set_quota(front, asker, update).await,
         Said::RemoveQuota(role) => remove_quota(front, asker, role).await,
         Said::Operate(operate) => operated(front, asker, operate).await,
+        Said::Schedule(update) => maintenance::update(front, asker, update).await,
+        Said::StartMaintenance(start) => maintenance::start(front, asker, start).await,
+        Said::StopMaintenance(stop) => maintenance::stop(front, asker, stop).await,
         Said::TearDown(down) => {
             let framework_id = down.framework_id;
             tear_down(front, asker, EndFramework { framework_id }).await

@@ -10,8 +10,9 @@ use ::http::api::{Bounds, Events, Refusal, Streams};
 use axum::http::HeaderValue;
 use axum::response::Response;
 use protocol::message::scheduler::{
-    FrameworkFailed, FrameworkMessage, Lost, OfferRescinded, OffersMade, OperationChanged,
-    StatusChanged, Subscribe, Subscribed, SubscriptionRefused,
+    FrameworkFailed, FrameworkMessage, InverseOfferRescinded, InverseOffersMade, Lost,
+    OfferRescinded, OffersMade, OperationChanged, StatusChanged, Subscribe, Subscribed,
+    SubscriptionRefused,
 };
 use protocol::{FrameworkInfo, Uuid, Wants};
 use runtime::prelude::*;
@@ -63,6 +64,8 @@ enum Phase {
 enum Heard {
     Offers(OffersMade),
     Rescinded(OfferRescinded),
+    Inverse(InverseOffersMade),
+    InverseRescinded(InverseOfferRescinded),
     Status(Box<StatusChanged>),
     Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
@@ -102,6 +105,8 @@ impl Process for Subscriber {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<OffersMade>();
         ears.hear_local::<OfferRescinded>();
+        ears.hear_local::<InverseOffersMade>();
+        ears.hear_local::<InverseOfferRescinded>();
         ears.hear_local::<StatusChanged>();
         ears.hear_local::<OperationChanged>();
         ears.hear_local::<FrameworkMessage>();
@@ -238,6 +243,8 @@ impl Subscriber {
         let mut event = match heard {
             Heard::Offers(message) => Event::from(message),
             Heard::Rescinded(message) => Event::from(message),
+            Heard::Inverse(message) => Event::from(message),
+            Heard::InverseRescinded(message) => Event::from(message),
             Heard::Status(message) => Event::from(&**message),
             Heard::Operation(message) => Event::from(&**message),
             Heard::Message(message) => Event::from(message),
@@ -304,6 +311,8 @@ macro_rules! hears {
 hears! {
     OffersMade => Heard::Offers,
     OfferRescinded => Heard::Rescinded,
+    InverseOffersMade => Heard::Inverse,
+    InverseOfferRescinded => Heard::InverseRescinded,
     StatusChanged => |changed| Heard::Status(Box::new(changed)),
     OperationChanged => |changed| Heard::Operation(Box::new(changed)),
     FrameworkMessage => Heard::Message,

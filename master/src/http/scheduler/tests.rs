@@ -410,7 +410,7 @@ fn a_framework_that_leaves_hears_no_error_and_changes_no_more() {
     });
 }
 
-/// SPEC 2.2: what has no meaning here is taken all the same.
+/// SPEC 2.2: what has no meaning here, or names what is not there, is taken all the same.
 #[test]
 fn requests_and_answers_to_inverse_offers_are_taken() {
     rehearse(|node| async move {

@@ -118,6 +118,8 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
             registered: at,
             reregistered: Some(at),
             oversubscribed: Resources::default(),
+            ip: None,
+            unavailability: None,
         })),
         2 => agents.update(&agent, |agent| {
             agent.connected = t > 2;
@@ -186,6 +188,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
                 resources: resources("cpus:1"),
                 attributes: Default::default(),
                 executor_ids: Default::default(),
+                unavailability: None,
             })),
             _ => {}
         },

@@ -1,6 +1,7 @@
 //! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use protocol::maintenance::Window;
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability};
 use resources::{Attributes, Resources};
 use runtime::rehearsal::rehearse;
 use runtime::{NodeId, Pid, Timestamp};
@@ -65,6 +66,13 @@ pub(in super::super) fn story() -> Vec<RegistryOperation> {
         quotas(&[("ops", "")]),
         weights(&[("eng", Some(2.5)), ("ops", Some(3.0))]),
         weights(&[("ops", None)]),
+        schedule("host-1 host-2 host-3"),
+        RegistryOperation::StartMaintenance {
+            machines: vec![machine("host-1"), machine("host-2")],
+        },
+        RegistryOperation::StopMaintenance {
+            machines: vec![machine("host-2")],
+        },
     ]
 }
 
@@ -86,6 +94,23 @@ fn weights(weights: &[(&str, Option<f64>)]) -> RegistryOperation {
     let weight = |(role, weight): &(&str, Option<f64>)| ((*role).to_owned(), *weight);
     RegistryOperation::UpdateWeights {
         weights: weights.iter().map(weight).collect(),
+    }
+}
+
+fn machine(hostname: &str) -> MachineId {
+    MachineId::new(hostname, "").unwrap()
+}
+
+fn schedule(hostnames: &str) -> RegistryOperation {
+    let window = Window {
+        machines: hostnames.split(' ').map(machine).collect(),
+        unavailability: Unavailability {
+            start: Timestamp::from_nanos(9),
+            duration: None,
+        },
+    };
+    RegistryOperation::UpdateMaintenanceSchedule {
+        windows: vec![window],
     }
 }
 
@@ -119,6 +144,9 @@ fn what_was_answered_is_found_again_after_a_crash() {
         );
         assert_eq!(known.quotas.keys().collect::<Vec<_>>(), ["eng"]);
         assert_eq!(known.weights, [("eng".to_owned(), 2.5)].into());
+        let is_down = |name| known.machines.get(&machine(name)).map(|one| one.down);
+        assert_eq!(is_down("host-1"), Some(true));
+        assert_eq!((is_down("host-2"), is_down("host-3")), (None, Some(false)));
         let f3 = FrameworkId::new("f3").unwrap();
         let kept = registry.framework_state(&f3, "kept").await.unwrap();
         assert_eq!(

@@ -87,6 +87,7 @@ pub fn offer(id: &str, framework: &str, what: &Resources) -> Offer {
         resources: what.allocate(&Tenant::new("*").unwrap()),
         attributes: Default::default(),
         executor_ids: Vec::new(),
+        unavailability: None,
     }
 }
 

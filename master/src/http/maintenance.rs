@@ -1,0 +1,208 @@
+//! Maintenance over HTTP: `/maintenance/schedule`, `/maintenance/status`, `/machine/down` and `/machine/up` (SPEC 3.6, 3.9), and the same
+//! for `/api/v1`.
+//!
+//! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 403 who asks may not,
+//! 503 not just now. Who may not see the plans is shown empty ones, as in Mesos. Decides nothing else.
+
+use ::http::api;
+use authority::Action;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use protocol::MachineId;
+use protocol::message::operator::{
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, ViewMaintenanceSchedule,
+    ViewMaintenanceStatus,
+};
+use v1::convert::maintenance::{machines, schedule, windows};
+use v1::message::Message;
+use v1::schema::maintenance::{ClusterStatus, Schedule};
+use v1::schema::master::{
+    CallStartMaintenance, CallType, Response as Answer, ResponseGetMaintenanceSchedule,
+    ResponseGetMaintenanceStatus, ResponseType,
+};
+use v1::{Form, Limits};
+
+use super::changes::{BODY_MAX, ask, bad, change, forbidden, refused};
+use crate::office::Front;
+use crate::permission::Asker;
+
+/// A schedule as a right body has it.
+const SCHEDULE: &str = r#"{"windows":[{"machine_ids":[{"hostname":"host-1"}],"unavailability":{"start":{"nanoseconds":1735689600000000000},"duration":{"nanoseconds":3600000000000}}}]}"#;
+/// Machines as a right body has them.
+const MACHINES: &str = r#"[{"hostname":"host-1"},{"hostname":"host-2","ip":"10.0.0.2"}]"#;
+
+/// The routes. Whoever adds them gives each request the [`Front`] of a master that acts here, and who asks.
+pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route(
+            "/maintenance/schedule",
+            get(show_schedule).post(post_schedule),
+        )
+        .route("/maintenance/status", get(show_status))
+        .route("/machine/down", post(post_down))
+        .route("/machine/up", post(post_up))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+}
+
+async fn show_schedule(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+) -> Response {
+    page(view_schedule(&front, &asker).await)
+}
+
+async fn show_status(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+) -> Response {
+    page(view_status(&front, &asker).await)
+}
+
+fn page<M: Message>(shown: Result<M, Response>) -> Response {
+    match shown {
+        Ok(shown) => {
+            let json = [(CONTENT_TYPE, "application/json")];
+            (json, v1::json::write(&shown)).into_response()
+        }
+        Err(response) => response,
+    }
+}
+
+async fn post_schedule(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
+    let said = v1::json::read::<Schedule>(&body, Limits::default());
+    match said.and_then(|said| windows(&said)) {
+        Ok(windows) => update(&front, &asker, UpdateMaintenanceSchedule { windows }).await,
+        Err(problem) => bad(format!("{problem}\nA right one: {SCHEDULE}")),
+    }
+}
+
+async fn post_down(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
+    match named(&body) {
+        Ok(machines) => start(&front, &asker, StartMaintenance { machines }).await,
+        Err(problem) => bad(problem),
+    }
+}
+
+async fn post_up(
+    Extension(front): Extension<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Bytes,
+) -> Response {
+    match named(&body) {
+        Ok(machines) => stop(&front, &asker, StopMaintenance { machines }).await,
+        Err(problem) => bad(problem),
+    }
+}
+
+/// The machines that a body lists: a list of its own, which is read as the field of the message that has one.
+fn named(body: &[u8]) -> Result<Vec<MachineId>, String> {
+    let said = [b"{\"machines\":", body, b"}"].concat();
+    let said = v1::json::read::<CallStartMaintenance>(&said, Limits::default());
+    let named = said.and_then(|said| machines(&said.machines));
+    named.map_err(|problem| format!("{problem}\nA right one: {MACHINES}"))
+}
+
+/// Plans maintenance.
+pub(super) async fn update(
+    front: &Front,
+    asker: &Asker,
+    update: UpdateMaintenanceSchedule,
+) -> Response {
+    match asker.may(Action::UpdateMaintenanceSchedules, None) {
+        Ok(()) => change(front, update).await,
+        Err(problem) => forbidden(problem),
+    }
+}
+
+/// Takes machines down.
+pub(super) async fn start(front: &Front, asker: &Asker, start: StartMaintenance) -> Response {
+    match asker.may(Action::StartMaintenances, None) {
+        Ok(()) => change(front, start).await,
+        Err(problem) => forbidden(problem),
+    }
+}
+
+/// Brings machines up again.
+pub(super) async fn stop(front: &Front, asker: &Asker, stop: StopMaintenance) -> Response {
+    match asker.may(Action::StopMaintenances, None) {
+        Ok(()) => change(front, stop).await,
+        Err(problem) => forbidden(problem),
+    }
+}
+
+async fn view_schedule(front: &Front, asker: &Asker) -> Result<Schedule, Response> {
+    if asker.may(Action::GetMaintenanceSchedules, None).is_err() {
+        return Ok(Schedule::default());
+    }
+    let windows = ask(front, ViewMaintenanceSchedule).await?;
+    windows.map(|windows| schedule(&windows)).map_err(refused)
+}
+
+async fn view_status(front: &Front, asker: &Asker) -> Result<ClusterStatus, Response> {
+    if asker.may(Action::GetMaintenanceStatuses, None).is_err() {
+        return Ok(ClusterStatus::default());
+    }
+    let status = ask(front, ViewMaintenanceStatus).await?;
+    status.map(|status| (&status).into()).map_err(refused)
+}
+
+/// The answer to the question of `/api/v1` that this is: for the status, or else for the schedule.
+pub(super) async fn answer(front: &Front, asker: &Asker, kind: CallType, form: Form) -> Response {
+    let mut answer = Answer::default();
+    let shown = match kind {
+        CallType::GetMaintenanceStatus => {
+            answer.r#type = Some(ResponseType::GetMaintenanceStatus);
+            let status = view_status(front, asker).await;
+            status.map(|status| {
+                answer.get_maintenance_status = Some(ResponseGetMaintenanceStatus { status });
+            })
+        }
+        _ => {
+            answer.r#type = Some(ResponseType::GetMaintenanceSchedule);
+            let schedule = view_schedule(front, asker).await;
+            schedule.map(|schedule| {
+                answer.get_maintenance_schedule = Some(ResponseGetMaintenanceSchedule { schedule });
+            })
+        }
+    };
+    match shown {
+        Ok(()) => api::answer(form, &answer),
+        Err(response) => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_bodies_that_are_shown_are_right_and_others_are_told_so() {
+        assert_eq!(named(MACHINES.as_bytes()).unwrap().len(), 2);
+        let said: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
+        assert_eq!(windows(&said).unwrap().len(), 1);
+        for (body, words) in [
+            ("", "expected"),
+            ("[{}]", "machine_id"),
+            (r#"[{"ip":"here"}]"#, "machines[0].ip is `here`"),
+            (r#"["host-1"]"#, "expected"),
+        ] {
+            let problem = named(body.as_bytes()).unwrap_err();
+            assert!(
+                problem.contains(words) && problem.contains("A right one"),
+                "{problem}"
+            );
+        }
+    }
+}

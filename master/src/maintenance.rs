@@ -1,0 +1,383 @@
+//! Maintenance: machines that will be away or are, and what frameworks are asked about them (SPEC 3.6, 4.7).
+//!
+//! Pure decisions on [`Books`]. What operators want is judged here, recorded, and then carried out by the other half. Agents of a machine
+//! that will be away are offered with the time of it, and whoever has something there is asked to leave by an inverse offer, whose answer
+//! binds nobody. Nothing happens by the clock: a machine is away when an operator says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use module_api::allocator::{InverseAnswered, InverseGrant, InverseGranted, UnavailabilityChanged};
+use protocol::maintenance::{DrainingMachine, InverseAnswer, MaintenanceStatus, Window};
+use protocol::message::operator::{
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused,
+};
+use protocol::message::scheduler::{
+    AcceptInverseOffers, DeclineInverseOffers, InverseOfferRescinded, InverseOffersMade,
+};
+use protocol::{AgentId, Filters, FrameworkId, InverseOffer, MachineId, OfferId, Unavailability};
+use resources::Invalid;
+use runtime::{Pid, Timestamp};
+
+use crate::agents::Agent;
+use crate::books::Books;
+use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::registry::{MACHINES_MAX, Machine, Machines, RegistryOperation};
+use crate::size::in_frames;
+
+/// What frameworks said last, by agent.
+pub type Answers = BTreeMap<AgentId, BTreeMap<FrameworkId, InverseAnswer>>;
+
+/// Whether this may be the schedule, and what must be recorded for it.
+pub fn prepare_schedule(
+    machines: &Machines,
+    update: &UpdateMaintenanceSchedule,
+) -> Result<RegistryOperation, UpdateRefused> {
+    let mut listed = BTreeSet::new();
+    for (number, window) in update.windows.iter().enumerate() {
+        let field = format!("windows[{number}].machine_ids");
+        if window.machines.is_empty() {
+            return Err(invalid(&field, "empty", "one machine or more"));
+        }
+        for id in &window.machines {
+            if !listed.insert(id) {
+                return Err(invalid(&field, id, "each machine once in a schedule"));
+            }
+        }
+    }
+    if listed.len() > MACHINES_MAX {
+        let expected = format!("at most {MACHINES_MAX} machines");
+        return Err(invalid("windows", listed.len(), &expected));
+    }
+    let mut down = machines.iter().filter(|(_, machine)| machine.down);
+    if let Some((id, _)) = down.find(|(id, _)| !listed.contains(id)) {
+        let found = format!("without {id}");
+        let expected = "each machine that is down: bring it up first";
+        return Err(invalid("windows", found, expected));
+    }
+    let windows = update.windows.clone();
+    Ok(RegistryOperation::UpdateMaintenanceSchedule { windows })
+}
+
+/// Whether these machines may be away from now on, and what must be recorded for it.
+pub fn prepare_start(
+    machines: &Machines,
+    start: &StartMaintenance,
+) -> Result<RegistryOperation, UpdateRefused> {
+    let draining = |machine: &Machine| !machine.down;
+    let expected = "machines that are scheduled for maintenance and not down yet";
+    check_machines(machines, &start.machines, draining, expected)?;
+    let machines = start.machines.clone();
+    Ok(RegistryOperation::StartMaintenance { machines })
+}
+
+/// Whether these machines may be back, and what must be recorded for it.
+pub fn prepare_stop(
+    machines: &Machines,
+    stop: &StopMaintenance,
+) -> Result<RegistryOperation, UpdateRefused> {
+    let down = |machine: &Machine| machine.down;
+    check_machines(machines, &stop.machines, down, "machines that are down")?;
+    let machines = stop.machines.clone();
+    Ok(RegistryOperation::StopMaintenance { machines })
+}
+
+fn check_machines(
+    machines: &Machines,
+    named: &[MachineId],
+    is_right: impl Fn(&Machine) -> bool,
+    expected: &str,
+) -> Result<(), UpdateRefused> {
+    if named.is_empty() {
+        return Err(invalid("machines", "empty", "one machine or more"));
+    }
+    let mut listed = BTreeSet::new();
+    for id in named {
+        if !listed.insert(id) {
+            return Err(invalid("machines", id, "each machine once"));
+        }
+        if !machines.get(id).is_some_and(&is_right) {
+            return Err(invalid("machines", id, expected));
+        }
+    }
+    Ok(())
+}
+
+/// Tells the allocator when an agent will be away.
+pub(crate) fn tell_plan(
+    agent: &AgentId,
+    unavailability: Option<Unavailability>,
+    out: &mut Effects,
+) {
+    let agent_id = agent.clone();
+    out.allocator(ToAllocator::UnavailabilityChanged(UnavailabilityChanged {
+        agent_id,
+        unavailability,
+    }));
+}
+
+fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> UpdateRefused {
+    let reason = Invalid::new(field, found, expected).to_string();
+    UpdateRefused::Invalid { reason }
+}
+
+impl Books {
+    /// The machine that an agent of this host name and address is on, if it is away.
+    pub(crate) fn down_machine(&self, hostname: &str, ip: Option<&str>) -> Option<&MachineId> {
+        let (id, machine) = self.machines.of(hostname, ip)?;
+        machine.down.then_some(id)
+    }
+
+    /// How far maintenance has come.
+    pub fn maintenance_status(&self) -> MaintenanceStatus {
+        let mut status = MaintenanceStatus::default();
+        let mut answers: BTreeMap<&MachineId, Vec<InverseAnswer>> = BTreeMap::new();
+        for (id, said) in self.inverse_answers.iter() {
+            let agent = self.agents.get(id);
+            let machine = agent.and_then(|agent| self.machine_of(agent));
+            if let Some((machine, _)) = machine {
+                answers
+                    .entry(machine)
+                    .or_default()
+                    .extend(said.values().cloned());
+            }
+        }
+        for (id, machine) in self.machines.iter() {
+            match machine.down {
+                true => status.down.push(id.clone()),
+                false => status.draining.push(DrainingMachine {
+                    id: id.clone(),
+                    answers: answers.remove(id).unwrap_or_default(),
+                }),
+            }
+        }
+        status
+    }
+
+    fn machine_of(&self, agent: &Agent) -> Option<(&MachineId, &Machine)> {
+        self.machines.of(&agent.info.hostname, agent.ip.as_deref())
+    }
+
+    /// This schedule is recorded: what is out of agents whose plans have changed is taken back, and offered anew with the time.
+    pub fn schedule_updated(&mut self, windows: &[Window], out: &mut Effects) {
+        // The registry took it, so there is nothing to refuse.
+        let _ = Arc::make_mut(&mut self.machines).schedule(windows);
+        self.plans_changed(out);
+    }
+
+    /// It is recorded that these machines are away; gives the agents that have to go.
+    pub fn maintenance_started(&mut self, machines: &[MachineId]) -> Vec<AgentId> {
+        Arc::make_mut(&mut self.machines).start(machines);
+        let agents = self.agents.iter();
+        let away = agents.filter(|agent| {
+            let machine = self.machine_of(agent);
+            machine.is_some_and(|(_, machine)| machine.down)
+        });
+        away.map(|agent| agent.id.clone()).collect()
+    }
+
+    /// It is recorded that these machines are back.
+    pub fn maintenance_stopped(&mut self, machines: &[MachineId], out: &mut Effects) {
+        Arc::make_mut(&mut self.machines).stop(machines);
+        self.plans_changed(out);
+    }
+
+    /// Agents may be away at other times than they were to be.
+    fn plans_changed(&mut self, out: &mut Effects) {
+        let changed: Vec<_> = self
+            .agents
+            .iter()
+            .filter_map(|agent| {
+                let planned = self.machine_of(agent);
+                let planned = planned.map(|(_, machine)| machine.unavailability);
+                (planned != agent.unavailability).then(|| (agent.id.clone(), planned))
+            })
+            .collect();
+        for (id, planned) in changed {
+            self.rescind_of_agent(&id, out);
+            self.forget_answers_of(&id);
+            self.agents
+                .update(&id, |agent| agent.unavailability = planned);
+            tell_plan(&id, planned, out);
+        }
+    }
+
+    /// Tells the allocator, which knows the agent already and believes that it will be away then, when it will be.
+    pub(crate) fn plan_told(
+        &mut self,
+        agent: &AgentId,
+        believed: Option<Unavailability>,
+        out: &mut Effects,
+    ) {
+        let planned = self
+            .agents
+            .get(agent)
+            .and_then(|agent| agent.unavailability);
+        if planned != believed {
+            self.forget_answers_of(agent);
+            tell_plan(agent, planned, out);
+        }
+    }
+
+    /// What was said about an agent counts no more.
+    pub(crate) fn forget_answers_of(&mut self, agent: &AgentId) {
+        if self.inverse_answers.contains_key(agent) {
+            Arc::make_mut(&mut self.inverse_answers).remove(agent);
+        }
+    }
+
+    /// What a framework has said counts no more.
+    pub(crate) fn forget_answers_by(&mut self, framework: &FrameworkId) {
+        if self.inverse_answers.is_empty() {
+            return;
+        }
+        let answers = Arc::make_mut(&mut self.inverse_answers);
+        answers.retain(|_, said| {
+            said.remove(framework);
+            !said.is_empty()
+        });
+    }
+
+    /// The allocator wants frameworks to leave agents: each is told, of several in one message.
+    pub fn inverse_granted(&mut self, granted: InverseGranted, out: &mut Effects) {
+        let mut made: BTreeMap<FrameworkId, (Pid, Vec<InverseOffer>)> = BTreeMap::new();
+        let mut ids = Vec::new();
+        for grant in granted.grants {
+            if !self.is_planned(&grant) || self.is_asked(&grant) {
+                // Granted before the allocator heard what has changed, which makes it forget this.
+                continue;
+            }
+            let Some(pid) = self.frameworks.scheduler(&grant.framework_id).cloned() else {
+                self.not_asked(grant.framework_id, grant.agent_id, None, out);
+                continue;
+            };
+            let offer = InverseOffer {
+                id: self.ids.offer(),
+                framework_id: grant.framework_id.clone(),
+                agent_id: grant.agent_id,
+                unavailability: grant.unavailability,
+            };
+            ids.push(offer.id.clone());
+            self.inverse_offers.insert(Arc::new(offer.clone()));
+            let of = made.entry(grant.framework_id);
+            of.or_insert_with(|| (pid, Vec::new())).1.push(offer);
+        }
+        for (pid, offers) in made.into_values() {
+            for inverse_offers in in_frames(offers) {
+                let made = InverseOffersMade { inverse_offers };
+                out.scheduler(Some(&pid), ToScheduler::InverseOffers(made));
+            }
+        }
+        if let Some(timeout) = self.policy.offer_timeout.filter(|_| !ids.is_empty()) {
+            out.push(Effect::Later(timeout, Due::OffersExpired(ids)));
+        }
+    }
+
+    fn is_planned(&self, grant: &InverseGrant) -> bool {
+        let agent = self.agents.get(&grant.agent_id);
+        agent.is_some_and(|agent| agent.unavailability == Some(grant.unavailability))
+    }
+
+    /// Whether an inverse offer to that framework about that agent is out.
+    fn is_asked(&self, grant: &InverseGrant) -> bool {
+        let mut out = self.inverse_offers.of_framework(&grant.framework_id);
+        out.any(|offer| offer.agent_id == grant.agent_id)
+    }
+
+    /// The framework will have left these agents by then; what is not an inverse offer to it is ignored.
+    pub fn accept_inverse(&mut self, call: AcceptInverseOffers, now: Timestamp, out: &mut Effects) {
+        let (framework, ids) = (&call.framework_id, call.inverse_offer_ids);
+        self.answer_inverse(framework, ids, &call.filters, true, now, out);
+    }
+
+    /// The framework cannot leave these agents by then; what is not an inverse offer to it is ignored.
+    pub fn decline_inverse(
+        &mut self,
+        call: DeclineInverseOffers,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let (framework, ids) = (&call.framework_id, call.inverse_offer_ids);
+        self.answer_inverse(framework, ids, &call.filters, false, now, out);
+    }
+
+    fn answer_inverse(
+        &mut self,
+        framework: &FrameworkId,
+        ids: Vec<OfferId>,
+        filters: &Filters,
+        accepted: bool,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        for id in ids {
+            let offer = self.inverse_offers.get(&id);
+            let mine = offer.is_some_and(|offer| offer.framework_id == *framework);
+            if !mine {
+                continue;
+            }
+            let Some(offer) = self.take_inverse(&id, Some(filters), out) else {
+                continue;
+            };
+            let answer = InverseAnswer {
+                framework_id: framework.clone(),
+                accepted,
+                at: now,
+            };
+            let answers = Arc::make_mut(&mut self.inverse_answers);
+            let said = answers.entry(offer.agent_id.clone()).or_default();
+            said.insert(framework.clone(), answer);
+        }
+    }
+
+    /// An inverse offer is not out any more; the allocator hears so, and for how long the framework wants no other.
+    pub(crate) fn take_inverse(
+        &mut self,
+        id: &OfferId,
+        filters: Option<&Filters>,
+        out: &mut Effects,
+    ) -> Option<Arc<InverseOffer>> {
+        let offer = self.inverse_offers.remove(id)?;
+        let (framework, agent) = (offer.framework_id.clone(), offer.agent_id.clone());
+        self.not_asked(framework, agent, filters, out);
+        Some(offer)
+    }
+
+    fn not_asked(
+        &self,
+        framework_id: FrameworkId,
+        agent_id: AgentId,
+        filters: Option<&Filters>,
+        out: &mut Effects,
+    ) {
+        out.allocator(ToAllocator::InverseAnswered(InverseAnswered {
+            framework_id,
+            agent_id,
+            refuse: filters.map(Filters::refuse),
+        }));
+    }
+
+    /// Takes these inverse offers back: their frameworks are told.
+    pub(crate) fn rescind_inverse(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
+        for id in ids {
+            let Some(offer) = self.take_inverse(&id, None, out) else {
+                continue;
+            };
+            let rescinded = InverseOfferRescinded {
+                inverse_offer_id: id,
+            };
+            let scheduler = self.frameworks.scheduler(&offer.framework_id);
+            out.scheduler(scheduler, ToScheduler::RescindInverse(rescinded));
+        }
+    }
+
+    /// Takes back all inverse offers about one agent.
+    pub(crate) fn rescind_inverse_of_agent(&mut self, agent: &AgentId, out: &mut Effects) {
+        let ids = self.inverse_offers.of_agent(agent);
+        let ids = ids.map(|offer| offer.id.clone()).collect();
+        self.rescind_inverse(ids, out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

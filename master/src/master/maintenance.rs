@@ -1,0 +1,159 @@
+//! What the master hears about maintenance: operators' plans, and whom the allocator would have leave.
+//!
+//! Each change is judged by [`crate::maintenance`], recorded, and then carried out; the next one waits until the registry has the last.
+
+use authority::Action;
+use module_api::allocator::InverseGranted;
+use protocol::MachineId;
+use protocol::maintenance::{MaintenanceStatus, Window};
+use protocol::message::operator::{
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused,
+    ViewMaintenanceSchedule, ViewMaintenanceStatus,
+};
+use runtime::prelude::*;
+
+use super::Master;
+use super::operators::not_allowed;
+use crate::admission::Removal;
+use crate::maintenance;
+use crate::registry::{Machines, RegistryOperation};
+
+type Prepared = Result<RegistryOperation, UpdateRefused>;
+
+impl Handler<InverseGranted> for Master {
+    type Result = ();
+
+    fn handle(&mut self, granted: InverseGranted, ctx: &mut Context<Self>) {
+        self.change(ctx, |books, _, out| books.inverse_granted(granted, out));
+    }
+}
+
+impl Handler<ViewMaintenanceSchedule> for Master {
+    type Result = Result<Vec<Window>, UpdateRefused>;
+
+    fn handle(&mut self, _: ViewMaintenanceSchedule, ctx: &mut Context<Self>) -> Self::Result {
+        self.may_maintain(Action::GetMaintenanceSchedules, ctx)?;
+        Ok(self.books.machines.windows())
+    }
+}
+
+impl Handler<ViewMaintenanceStatus> for Master {
+    type Result = Result<MaintenanceStatus, UpdateRefused>;
+
+    fn handle(&mut self, _: ViewMaintenanceStatus, ctx: &mut Context<Self>) -> Self::Result {
+        self.may_maintain(Action::GetMaintenanceStatuses, ctx)?;
+        Ok(self.books.maintenance_status())
+    }
+}
+
+impl Handler<UpdateMaintenanceSchedule> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(
+        &mut self,
+        update: UpdateMaintenanceSchedule,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
+        let prepare = |machines: &Machines| maintenance::prepare_schedule(machines, &update);
+        let prepared = self.prepare_maintenance(Action::UpdateMaintenanceSchedules, prepare, ctx);
+        self.maintain(prepared, ctx, move |master, ctx| {
+            tracing::info!(windows = update.windows.len(), "maintenance is scheduled");
+            let windows = &update.windows;
+            master.change(ctx, |books, _, out| books.schedule_updated(windows, out));
+        })
+    }
+}
+
+impl Handler<StartMaintenance> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, start: StartMaintenance, ctx: &mut Context<Self>) -> Self::Result {
+        let prepare = |machines: &Machines| maintenance::prepare_start(machines, &start);
+        let prepared = self.prepare_maintenance(Action::StartMaintenances, prepare, ctx);
+        self.maintain(prepared, ctx, move |master, ctx| {
+            tracing::info!(machines = %listed(&start.machines), "machines are down");
+            let machines = &start.machines;
+            let away = master.change(ctx, |books, _, _| books.maintenance_started(machines));
+            for agent in away {
+                if !master.leaving.contains(&agent) {
+                    master.remove_agent(agent, Removal::Maintenance, ctx);
+                }
+            }
+        })
+    }
+}
+
+impl Handler<StopMaintenance> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, stop: StopMaintenance, ctx: &mut Context<Self>) -> Self::Result {
+        let prepare = |machines: &Machines| maintenance::prepare_stop(machines, &stop);
+        let prepared = self.prepare_maintenance(Action::StopMaintenances, prepare, ctx);
+        self.maintain(prepared, ctx, move |master, ctx| {
+            tracing::info!(machines = %listed(&stop.machines), "machines are up again");
+            let machines = &stop.machines;
+            master.change(ctx, |books, _, out| {
+                books.maintenance_stopped(machines, out)
+            });
+        })
+    }
+}
+
+impl Master {
+    /// Whether who asks from another node may do this with machines now.
+    fn may_maintain(&self, action: Action, ctx: &Context<Self>) -> Result<(), UpdateRefused> {
+        self.may_update()?;
+        let asker = self.asker(ctx);
+        let allowed = asker.map_or(Ok(()), |asker| asker.may(action, None));
+        allowed.map_err(not_allowed)
+    }
+
+    fn prepare_maintenance(
+        &self,
+        action: Action,
+        prepare: impl FnOnce(&Machines) -> Prepared,
+        ctx: &Context<Self>,
+    ) -> Prepared {
+        self.may_maintain(action, ctx)?;
+        if self.updating_maintenance {
+            let reason = "another change of maintenance is being recorded; try again".to_owned();
+            return Err(UpdateRefused::NotNow { reason });
+        }
+        prepare(&self.books.machines)
+    }
+
+    /// Records a change, and then carries it out.
+    fn maintain(
+        &mut self,
+        prepared: Prepared,
+        ctx: &mut Context<Self>,
+        carry_out: impl FnOnce(&mut Self, &mut Context<Self>) + 'static,
+    ) -> Reply<Result<(), UpdateRefused>> {
+        let (promise, reply) = promise();
+        let operation = match prepared {
+            Ok(operation) => operation,
+            Err(refused) => {
+                promise.answer(Err(refused));
+                return reply;
+            }
+        };
+        self.updating_maintenance = true;
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master: &mut Self, applied, ctx| {
+            master.updating_maintenance = false;
+            if let Some(answer) = master.recorded(applied, ctx) {
+                if answer.is_ok() {
+                    carry_out(master, ctx);
+                }
+                promise.answer(answer);
+            }
+        });
+        reply
+    }
+}
+
+/// Machines, for the log.
+fn listed(machines: &[MachineId]) -> String {
+    let machines: Vec<String> = machines.iter().take(20).map(ToString::to_string).collect();
+    machines.join(", ")
+}

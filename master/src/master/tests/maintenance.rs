@@ -1,0 +1,267 @@
+//! Maintenance: agents that will be away, whom that concerns, and machines that are down (SPEC 3.6, 4.7).
+
+use protocol::maintenance::Window;
+use protocol::message::operator::{
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused,
+};
+
+use super::*;
+
+const STARTS: u64 = 9;
+
+fn machines(hostnames: &[&str]) -> Vec<MachineId> {
+    let machine = |hostname: &&str| MachineId::new(hostname, "").unwrap();
+    hostnames.iter().map(machine).collect()
+}
+
+/// Plans that these machines are away.
+async fn plan(world: &World, hostnames: &[&str], starts: u64) -> Result<(), UpdateRefused> {
+    let window = Window {
+        machines: machines(hostnames),
+        unavailability: Unavailability {
+            start: runtime::Timestamp::from_nanos(starts),
+            duration: None,
+        },
+    };
+    let windows = Vec::from_iter((!hostnames.is_empty()).then_some(window));
+    let update = UpdateMaintenanceSchedule { windows };
+    world.master.ask(update, PATIENCE).await.unwrap()
+}
+
+async fn down(world: &World, hostnames: &[&str]) -> Result<(), UpdateRefused> {
+    let machines = machines(hostnames);
+    let asked = world.master.ask(StartMaintenance { machines }, PATIENCE);
+    let answer = asked.await.unwrap();
+    world.settle().await;
+    answer
+}
+
+async fn up(world: &World, hostnames: &[&str]) -> Result<(), UpdateRefused> {
+    let machines = machines(hostnames);
+    let asked = world.master.ask(StopMaintenance { machines }, PATIENCE);
+    asked.await.unwrap()
+}
+
+impl World {
+    /// As the allocator would that wants this framework to leave this agent.
+    async fn ask_to_leave(&self, framework: &FrameworkId, agent: &AgentId) {
+        let books = self.books().await;
+        let known = books.agents.get(agent).unwrap();
+        let grant = InverseGrant {
+            framework_id: framework.clone(),
+            agent_id: agent.clone(),
+            unavailability: known.unavailability.unwrap(),
+        };
+        let grants = vec![grant];
+        let granted = InverseGranted { grants };
+        self.node.tell(&self.master.pid(), granted).unwrap();
+        self.settle().await;
+    }
+
+    async fn inverse_offers(&self) -> Vec<OfferId> {
+        let books = self.books().await;
+        let ids = books.inverse_offers.iter().map(|offer| offer.id.clone());
+        ids.collect()
+    }
+}
+
+#[test]
+fn offers_of_a_scheduled_agent_are_made_anew_with_the_time_and_only_those() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_one, a) = world.agent("host-1").await;
+        let (_two, b) = world.agent("host-2").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let before = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        world.offer(&scheduler, &f, &b, "cpus:1").await;
+        assert_eq!(before.unavailability, None);
+        world.allocator();
+        scheduler.heard();
+        plan(&world, &["Host-1"], STARTS).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1", "agent S0 away Some(9)"]
+        );
+        let anew = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        let start = anew.unavailability.map(|away| away.start.as_nanos());
+        assert_eq!(start, Some(STARTS));
+        assert_eq!(world.whims.state().machines.len(), 1);
+        world.allocator();
+        scheduler.heard();
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        assert_eq!(world.allocator(), [""; 0], "nothing has changed");
+        plan(&world, &[], STARTS).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1", "agent S0 away None"]
+        );
+        let (_three, _) = world.agent("host-3").await;
+        world.allocator();
+        plan(&world, &["host-4"], STARTS).await.unwrap();
+        world.agent("host-4").await;
+        let told = world.allocator();
+        assert_eq!(told.last().unwrap(), "agent S3 away Some(9)");
+    });
+}
+
+#[test]
+fn a_framework_is_asked_to_leave_and_its_answer_is_shown_until_the_plan_changes() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        world.allocator();
+        scheduler.heard();
+        world.ask_to_leave(&f, &a).await;
+        assert_eq!(scheduler.heard(), ["inverse O0 of S0"]);
+        let ids = world.inverse_offers().await;
+        let stranger = OfferId::new("stranger").unwrap();
+        scheduler.tell(DeclineInverseOffers {
+            framework_id: f.clone(),
+            inverse_offer_ids: vec![stranger, ids[0].clone()],
+            filters: protocol::Filters {
+                refuse_seconds: 7.0,
+            },
+        });
+        world.settle().await;
+        assert_eq!(world.allocator(), ["answered 0000 S0 for 7s"]);
+        let answers = |books: &Books| books.maintenance_status().draining.remove(0).answers;
+        let said = answers(&*world.books().await);
+        assert_eq!((said.len(), said[0].accepted), (1, false));
+
+        world.ask_to_leave(&f, &a).await;
+        let ids = world.inverse_offers().await;
+        scheduler.tell(AcceptInverseOffers {
+            framework_id: f.clone(),
+            inverse_offer_ids: ids,
+            filters: Default::default(),
+        });
+        world.settle().await;
+        assert_eq!(world.allocator(), ["answered 0000 S0 for 5s"]);
+        let said = answers(&*world.books().await);
+        assert_eq!((said.len(), said[0].accepted), (1, true));
+
+        world.ask_to_leave(&f, &a).await;
+        scheduler.heard();
+        plan(&world, &["host-1"], STARTS + 1).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind inverse O2"]);
+        assert_eq!(
+            world.allocator(),
+            ["answered 0000 S0", "agent S0 away Some(10)"]
+        );
+        assert_eq!(answers(&*world.books().await), []);
+
+        world.ask_to_leave(&f, &a).await;
+        world.allocator();
+        scheduler.heard();
+        register(&agent, Some(a), vec![]).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind inverse O3"]);
+        let told = world.allocator();
+        assert_eq!(told, ["answered 0000 S0", "agent S0 used []"]);
+    });
+}
+
+#[test]
+fn who_cannot_be_told_is_not_asked_and_what_the_allocator_did_not_know_is_passed_over() {
+    rehearse_network(|network| async move {
+        let config = Config {
+            offer_timeout: Some(Duration::from_secs(30)),
+            ..Config::default()
+        };
+        let world = World::new(network, config).await;
+        let (_agent, a) = world.agent("host-1").await;
+        let stay = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(1000);
+        let (scheduler, f) = world.framework("web", stay).await;
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        world.ask_to_leave(&f, &a).await;
+        scheduler.heard();
+        world.allocator();
+        world.pass(30).await;
+        assert_eq!(scheduler.heard(), ["rescind inverse O0"], "it was too slow");
+        assert_eq!(world.allocator(), ["answered 0000 S0"]);
+
+        let late = InverseGrant {
+            framework_id: f.clone(),
+            agent_id: a.clone(),
+            unavailability: Unavailability {
+                start: runtime::Timestamp::from_nanos(1),
+                duration: None,
+            },
+        };
+        let granted = InverseGranted { grants: vec![late] };
+        world.node.tell(&world.master.pid(), granted).unwrap();
+        world.settle().await;
+        assert_eq!((scheduler.heard(), world.allocator()), (vec![], vec![]));
+
+        world.ask_to_leave(&f, &a).await;
+        world.allocator();
+        scheduler.node.shutdown().await;
+        world.settle().await;
+        let told = world.allocator();
+        assert!(told.contains(&"answered 0000 S0".to_owned()), "{told:?}");
+        world.ask_to_leave(&f, &a).await;
+        assert_eq!(world.allocator(), ["answered 0000 S0"]);
+        assert_eq!(world.inverse_offers().await, []);
+    });
+}
+
+/// SPEC 3.6: agents of a machine that is down stop, are removed, and cannot register.
+#[test]
+fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        (world.allocator(), agent.heard(), scheduler.heard());
+        down(&world, &["host-1"]).await.unwrap();
+        let reason = "the agent's machine is down for maintenance";
+        assert_eq!(agent.heard(), [format!("shut down: {reason}")]);
+        assert_eq!(
+            scheduler.heard(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        assert_eq!(world.allocator(), ["no agent S0"]);
+        assert!(world.whims.state().agents.is_empty());
+        let refused = register(&agent, None, vec![]).await.unwrap_err();
+        let words = "machine host-1 is down for maintenance";
+        assert!(refused.to_string().contains(words), "{refused}");
+        up(&world, &["host-1"]).await.unwrap();
+        let back = register(&agent, None, vec![]).await.unwrap();
+        let books = world.books().await;
+        assert_eq!(
+            books.agents.get(&back.agent_id).unwrap().unavailability,
+            None
+        );
+        assert!(books.machines.is_empty() && world.whims.state().machines.is_empty());
+    });
+}
+
+#[test]
+fn an_agent_whose_machine_goes_down_while_the_registry_writes_is_removed_again() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        let agent = world.member("host-1", "agent", Role::Agent).await;
+        let machines = machines(&["host-1"]);
+        let message = registration(&agent, None, vec![]);
+        let registering = agent.node.ask(&agent.master, message, PATIENCE);
+        let going = world.master.ask(StartMaintenance { machines }, PATIENCE);
+        let (registered, gone) = futures_util::join!(registering, going);
+        gone.unwrap().unwrap();
+        world.settle().await;
+        // Whichever came first: there is no such agent in the end.
+        drop(registered);
+        assert_eq!(world.books().await.agents.iter().count(), 0);
+        assert!(world.whims.state().agents.is_empty());
+    });
+}

@@ -1,0 +1,237 @@
+//! Machines that will be away or are: how the registry keeps the schedule of maintenance, and how much of it (SPEC 3.6).
+//!
+//! Pure. Each machine is a record of its own, with its place in the schedule, so that no record grows with the cluster. It refuses what it
+//! could not keep; whether a change makes sense is judged before, in [`crate::maintenance`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::maintenance::Window;
+use protocol::{MachineId, Unavailability};
+use serde::{Deserialize, Serialize};
+
+use super::RegistryError;
+
+/// How many machines may be scheduled.
+pub const MACHINES_MAX: usize = 10_000;
+
+/// A machine of the schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// In which window it stands, counted from 0.
+    pub window: u32,
+    /// At which place in it.
+    pub place: u32,
+    /// When it will be away.
+    pub unavailability: Unavailability,
+    /// Whether it is away.
+    pub down: bool,
+}
+
+/// All machines of the schedule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machines(BTreeMap<MachineId, Machine>);
+
+impl Machines {
+    /// The machine of that name, if it is scheduled.
+    pub fn get(&self, id: &MachineId) -> Option<&Machine> {
+        self.0.get(id)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&MachineId, &Machine)> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is scheduled.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The machine that an agent of this host name and address is on, if it is scheduled. Of several, one that is away comes first, then the
+    /// one that will be away first.
+    pub fn of(&self, hostname: &str, ip: Option<&str>) -> Option<(&MachineId, &Machine)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let from = |hostname: &str, ip: &str| MachineId::new(hostname, ip).ok();
+        let by_name = from(hostname, "").into_iter().flat_map(|first| {
+            let name = first.hostname().to_owned();
+            let all = self.0.range(first..);
+            all.take_while(move |(id, _)| id.hostname() == name)
+        });
+        let addresses = [from("", hostname), ip.and_then(|ip| from("", ip))];
+        let addresses = addresses.into_iter().flatten();
+        let by_address = addresses.filter_map(|id| self.0.get_key_value(&id));
+        let all = by_name.chain(by_address);
+        let of = all.filter(|(id, _)| id.names(hostname, ip));
+        of.min_by_key(|(_, machine)| (!machine.down, machine.unavailability.start))
+    }
+
+    /// The schedule, in the order in which it was said.
+    pub fn windows(&self) -> Vec<Window> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(_, machine)| (machine.window, machine.place));
+        let mut windows: Vec<Window> = Vec::new();
+        let mut last = None;
+        for (id, machine) in all {
+            match windows.last_mut() {
+                Some(window) if last == Some(machine.window) => window.machines.push(id.clone()),
+                _ => windows.push(Window {
+                    machines: vec![id.clone()],
+                    unavailability: machine.unavailability,
+                }),
+            }
+            last = Some(machine.window);
+        }
+        windows
+    }
+
+    /// Puts back what was kept of one machine.
+    pub(super) fn put(&mut self, id: MachineId, machine: Machine) {
+        self.0.insert(id, machine);
+    }
+
+    /// This is the schedule from now on; machines that are away stay so. Gives the machines whose records may have changed.
+    pub fn schedule(&mut self, windows: &[Window]) -> Result<Vec<MachineId>, RegistryError> {
+        let count: usize = windows.iter().map(|window| window.machines.len()).sum();
+        if count > MACHINES_MAX {
+            let reason = format!("schedule of {count} machines: expected at most {MACHINES_MAX}");
+            return Err(RegistryError::Refused { reason });
+        }
+        let mut scheduled = BTreeMap::new();
+        for (number, window) in (0..).zip(windows) {
+            for (place, id) in (0..).zip(&window.machines) {
+                let sound = MachineId::new(id.hostname(), id.ip());
+                if sound.is_err() {
+                    let reason = "machine_id: expected a host name or an address".to_owned();
+                    return Err(RegistryError::Refused { reason });
+                }
+                let machine = Machine {
+                    window: number,
+                    place,
+                    unavailability: window.unavailability,
+                    down: self.0.get(id).is_some_and(|machine| machine.down),
+                };
+                scheduled.insert(id.clone(), machine);
+            }
+        }
+        let before = std::mem::replace(&mut self.0, scheduled);
+        let touched: BTreeSet<MachineId> =
+            before.into_keys().chain(self.0.keys().cloned()).collect();
+        Ok(touched.into_iter().collect())
+    }
+
+    /// These are away, as far as they are scheduled; gives them.
+    pub fn start(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
+        let mut touched = Vec::new();
+        for id in machines {
+            if let Some(machine) = self.0.get_mut(id) {
+                machine.down = true;
+                touched.push(id.clone());
+            }
+        }
+        touched
+    }
+
+    /// These are back, and not scheduled any more; gives them.
+    pub fn stop(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
+        let is_there = |id: &&MachineId| self.0.remove(*id).is_some();
+        machines.iter().filter(is_there).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use runtime::Timestamp;
+
+    use super::*;
+
+    fn machine(hostname: &str) -> MachineId {
+        MachineId::new(hostname, "").unwrap()
+    }
+
+    fn window(hostnames: &str, start: u64) -> Window {
+        Window {
+            machines: hostnames.split(' ').map(machine).collect(),
+            unavailability: Unavailability {
+                start: Timestamp::from_nanos(start),
+                duration: Some(Duration::from_secs(60)),
+            },
+        }
+    }
+
+    /// SPEC 3.6.
+    #[test]
+    fn a_schedule_comes_back_as_it_was_said_without_what_is_back() {
+        let mut machines = Machines::default();
+        let said = [window("b a", 5), window("c", 3)];
+        assert_eq!(machines.schedule(&said).unwrap().len(), 3);
+        assert_eq!(machines.windows(), said);
+        assert_eq!(
+            machines
+                .start(&[machine("a"), machine("c"), machine("x")])
+                .len(),
+            2
+        );
+        let said = [window("c", 9), window("d a", 9)];
+        assert_eq!(
+            machines.schedule(&said).unwrap().len(),
+            4,
+            "with what is gone"
+        );
+        assert_eq!(machines.windows(), said);
+        let down: Vec<_> = machines.iter().filter(|(_, one)| one.down).collect();
+        assert_eq!(down.len(), 2, "who is away stays so");
+        assert_eq!(machines.stop(&[machine("c"), machine("c")]), [machine("c")]);
+        assert_eq!(machines.windows(), [window("d a", 9)]);
+        assert_eq!(machines.start(&[machine("c")]), []);
+    }
+
+    #[test]
+    fn an_agent_is_on_the_machine_that_is_away_or_will_be_first() {
+        let mut machines = Machines::default();
+        let both = MachineId::new("a", "10.0.0.1").unwrap();
+        let address = MachineId::new("", "10.0.0.2").unwrap();
+        let mut said = vec![window("a aa", 5), window("b", 1)];
+        said.push(Window {
+            machines: vec![both.clone(), address.clone()],
+            ..window("c", 3)
+        });
+        machines.schedule(&said).unwrap();
+        let found = |machines: &Machines, name: &str, ip: Option<&str>| {
+            machines.of(name, ip).map(|(id, _)| id.clone())
+        };
+        assert_eq!(found(&machines, "A", Some("10.0.0.1")), Some(both));
+        assert_eq!(found(&machines, "a", Some("10.0.0.9")), Some(machine("a")));
+        assert_eq!(
+            found(&machines, "x", Some("10.0.0.2")),
+            Some(address.clone())
+        );
+        assert_eq!(found(&machines, "10.0.0.2", None), Some(address));
+        assert_eq!(found(&machines, "x", Some("10.0.0.3")), None);
+        machines.start(&[machine("a")]);
+        assert_eq!(found(&machines, "a", Some("10.0.0.1")), Some(machine("a")));
+    }
+
+    #[test]
+    fn more_machines_than_can_be_kept_are_refused_as_a_whole() {
+        let mut machines = Machines::default();
+        machines.schedule(&[window("a", 1)]).unwrap();
+        let before = machines.clone();
+        let names: Vec<String> = (0..=MACHINES_MAX).map(|n| format!("m{n}")).collect();
+        let refused = machines.schedule(&[window(&names.join(" "), 1)]);
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("10001 machines: expected at most 10000"),
+            "{refused}"
+        );
+        assert_eq!(machines, before);
+    }
+}
