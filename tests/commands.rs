@@ -25,6 +25,7 @@ fn the_version_and_the_help_tell_what_there_is() {
         "reserve",
         "unreserve",
         "volume",
+        "maintenance",
         "kill",
         "logs",
         "masters",

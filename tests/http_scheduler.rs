@@ -20,14 +20,14 @@ fn call(said: &Value) -> Call {
 }
 
 /// A framework that is subscribed.
-struct Scheduler {
+pub struct Scheduler {
     id: String,
-    events: Events<Event>,
+    pub events: Events<Event>,
     calls: Endpoint,
 }
 
 impl Scheduler {
-    fn subscribe(port: u16, form: Form, framework: Value) -> Self {
+    pub fn subscribe(port: u16, form: Form, framework: Value) -> Self {
         match Self::try_subscribe(port, form, framework) {
             Ok(scheduler) => scheduler,
             Err(answer) => panic!("{} {}", answer.status, answer.text()),
@@ -63,14 +63,14 @@ impl Scheduler {
     }
 
     /// Says a call that must be taken.
-    fn says(&self, said: Value) {
+    pub fn says(&self, said: Value) {
         let answer = self.asks(said.clone());
         assert_eq!(answer.status, 202, "{said}: {}", answer.text());
         assert_eq!(answer.text(), "");
     }
 
     /// The next offer: its id, its agent's, and itself.
-    fn offer(&mut self) -> Offered {
+    pub fn offer(&mut self) -> Offered {
         self.events.wait("an offer", |event| {
             let offer = event.offers.as_ref()?.offers.first()?;
             Some(Offered(value(offer)))
@@ -97,7 +97,7 @@ impl Scheduler {
     }
 
     /// The states of a task until one of them is this.
-    fn until(&mut self, state: &str) -> Vec<String> {
+    pub fn until(&mut self, state: &str) -> Vec<String> {
         let mut states = Vec::new();
         while states.last().is_none_or(|last| last != state) {
             let (state, reason, message) = self.status();
@@ -109,24 +109,24 @@ impl Scheduler {
 }
 
 /// A message as JSON says it.
-fn value(message: &dyn Message) -> Value {
+pub fn value(message: &dyn Message) -> Value {
     serde_json::from_slice(&v1::json::write(message)).expect("JSON")
 }
 
 /// An offer as JSON.
-struct Offered(Value);
+pub struct Offered(pub Value);
 
 impl Offered {
     fn accept(&self, operations: Value) -> Value {
         json!({"type": "ACCEPT", "accept": {"offer_ids": [self.0["id"]], "operations": operations}})
     }
 
-    fn launch(&self, tasks: &[Value]) -> Value {
+    pub fn launch(&self, tasks: &[Value]) -> Value {
         self.accept(json!([{"type": "LAUNCH", "launch": {"task_infos": tasks}}]))
     }
 
     /// A task of this shell line.
-    fn task(&self, id: &str, line: &str) -> Value {
+    pub fn task(&self, id: &str, line: &str) -> Value {
         json!({
             "name": id,
             "task_id": {"value": id},
@@ -145,7 +145,7 @@ fn resources(cpus: f64, mem: f64) -> Value {
 }
 
 /// A framework of whoever runs the tests.
-fn framework(name: &str) -> Value {
+pub fn framework(name: &str) -> Value {
     json!({"user": user(), "name": name})
 }
 

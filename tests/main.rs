@@ -21,6 +21,7 @@ mod http_executor;
 mod http_scheduler;
 mod load;
 mod machine;
+mod maintenance;
 mod masters;
 mod offers;
 mod operations;

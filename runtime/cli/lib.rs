@@ -77,6 +77,8 @@ enum Verb {
     Unreserve(operator::owners::ReserveArgs),
     #[command(subcommand)]
     Volume(operator::owners::VolumeArgs),
+    #[command(subcommand)]
+    Maintenance(operator::maintenance::MaintenanceArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
     #[command(subcommand)]
@@ -163,6 +165,7 @@ fn perform(cli: Cli) -> Outcome {
         Verb::Reserve(args) => on_this_thread(operator::owners::reserve(args))?,
         Verb::Unreserve(args) => on_this_thread(operator::owners::unreserve(args))?,
         Verb::Volume(args) => on_this_thread(operator::owners::volume(args))?,
+        Verb::Maintenance(args) => on_this_thread(operator::maintenance::run(args))?,
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
         Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,

@@ -7,6 +7,7 @@ pub mod json;
 pub mod kill;
 pub mod list;
 pub mod logs;
+pub mod maintenance;
 pub mod masters;
 pub mod members;
 pub mod owners;

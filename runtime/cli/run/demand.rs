@@ -182,6 +182,7 @@ mod tests {
                 .allocate(&resources::Role::STAR),
             attributes: Default::default(),
             executor_ids: Vec::new(),
+            unavailability: None,
         }
     }
 

@@ -119,7 +119,6 @@ pub(in crate::http) fn framework(
             .collect(),
         recovered: framework.recovered,
         offer_constraints: (!constraints.role_constraints.is_empty()).then_some(constraints),
-        ..ResponseGetFrameworksFramework::default()
     }
 }
 

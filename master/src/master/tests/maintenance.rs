@@ -222,7 +222,9 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
-        (world.allocator(), agent.heard(), scheduler.heard());
+        world.allocator();
+        agent.heard();
+        scheduler.heard();
         down(&world, &["host-1"]).await.unwrap();
         let reason = "the agent's machine is down for maintenance";
         assert_eq!(agent.heard(), [format!("shut down: {reason}")]);

@@ -246,5 +246,14 @@ fn named(operation: &RegistryOperation) -> String {
         RegistryOperation::UpdateWeights { weights } => {
             format!("update the weights of {:?}", weights.keys())
         }
+        RegistryOperation::UpdateMaintenanceSchedule { windows } => {
+            format!("schedule maintenance in {} windows", windows.len())
+        }
+        RegistryOperation::StartMaintenance { machines } => {
+            format!("start maintenance of {} machines", machines.len())
+        }
+        RegistryOperation::StopMaintenance { machines } => {
+            format!("stop maintenance of {} machines", machines.len())
+        }
     }
 }

@@ -1,0 +1,289 @@
+//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` (SPEC 3.6).
+//!
+//! The leading master is asked, whatever master is named first. A schedule is changed by reading it and writing the whole anew, so of two
+//! operators who do that at once one may have to say it again. Decides nothing: the master judges what is planned.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use protocol::duration;
+use protocol::maintenance::{InverseAnswer, Window};
+use protocol::message::operator::{
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused,
+    ViewMaintenanceSchedule, ViewMaintenanceStatus,
+};
+use protocol::{MachineId, Unavailability};
+use runtime::prelude::Message;
+use runtime::{Remote, Timestamp};
+use serde_json::{Value, json};
+use v1::convert::maintenance::schedule as as_mesos;
+
+use super::list::{print, print_json};
+use super::{ClusterFlags, ListArgs, Operator};
+use crate::failure::{Failure, Outcome};
+use crate::{flags, out};
+
+const HELP: &str = "\
+Example:
+  meros maintenance schedule host-1 host-2 --in 30mins --for 2hrs
+  meros maintenance down host-1 host-2
+  meros maintenance up host-1 host-2
+Frameworks that have something on a machine that is scheduled are asked to leave it, and say whether they will. Nothing happens by the
+clock: a machine is away when it is taken down, and then its agents stop and their tasks are over.";
+
+/// Plan when machines are away, take them down, and bring them up again
+#[derive(Subcommand, Debug)]
+#[command(after_help = HELP)]
+pub enum MaintenanceArgs {
+    /// Show the machines that will be away or are, and what frameworks say of it
+    Show(ListArgs),
+    /// Plan that machines will be away, in place of what was planned for them
+    #[command(after_help = HELP)]
+    Schedule(ScheduleArgs),
+    /// Plan nothing any more for these machines, which must not be down
+    Cancel(MachinesArgs),
+    /// Take machines down that are scheduled: their agents stop, and none is taken in
+    Down(MachinesArgs),
+    /// Bring machines up that are down
+    Up(MachinesArgs),
+}
+
+/// Some machines.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct MachinesArgs {
+    /// Machines: a host name, an address, or HOST/ADDRESS
+    #[arg(required = true, value_name = "MACHINE", value_parser = machine)]
+    machines: Vec<MachineId>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// `meros maintenance schedule`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct ScheduleArgs {
+    #[command(flatten)]
+    of: MachinesArgs,
+    /// When they will be away, from now on, as in `30mins`
+    #[arg(long = "in", value_name = "DURATION", value_parser = flags::duration, default_value = "0secs")]
+    after: Duration,
+    /// For how long, as in `2hrs` [default: until they are brought up]
+    #[arg(long = "for", value_name = "DURATION", value_parser = flags::duration)]
+    length: Option<Duration>,
+}
+
+/// Reads `HOST`, `ADDRESS` or `HOST/ADDRESS`.
+fn machine(text: &str) -> Result<MachineId, String> {
+    let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
+    let (hostname, ip) = match text.split_once('/') {
+        Some(both) => both,
+        None if is_address(text) => ("", text),
+        None => (text, ""),
+    };
+    MachineId::new(hostname, ip).map_err(|invalid| invalid.to_string())
+}
+
+/// `meros maintenance`.
+pub async fn run(args: MaintenanceArgs) -> Outcome {
+    match args {
+        MaintenanceArgs::Show(args) => show(args).await,
+        MaintenanceArgs::Schedule(args) => {
+            let (after, duration) = (args.after, args.length);
+            let plan = move |windows: Vec<Window>, machines: &[MachineId], now: Timestamp| {
+                let start = now + after;
+                let unavailability = Unavailability { start, duration };
+                let mut windows = without(windows, machines);
+                windows.push(Window {
+                    machines: machines.to_vec(),
+                    unavailability,
+                });
+                windows
+            };
+            change(&args.of, plan).await?;
+            let names = listed(&args.of.machines);
+            out!("will be away {}: {names}", away(after, duration));
+            Ok(())
+        }
+        MaintenanceArgs::Cancel(args) => {
+            change(&args, |windows, machines, _| without(windows, machines)).await?;
+            out!("not scheduled any more: {}", listed(&args.machines));
+            Ok(())
+        }
+        MaintenanceArgs::Down(args) => {
+            let machines = args.machines.clone();
+            say(&args.cluster, StartMaintenance { machines }).await?;
+            out!("down: {}", listed(&args.machines));
+            Ok(())
+        }
+        MaintenanceArgs::Up(args) => {
+            let machines = args.machines.clone();
+            say(&args.cluster, StopMaintenance { machines }).await?;
+            out!("up: {}", listed(&args.machines));
+            Ok(())
+        }
+    }
+}
+
+/// A schedule that says nothing of these machines.
+fn without(windows: Vec<Window>, machines: &[MachineId]) -> Vec<Window> {
+    let mut windows = windows;
+    for window in &mut windows {
+        window.machines.retain(|id| !machines.contains(id));
+    }
+    windows.retain(|window| !window.machines.is_empty());
+    windows
+}
+
+async fn change(
+    args: &MachinesArgs,
+    plan: impl FnOnce(Vec<Window>, &[MachineId], Timestamp) -> Vec<Window>,
+) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let changed = async {
+        let windows = done(operator.ask(ViewMaintenanceSchedule).await?)?;
+        let now = operator.node().clock().wall();
+        let windows = plan(windows, &args.machines, now);
+        done(operator.ask(UpdateMaintenanceSchedule { windows }).await?)
+    };
+    let changed = changed.await;
+    operator.close().await;
+    changed
+}
+
+async fn say<M>(cluster: &ClusterFlags, question: M) -> Outcome
+where
+    M: Remote + Message<Result = Result<(), UpdateRefused>>,
+{
+    let operator = Operator::connect(cluster).await?;
+    let answer = operator.ask(question).await;
+    operator.close().await;
+    done(answer?)
+}
+
+fn done<T>(answer: Result<T, UpdateRefused>) -> Outcome<T> {
+    answer.map_err(|refused| {
+        Failure::because("nothing was changed", &refused)
+            .next("`meros maintenance show` shows what is planned")
+    })
+}
+
+fn listed(machines: &[MachineId]) -> String {
+    let machines: Vec<String> = machines.iter().map(ToString::to_string).collect();
+    machines.join(", ")
+}
+
+fn away(after: Duration, length: Option<Duration>) -> String {
+    let from = match after.is_zero() {
+        true => "from now on".to_owned(),
+        false => format!("in {}", duration::format(after)),
+    };
+    match length {
+        Some(length) => format!("{from}, for {}", duration::format(length)),
+        None => from,
+    }
+}
+
+async fn show(args: ListArgs) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let asked = async {
+        let windows = done(operator.ask(ViewMaintenanceSchedule).await?)?;
+        let status = done(operator.ask(ViewMaintenanceStatus).await?)?;
+        Ok((windows, status, operator.node().clock().wall()))
+    };
+    let asked: Outcome<_> = asked.await;
+    operator.close().await;
+    let (windows, status, now) = asked?;
+    if args.json {
+        let schedule: Value = parsed(&v1::json::write(&as_mesos(&windows)))?;
+        let status = v1::schema::maintenance::ClusterStatus::from(&status);
+        let status: Value = parsed(&v1::json::write(&status))?;
+        return print_json(&json!({ "schedule": schedule, "status": status }));
+    }
+    let mut rows = Vec::new();
+    for window in &windows {
+        let Unavailability { start, duration } = window.unavailability;
+        for id in &window.machines {
+            let mode = match status.down.contains(id) {
+                true => "down",
+                false => "draining",
+            };
+            let machine = status.draining.iter().find(|one| one.id == *id);
+            let answers = machine.map_or(&[][..], |machine| &machine.answers);
+            rows.push([
+                id.to_string(),
+                mode.to_owned(),
+                when(start, now),
+                duration.map_or_else(|| "until up".to_owned(), duration::format),
+                said(answers),
+            ]);
+        }
+    }
+    let headings = ["MACHINE", "MODE", "FROM", "FOR", "FRAMEWORKS SAY"];
+    print(headings, &rows, "no machine is scheduled for maintenance");
+    Ok(())
+}
+
+fn parsed(text: &[u8]) -> Outcome<Value> {
+    serde_json::from_slice(text).map_err(|error| Failure::because("cannot print JSON", &error))
+}
+
+/// A time as seen from now, to the second.
+fn when(start: Timestamp, now: Timestamp) -> String {
+    let seconds = |duration: Duration| duration::format(Duration::from_secs(duration.as_secs()));
+    match start > now {
+        true => format!("in {}", seconds(start.saturating_since(now))),
+        false => format!("{} ago", seconds(now.saturating_since(start))),
+    }
+}
+
+fn said(answers: &[InverseAnswer]) -> String {
+    let accepted = answers.iter().filter(|answer| answer.accepted).count();
+    match (accepted, answers.len() - accepted) {
+        (0, 0) => String::new(),
+        (yes, no) => format!("{yes} will leave, {no} will not"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_read_as_people_write_them_and_planned_once() {
+        for (text, hostname, ip) in [
+            ("host-1", "host-1", ""),
+            ("10.0.0.7", "", "10.0.0.7"),
+            ("Host-1/10.0.0.7", "host-1", "10.0.0.7"),
+        ] {
+            let machine = machine(text).unwrap();
+            assert_eq!((machine.hostname(), machine.ip()), (hostname, ip));
+        }
+        assert!(machine("").is_err() && machine("host/there").is_err());
+        let machines = |names: &str| -> Vec<MachineId> {
+            names
+                .split(' ')
+                .map(|name| machine(name).unwrap())
+                .collect()
+        };
+        let window = |names: &str| Window {
+            machines: machines(names),
+            unavailability: Unavailability {
+                start: Timestamp::from_nanos(5),
+                duration: None,
+            },
+        };
+        let left = without(vec![window("a b"), window("c")], &machines("c a"));
+        assert_eq!(left, [window("b")]);
+    }
+
+    #[test]
+    fn times_are_told_from_now_on() {
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000 + 7);
+        assert_eq!(when(at(90), at(30)), "in 1mins");
+        assert_eq!(when(at(30), at(90)), "1mins ago");
+        let hour = Duration::from_secs(3600);
+        assert_eq!(away(hour, Some(2 * hour)), "in 1hrs, for 2hrs");
+        assert_eq!(away(Duration::ZERO, None), "from now on");
+    }
+}

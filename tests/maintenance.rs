@@ -1,0 +1,102 @@
+//! Maintenance with real processes: a machine is planned to be away, frameworks are asked to leave it, it is taken down and comes back
+//! (SPEC 3.6, 4.7).
+
+use serde_json::{Value, json};
+use v1::{Form, Limits};
+
+use crate::api::{Answer, Endpoint};
+use crate::http_scheduler::{Scheduler, framework, value};
+use crate::support::{Cluster, eventually, get, send_whole, stderr, stdout};
+
+/// When the machine will be away, in nanoseconds.
+const START: i64 = 1_900_000_000_000_000_000;
+
+fn ask(port: u16, said: &Value) -> Answer {
+    let call = Form::Json.read(said.to_string().as_bytes(), Limits::default());
+    let call: v1::schema::master::Call =
+        call.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {said}"));
+    Endpoint::new(port, "/api/v1").call(&call)
+}
+
+fn page(port: u16, path: &str) -> Value {
+    let (head, text) = get(port, path);
+    assert!(head.contains(" 200 "), "{head} {text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn post(port: u16, path: &str, body: &Value) {
+    let (head, text) = send_whole(port, "POST", path, &body.to_string());
+    assert!(head.contains(" 200 "), "{path}: {head} {text}");
+}
+
+#[test]
+fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
+    let mut cluster = Cluster::master_alone(|_, _| ());
+    let mut agent = cluster.agent("agent", "cpus:2;mem:256");
+    let machine = json!({"hostname": page(cluster.port, "/slaves")["slaves"][0]["hostname"]});
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    assert_eq!(offer.0.get("unavailability"), None);
+    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.until("TASK_RUNNING");
+
+    let away = json!({"start": {"nanoseconds": START}, "duration": {"nanoseconds": 5}});
+    let schedule = json!({"windows": [{"machine_ids": [machine], "unavailability": away}]});
+    post(cluster.port, "/maintenance/schedule", &schedule);
+    let (mut asked, mut offered) = (None, false);
+    let inverse = scheduler
+        .events
+        .wait("an inverse offer and an offer", |event| {
+            let made = event.inverse_offers.as_ref();
+            asked = made
+                .map(|made| value(&made.inverse_offers[0]))
+                .or(asked.take());
+            let offers = event.offers.as_ref().and_then(|made| made.offers.first());
+            offered |= offers.is_some_and(|offer| value(offer)["unavailability"] == away);
+            asked.clone().filter(|_| offered)
+        });
+    assert_eq!(inverse["unavailability"], away);
+    assert_eq!(inverse["agent_id"], offer.0["agent_id"]);
+    scheduler.says(
+        json!({"type": "ACCEPT_INVERSE_OFFERS", "accept_inverse_offers": {
+            "inverse_offer_ids": [inverse["id"]], "filters": {"refuse_seconds": 3600.0},
+        }}),
+    );
+    let status = || {
+        let answer = ask(cluster.port, &json!({"type": "GET_MAINTENANCE_STATUS"}));
+        let status: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        status["get_maintenance_status"]["status"].clone()
+    };
+    eventually("the answer to be shown", || {
+        let draining = &status()["draining_machines"][0];
+        (draining["statuses"][0]["status"] == "ACCEPT").then_some(())
+    });
+    let shown = cluster.output(["maintenance", "show"]);
+    assert!(
+        stdout(&shown).contains("1 will leave"),
+        "{}",
+        stderr(&shown)
+    );
+
+    let machines = json!([machine]);
+    post(cluster.port, "/master/machine/down", &machines);
+    scheduler.until("TASK_LOST");
+    assert!(!agent.wait().success(), "it was told to stop");
+    assert_eq!(status()["down_machines"], machines);
+
+    // What was said is in the registry.
+    cluster.kill_and_restart_master();
+    assert_eq!(
+        page(cluster.port, "/maintenance/status")["down_machines"],
+        machines
+    );
+    assert_eq!(page(cluster.port, "/maintenance/schedule"), schedule);
+    let refused = cluster.agent_command("agent", "cpus:2;mem:256").output();
+    let refused = stderr(&refused.expect("meros runs"));
+    assert!(refused.contains("is down for maintenance"), "{refused}");
+    let up = json!({"type": "STOP_MAINTENANCE", "stop_maintenance": {"machines": machines}});
+    let answer = ask(cluster.port, &up);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(page(cluster.port, "/maintenance/schedule"), json!({}));
+    let _agent = cluster.agent("agent", "cpus:2;mem:256");
+}
