@@ -12,11 +12,13 @@ mod batches;
 mod changes;
 mod entries;
 pub mod explain;
+mod kept;
 mod leader;
 mod maintenance;
 mod metrics;
 mod operate;
 mod operator;
+mod page;
 mod pieces;
 mod scheduler;
 mod shown;
@@ -56,11 +58,15 @@ use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
 use crate::permission::Asker;
 use batches::{Batches, batched};
+use kept::Kept;
+use shown::Shown;
 use source::{Found, Source};
 use state::text;
 
 /// How long a page waits for the snapshot.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What most pages are.
+const JSON: &str = "application/json";
 /// How many tasks `/tasks` shows unless asked for more (SPEC 3.9).
 const TASKS_LIMIT: usize = 100;
 
@@ -76,6 +82,8 @@ struct Pages {
     /// Where others reach this master, as `host:port`.
     address: String,
     acls: Arc<Acls>,
+    batches: Batches,
+    kept: Kept,
 }
 
 impl Pages {
@@ -106,6 +114,8 @@ pub fn routes(
         version: config.version.clone(),
         address: format!("{}:{}", config.hostname, config.port),
         acls: config.acls.clone(),
+        batches: Batches::default(),
+        kept: Kept::open(node),
     };
     let api = Router::new()
         .route("/api/v1", any(operator::serve))
@@ -133,7 +143,7 @@ pub fn routes(
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
         .layer(from_fn_with_state(pages.clone(), answer))
-        .layer(from_fn_with_state(Batches::default(), batched));
+        .layer(from_fn_with_state(pages.batches.clone(), batched));
     let routes = Router::new()
         .route("/explain", get(explain::page))
         .merge(scheduler::routes(node, streams))
@@ -150,21 +160,23 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
         return ask_the_leader(pages, request, next).await;
     }
     let asker = pages.asker(&request);
-    let State(Pages {
+    let State(pages) = pages;
+    let Pages {
         front,
         node,
         chosen,
         ..
-    }) = pages;
-    match source::find(&front, &node, &chosen, asker, request.headers()).await {
+    } = &pages;
+    match source::find(front, node, chosen, asker, request.headers()).await {
         Found::Here(source) => {
+            let source = source.keeping(&pages.kept);
             let marks = source.marks.clone();
             request.extensions_mut().insert(source);
             let mut response = next.run(request).await;
             response.headers_mut().extend(marks);
             response
         }
-        Found::Elsewhere => to_the_leader(&front, &path_of(&request)),
+        Found::Elsewhere => to_the_leader(&pages.front, &path_of(&request)),
         Found::Late => source::late(),
     }
 }
@@ -294,7 +306,10 @@ async fn mark(
 }
 
 async fn state(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, chosen| text(&state::Whole { shown, chosen }));
+    let page = source.made(JSON, |books, chosen, kept| {
+        let shown = Shown::of(books);
+        kept.page("state", books, &state::Whole { shown, chosen })
+    });
     page.await
 }
 
@@ -304,11 +319,16 @@ async fn summary(Extension(source): Extension<Source>) -> Response {
 }
 
 async fn slaves(Extension(source): Extension<Source>) -> Response {
-    source.page(|shown, _| text(&state::Slaves(shown))).await
+    let page = source.made(JSON, |books, _, kept| {
+        kept.page("slaves", books, &state::Slaves(Shown::of(books)))
+    });
+    page.await
 }
 
 async fn frameworks(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, _| text(&state::Frameworks(shown)));
+    let page = source.made(JSON, |books, _, kept| {
+        kept.page("frameworks", books, &state::Frameworks(Shown::of(books)))
+    });
     page.await
 }
 

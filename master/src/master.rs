@@ -53,7 +53,7 @@ use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::health::Health;
 use crate::registry::{Registry, RegistryError, RegistryState};
-use crate::tasks::Task;
+use crate::tasks::Noted;
 use crate::whitelist::AdmitHosts;
 
 pub(crate) use over_http::{HttpCall, HttpUpdate, NotUpdated};
@@ -71,7 +71,7 @@ impl Message for TakeSnapshot {
     type Result = Arc<Books>;
 }
 
-/// What is known now, and which tasks are over since this was asked last? For one who follows closely, until [`Unfollow`].
+/// What is known now, and what was noted of tasks since this was asked last? For one who follows closely, until [`Unfollow`].
 #[derive(Clone, Copy, Debug)]
 pub struct Follow;
 
@@ -80,13 +80,21 @@ pub struct Follow;
 pub struct Followed {
     /// What is known.
     pub books: Arc<Books>,
-    /// The tasks that are over since, in their order, also those that are forgotten already; none if that is not known: it was not asked
-    /// before, or too long ago.
-    pub over: Option<Vec<Arc<Task>>>,
+    /// What was noted since, in its order, also of tasks that are forgotten already; none if that is not known: it was not asked before,
+    /// or too long ago.
+    pub noted: Option<Vec<Noted>>,
 }
 
 impl Message for Follow {
     type Result = Followed;
+}
+
+/// Has anything changed since this was known? Answered when something has. Of several who ask the last is answered.
+#[derive(Clone, Debug)]
+pub struct Watch(pub Arc<Books>);
+
+impl Message for Watch {
+    type Result = ();
 }
 
 /// Nobody follows any more.
@@ -139,6 +147,8 @@ pub struct Master {
     failovers: BTreeMap<FrameworkId, Errand>,
     /// A majority is being asked whether this master still leads, since somebody knows of a later leader.
     in_doubt: bool,
+    /// Who waits for a change.
+    watch: Option<Promise<()>>,
     /// The registry is asked to record quotas: the next ones are judged when it has.
     updating_quotas: bool,
     /// The registry is asked to record a change of maintenance: the next one is judged when it has.
@@ -193,6 +203,7 @@ pub fn start(
         has_had_turn: false,
         failovers: BTreeMap::new(),
         in_doubt: false,
+        watch: None,
         updating_quotas: false,
         updating_maintenance: false,
     };
@@ -272,13 +283,26 @@ impl Handler<Follow> for Master {
     type Result = MessageResult<Follow>;
 
     fn handle(&mut self, _: Follow, _: &mut Context<Self>) -> Self::Result {
-        let over = match self.books.tasks.over() {
+        let noted = match self.books.tasks.noted() {
             // Books that have not changed stay where they are.
             Some([]) => Some(Vec::new()),
-            _ => Arc::make_mut(&mut self.books).tasks.take_over(),
+            _ => Arc::make_mut(&mut self.books).tasks.take_noted(),
         };
         let books = self.books.clone();
-        MessageResult(Followed { books, over })
+        MessageResult(Followed { books, noted })
+    }
+}
+
+impl Handler<Watch> for Master {
+    type Result = Reply<()>;
+
+    fn handle(&mut self, Watch(known): Watch, _: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        self.watch = Some(promise);
+        if !Arc::ptr_eq(&known, &self.books) {
+            self.changed();
+        }
+        reply
     }
 }
 
@@ -347,7 +371,15 @@ impl Master {
         let now = ctx.clock().wall();
         let decided = decide(Arc::make_mut(&mut self.books), now, &mut effects);
         self.perform(effects, ctx);
+        self.changed();
         decided
+    }
+
+    /// Whoever watches hears that something has changed.
+    fn changed(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            watch.answer(());
+        }
     }
 
     fn is_allocator(&self, pid: &Pid) -> bool {
@@ -415,6 +447,7 @@ impl Master {
         effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
         self.begin_allocation(ctx);
         self.perform(effects, ctx);
+        self.changed();
     }
 
     /// The master may act no more: whoever is linked to it hears that it has ended and looks for the next one.

@@ -13,7 +13,7 @@ use crate::books::Books;
 use crate::tasks::Task;
 
 /// What somebody may see.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sight {
     frameworks: Approver,
     tasks: Approver,
@@ -56,6 +56,21 @@ impl Sight {
     pub fn task(&self, task: &Task, framework: &FrameworkInfo) -> bool {
         let user = task.user.as_ref().unwrap_or(&framework.user);
         self.framework(framework) && self.tasks.allows(user.as_str())
+    }
+
+    /// Whether this task is seen, of a framework that these books know.
+    pub fn sees(&self, task: &Task, books: &Books) -> bool {
+        let (id, frameworks) = (&task.framework_id, &books.frameworks);
+        let known = frameworks.get(id).map(|framework| &framework.info);
+        let ended = || {
+            let mut completed = frameworks.completed();
+            let ended = completed.find(|one| one.framework.id == *id)?;
+            Some(&ended.framework.info)
+        };
+        self.is_whole()
+            || known
+                .or_else(ended)
+                .is_some_and(|info| self.task(task, info))
     }
 
     /// Whether this executor is seen, of a framework that describes itself so.

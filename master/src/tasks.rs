@@ -25,8 +25,8 @@ use resources::Resources;
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
 pub const UNACKNOWLEDGED_MAX: usize = 100_000;
 
-/// How many tasks that are over may wait to be noticed by who follows the books.
-const OVER_MAX: usize = 100_000;
+/// How many notes may wait for who follows the books.
+const NOTED_MAX: usize = 100_000;
 
 /// How many tasks that are over are remembered for each framework.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,17 @@ pub struct Tasks {
     by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
     by_agent: BTreeMap<AgentId, Arc<OnAgent>>,
     limits: Limits,
-    /// Those that are over since they were last taken, in their order; none while nobody follows.
-    over: Option<Vec<Arc<Task>>>,
+    /// What was noted since it was last taken, in its order; none while nobody follows.
+    noted: Option<Vec<Noted>>,
+}
+
+/// What is noted for who follows: how a task was when its framework was told something of it, or when it was over.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    /// The task.
+    pub task: Arc<Task>,
+    /// Whether it was over: another one may have its id after that.
+    pub is_over: bool,
 }
 
 /// The tasks of one framework.
@@ -70,6 +79,22 @@ impl OfFramework {
     /// Those that run, and those whose end is not acknowledged yet.
     pub fn active(&self) -> impl Iterator<Item = &Arc<Task>> {
         self.active.values()
+    }
+
+    /// Of these, those that have not ended.
+    pub fn running(&self) -> impl Iterator<Item = &Arc<Task>> {
+        // Where none has, none is looked at.
+        let all = self.ended == 0;
+        self.active()
+            .filter(move |task| all || !task.state.is_terminal())
+    }
+
+    /// And those that have.
+    pub fn ended(&self) -> impl Iterator<Item = &Arc<Task>> {
+        let some = self
+            .active()
+            .take(if self.ended == 0 { 0 } else { usize::MAX });
+        some.filter(|task| task.state.is_terminal())
     }
 
     /// Those whose end is acknowledged, oldest first.
@@ -101,23 +126,23 @@ impl Tasks {
             by_framework: BTreeMap::new(),
             by_agent: BTreeMap::new(),
             limits,
-            over: None,
+            noted: None,
         }
     }
 
-    /// Those that are over since they were last taken; none if nobody follows, or not closely enough.
-    pub fn over(&self) -> Option<&[Arc<Task>]> {
-        self.over.as_deref()
+    /// What was noted since it was last taken; none if nobody follows, or not closely enough.
+    pub fn noted(&self) -> Option<&[Noted]> {
+        self.noted.as_deref()
     }
 
-    /// Takes those that are over, and notes further ones from now on.
-    pub fn take_over(&mut self) -> Option<Vec<Arc<Task>>> {
-        self.over.replace(Vec::new())
+    /// Takes what was noted, and notes what happens from now on.
+    pub fn take_noted(&mut self) -> Option<Vec<Noted>> {
+        self.noted.replace(Vec::new())
     }
 
     /// Nobody follows any more.
     pub fn unfollow(&mut self) {
-        self.over = None;
+        self.noted = None;
     }
 
     /// A task that runs, or whose end is not acknowledged.
@@ -230,15 +255,22 @@ impl Tasks {
         change: impl FnOnce(&mut Task),
     ) -> Option<Freed> {
         let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
-        let task = Arc::make_mut(of.active.get_mut(task)?);
+        let known = of.active.get_mut(task)?;
+        let newest = self.noted.as_ref().map(|_| known.statuses.last().cloned());
+        let task = Arc::make_mut(known);
         let before = task.state;
         change(task);
         let ended = task.holds && task.state.is_terminal();
+        task.holds &= !ended;
+        let is_told = newest.is_some_and(|newest| newest.as_ref() != task.statuses.last());
+        if is_told {
+            note(&mut self.noted, known, false);
+        }
+        let task = &**known;
         if task.state == before && !ended {
             return None;
         }
         of.ended += usize::from(ended);
-        task.holds &= !ended;
         let on = Arc::make_mut(self.by_agent.get_mut(&task.agent_id)?);
         // Of all that a digest sees only the state of a task changes.
         on.put_task(task);
@@ -270,10 +302,7 @@ impl Tasks {
 
     /// Puts a task among the completed ones.
     fn keep(&mut self, task: Arc<Task>) {
-        if let Some(over) = &mut self.over {
-            over.push(task.clone());
-        }
-        self.over.take_if(|over| over.len() > OVER_MAX);
+        note(&mut self.noted, &task, true);
         let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
         of.completed.push(task);
     }
@@ -436,6 +465,15 @@ impl Tasks {
             .unwrap_or_else(|| Arc::new(OfFramework::new(self.limits)));
         (of, freed, agents)
     }
+}
+
+/// Notes a task, if somebody follows closely enough.
+fn note(noted: &mut Option<Vec<Noted>>, task: &Arc<Task>, is_over: bool) {
+    if let Some(noted) = noted {
+        let task = task.clone();
+        noted.push(Noted { task, is_over });
+    }
+    noted.take_if(|noted| noted.len() > NOTED_MAX);
 }
 
 /// The tasks of a framework, made if there are none.

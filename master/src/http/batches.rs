@@ -1,12 +1,13 @@
 //! Batches: whoever asks for a page that is just being made for somebody gets the next one, together with all who do (W15).
 //!
 //! A page is made from a snapshot that is taken after each of its readers has asked, so nobody is shown less than it has already heard
-//! of; and however many ask at once, one page is made at a time. Equal is what was asked with the same path, by the same principal, under the
-//! same conditions. Bounded by the requests that are served at once. Reads no clock.
+//! of; and however many ask at once, one page is made at a time, and compressed once. Equal is what was asked with the same path, by the same
+//! principal, under the same conditions. Bounded by the requests that are served at once. Reads no clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ::http::Shared;
 use authority::Subject;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -19,8 +20,15 @@ use tokio::sync::oneshot;
 
 use super::path_of;
 
-/// What makes two requests equal: the path with its query, how old the answer may be, and who asks.
+/// What makes two requests equal: what is asked, how old the answer may be, and who asks.
 type Key = (String, Vec<Vec<u8>>, Subject);
+
+/// Whoever asks this, with these headers.
+pub(super) fn key(asked: String, headers: &HeaderMap, subject: Subject) -> Key {
+    let ages = headers.get_all(CACHE_CONTROL).iter();
+    let ages = ages.map(|age| age.as_bytes().to_vec()).collect();
+    (asked, ages, subject)
+}
 
 /// An answer, for each who waits for it.
 #[derive(Clone)]
@@ -28,6 +36,7 @@ struct Made {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    shared: Shared,
 }
 
 /// What somebody who waits is told.
@@ -144,6 +153,7 @@ impl Made {
                 status: head.status,
                 headers: head.headers,
                 body,
+                shared: Shared::default(),
             }),
             Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
         }
@@ -152,7 +162,9 @@ impl Made {
 
 impl IntoResponse for Made {
     fn into_response(self) -> Response {
-        (self.status, self.headers, Body::from(self.body)).into_response()
+        let body = Body::from(self.body);
+        let shared = axum::Extension(self.shared);
+        (self.status, self.headers, shared, body).into_response()
     }
 }
 
@@ -166,18 +178,18 @@ pub(super) async fn batched(
         return next.run(request).await;
     }
     let path = path_of(&request);
-    let ages = request.headers().get_all(CACHE_CONTROL).iter();
-    let ages: Vec<_> = ages.map(|age| age.as_bytes().to_vec()).collect();
+    let path = path.strip_prefix("/master").unwrap_or(&path).to_owned();
     let subject = request.extensions().get().cloned().unwrap_or_default();
-    let key = (
-        path.strip_prefix("/master").unwrap_or(&path).to_owned(),
-        ages,
-        subject,
-    );
+    let key = key(path, request.headers(), subject);
     share(&batches, key, next.run(request)).await
 }
 
-async fn share(batches: &Batches, key: Key, make: impl Future<Output = Response>) -> Response {
+/// Gives the answer that is made for these, or one that is made for somebody else too.
+pub(super) async fn share(
+    batches: &Batches,
+    key: Key,
+    make: impl Future<Output = Response>,
+) -> Response {
     let maker = match batches.join(key) {
         Ok(maker) => maker,
         Err(turn) => match turn.await {

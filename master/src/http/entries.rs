@@ -2,20 +2,25 @@
 //!
 //! Pure. Written straight into the page, as the pieces are.
 
+use std::sync::Arc;
+
 use protocol::agent::Domain;
 use protocol::{AgentId, AgentInfo, FrameworkInfo};
 use resources::Resources;
 use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Error, Value, json};
 use v1::convert::{constraints, write_resources};
 use v1::json::Json;
+use v1::pieces::Identity;
 
+use super::page::{Entries, Object};
 use super::pieces::{ExecutorEntry, LabelList, List, OfferEntry, Reserved, TaskEntry};
-use super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, TasksShown};
+use super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, TasksShown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
 use crate::frameworks::Framework;
+use crate::tasks::Task;
 
 /// An agent that is registered.
 pub(super) struct AgentEntry<'a> {
@@ -162,11 +167,10 @@ impl FrameworkEntry<'_> {
     }
 }
 
-impl Serialize for FrameworkEntry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Entries for FrameworkEntry<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
         let (framework, info, tasks) = (self.framework, &self.framework.info, self.tasks);
-        let mut object = serializer.serialize_map(None)?;
-        self.write(&mut object)?;
+        self.write(object)?;
         let timeout = info.failover_timeout.as_secs_f64();
         object.serialize_entry("failover_timeout", &timeout)?;
         object.serialize_entry("checkpoint", &info.checkpoint)?;
@@ -187,18 +191,21 @@ impl Serialize for FrameworkEntry<'_> {
         if !constraints.role_constraints.is_empty() {
             object.serialize_entry("offer_constraints", &Json(&constraints))?;
         }
-        let running = List(|| tasks.running().map(|task| TaskEntry(task)));
-        object.serialize_entry("tasks", &running)?;
-        let ended = List(|| tasks.ended().map(|task| TaskEntry(task)));
-        object.serialize_entry("completed_tasks", &ended)?;
-        let unreachable = List(|| tasks.unreachable().map(|task| TaskEntry(task)));
-        object.serialize_entry("unreachable_tasks", &unreachable)?;
-        let offers = List(|| self.shown.offers(&framework.id).map(OfferEntry));
-        object.serialize_entry("offers", &offers)?;
+        object.pieces("tasks", tasks.running().map(task_piece))?;
+        object.pieces("completed_tasks", tasks.ended().map(task_piece))?;
+        object.pieces("unreachable_tasks", tasks.unreachable().map(task_piece))?;
+        let offers = self.shown.offers(&framework.id);
+        object.pieces(
+            "offers",
+            offers.map(|offer| (identity(offer), OfferEntry(offer))),
+        )?;
         let executors = List(|| self.executors.iter().copied().map(ExecutorEntry));
-        object.serialize_entry("executors", &executors)?;
-        object.end()
+        object.serialize_entry("executors", &executors)
     }
+}
+
+fn task_piece(task: &Arc<Task>) -> (Option<Identity>, TaskEntry<'_>) {
+    (identity(task), TaskEntry(task))
 }
 
 /// The role of a framework that has one.

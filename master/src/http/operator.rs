@@ -8,7 +8,7 @@ mod answers;
 pub(super) mod words;
 pub(super) mod writes;
 
-pub(super) use answers::state;
+pub(super) use answers::State as StateSeen;
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use v1::Form;
 use v1::convert::operator::said;
+use v1::pieces::Keeper;
 use v1::schema::master::{
     Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetMetrics, ResponseGetVersion,
     ResponseListFiles, ResponseType,
@@ -28,7 +29,7 @@ use ::http::api::{Asked, Refusal};
 
 use super::shown::Shown;
 use super::source::{self, Found, late};
-use super::{Chosen, PATIENCE, Pages, maintenance, path_of, to_the_leader};
+use super::{Chosen, PATIENCE, Pages, batches, maintenance, path_of, to_the_leader};
 use crate::permission::Asker;
 
 /// `/api/v1`.
@@ -39,11 +40,11 @@ pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Respo
         Ok(asked) => asked,
         Err(refusal) => return refusal.into_response(),
     };
-    let answered = answer(&pages, &asked, asker, &headers, &path).await;
+    let answered = answered(&pages, &asked, asker, &headers, &path).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answer(
+async fn answered(
     pages: &Pages,
     asked: &Asked<Call>,
     asker: Asker,
@@ -63,11 +64,22 @@ async fn answer(
         GetFlags | GetMaster | GetState | GetAgents | GetFrameworks | GetExecutors | GetTasks
         | GetRoles | GetWeights | GetQuota => {
             let form = asked.accept()?;
-            match source::find(&pages.front, &pages.node, &pages.chosen, asker, headers).await {
-                Found::Here(source) => Ok(read(source, kind, form).await),
-                Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
-                Found::Late => Ok(late()),
-            }
+            let asked = format!("{path} {kind} {}", form.media_type());
+            let key = batches::key(asked, headers, asker.subject.clone());
+            let made = async {
+                let Pages {
+                    front,
+                    node,
+                    chosen,
+                    ..
+                } = pages;
+                match source::find(front, node, chosen, asker, headers).await {
+                    Found::Here(source) => read(source.keeping(&pages.kept), kind, form).await,
+                    Found::Elsewhere => to_the_leader(&pages.front, path),
+                    Found::Late => late(),
+                }
+            };
+            Ok(batches::share(&pages.batches, key, made).await)
         }
         // A mirror knows no operations.
         GetOperations => {
@@ -88,7 +100,8 @@ async fn answer(
         }
         Subscribe => match pages.front.master() {
             Some(_) => {
-                let subscribed = pages.events.subscribe(asked.accept_stream()?).await;
+                let content = asked.accept_stream()?;
+                let subscribed = pages.events.subscribe(content, asker.sight()).await;
                 subscribed.map_err(Refusal::not_now)
             }
             None => Ok(to_the_leader(&pages.front, path)),
@@ -122,11 +135,6 @@ fn may_ask(kind: CallType, asker: &Asker) -> Result<(), Refusal> {
         CallType::GetFlags => asker.may(Action::ViewFlags, None),
         // As the pages that show the same.
         CallType::GetMetrics => asker.may(Action::GetEndpoints, "/metrics/snapshot"),
-        // One stream is written for all who have subscribed, and nothing is hidden in it.
-        CallType::Subscribe if !asker.sight().is_whole() => {
-            let problem = "type is `SUBSCRIBE`: expected it of somebody who may view all frameworks, tasks, executors, roles and quotas";
-            return Err(Refusal::forbidden(problem));
-        }
         _ => Ok(()),
     };
     allowed.map_err(Refusal::forbidden)
@@ -135,18 +143,31 @@ fn may_ask(kind: CallType, asker: &Asker) -> Result<(), Refusal> {
 /// An answer from the books.
 async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     let marks = source.marks.clone();
-    let made = source.made(form.media_type(), move |shown, chosen| {
-        answer_of(form, kind, shown, chosen)
+    let made = source.made(form.media_type(), move |books, chosen, kept| {
+        let shown = Shown::of(books);
+        kept.make((kind.name(), form), books, |keeper| {
+            answer(form, kind, shown, chosen, keeper)
+        })
     });
     let mut response = made.await;
     response.headers_mut().extend(marks);
     response
 }
 
-/// The bytes of the answer to a question that the books answer; nothing to any other.
-pub(super) fn answer_of(form: Form, kind: CallType, shown: Shown<'_>, chosen: &Chosen) -> Vec<u8> {
-    let answer = answers::answer(kind, shown, chosen);
-    answer.map_or_else(Vec::new, |answer| form.write(&answer))
+/// The bytes of the answer to a question that the books answer; what the keeper knows is copied.
+pub(super) fn answer(
+    form: Form,
+    kind: CallType,
+    shown: Shown<'_>,
+    chosen: &Chosen,
+    keeper: Option<&mut Keeper>,
+) -> Vec<u8> {
+    let answer = answers::Answer {
+        kind,
+        shown,
+        chosen,
+    };
+    form.describe_again(&answer, keeper)
 }
 
 /// What this process answers of itself, whoever leads.

@@ -14,6 +14,7 @@ use protocol::{
     AgentId, AgentInfo, ExecutorInfo, FrameworkId, InverseOffer, Offer, OperationStatus,
 };
 use resources::{Resource, Resources, Role};
+use v1::pieces::Identity;
 
 use crate::agents::Agent;
 use crate::books::{Books, sum};
@@ -29,6 +30,15 @@ pub(super) const AGENT_CAPABILITIES: [&str; 5] = [
     "RESIZE_VOLUME",
     "AGENT_OPERATION_FEEDBACK",
 ];
+
+/// What a value of the books is known by, of which nothing else is shown than what it says itself.
+pub(super) fn identity<T>(value: &Arc<T>) -> Option<Identity> {
+    Some([place(value), 0, 0])
+}
+
+fn place<T>(value: &Arc<T>) -> usize {
+    Arc::as_ptr(value).addr()
+}
 
 /// The books as somebody sees them.
 #[derive(Clone, Copy)]
@@ -102,9 +112,16 @@ impl<'a> Shown<'a> {
     }
 
     /// The offers to a framework.
-    pub fn offers(self, framework: &FrameworkId) -> impl Iterator<Item = &'a Offer> {
-        let offers = self.books.offers.of_framework(framework);
-        offers.map(Arc::as_ref)
+    pub fn offers(self, framework: &FrameworkId) -> impl Iterator<Item = &'a Arc<Offer>> {
+        self.books.offers.of_framework(framework)
+    }
+
+    /// What an agent is known by, with all that is shown of what it has; none if that is too much.
+    pub fn identity(self, agent: &Arc<Agent>) -> Option<Identity> {
+        let on = self.books.tasks.on_agent(&agent.id).map_or(0, place);
+        let mut offers = self.books.offers.of_agent(&agent.id);
+        let offer = offers.next().map_or(0, place);
+        offers.next().is_none().then(|| [place(agent), on, offer])
     }
 
     /// The inverse offers to a framework. A mirror knows none.
@@ -181,12 +198,12 @@ impl<'a> TasksShown<'a> {
 
     /// Those that have not ended.
     pub fn running(self) -> impl Iterator<Item = &'a Arc<Task>> {
-        self.active().filter(|task| !task.state.is_terminal())
+        self.0.into_iter().flat_map(OfFramework::running)
     }
 
     /// Those that have, oldest first, and then those of which the framework has not acknowledged it yet.
     pub fn ended(self) -> impl Iterator<Item = &'a Arc<Task>> {
-        let ended = self.active().filter(|task| task.state.is_terminal());
+        let ended = self.0.into_iter().flat_map(OfFramework::ended);
         let completed = self.0.into_iter().flat_map(OfFramework::completed);
         completed.chain(ended)
     }

@@ -17,6 +17,7 @@ use runtime::{Instant, Node};
 use serde::{Deserialize, Serialize};
 
 use super::PATIENCE;
+use super::kept::Kept;
 use super::shown::Shown;
 use crate::books::Books;
 use crate::config::Config;
@@ -51,6 +52,7 @@ pub(crate) struct Source {
     books: Arc<Books>,
     chosen: Arc<Chosen>,
     asker: Asker,
+    kept: Kept,
     pub node: Node,
     /// What the answer says of the mirror, if it is one.
     pub marks: HeaderMap,
@@ -95,6 +97,7 @@ pub(crate) async fn find(
         books,
         chosen,
         asker,
+        kept: Kept::new(node),
         node: node.clone(),
         marks,
     })
@@ -115,6 +118,7 @@ pub(crate) async fn of_the_leader(
             books,
             chosen: chosen.clone(),
             asker,
+            kept: Kept::new(node),
             node: node.clone(),
             marks: HeaderMap::new(),
         }),
@@ -169,19 +173,28 @@ pub(super) fn marks(mirrored: &Mirrored, now: Instant) -> HeaderMap {
 }
 
 impl Source {
+    /// The same, with what was written of pages before.
+    pub fn keeping(self, kept: &Kept) -> Self {
+        let kept = kept.clone();
+        Self { kept, ..self }
+    }
+
     /// A page made from it, off this thread.
     pub async fn page(
         self,
         make: impl FnOnce(Shown<'_>, &Chosen) -> Vec<u8> + Send + 'static,
     ) -> Response {
-        self.made("application/json", make).await
+        let made = self.made("application/json", |books, chosen, _| {
+            make(Shown::of(books), chosen)
+        });
+        made.await
     }
 
-    /// An answer of this type made from it, off this thread: of what who asks may see.
+    /// An answer of this type made from it, off this thread: of what who asks may see. What is large may be kept.
     pub async fn made<T>(
         self,
         content_type: &'static str,
-        make: impl FnOnce(Shown<'_>, &Chosen) -> T + Send + 'static,
+        make: impl FnOnce(&Arc<Books>, &Chosen, &Kept) -> T + Send + 'static,
     ) -> Response
     where
         T: Into<Body> + Send + 'static,
@@ -191,7 +204,7 @@ impl Source {
             let chosen = self
                 .flags()
                 .map_or_else(|_| Arc::default(), |_| self.chosen.clone());
-            make(Shown::of(&self.books()), &chosen)
+            make(&self.books(), &chosen, &self.kept)
         };
         match node.blocking(seen).await {
             Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::agent::Domain;
 use protocol::{FrameworkId, TaskState};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::json;
+use serde_json::{Error, json};
+use v1::pieces::Identity;
 
 use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry, domain};
+use super::page::{Entries, Object};
 use super::pieces::{List, TaskEntry};
 use super::shown::{ExecutorShown, Shown, TasksShown};
 use super::{Chosen, words};
@@ -32,15 +34,14 @@ pub(super) struct Whole<'a> {
     pub chosen: &'a Chosen,
 }
 
-impl Serialize for Whole<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Entries for Whole<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
         let (shown, books) = (self.shown, self.shown.books);
         let master = &books.master;
         let pid = format!("master@{}:{}", master.hostname, master.port);
         let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
         let active = shown.agents().filter(|agent| agent.connected).count();
         let inactive = shown.agents().count() - active;
-        let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("version", &master.version)?;
         // A build bears no date and no place, so that the same source is the same program.
         for key in [
@@ -73,12 +74,11 @@ impl Serialize for Whole<'_> {
             object.serialize_entry("cluster", cluster)?;
         }
         object.serialize_entry("flags", &self.chosen.flags)?;
-        object.serialize_entry("slaves", &List(|| agents(shown, false)))?;
+        object.pieces("slaves", agents(shown, false))?;
         object.serialize_entry("recovered_slaves", &List(|| awaited(shown)))?;
-        write_frameworks(&mut object, shown)?;
+        write_frameworks(object, shown)?;
         object.serialize_entry("orphan_tasks", &[(); 0])?;
-        object.serialize_entry("unregistered_frameworks", &[(); 0])?;
-        object.end()
+        object.serialize_entry("unregistered_frameworks", &[(); 0])
     }
 }
 
@@ -91,12 +91,17 @@ fn own_domain(chosen: &Chosen) -> Option<Domain> {
     })
 }
 
-fn agents(shown: Shown<'_>, in_full: bool) -> impl Iterator<Item = AgentEntry<'_>> {
-    shown.agents().map(move |agent| AgentEntry {
+fn agents(
+    shown: Shown<'_>,
+    in_full: bool,
+) -> impl Iterator<Item = (Option<Identity>, AgentEntry<'_>)> {
+    let entry = move |agent| AgentEntry {
         shown,
         agent,
         in_full,
-    })
+    };
+    let agents = shown.agents();
+    agents.map(move |agent| (shown.identity(agent), entry(agent)))
 }
 
 fn awaited(shown: Shown<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
@@ -104,7 +109,7 @@ fn awaited(shown: Shown<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
 }
 
 /// The frameworks that have not ended, and the ones that have.
-fn write_frameworks<M: SerializeMap>(object: &mut M, shown: Shown<'_>) -> Result<(), M::Error> {
+fn write_frameworks(object: &mut Object<'_>, shown: Shown<'_>) -> Result<(), Error> {
     let mut executors: BTreeMap<&FrameworkId, Vec<ExecutorShown<'_>>> = BTreeMap::new();
     for executor in shown.executors() {
         executors
@@ -113,47 +118,39 @@ fn write_frameworks<M: SerializeMap>(object: &mut M, shown: Shown<'_>) -> Result
             .push(executor);
     }
     let of = |id| executors.get(id).map_or(&[][..], Vec::as_slice);
-    let frameworks = || {
-        shown.frameworks().map(|framework| FrameworkEntry {
-            shown,
-            framework,
-            tasks: shown.tasks(&framework.id),
-            executors: of(&framework.id),
-        })
-    };
-    object.serialize_entry("frameworks", &List(frameworks))?;
-    let completed = || {
-        shown.completed().map(|one| FrameworkEntry {
-            shown,
-            framework: &one.framework,
-            tasks: TasksShown::of(one),
-            executors: &[],
-        })
-    };
-    object.serialize_entry("completed_frameworks", &List(completed))
+    let frameworks = shown.frameworks().map(|framework| FrameworkEntry {
+        shown,
+        framework,
+        tasks: shown.tasks(&framework.id),
+        executors: of(&framework.id),
+    });
+    object.objects("frameworks", frameworks)?;
+    let completed = shown.completed().map(|one| FrameworkEntry {
+        shown,
+        framework: &one.framework,
+        tasks: TasksShown::of(one),
+        executors: &[],
+    });
+    object.objects("completed_frameworks", completed)
 }
 
 /// `/slaves`.
 pub(super) struct Slaves<'a>(pub Shown<'a>);
 
-impl Serialize for Slaves<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("slaves", &List(|| agents(self.0, true)))?;
-        object.serialize_entry("recovered_slaves", &List(|| awaited(self.0)))?;
-        object.end()
+impl Entries for Slaves<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
+        object.pieces("slaves", agents(self.0, true))?;
+        object.serialize_entry("recovered_slaves", &List(|| awaited(self.0)))
     }
 }
 
 /// `/frameworks`.
 pub(super) struct Frameworks<'a>(pub Shown<'a>);
 
-impl Serialize for Frameworks<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        write_frameworks(&mut object, self.0)?;
-        object.serialize_entry("unregistered_frameworks", &[(); 0])?;
-        object.end()
+impl Entries for Frameworks<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
+        write_frameworks(object, self.0)?;
+        object.serialize_entry("unregistered_frameworks", &[(); 0])
     }
 }
 

@@ -1,14 +1,15 @@
 //! The event stream of the operator API: all that changes, told to whoever has subscribed (SPEC 2.6, W4).
 //!
-//! One actor follows the books of the master that acts here, for as long as somebody has subscribed: each tenth of a second it takes a
-//! snapshot, finds what has changed since the one before (`changes`), and writes it once for each form (`encoding`) to all
-//! (`subscribers`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So the master pays for
-//! one follower, however many have subscribed. Remembers the last snapshot, and the pages that it began streams with while somebody has
-//! still to read them. Streams end with the master whose books they tell of. Decides nothing.
+//! One actor follows the books of the master that acts here, for as long as somebody has subscribed. When they have changed it takes a
+//! snapshot, at most each tenth of a second, finds what has changed since the one before (`changes`), and writes it once for each form
+//! (`encoding`) to all who see the same (`views`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So
+//! the master pays for one follower, however many have subscribed, and for nothing while nothing changes. Remembers the last snapshot, and
+//! the pages that it began streams with while somebody has still to read them. Streams end with the master whose books they tell of.
+//! Decides nothing.
 
 mod changes;
 mod encoding;
-mod subscribers;
+mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,20 +19,21 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::api::{Bounds, Events, Streams};
 use runtime::prelude::*;
-use runtime::{Errand, Instant, SpawnError, Timestamp};
+use runtime::{Errand, Instant, Patience, SpawnError, Timestamp};
 use v1::Content;
 
-use self::encoding::{ByForm, heartbeat, records, subscribed};
-use self::subscribers::Subscribers;
+use self::encoding::{ByForm, heartbeat, records};
+use self::views::{Got, Views, Wanted};
 use super::PATIENCE;
 use crate::books::Books;
 use crate::config::Config;
-use crate::master::{Follow, Followed, Unfollow};
+use crate::master::{Follow, Followed, Unfollow, Watch};
 use crate::office::Front;
+use crate::sight::Sight;
 
 /// The name of the actor; pages run on the same thread.
 const NAME: &str = "http-events";
-/// Time between two snapshots. Shorter: fresher events, and more copies of the books' skeletons in a busy master.
+/// Time between two snapshots, while books change. Shorter: fresher events, and more copies of the books' skeletons in a busy master.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -90,11 +92,11 @@ pub fn open(
     };
     let broadcaster = node.supervise(NAME, again, move || Broadcaster {
         front: front.clone(),
-        subscribers: Subscribers::new(max),
-        joining: Vec::new(),
+        views: Views::new(max),
         following: None,
         unread: Vec::new(),
         is_looking: false,
+        watched: None,
         next: None,
         heartbeat_due: Instant::default(),
         open: count.clone(),
@@ -112,17 +114,25 @@ impl EventStream {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// One more subscriber: the response that is its stream, once it can be told how all is.
-    pub(super) async fn subscribe(&self, content: Content) -> Result<Response, NotNow> {
+    /// One more subscriber, who sees this: the response that is its stream, once it can be told how all is.
+    pub(super) async fn subscribe(
+        &self,
+        content: Content,
+        sight: Sight,
+    ) -> Result<Response, NotNow> {
         let (events, response) = self.streams.open(content, BOUNDS);
-        let subscribed = self.broadcaster.ask(Subscribe(events), SUBSCRIBE_PATIENCE);
+        let subscribe = Subscribe { events, sight };
+        let subscribed = self.broadcaster.ask(subscribe, SUBSCRIBE_PATIENCE);
         subscribed.await.unwrap_or(Err(NotNow::Late))?;
         Ok(response)
     }
 }
 
-/// Somebody subscribes. Answered when the first event is written.
-struct Subscribe(Events);
+/// Somebody subscribes, who sees this. Answered when the first event is written.
+struct Subscribe {
+    events: Events,
+    sight: Sight,
+}
 
 type Subscribed = Result<(), NotNow>;
 
@@ -133,24 +143,23 @@ impl Message for Subscribe {
 /// The actor.
 pub struct Broadcaster {
     front: Front,
-    subscribers: Subscribers,
-    joining: Vec<(Events, Promise<Subscribed>)>,
+    views: Views,
     following: Option<Following>,
     /// First events that somebody may still have to read.
     unread: Vec<Bytes>,
     is_looking: bool,
-    /// The next look.
+    /// The question whether the books have changed, while it is not answered.
+    watched: Option<Errand>,
+    /// The next beat.
     next: Option<Errand>,
     heartbeat_due: Instant,
     open: Arc<AtomicUsize>,
 }
 
-/// A master that is followed.
+/// A master that is followed, and what it knew.
 struct Following {
     master: Pid,
     books: Arc<Books>,
-    /// The first event of who subscribes while the books are so.
-    whole: ByForm<Option<Bytes>>,
 }
 
 impl Actor for Broadcaster {
@@ -164,36 +173,53 @@ impl Process for Broadcaster {
 impl Handler<Subscribe> for Broadcaster {
     type Result = Reply<Subscribed>;
 
-    fn handle(&mut self, Subscribe(events): Subscribe, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, subscribe: Subscribe, ctx: &mut Context<Self>) -> Self::Result {
+        let Subscribe { events, sight } = subscribe;
         let (promise, reply) = promise();
         self.unread.retain(|record| !record.is_unique());
         let unread: usize = self.unread.iter().map(Bytes::len).sum();
         if unread > UNREAD_MAX {
             promise.answer(Err(NotNow::Unread(unread)));
         } else {
-            self.joining.push((events, promise));
+            self.views.join(sight, events, promise);
             self.look(ctx);
         }
         reply
     }
 }
 
-/// What a look at the books has found, ready to be written.
-struct Seen {
-    books: Arc<Books>,
-    /// What has changed since the last look; none if that cannot be known.
-    changed: Option<ByForm<Vec<Bytes>>>,
-    whole: ByForm<Option<Bytes>>,
-}
-
 impl Broadcaster {
-    /// Looks at the books, unless it does already; again after a while as long as somebody has subscribed.
+    /// Between two looks: forgets who has gone, says that the master lives, and looks if there is something to see.
+    fn beat(&mut self, ctx: &mut Context<Self>) {
+        self.views.forget_gone();
+        self.count();
+        let now = ctx.clock().now();
+        if now >= self.heartbeat_due {
+            self.heartbeat_due = now + HEARTBEAT;
+            let heartbeat = ByForm::make(|form| records(form, &[heartbeat()]));
+            self.views.tell(&heartbeat);
+        }
+        match self.watched.is_none() || self.views.is_empty() {
+            true => self.look(ctx),
+            false => self.rest(ctx),
+        }
+    }
+
+    /// Until the next beat.
+    fn rest(&mut self, ctx: &mut Context<Self>) {
+        self.next = Some(ctx.after(INTERVAL, |this, ctx| {
+            this.next = None;
+            this.beat(ctx);
+        }));
+    }
+
+    /// Looks at the books, unless it does already.
     fn look(&mut self, ctx: &mut Context<Self>) {
         if self.is_looking {
             return;
         }
-        if let Some(next) = self.next.take() {
-            ctx.cancel(next);
+        for errand in [self.next.take(), self.watched.take()] {
+            errand.into_iter().for_each(|errand| ctx.cancel(errand));
         }
         let master = self.front.master();
         let is_same = |following: &Following| {
@@ -204,10 +230,10 @@ impl Broadcaster {
             self.end();
         }
         let Some(master) = master else {
-            return self.refuse(&NotNow::NoMaster);
+            return self.views.refuse(&NotNow::NoMaster);
         };
         self.count();
-        if self.subscribers.len() == 0 && self.joining.is_empty() {
+        if self.views.is_empty() {
             self.following = None;
             self.unread.clear();
             // One that is gone follows nobody's orders.
@@ -215,141 +241,109 @@ impl Broadcaster {
             return;
         }
         self.is_looking = true;
-        let joining = std::mem::take(&mut self.joining);
-        let before = self.following.as_ref();
-        let before = before.map(|one| (one.books.clone(), one.whole.clone()));
-        let told = ByForm::make(|form| self.subscribers.reads(form));
-        let begun = ByForm::make(|form| joining.iter().any(|(events, _)| events.form() == form));
+        let wanted = self.views.begin();
+        let before = self.following.as_ref().map(|one| one.books.clone());
         let (node, at) = (ctx.node().clone(), ctx.clock().wall());
-        let pid = master.pid();
+        let asked = master.clone();
         let seen = async move {
-            let followed = master
+            let followed = asked
                 .ask(Follow, PATIENCE)
                 .await
                 .map_err(|_| NotNow::Late)?;
             if !followed.books.has_begun() {
                 return Err(NotNow::Recovering);
             }
-            let seen = node.blocking(move || see(before, followed, &told, &begun, at));
+            let seen = node.blocking(move || see(before.as_ref(), &followed, wanted, at));
             seen.await.map_err(|_| NotNow::Late)
         };
         ctx.then(seen, move |this, seen, ctx| {
             this.is_looking = false;
             match seen {
-                Ok(seen) => this.tell(pid, seen, joining, ctx),
+                Ok((books, got)) => this.tell(&master, books, got, ctx),
                 Err(not_now) => {
-                    this.joining.extend(joining);
-                    // A late answer takes along which tasks were over, and nobody hears it. Whoever has subscribed would miss them:
-                    // they subscribe again, and know all.
+                    // A late answer takes along what was noted, and nobody hears it. Whoever has subscribed would miss that: they
+                    // subscribe again, and know all.
                     this.end();
-                    this.refuse(&not_now);
+                    this.views.refuse(&not_now);
                 }
             }
-            match this.joining.is_empty() {
-                true => this.next = Some(ctx.after(INTERVAL, Self::look)),
-                false => this.look(ctx),
+            match this.views.is_joined() {
+                true => this.look(ctx),
+                false => this.rest(ctx),
             }
         });
     }
 
-    /// Writes what was seen: what has changed to those who know the rest, and all of it to those who are new.
+    /// Writes what was seen, and waits for a change.
     fn tell(
         &mut self,
-        master: Pid,
-        seen: Seen,
-        joining: Vec<(Events, Promise<Subscribed>)>,
+        master: &Handle<crate::master::Master>,
+        books: Arc<Books>,
+        got: Vec<Got>,
         ctx: &mut Context<Self>,
     ) {
-        match &seen.changed {
-            Some(changed) => self.subscribers.tell(changed),
-            // They would miss something: they subscribe again, and know all.
-            None => self.subscribers.end(),
-        }
-        let now = ctx.clock().now();
-        if now >= self.heartbeat_due {
-            self.heartbeat_due = now + HEARTBEAT;
-            let heartbeat = ByForm::make(|form| records(form, &[heartbeat()]));
-            self.subscribers.tell(&heartbeat);
-        }
+        let firsts = self.views.end(got);
         self.unread.retain(|record| !record.is_unique());
-        for whole in seen.whole.both().into_iter().flatten() {
-            if !self.unread.iter().any(|one| one.as_ptr() == whole.as_ptr()) {
-                self.unread.push(whole.clone());
+        for first in firsts {
+            if !self.unread.iter().any(|one| one.as_ptr() == first.as_ptr()) {
+                self.unread.push(first);
             }
         }
-        for (events, promise) in joining {
-            let whole = seen.whole.of(events.form());
-            // Whoever has gone meanwhile needs no answer.
-            if let Some(whole) = whole
-                && events.write_record(whole.clone()).is_ok()
-            {
-                self.subscribers.add(events);
-                promise.answer(Ok(()));
-            }
+        let changed = master.ask(Watch(books.clone()), Patience::WhileLinked);
+        // It has changed, or there is nothing to wait for: the next beat finds out.
+        self.watched = Some(ctx.then(changed, |this: &mut Self, _, _| this.watched = None));
+        if self.following.is_none() {
+            self.heartbeat_due = ctx.clock().now() + HEARTBEAT;
         }
-        self.following = Some(Following {
-            master,
-            books: seen.books,
-            whole: seen.whole,
-        });
+        let master = master.pid();
+        self.following = Some(Following { master, books });
         self.count();
     }
 
     /// All streams end.
     fn end(&mut self) {
-        self.subscribers.end();
+        self.views.cut();
         self.following = None;
         self.unread.clear();
         self.count();
     }
 
-    /// Nobody can subscribe.
-    fn refuse(&mut self, why: &NotNow) {
-        for (_, promise) in self.joining.drain(..) {
-            promise.answer(Err(why.clone()));
-        }
-    }
-
     fn count(&self) {
-        self.open.store(self.subscribers.len(), Ordering::Relaxed);
+        self.open.store(self.views.len(), Ordering::Relaxed);
     }
 }
 
-/// What has changed between what was known and what is, and all of it, in the forms in which somebody reads it.
+/// What each view gets of what is known now, where `before` was known before.
 fn see(
-    before: Option<(Arc<Books>, ByForm<Option<Bytes>>)>,
-    followed: Followed,
-    told: &ByForm<bool>,
-    begun: &ByForm<bool>,
+    before: Option<&Arc<Books>>,
+    followed: &Followed,
+    wanted: Vec<Wanted>,
     at: Timestamp,
-) -> Seen {
-    let Followed { books, over } = followed;
-    let is_same = |(before, _): &(Arc<Books>, _)| Arc::ptr_eq(before, &books);
-    let known = before.as_ref().filter(|before| is_same(before));
-    let known = known.map(|(_, whole)| whole.clone()).unwrap_or_default();
-    let changed = match (&before, over) {
-        (Some((before, _)), Some(over)) => {
-            let events = match Arc::ptr_eq(before, &books) {
+) -> (Arc<Books>, Vec<Got>) {
+    let Followed { books, noted } = followed;
+    let is_same = before.is_some_and(|before| Arc::ptr_eq(before, books));
+    let got = wanted.into_iter().map(|wanted| {
+        let changes = |sight: &Sight, old: &Books, new: &Books, told: &ByForm<bool>| {
+            let (before, noted) = (before?, noted.as_ref()?);
+            let events = match is_same {
                 true => Vec::new(),
-                false => changes::changes(before, &books, &over, at),
+                false => {
+                    let seen = noted.iter().filter(|one| {
+                        let of = [before, books];
+                        of.iter().any(|books| sight.sees(&one.task, books))
+                    });
+                    changes::changes(old, new, &seen.collect::<Vec<_>>(), at)
+                }
             };
             Some(ByForm::make(|form| match told.of(form) {
                 true => records(form, &events),
                 false => Vec::new(),
             }))
-        }
-        _ => None,
-    };
-    let whole = ByForm::make(|form| match (known.of(form), begun.of(form)) {
-        (Some(whole), _) => Some(whole.clone()),
-        (None, true) => Some(subscribed(form, &books)),
-        (None, false) => None,
+        };
+        wanted.of(books, changes, is_same)
     });
-    Seen {
-        books,
-        changed,
-        whole,
-    }
+    let got = got.collect();
+    (books.clone(), got)
 }
 
 #[cfg(test)]

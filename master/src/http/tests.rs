@@ -16,7 +16,7 @@ use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 use serde_json::Value;
 
-use super::shown::Shown;
+use super::page::page;
 use super::*;
 use crate::books::Books;
 use crate::master::Master;
@@ -141,6 +141,8 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
         ),
         chosen: Arc::new(Chosen::of(&config())),
         acls: Arc::default(),
+        batches: Batches::default(),
+        kept: Kept::new(node),
         node: node.clone(),
         version: "1".to_owned(),
         address: "master:5050".to_owned(),
@@ -152,8 +154,10 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
 /// All that the pages show of these books.
 pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
     let shown = Shown::of(books);
+    let whole = page(&state::Whole { shown, chosen }, None);
+    let whole: Value = serde_json::from_slice(&whole).unwrap();
     json!([
-        state::Whole { shown, chosen },
+        whole,
         state::Summary { shown, chosen },
         state::Roles(shown),
         state::Tasks(state::all_tasks(shown).collect()),
@@ -167,7 +171,7 @@ fn the_pages_have_the_keys_that_tools_read() {
     rehearse(|node| async move {
         let master = master(&node).await;
         let state = body(&node, &master, |shown, chosen| {
-            text(&state::Whole { shown, chosen })
+            page(&state::Whole { shown, chosen }, None)
         })
         .await;
         has_keys(
@@ -204,7 +208,7 @@ fn the_pages_have_the_keys_that_tools_read() {
         );
         assert_eq!(framework["role"], "*");
 
-        let page = |shown: Shown<'_>, _: &Chosen| text(&state::Slaves(shown));
+        let page = |shown: Shown<'_>, _: &Chosen| super::page::page(&state::Slaves(shown), None);
         let slaves = body(&node, &master, page).await;
         has_keys(&slaves, "slaves recovered_slaves");
         let agent = &slaves["slaves"][0];
@@ -215,7 +219,8 @@ fn the_pages_have_the_keys_that_tools_read() {
         );
         let reserved = &agent["reserved_resources_full"]["ads"][0];
         assert_eq!(reserved["scalar"]["value"], 512.0);
-        let page = |shown: Shown<'_>, _: &Chosen| text(&state::Frameworks(shown));
+        let page =
+            |shown: Shown<'_>, _: &Chosen| super::page::page(&state::Frameworks(shown), None);
         let frameworks = body(&node, &master, page).await;
         has_keys(
             &frameworks,

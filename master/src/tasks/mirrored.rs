@@ -32,7 +32,11 @@ impl OfFramework {
     /// A mirror is told of a task.
     pub(crate) fn mirror(&mut self, place: Place, task: Arc<Task>) {
         match place {
-            Place::Active => drop(self.active.insert(task.id.clone(), task)),
+            Place::Active => {
+                self.ended += usize::from(task.state.is_terminal());
+                let before = self.active.insert(task.id.clone(), task);
+                self.no_more(before);
+            }
             Place::Completed => self.completed.push(task),
             Place::Unreachable => self.unreachable.push(task),
         }
@@ -41,10 +45,19 @@ impl OfFramework {
     /// A mirror is told that a task is not there any more.
     pub(crate) fn mirror_gone(&mut self, place: Place, id: &TaskId) {
         match place {
-            Place::Active => drop(self.active.remove(id)),
+            Place::Active => {
+                let before = self.active.remove(id);
+                self.no_more(before);
+            }
             Place::Completed => drop(self.completed.remove(id)),
             Place::Unreachable => drop(self.unreachable.remove(id)),
         }
+    }
+
+    /// This is no active task any more.
+    fn no_more(&mut self, task: Option<Arc<Task>>) {
+        let ended = task.is_some_and(|task| task.state.is_terminal());
+        self.ended = self.ended.saturating_sub(usize::from(ended));
     }
 }
 

@@ -12,6 +12,8 @@ impl OfFramework {
     /// Keeps the tasks that are seen.
     pub(crate) fn keep_seen(&mut self, task: &impl Fn(&Task) -> bool) {
         self.active.retain(|_, one| task(one));
+        let ended = self.active.values().filter(|one| one.state.is_terminal());
+        self.ended = ended.count();
         self.completed.retain(task);
         self.unreachable.retain(task);
     }
@@ -25,7 +27,12 @@ impl Tasks {
         executor: impl Fn(&FrameworkId, &ExecutorInfo) -> bool,
     ) {
         for of in self.by_framework.values_mut() {
-            Arc::make_mut(of).keep_seen(task);
+            let all = of.active().chain(of.completed()).chain(of.unreachable());
+            let is_whole = { all }.all(|one| task(one));
+            // What is seen as a whole stays where it is.
+            if !is_whole {
+                Arc::make_mut(of).keep_seen(task);
+            }
         }
         let by_framework = &self.by_framework;
         let is_kept = |owner: &FrameworkId, id: &protocol::TaskId| {

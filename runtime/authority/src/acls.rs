@@ -77,7 +77,7 @@ impl Default for Acls {
 }
 
 /// The rules about one subject and one action.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approver {
     permissive: bool,
     has_roles: bool,

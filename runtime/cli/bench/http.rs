@@ -99,7 +99,7 @@ async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         figures.push(launches::polled(args).await?);
     }
     if wanted(Measure::Frameworks) {
-        figures.push(launches::beside_native(args).await?);
+        figures.push(launches::over_http(args).await?);
         figures.push(offers::beside_native(args).await?);
     }
     if wanted(Measure::Subscribers) {

@@ -15,6 +15,7 @@ pub mod realm;
 pub mod server;
 
 pub use metrics::{Counters, CountersSource};
+pub use outgoing::Shared;
 pub use pages::{About, common_routes};
 pub use realm::{Guard, Realms};
 pub use server::{HttpOptions, serve};

@@ -1,9 +1,11 @@
 //! What becomes of an answer on its way out: `?jsonp=` around what is JSON, and gzip for who reads it (SPEC 2.1, 3.9).
 //!
 //! Only answers that are whole are touched: a stream is neither wrapped nor compressed. What is large is compressed off the thread that
-//! serves pages. A pure choice of headers and lengths; nothing is remembered.
+//! serves pages, and what several readers get once for all of them ([`Shared`]). A pure choice of headers and lengths; nothing else is
+//! remembered.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -15,6 +17,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use runtime::Node;
+use tokio::sync::OnceCell;
 
 /// A body that is not longer is sent as it is: compressing it saves less than a packet.
 const GZIP_MIN: u64 = 1024;
@@ -22,6 +25,11 @@ const GZIP_MIN: u64 = 1024;
 const INLINE_MAX: usize = 16 * 1024;
 /// The longest name of a function that an answer is wrapped into.
 const CALLBACK_MAX: usize = 128;
+
+/// What a body is compressed to that several readers get: made for the first of them who reads gzip. It is among the extensions of each
+/// response that has this body.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(Arc<OnceCell<Option<Bytes>>>);
 
 /// Serves a request, and wraps and compresses the answer as the request says.
 pub(crate) async fn outgoing(State(node): State<Node>, request: Request, next: Next) -> Response {
@@ -82,6 +90,8 @@ async fn wrap(response: Response, callback: &str) -> Response {
     let script_type = HeaderValue::from_static("text/javascript");
     head.headers.insert(CONTENT_TYPE, script_type);
     head.headers.remove(CONTENT_LENGTH);
+    // This script is the reader's own.
+    head.extensions.remove::<Shared>();
     Response::from_parts(head, Body::from(script.freeze()))
 }
 
@@ -117,14 +127,12 @@ async fn compress(node: &Node, response: Response) -> Response {
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let compressed = match body.len() <= INLINE_MAX {
-        true => gzip(&body),
-        false => {
-            let body = body.clone();
-            let compressed = node.blocking(move || gzip(&body)).await;
-            compressed.unwrap_or(None)
-        }
-    };
+    let shared = head.extensions.remove::<Shared>().unwrap_or_default();
+    let compressed = shared
+        .0
+        .get_or_init(|| compressed(node, &body))
+        .await
+        .clone();
     head.headers
         .append(VARY, HeaderValue::from_static("accept-encoding"));
     let Some(compressed) = compressed else {
@@ -134,6 +142,16 @@ async fn compress(node: &Node, response: Response) -> Response {
     head.headers.insert(CONTENT_ENCODING, encoding);
     head.headers.remove(CONTENT_LENGTH);
     Response::from_parts(head, Body::from(compressed))
+}
+
+/// The body in short; none if that cannot be.
+async fn compressed(node: &Node, body: &Bytes) -> Option<Bytes> {
+    if body.len() <= INLINE_MAX {
+        return gzip(body);
+    }
+    let body = body.clone();
+    let compressed = node.blocking(move || gzip(&body)).await;
+    compressed.unwrap_or(None)
 }
 
 /// At the cheapest level: pages shrink to a tenth, and a higher one would cost more time than it saves on the way.
@@ -152,6 +170,7 @@ mod tests {
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use flate2::read::GzDecoder;
+    use futures_util::{FutureExt, StreamExt};
     use runtime::rehearsal::rehearse;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -224,6 +243,31 @@ mod tests {
                 let (head, _) = ask(&node, path, header).await;
                 assert!(!head.contains("content-encoding"), "{path} {header} {head}");
             }
+        });
+    }
+
+    /// W15: a page that is made for many is compressed for many.
+    #[test]
+    fn what_several_readers_get_is_compressed_for_the_first_of_them() {
+        rehearse(|node| async move {
+            let (body, shared) = (Bytes::from("x".repeat(300_000)), Shared::default());
+            let response = |shared: &Shared| {
+                let mut response = Response::new(Body::from(body.clone()));
+                response.extensions_mut().insert(shared.clone());
+                compress(&node, response)
+            };
+            // The first goes before it has it.
+            let _ = response(&shared).now_or_never();
+            let (one, other) = futures_util::join!(response(&shared), response(&shared));
+            let alone = response(&Shared::default()).await;
+            let mut pieces = Vec::new();
+            for response in [one, other, alone] {
+                let mut body = response.into_body().into_data_stream();
+                pieces.push(body.next().await.unwrap().unwrap());
+            }
+            assert_eq!(pieces[0].as_ptr(), pieces[1].as_ptr());
+            assert_ne!(pieces[0].as_ptr(), pieces[2].as_ptr());
+            assert_eq!(unzipped(&pieces[0]).len(), body.len());
         });
     }
 

@@ -65,7 +65,8 @@ pub async fn serve(
             tracing::debug!(%error, "a connection may stall for ever");
         }
     });
-    axum::serve(listener, routes)
+    // All connections share one table of routes; a bare `Router` would be copied for each of them.
+    axum::serve(listener, routes.into_make_service())
         .with_graceful_shutdown(until)
         .await
 }

@@ -1,7 +1,7 @@
 //! What the messages mean in the words of `protocol` and `resources`, in both directions.
 //!
 //! `TryFrom` reads a message: what it says that Meros has no words for is refused with field, value and what was expected. `From` writes
-//! one, and never fails. Passed over without a word is only what informs people and tools and changes nothing: `discovery`, the `source` and
+//! one, and never fails; what large answers are full of is written straight instead ([`Describe`](crate::describe::Describe)). Passed over without a word is only what informs people and tools and changes nothing: `discovery`, the `source` and
 //! `framework_id` of an executor, the URL of an offer. Fields of Mesos that are deprecated are read where they mean something, and not written
 //! but for `FrameworkInfo.role`, which frameworks with a single role still read.
 
@@ -22,8 +22,8 @@ mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
-pub use nodes::master_info;
-pub use resource::write_resources;
+pub use nodes::{AgentSaid, master_info};
+pub use resource::{say_resources, write_resources};
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -4,8 +4,10 @@
 //! enum values that are not known are passed over, one value may stand for a list of one, `null` is nothing, numbers and truths may be texts. Writing
 //! says an absent field that means something (`"shell": true`), as Mesos does.
 
+mod describe;
 mod read;
 mod write;
 
+pub use describe::describe;
 pub use read::read;
 pub use write::{Json, write};

@@ -1,6 +1,7 @@
 //! The words of the v1 HTTP API, as frameworks, executors and tools written for Mesos speak them (SPEC 2).
 //!
-//! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, [`recordio`] puts them into streams,
+//! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, also straight from what has their
+//! values ([`describe`]) and again as they were written before ([`pieces`]), [`recordio`] puts them into streams,
 //! [`convert`] says what they are in the words of `protocol`, and [`media`] which form a request has and which it wants.
 //! Pure: nothing here knows HTTP, an actor, a clock or I/O.
 //!
@@ -19,10 +20,12 @@
 //! ```
 
 pub mod convert;
+pub mod describe;
 pub mod json;
 pub mod limits;
 pub mod media;
 pub mod message;
+pub mod pieces;
 pub mod protobuf;
 pub mod recordio;
 pub mod schema;

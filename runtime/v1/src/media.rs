@@ -4,8 +4,10 @@
 
 use resources::Invalid;
 
+use crate::describe::Describe;
 use crate::limits::Limits;
-use crate::message::Message;
+use crate::message::{Message, Table};
+use crate::pieces::Keeper;
 use crate::{json, protobuf};
 
 /// The header that names a scheduler's stream.
@@ -49,6 +51,23 @@ impl Form {
         match self {
             Self::Json => json::write(message),
             Self::Protobuf => protobuf::write(message),
+        }
+    }
+
+    /// The bytes of what is the message `M` by its description: those of the message.
+    pub fn describe<M: Table>(self, value: &impl Describe<M>) -> Vec<u8> {
+        self.describe_again(value, None)
+    }
+
+    /// The same; what this keeper knows is copied.
+    pub fn describe_again<M: Table>(
+        self,
+        value: &impl Describe<M>,
+        keeper: Option<&mut Keeper>,
+    ) -> Vec<u8> {
+        match self {
+            Self::Json => json::describe(value, keeper),
+            Self::Protobuf => protobuf::describe(value, keeper),
         }
     }
 }

@@ -4,10 +4,10 @@
 //! message with the same few functions. A field's Rust type is its rule: a plain type is required, `Option` is optional, `Vec` is
 //! repeated, `BTreeMap` is a map. This file knows no bytes and no JSON.
 
+mod values;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-
-use bytes::Bytes;
 
 /// The most fields of a message: as many as the bits by which a reader notes which were there.
 const FIELDS_MAX: usize = 128;
@@ -29,8 +29,18 @@ pub struct Entry {
     pub number: u32,
     /// Its name in JSON.
     pub name: &'static str,
+    /// The same as it stands behind another field: with a comma before it, in quotes, and a colon after it.
+    pub key: &'static [u8],
     /// What an absent field means; JSON says it for readers that do not know.
     pub default: Option<View<'static>>,
+}
+
+/// A type of messages: its fields.
+pub trait Table {
+    /// By rising number.
+    const TABLE: &'static [Entry];
+    /// Whether one of them means something when it is absent.
+    const HAS_DEFAULTS: bool = has_defaults(Self::TABLE);
 }
 
 /// How many values a field has.
@@ -130,10 +140,34 @@ pub trait Field {
     fn entry(&mut self, key: &str) -> Option<&mut dyn Field>;
 }
 
+/// The type of a field.
+pub trait Plain {
+    /// The same without boxes.
+    type Plain;
+}
+
+impl<S: Single> Plain for S {
+    type Plain = S::Unboxed;
+}
+
+impl<S: Single> Plain for Option<S> {
+    type Plain = Option<S::Unboxed>;
+}
+
+impl<S: Single> Plain for Vec<S> {
+    type Plain = Vec<S::Unboxed>;
+}
+
+impl<S: Single> Plain for BTreeMap<String, S> {
+    type Plain = BTreeMap<String, S::Unboxed>;
+}
+
 /// A type that one value can have.
 pub trait Single: Default + Debug + Send + Sync {
     /// What it is.
     const KIND: Kind;
+    /// The type itself, if it is in a box.
+    type Unboxed;
     /// Memory that it keeps elsewhere, in bytes.
     const ELSEWHERE: usize = 0;
     /// To be written.
@@ -303,6 +337,7 @@ impl<S: Single> Field for BTreeMap<String, S> {
 
 impl<S: Single> Single for Box<S> {
     const KIND: Kind = S::KIND;
+    type Unboxed = S::Unboxed;
     const ELSEWHERE: usize = size_of::<S>();
     fn view(&self) -> View<'_> {
         (**self).view()
@@ -315,101 +350,45 @@ impl<S: Single> Single for Box<S> {
     }
 }
 
-impl Single for bool {
-    const KIND: Kind = Kind::Bool;
-    fn view(&self) -> View<'_> {
-        View::Bool(*self)
-    }
-    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
-        match leaf {
-            Leaf::Bool(value) => Ok(Some(value)),
-            Leaf::Text(text) => text.parse().map(Some).map_err(|_| "true or false"),
-            _ => Err("true or false"),
-        }
-    }
-}
-
-impl Single for f64 {
-    const KIND: Kind = Kind::F64;
-    fn view(&self) -> View<'_> {
-        View::F64(*self)
-    }
-    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
-        match leaf {
-            Leaf::F64(number) => Ok(Some(number)),
-            Leaf::Signed(number) => Ok(Some(number as f64)),
-            Leaf::Unsigned(number) => Ok(Some(number as f64)),
-            // "Infinity" and "NaN" are among what Rust reads.
-            Leaf::Text(text) => text.parse().map(Some).map_err(|_| "a number"),
-            _ => Err("a number"),
-        }
-    }
-}
-
-impl Single for String {
-    const KIND: Kind = Kind::Text;
-    fn view(&self) -> View<'_> {
-        View::Text(self)
-    }
-    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
-        match leaf {
-            Leaf::Text(text) => Ok(Some(text.to_owned())),
-            _ => Err("text"),
-        }
-    }
-}
-
-impl Single for Bytes {
-    const KIND: Kind = Kind::Bytes;
-    fn view(&self) -> View<'_> {
-        View::Bytes(self)
-    }
-    fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
-        match leaf {
-            Leaf::Bytes(bytes) => Ok(Some(Bytes::copy_from_slice(bytes))),
-            _ => Err("bytes"),
-        }
-    }
-}
-
-/// Whole numbers: given as such, as a number without a fraction, or as text.
-macro_rules! whole {
-    ($($type:ident: $kind:ident, $view:ident, $expected:literal;)*) => {$(
-        impl Single for $type {
-            const KIND: Kind = Kind::$kind;
-            fn view(&self) -> View<'_> {
-                View::$view((*self).into())
-            }
-            fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
-                let read = match leaf {
-                    Leaf::Signed(number) => number.try_into().ok(),
-                    Leaf::Unsigned(number) => number.try_into().ok(),
-                    // Up to here a double has no gaps between whole numbers.
-                    Leaf::F64(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
-                        (number as i64).try_into().ok()
-                    }
-                    Leaf::Text(text) => text.parse().ok(),
-                    _ => None,
-                };
-                read.map(Some).ok_or($expected)
-            }
-        }
-    )*};
-}
-
-whole! {
-    i32: I32, Signed, "a whole number from -2147483648 to 2147483647";
-    i64: I64, Signed, "a whole number of 64 bits";
-    u32: U32, Unsigned, "a whole number from 0 to 4294967295";
-    u64: U64, Unsigned, "a whole number from 0 to 18446744073709551615";
-}
-
 /// A field's name without the mark that Rust puts before a word of its own (`r#type`).
 pub(crate) const fn bare(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
         _ => name,
     }
+}
+
+/// A field's name as a key of JSON that stands behind another.
+pub(crate) const fn key<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
+    let (mut key, name) = ([0; LENGTH], name.as_bytes());
+    (key[0], key[1]) = (b',', b'"');
+    let mut place = 0;
+    while place < name.len() {
+        key[2 + place] = name[place];
+        place += 1;
+    }
+    (key[2 + place], key[3 + place]) = (b'"', b':');
+    key
+}
+
+/// The entry with this number; a field without one is not compiled.
+pub(crate) const fn numbered(table: &'static [Entry], number: u32) -> &'static Entry {
+    let mut place = 0;
+    while table[place].number != number {
+        place += 1;
+    }
+    &table[place]
+}
+
+const fn has_defaults(table: &[Entry]) -> bool {
+    let mut place = 0;
+    while place < table.len() {
+        if table[place].default.is_some() {
+            return true;
+        }
+        place += 1;
+    }
+    false
 }
 
 /// This table, if it is one; a wrong one is not compiled.
@@ -450,14 +429,22 @@ macro_rules! messages {
             )*
         }
 
+        impl $crate::message::Table for $name {
+            const TABLE: &'static [$crate::message::Entry] = $crate::message::checked(&[$($crate::message::Entry {
+                number: $number,
+                name: $crate::message::bare(stringify!($field)),
+                key: {
+                    const NAME: &str = $crate::message::bare(stringify!($field));
+                    const KEY: [u8; NAME.len() + 4] = $crate::message::key(NAME);
+                    &KEY
+                },
+                default: $crate::message::default_of!($($default($($value),+))?),
+            },)*]);
+        }
+
         impl $crate::message::Message for $name {
             fn table(&self) -> &'static [$crate::message::Entry] {
-                const TABLE: &[$crate::message::Entry] = $crate::message::checked(&[$($crate::message::Entry {
-                    number: $number,
-                    name: $crate::message::bare(stringify!($field)),
-                    default: $crate::message::default_of!($($default($($value),+))?),
-                },)*]);
-                TABLE
+                <Self as $crate::message::Table>::TABLE
             }
             fn field(&self, number: u32) -> Option<&dyn $crate::message::Field> {
                 match number {
@@ -475,6 +462,7 @@ macro_rules! messages {
 
         impl $crate::message::Single for $name {
             const KIND: $crate::message::Kind = $crate::message::Kind::Message;
+            type Unboxed = Self;
             fn view(&self) -> $crate::message::View<'_> {
                 $crate::message::View::Message(self)
             }
@@ -484,6 +472,23 @@ macro_rules! messages {
             fn message(&mut self) -> Option<&mut dyn $crate::message::Message> {
                 Some(self)
             }
+        }
+
+        impl $crate::describe::Describe<$name> for $name {
+            fn describe<O: $crate::describe::Output>(&self, fields: &mut $crate::describe::Fields<'_, $name, O>) {
+                fields.say_message(self);
+            }
+        }
+
+        impl<O: $crate::describe::Output> $crate::describe::Fields<'_, $name, O> {
+            $(
+                #[doc = concat!("Field ", $number, ".")]
+                #[inline]
+                pub fn $field(&mut self, value: impl $crate::describe::Gives<<$type as $crate::message::Plain>::Plain>) -> &mut Self {
+                    const ENTRY: &$crate::message::Entry = $crate::message::numbered(<$name as $crate::message::Table>::TABLE, $number);
+                    self.say(ENTRY, value)
+                }
+            )*
         }
     )*};
 }
@@ -533,11 +538,25 @@ macro_rules! enums {
 
         impl $crate::message::Single for $name {
             const KIND: $crate::message::Kind = $crate::message::Kind::Enum;
+            type Unboxed = Self;
             fn view(&self) -> $crate::message::View<'_> {
                 $crate::message::View::Enum(*self as i32, self.name())
             }
             fn read(leaf: $crate::message::Leaf<'_>) -> Result<Option<Self>, &'static str> {
                 $crate::message::Enum::from_leaf(leaf)
+            }
+        }
+
+        impl $crate::describe::Gives<$name> for $name {
+            #[inline]
+            fn give<O: $crate::describe::Output>(
+                self,
+                out: &mut O,
+                entry: &'static $crate::message::Entry,
+                place: $crate::describe::Place,
+            ) -> bool {
+                out.leaf(entry, place, $crate::message::Single::view(&self));
+                true
             }
         }
     )*};

@@ -3,12 +3,16 @@
 //! Numbers, keys and what is to be skipped are read and written by `prost`. Fields that are not known are skipped, enum values that are
 //! not known are as good as absent, and a message without a required field is refused. Never takes more memory than [`Limits`] allow.
 
+mod describe;
+
 use bytes::Buf;
 use prost::encoding::{self, DecodeContext, WireType};
 use resources::Invalid;
 
 use crate::limits::{Allowance, Limits, Seen, within};
 use crate::message::{Field, Kind, Label, Leaf, Message, View};
+
+pub use describe::describe;
 
 /// The numbers of key and value in an entry of a map.
 const KEY: u32 = 1;
@@ -260,18 +264,24 @@ fn write_piece(piece: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(piece);
 }
 
-/// What `write` writes, with its length before it: the length is put in when it is known. Most are below 128 and take the one byte that
-/// was left for them.
+/// What `write` writes, with its length before it. Most are below 128 and take the one byte that was left for them.
 fn write_with_length(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = bytes.len();
     bytes.push(0);
     write(bytes);
-    let length = (bytes.len() - at - 1) as u64;
-    if length < 128 {
-        bytes[at] = length as u8;
-        return;
+    put_length(bytes, at, 1);
+}
+
+/// The length of all that stands behind `room` bytes at `at` is put into these, which become as many as it needs. Gives how many.
+fn put_length(bytes: &mut Vec<u8>, at: usize, room: usize) -> usize {
+    let begin = at + room;
+    let length = bytes.len() - begin;
+    let needed = encoding::encoded_len_varint(length as u64);
+    if needed != room {
+        bytes.resize(bytes.len() + needed, 0);
+        bytes.copy_within(begin..begin + length, at + needed);
+        bytes.truncate(at + needed + length);
     }
-    let mut prefix = Vec::with_capacity(10);
-    encoding::encode_varint(length, &mut prefix);
-    bytes.splice(at..=at, prefix);
+    encoding::encode_varint(length as u64, &mut &mut bytes[at..at + needed]);
+    needed
 }

@@ -2,7 +2,9 @@
 //!
 //! Pure.
 
-use resources::Name;
+use resources::{Name, Resources};
+use v1::describe::{Describe, Each, Fields, Output};
+use v1::message::Enum;
 use v1::schema::master::{
     CallType, Response, ResponseGetAgents, ResponseGetExecutors, ResponseGetFlags,
     ResponseGetFrameworks, ResponseGetMaster, ResponseGetOperations, ResponseGetQuota,
@@ -12,82 +14,121 @@ use v1::schema::quota::{QuotaConfig, QuotaInfo, QuotaStatus};
 use v1::schema::{Flag, Resource, WeightInfo};
 
 use super::super::Chosen;
-use super::super::shown::Shown;
-use super::words;
+use super::super::shown::{Shown, TasksShown};
+use super::words::{self, AgentInfoSeen, AgentSeen, FrameworkSeen, TaskSeen};
 
-/// The answer to this question; none if it is no question that the books answer.
-pub(super) fn answer(kind: CallType, shown: Shown<'_>, chosen: &Chosen) -> Option<Response> {
-    let mut answer = Response::default();
-    answer.r#type = Some(match kind {
-        CallType::GetFlags => {
-            answer.get_flags = Some(flags(chosen));
-            ResponseType::GetFlags
-        }
-        CallType::GetMaster => {
-            answer.get_master = Some(master(shown));
-            ResponseType::GetMaster
-        }
-        CallType::GetState => {
-            answer.get_state = Some(Box::new(state(shown)));
-            ResponseType::GetState
-        }
-        CallType::GetAgents => {
-            answer.get_agents = Some(agents(shown));
-            ResponseType::GetAgents
-        }
-        CallType::GetFrameworks => {
-            answer.get_frameworks = Some(Box::new(frameworks(shown)));
-            ResponseType::GetFrameworks
-        }
-        CallType::GetExecutors => {
-            answer.get_executors = Some(executors(shown));
-            ResponseType::GetExecutors
-        }
-        CallType::GetTasks => {
-            answer.get_tasks = Some(Box::new(tasks(shown)));
-            ResponseType::GetTasks
-        }
-        CallType::GetRoles => {
-            let roles = shown.roles();
-            answer.get_roles = Some(ResponseGetRoles {
-                roles: roles
-                    .into_iter()
-                    .map(|one| words::role(shown, one))
-                    .collect(),
-            });
-            ResponseType::GetRoles
-        }
-        CallType::GetOperations => {
-            let operations = shown.operations();
-            answer.get_operations = Some(ResponseGetOperations {
-                operations: operations
-                    .map(|(framework, agent, status)| words::operation(framework, agent, status))
-                    .collect(),
-            });
-            ResponseType::GetOperations
-        }
-        CallType::GetWeights => {
-            answer.get_weights = Some(weights(shown));
-            ResponseType::GetWeights
-        }
-        CallType::GetQuota => {
-            answer.get_quota = Some(ResponseGetQuota {
+/// The answer to a question that the books answer.
+pub(super) struct Answer<'a> {
+    pub kind: CallType,
+    pub shown: Shown<'a>,
+    pub chosen: &'a Chosen,
+}
+
+impl Describe<Response> for Answer<'_> {
+    /// Of a question that the books do not answer it says nothing.
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Response, O>) {
+        let shown = self.shown;
+        // An answer bears the name of its question.
+        fields.r#type(ResponseType::by_name(self.kind.name()));
+        match self.kind {
+            CallType::GetFlags => fields.get_flags(Some(flags(self.chosen))),
+            CallType::GetMaster => fields.get_master(Some(master(shown))),
+            CallType::GetState => fields.get_state(Some(State(shown))),
+            CallType::GetAgents => fields.get_agents(Some(Agents(shown))),
+            CallType::GetFrameworks => fields.get_frameworks(Some(Frameworks(shown))),
+            CallType::GetExecutors => fields.get_executors(Some(Executors(shown))),
+            CallType::GetTasks => fields.get_tasks(Some(Tasks(shown))),
+            CallType::GetRoles => fields.get_roles(Some(roles(shown))),
+            CallType::GetOperations => fields.get_operations(Some(operations(shown))),
+            CallType::GetWeights => fields.get_weights(Some(weights(shown))),
+            CallType::GetQuota => fields.get_quota(Some(ResponseGetQuota {
                 status: quota(shown),
-            });
-            ResponseType::GetQuota
-        }
-        _ => return None,
-    });
-    Some(answer)
+            })),
+            _ => fields,
+        };
+    }
 }
 
 /// All that is known of tasks, executors, frameworks and agents.
-pub(in crate::http) fn state(shown: Shown<'_>) -> ResponseGetState {
-    ResponseGetState {
-        get_tasks: Some(Box::new(tasks(shown))),
-        get_executors: Some(executors(shown)),
-        get_frameworks: Some(Box::new(frameworks(shown))),
-        get_agents: Some(agents(shown)),
+pub(in crate::http) struct State<'a>(pub Shown<'a>);
+
+impl Describe<ResponseGetState> for State<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetState, O>) {
+        fields
+            .get_tasks(Some(Tasks(self.0)))
+            .get_executors(Some(Executors(self.0)))
+            .get_frameworks(Some(Frameworks(self.0)))
+            .get_agents(Some(Agents(self.0)));
+    }
+}
+
+struct Agents<'a>(Shown<'a>);
+
+impl Describe<ResponseGetAgents> for Agents<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetAgents, O>) {
+        let shown = self.0;
+        let agents = shown.agents().map(|agent| AgentSeen(shown, agent));
+        let awaited = shown.awaited();
+        let awaited = awaited.map(|(id, info)| AgentInfoSeen(shown, id, info));
+        fields.agents(Each(agents)).recovered_agents(Each(awaited));
+    }
+}
+
+struct Frameworks<'a>(Shown<'a>);
+
+impl Describe<ResponseGetFrameworks> for Frameworks<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetFrameworks, O>) {
+        let shown = self.0;
+        let mut held = shown.held();
+        let frameworks = shown.frameworks().map(|framework| FrameworkSeen {
+            shown,
+            framework,
+            held: held.remove(&framework.id).unwrap_or_default(),
+        });
+        let completed = shown.completed().map(|one| FrameworkSeen {
+            shown,
+            framework: &one.framework,
+            held: Resources::default(),
+        });
+        fields
+            .frameworks(Each(frameworks))
+            .completed_frameworks(Each(completed));
+    }
+}
+
+struct Executors<'a>(Shown<'a>);
+
+impl Describe<ResponseGetExecutors> for Executors<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetExecutors, O>) {
+        fields.executors(Each(self.0.executors().map(words::executor)));
+    }
+}
+
+struct Tasks<'a>(Shown<'a>);
+
+impl Describe<ResponseGetTasks> for Tasks<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetTasks, O>) {
+        let all = || self.0.all_tasks();
+        fields
+            .tasks(Each(all().flat_map(TasksShown::running).map(TaskSeen)))
+            .completed_tasks(Each(all().flat_map(TasksShown::ended).map(TaskSeen)))
+            .unreachable_tasks(Each(all().flat_map(TasksShown::unreachable).map(TaskSeen)));
+    }
+}
+
+fn roles(shown: Shown<'_>) -> ResponseGetRoles {
+    let roles = shown.roles().into_iter();
+    ResponseGetRoles {
+        roles: roles.map(|one| words::role(shown, one)).collect(),
+    }
+}
+
+fn operations(shown: Shown<'_>) -> ResponseGetOperations {
+    let operations = shown.operations();
+    ResponseGetOperations {
+        operations: operations
+            .map(|(framework, agent, status)| words::operation(framework, agent, status))
+            .collect(),
     }
 }
 
@@ -108,56 +149,6 @@ fn master(shown: Shown<'_>) -> ResponseGetMaster {
         start_time: Some(books.started.as_secs_f64()),
         elected_time: Some(books.elected.as_secs_f64()),
     }
-}
-
-fn agents(shown: Shown<'_>) -> ResponseGetAgents {
-    let awaited = shown.awaited();
-    ResponseGetAgents {
-        agents: shown
-            .agents()
-            .map(|agent| words::agent(shown, agent))
-            .collect(),
-        recovered_agents: awaited
-            .map(|(id, info)| words::agent_info(shown, id, info))
-            .collect(),
-    }
-}
-
-fn frameworks(shown: Shown<'_>) -> ResponseGetFrameworks {
-    let mut held = shown.held();
-    let frameworks = shown.frameworks().map(|framework| {
-        let held = held.remove(&framework.id).unwrap_or_default();
-        words::framework(shown, framework, &held)
-    });
-    let completed = shown.completed();
-    ResponseGetFrameworks {
-        frameworks: frameworks.collect(),
-        completed_frameworks: completed
-            .map(|one| words::framework(shown, &one.framework, &Default::default()))
-            .collect(),
-        ..ResponseGetFrameworks::default()
-    }
-}
-
-fn executors(shown: Shown<'_>) -> ResponseGetExecutors {
-    ResponseGetExecutors {
-        executors: shown.executors().map(words::executor).collect(),
-        ..ResponseGetExecutors::default()
-    }
-}
-
-fn tasks(shown: Shown<'_>) -> ResponseGetTasks {
-    let mut tasks = ResponseGetTasks::default();
-    for of in shown.all_tasks() {
-        tasks.tasks.extend(of.running().map(|one| words::task(one)));
-        tasks
-            .completed_tasks
-            .extend(of.ended().map(|one| words::task(one)));
-        tasks
-            .unreachable_tasks
-            .extend(of.unreachable().map(|one| words::task(one)));
-    }
-    tasks
 }
 
 fn weights(shown: Shown<'_>) -> ResponseGetWeights {

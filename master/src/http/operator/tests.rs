@@ -1,19 +1,28 @@
 //! The stories of the operator API: each call, in both forms, and each way in which it is refused.
 
+use std::sync::Arc;
+
+use authority::{Acls, Subject};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::Response;
+use proptest::prelude::*;
 use runtime::rehearsal::rehearse;
 use runtime::{Node, prelude::*};
 use serde_json::{Value, json};
+use v1::describe::made;
 use v1::message::Enum;
 use v1::schema::master::{CallType, Response as Answer};
 use v1::{Form, Limits};
 
+use super::super::Chosen;
+use super::super::shown::Shown;
 use super::super::tests::{master, pages};
-use super::{Pages, serve};
+use super::{Pages, answer, answers, serve};
+use crate::mirror::tests::laws::{books, events, happen};
+use crate::sight::Sight;
 
 fn request(body: impl Into<Body>, content_type: &str, accept: &str) -> Request {
     let request = Request::builder()
@@ -278,6 +287,46 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
         let bad = request("GET_STATE", "text/plain", JSON);
         assert_eq!(serve(State(pages.clone()), bad).await.status(), 415);
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the books are, and whatever of them is seen.
+    #[test]
+    fn answers_are_written_as_the_messages_that_they_are(rounds in events(), seen in 0..3_usize) {
+        let mut books = books();
+        for (time, event) in rounds.into_iter().flatten().enumerate() {
+            happen(&mut books, event, 10 + time as u64);
+        }
+        let acls = [
+            "{}",
+            r#"{"view_tasks":[{"principals":{"type":"ANY"},"users":{"type":"NONE"}}]}"#,
+            r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#,
+        ];
+        let acls = Acls::parse(acls[seen]).unwrap();
+        let books = Sight::of(&acls, &Subject::named("p")).books(&Arc::new(books));
+        let (shown, chosen) = (Shown::of(&books), &Chosen::default());
+        for kind in [
+            CallType::GetFlags,
+            CallType::GetMaster,
+            CallType::GetState,
+            CallType::GetAgents,
+            CallType::GetFrameworks,
+            CallType::GetExecutors,
+            CallType::GetTasks,
+            CallType::GetRoles,
+            CallType::GetOperations,
+            CallType::GetWeights,
+            CallType::GetQuota,
+        ] {
+            let message: Answer = made(&answers::Answer { kind, shown, chosen });
+            for form in [Form::Json, Form::Protobuf] {
+                let written = answer(form, kind, shown, chosen, None);
+                prop_assert!(written == form.write(&message), "{} {:?}", kind, form);
+            }
+        }
+    }
 }
 
 /// Whoever adds a call to the schema says here whether it is served.

@@ -1,26 +1,32 @@
 //! Agents, frameworks, tasks, executors and operations of the books, in the words of the v1 operator API (SPEC 2.6, 2.8).
 //!
-//! Pure.
+//! Pure. What answers are full of is described, and so written straight into them; the rest is made first.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use protocol::view::RoleView;
-use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, OperationStatus, Uuid};
+use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, Offer, OperationStatus, Uuid};
 use resources::Resources;
-use v1::convert::write_resources;
-use v1::convert::{constraints, master_info, offer_filters, uuid_bytes, write_labels};
+use v1::convert::{
+    AgentSaid, constraints, master_info, offer_filters, say_resources, uuid_bytes, write_labels,
+    write_resources,
+};
+use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
+use v1::pieces::Identity;
 use v1::schema::master::{
     ResponseGetAgentsAgent, ResponseGetExecutorsExecutor, ResponseGetFrameworksFramework,
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, FrameworkInfo,
-    MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role, Task as TaskSaid, UUID,
+    InverseOffer, MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role, UUID,
 };
 
-use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown};
+use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, identity};
 use crate::agents::Agent;
+use crate::books::sum;
 use crate::frameworks::Framework;
 use crate::tasks::Task;
 
@@ -30,95 +36,129 @@ pub(in crate::http) fn master(info: &MasterInfo) -> MasterInfoSaid {
     master_info(info, address)
 }
 
-/// A task.
-pub(in crate::http) fn task(task: &Task) -> TaskSaid {
-    TaskSaid {
-        name: task.name.clone(),
-        task_id: (&task.id).into(),
-        framework_id: (&task.framework_id).into(),
-        executor_id: Some((&task.executor_id).into()),
-        agent_id: (&task.agent_id).into(),
-        state: task.state.into(),
-        resources: write_resources(&task.resources),
-        statuses: task.statuses.iter().map(Into::into).collect(),
-        status_update_state: Some(task.told.into()),
-        status_update_uuid: task
-            .statuses
-            .last()
-            .and_then(|status| status.uuid)
-            .map(uuid_bytes),
-        labels: write_labels(&task.labels),
-        user: task.user.clone(),
-        ..TaskSaid::default()
+impl Describe<v1::schema::Task> for Task {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Task, O>) {
+        let newest = self.statuses.last();
+        let uuid = newest.and_then(|status| status.uuid.as_ref());
+        fields
+            .name(self.name.as_str())
+            .task_id(&self.id)
+            .framework_id(&self.framework_id)
+            .executor_id(Some(&self.executor_id))
+            .agent_id(&self.agent_id)
+            .state(self.state)
+            .resources(say_resources(&self.resources))
+            .statuses(Each(&self.statuses))
+            .status_update_state(Some(self.told))
+            .status_update_uuid(uuid.map(|uuid| uuid.0.as_slice()))
+            .labels(write_labels(&self.labels))
+            .user(self.user.as_deref());
+    }
+}
+
+/// A task, which is the same as long as it lies where it does.
+pub(in crate::http) struct TaskSeen<'a>(pub &'a Arc<Task>);
+
+impl Describe<v1::schema::Task> for TaskSeen<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Task, O>) {
+        self.0.as_ref().describe(fields);
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        identity(self.0)
+    }
+}
+
+/// An offer, likewise.
+struct OfferSeen<'a>(&'a Arc<Offer>);
+
+impl Describe<v1::schema::Offer> for OfferSeen<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Offer, O>) {
+        self.0.as_ref().describe(fields);
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        identity(self.0)
     }
 }
 
 /// An agent that is registered.
-pub(in crate::http) fn agent(shown: Shown<'_>, agent: &Agent) -> ResponseGetAgentsAgent {
-    let capability = |name: &&str| AgentInfoCapability {
-        r#type: AgentInfoCapabilityType::by_name(name),
-    };
-    let info = &agent.info;
-    let seen = |resources: &Resources| write_resources(&shown.resources(resources));
-    ResponseGetAgentsAgent {
-        agent_info: agent_info(shown, &agent.id, info),
-        active: agent.connected,
-        version: agent.version.clone(),
-        pid: Some(format!("slave(1)@{}:{}", info.hostname, info.port)),
-        registered_time: Some(agent.registered.into()),
-        reregistered_time: agent.reregistered.map(Into::into),
-        total_resources: seen(&(&info.resources + &agent.oversubscribed)),
-        allocated_resources: seen(&shown.used_on(agent)),
-        offered_resources: seen(&shown.offered_of(agent)),
-        capabilities: AGENT_CAPABILITIES.iter().map(capability).collect(),
-        deactivated: Some(false),
-        ..ResponseGetAgentsAgent::default()
+pub(in crate::http) struct AgentSeen<'a>(pub Shown<'a>, pub &'a Arc<Agent>);
+
+impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
+    fn identity(&self) -> Option<Identity> {
+        self.0.identity(self.1)
+    }
+
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetAgentsAgent, O>) {
+        let Self(shown, agent) = *self;
+        let info = &agent.info;
+        let (used, offered) = (shown.used_on(agent), shown.offered_of(agent));
+        let all = match agent.oversubscribed.is_empty() {
+            true => Cow::Borrowed(&info.resources),
+            false => Cow::Owned(&info.resources + &agent.oversubscribed),
+        };
+        let capability = |name: &&str| AgentInfoCapability {
+            r#type: AgentInfoCapabilityType::by_name(name),
+        };
+        fields
+            .agent_info(AgentInfoSeen(shown, &agent.id, info))
+            .active(agent.connected)
+            .version(agent.version.as_str())
+            .pid(Some(format!("slave(1)@{}:{}", info.hostname, info.port)))
+            .registered_time(Some(agent.registered))
+            .reregistered_time(agent.reregistered)
+            .total_resources(say_resources(&shown.resources(&all)))
+            .allocated_resources(say_resources(&shown.resources(&used)))
+            .offered_resources(say_resources(&shown.resources(&offered)))
+            .capabilities(Each(AGENT_CAPABILITIES.iter().map(capability)))
+            .deactivated(Some(false));
     }
 }
 
 /// What an agent says of itself, with the id that it has.
-pub(in crate::http) fn agent_info(
-    shown: Shown<'_>,
-    id: &AgentId,
-    info: &AgentInfo,
-) -> AgentInfoSaid {
-    let mut said = AgentInfoSaid::from(info);
-    if let Cow::Owned(seen) = shown.resources(&info.resources) {
-        said.resources = write_resources(&seen);
+pub(in crate::http) struct AgentInfoSeen<'a>(pub Shown<'a>, pub &'a AgentId, pub &'a AgentInfo);
+
+impl Describe<AgentInfoSaid> for AgentInfoSeen<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, AgentInfoSaid, O>) {
+        let Self(shown, id, info) = *self;
+        let said = AgentSaid {
+            info,
+            id: Some(id),
+            resources: &shown.resources(&info.resources),
+        };
+        said.describe(fields);
     }
-    said.id = Some(id.into());
-    said
 }
 
 /// A framework, of whose resources these are in use.
-pub(in crate::http) fn framework(
-    shown: Shown<'_>,
-    framework: &Framework,
-    held: &Resources,
-) -> ResponseGetFrameworksFramework {
-    let mut offered = Resources::default();
-    let mut offers = Vec::new();
-    for offer in shown.offers(&framework.id) {
-        offered += &offer.resources;
-        offers.push(offer.into());
-    }
-    let constraints = constraints(&framework.wants.demands);
-    ResponseGetFrameworksFramework {
-        framework_info: framework_info(framework),
-        active: framework.is_connected(),
-        connected: framework.is_connected(),
-        registered_time: Some(framework.registered.into()),
-        reregistered_time: framework.reregistered.map(Into::into),
-        unregistered_time: framework.unregistered.map(Into::into),
-        offers,
-        allocated_resources: write_resources(held),
-        offered_resources: write_resources(&offered),
-        inverse_offers: shown
-            .inverse_offers(&framework.id)
-            .map(Into::into)
-            .collect(),
-        recovered: framework.recovered,
-        offer_constraints: (!constraints.role_constraints.is_empty()).then_some(constraints),
+pub(in crate::http) struct FrameworkSeen<'a> {
+    pub shown: Shown<'a>,
+    pub framework: &'a Framework,
+    pub held: Resources,
+}
+
+impl Describe<ResponseGetFrameworksFramework> for FrameworkSeen<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetFrameworksFramework, O>) {
+        let framework = self.framework;
+        let offers = || self.shown.offers(&framework.id);
+        let offered = sum(offers().map(|offer| &offer.resources));
+        let inverse = self.shown.inverse_offers(&framework.id);
+        let constraints = constraints(&framework.wants.demands);
+        let constraints = (!constraints.role_constraints.is_empty()).then_some(constraints);
+        fields
+            .framework_info(framework_info(framework))
+            .active(framework.is_connected())
+            .connected(framework.is_connected())
+            .registered_time(Some(framework.registered))
+            .reregistered_time(framework.reregistered)
+            .unregistered_time(framework.unregistered)
+            .offers(Each(offers().map(OfferSeen)))
+            .inverse_offers(Each(inverse.map(InverseOffer::from)))
+            .allocated_resources(say_resources(&self.held))
+            .offered_resources(say_resources(&offered))
+            .recovered(framework.recovered)
+            .offer_constraints(constraints);
     }
 }
 

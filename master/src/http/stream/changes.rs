@@ -1,34 +1,31 @@
 //! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
 //!
 //! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out and nothing said twice.
-//! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each state
-//! that its framework was told, also if it is over and forgotten by now. What stays untold is what came and went within one interval
-//! and left no trace: an agent, or one of two messages about the same state of a task.
+//! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each status
+//! that its framework was told, also if it is over and forgotten by now. What stays untold is an agent that came and went within one
+//! interval, and a task that was over before whoever hears it could see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::{FrameworkId, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
+use v1::describe::made;
 use v1::schema::master::{
     Event, EventAgentAdded, EventAgentRemoved, EventFrameworkAdded, EventFrameworkRemoved,
     EventFrameworkUpdated, EventTaskAdded, EventTaskUpdated, EventType,
+    ResponseGetFrameworksFramework,
 };
 
-use super::super::operator::words;
+use super::super::operator::words::{AgentSeen, FrameworkSeen, framework_info};
 use super::super::shown::Shown;
 use crate::books::Books;
 use crate::frameworks::{Completed, Framework};
 use crate::mirror::difference::compare;
-use crate::tasks::{OfFramework, Task};
+use crate::tasks::{Noted, OfFramework, Task};
 
-/// What makes `now` of `before`, it being `at` now. `over` are the tasks that are over since, in their order.
-pub(super) fn changes(
-    before: &Books,
-    now: &Books,
-    over: &[Arc<Task>],
-    at: Timestamp,
-) -> Vec<Event> {
+/// What makes `now` of `before`, it being `at` now. `noted` is what was noted of tasks since, in its order.
+pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp) -> Vec<Event> {
     let shown = Shown::of(now);
     let (mut out, mut last) = (Vec::new(), Vec::new());
     let (old, new) = (before.agents.iter(), now.agents.iter());
@@ -37,7 +34,7 @@ pub(super) fn changes(
         (None, Some(agent)) => out.push(Event {
             r#type: Some(EventType::AgentAdded),
             agent_added: Some(Box::new(EventAgentAdded {
-                agent: words::agent(shown, agent),
+                agent: made(&AgentSeen(shown, agent)),
             })),
             ..Event::default()
         }),
@@ -51,7 +48,7 @@ pub(super) fn changes(
         (Some(_), Some(_)) => {}
     });
     let gone = frameworks(before, now, &mut out);
-    tasks(before, now, over, at, &mut out);
+    tasks(before, now, noted, at, &mut out);
     out.extend(gone.into_iter().map(framework_removed));
     out.append(&mut last);
     out
@@ -97,41 +94,48 @@ fn is_other(old: &Framework, new: &Framework) -> bool {
 }
 
 fn framework_added(shown: Shown<'_>, framework: &Framework) -> Event {
-    let held = shown.held_by(&framework.id);
     Event {
         r#type: Some(EventType::FrameworkAdded),
         framework_added: Some(Box::new(EventFrameworkAdded {
-            framework: words::framework(shown, framework, &held),
+            framework: seen(shown, framework),
         })),
         ..Event::default()
     }
 }
 
 fn framework_updated(shown: Shown<'_>, framework: &Framework) -> Event {
-    let held = shown.held_by(&framework.id);
     Event {
         r#type: Some(EventType::FrameworkUpdated),
         framework_updated: Some(Box::new(EventFrameworkUpdated {
-            framework: words::framework(shown, framework, &held),
+            framework: seen(shown, framework),
         })),
         ..Event::default()
     }
+}
+
+fn seen(shown: Shown<'_>, framework: &Framework) -> ResponseGetFrameworksFramework {
+    made(&FrameworkSeen {
+        shown,
+        framework,
+        held: shown.held_by(&framework.id),
+    })
 }
 
 fn framework_removed(framework: &Arc<Framework>) -> Event {
     Event {
         r#type: Some(EventType::FrameworkRemoved),
         framework_removed: Some(Box::new(EventFrameworkRemoved {
-            framework_info: words::framework_info(framework),
+            framework_info: framework_info(framework),
         })),
         ..Event::default()
     }
 }
 
-fn tasks(before: &Books, now: &Books, over: &[Arc<Task>], at: Timestamp, out: &mut Vec<Event>) {
-    let mut over_of: BTreeMap<&FrameworkId, Vec<&Arc<Task>>> = BTreeMap::new();
-    for task in over {
-        over_of.entry(&task.framework_id).or_default().push(task);
+fn tasks(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp, out: &mut Vec<Event>) {
+    let mut noted_of: BTreeMap<&FrameworkId, Vec<&Noted>> = BTreeMap::new();
+    for one in noted {
+        let of = noted_of.entry(&one.task.framework_id).or_default();
+        of.push(one);
     }
     // Those of a framework that has ended are with it, the ones that could not be reached too.
     let known: BTreeSet<*const Framework> = before.frameworks.completed().map(place).collect();
@@ -142,18 +146,18 @@ fn tasks(before: &Books, now: &Books, over: &[Arc<Task>], at: Timestamp, out: &m
         .collect();
     let (old, new) = (before.tasks.frameworks(), now.tasks.frameworks());
     compare(old, new, Arc::ptr_eq, |id, old, new| {
-        let over = over_of.remove(id).unwrap_or_default();
+        let noted = noted_of.remove(id).unwrap_or_default();
         let new = new.map(Arc::as_ref).or(ended.remove(id));
-        of_framework(old.map(Arc::as_ref), new, &over, at, out);
+        of_framework(old.map(Arc::as_ref), new, &noted, at, out);
     });
     for (id, tasks) in ended {
         if now.tasks.of_framework(id).is_none() {
-            let over = over_of.remove(id).unwrap_or_default();
-            of_framework(None, Some(tasks), &over, at, out);
+            let noted = noted_of.remove(id).unwrap_or_default();
+            of_framework(None, Some(tasks), &noted, at, out);
         }
     }
-    for over in over_of.values() {
-        of_framework(None, None, over, at, out);
+    for noted in noted_of.values() {
+        of_framework(None, None, noted, at, out);
     }
 }
 
@@ -165,24 +169,30 @@ fn place(completed: &Completed) -> *const Framework {
 fn of_framework(
     old: Option<&OfFramework>,
     new: Option<&OfFramework>,
-    over: &[&Arc<Task>],
+    noted: &[&Noted],
     at: Timestamp,
     out: &mut Vec<Event>,
 ) {
-    let live = |of: &'_ OfFramework, id: &TaskId| {
+    let live = |id: &TaskId| {
+        let of = old?;
         let active = of.active_by_id().get(id).cloned();
         active.or_else(|| of.unreachable().find(|task| task.id == *id).cloned())
     };
-    let mut ended: BTreeSet<&TaskId> = BTreeSet::new();
-    for task in over {
-        // The first end of that id is the known task's; what ends under the same id after that is another one.
-        let known = old.filter(|_| ended.insert(&task.id));
-        told(known.and_then(|of| live(of, &task.id)), task, at, out);
+    // What subscribers know by now; nothing of one that is over: what bears its id after that is another one.
+    let mut told_of: BTreeMap<&TaskId, Option<&Arc<Task>>> = BTreeMap::new();
+    for one in noted {
+        let task = &one.task;
+        let known = match told_of.get(&task.id) {
+            Some(known) => known.cloned(),
+            None => live(&task.id),
+        };
+        told(known, task, at, out);
+        told_of.insert(&task.id, Some(task).filter(|_| !one.is_over));
     }
     let Some(new) = new else { return };
-    let known = |id: &TaskId| {
-        old.filter(|_| !ended.contains(id))
-            .and_then(|of| live(of, id))
+    let known = |id: &TaskId| match told_of.get(id) {
+        Some(known) => known.cloned(),
+        None => live(id),
     };
     for task in new.unreachable() {
         if !new.active_by_id().contains_key(&task.id) {
@@ -215,7 +225,7 @@ fn told(old: Option<Arc<Task>>, new: &Arc<Task>, at: Timestamp, out: &mut Vec<Ev
         out.push(Event {
             r#type: Some(EventType::TaskAdded),
             task_added: Some(Box::new(EventTaskAdded {
-                task: words::task(&placed),
+                task: made(&placed),
             })),
             ..Event::default()
         });

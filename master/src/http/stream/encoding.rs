@@ -3,10 +3,11 @@
 //! Pure.
 
 use bytes::Bytes;
+use v1::describe::{Describe, Fields, Output};
 use v1::schema::master::{Event, EventSubscribed, EventType};
 use v1::{Form, recordio};
 
-use super::super::operator::state;
+use super::super::operator::StateSeen;
 use super::super::shown::Shown;
 use super::HEARTBEAT;
 use crate::books::Books;
@@ -61,15 +62,29 @@ pub(super) fn records(form: Form, events: &[Event]) -> Vec<Bytes> {
 
 /// The first event of a stream: how all is.
 pub(super) fn subscribed(form: Form, books: &Books) -> Bytes {
-    let subscribed = Event {
-        r#type: Some(EventType::Subscribed),
-        subscribed: Some(EventSubscribed {
-            get_state: Some(Box::new(state(Shown::of(books)))),
-            heartbeat_interval_seconds: Some(HEARTBEAT.as_secs_f64()),
-        }),
-        ..Event::default()
-    };
-    recordio::encode(&form.write(&subscribed)).into()
+    let event = form.describe::<Event>(&First(Shown::of(books)));
+    recordio::encode(&event).into()
+}
+
+struct First<'a>(Shown<'a>);
+
+impl Describe<Event> for First<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Event, O>) {
+        let subscribed = Subscribed(self.0);
+        fields
+            .r#type(Some(EventType::Subscribed))
+            .subscribed(Some(subscribed));
+    }
+}
+
+struct Subscribed<'a>(Shown<'a>);
+
+impl Describe<EventSubscribed> for Subscribed<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, EventSubscribed, O>) {
+        fields
+            .get_state(Some(StateSeen(self.0)))
+            .heartbeat_interval_seconds(Some(HEARTBEAT.as_secs_f64()));
+    }
 }
 
 /// The master lives.

@@ -73,7 +73,10 @@ fn executor(n: u8) -> ExecutorInfo {
     ExecutorInfo {
         executor_id: ExecutorId::new(format!("e{n}")).unwrap(),
         name: "executor".to_owned(),
-        command: CommandInfo::shell("true"),
+        command: CommandInfo {
+            user: Some("carol".to_owned()),
+            ..CommandInfo::shell("true")
+        },
         resources: resources("cpus:0.1"),
         data: Vec::new(),
         shutdown_grace_period: None,
@@ -135,7 +138,10 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
             id: framework_id.clone(),
             info: FrameworkInfo {
                 id: Some(framework_id),
-                ..FrameworkInfo::new("nobody", format!("framework {t}"))
+                ..FrameworkInfo::new(
+                    ["nobody", "nobody", "bob"][usize::from(f)],
+                    format!("framework {t}"),
+                )
             },
             scheduler: (t > 0).then(|| pid("scheduler", f)),
             session: 0,

@@ -1,6 +1,7 @@
 //! A client of the HTTP APIs, as far as measurements need one: pages, calls, and streams of events.
 //!
-//! One connection at a time, each with a task of its own that drives it. It never redirects and never tries again.
+//! One connection at a time, each with a task of its own that drives it. Calls may go out without waiting for their answers. It never
+//! redirects and never tries again.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,10 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
 use v1::media::STREAM_ID;
 use v1::recordio::Decoder;
 use v1::{Form, Limits, Message};
@@ -52,22 +56,13 @@ impl Connection {
 
     /// The whole body of a page, in JSON.
     pub async fn get(&mut self, path: &str) -> Outcome<Bytes> {
-        let (body, _) = self.ask(Method::GET, path, Form::Json, &[], None).await?;
+        let (body, _) = self.ask(Method::GET, path, Form::Json, None).await?;
         collect(body).await
     }
 
     /// The whole answer to a call.
-    pub async fn call(
-        &mut self,
-        path: &str,
-        form: Form,
-        call: &dyn Message,
-        stream: Option<&str>,
-    ) -> Outcome<Bytes> {
-        let header = stream.map(|id| (STREAM_ID, id));
-        let (body, _) = self
-            .ask(Method::POST, path, form, header.as_slice(), Some(call))
-            .await?;
+    pub async fn call(&mut self, path: &str, form: Form, call: &dyn Message) -> Outcome<Bytes> {
+        let (body, _) = self.ask(Method::POST, path, form, Some(call)).await?;
         collect(body).await
     }
 
@@ -78,7 +73,7 @@ impl Connection {
         form: Form,
         call: &dyn Message,
     ) -> Outcome<Subscription> {
-        let (body, id) = self.ask(Method::POST, path, form, &[], Some(call)).await?;
+        let (body, id) = self.ask(Method::POST, path, form, Some(call)).await?;
         Ok(Subscription {
             id,
             form,
@@ -94,7 +89,6 @@ impl Connection {
         method: Method,
         path: &str,
         form: Form,
-        headers: &[(&str, &str)],
         call: Option<&dyn Message>,
     ) -> Outcome<(Incoming, String)> {
         let mut request = Request::builder()
@@ -104,9 +98,6 @@ impl Connection {
             .header(ACCEPT, form.media_type());
         if call.is_some() {
             request = request.header(CONTENT_TYPE, form.media_type());
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
         }
         let body = call.map_or_else(Vec::new, |call| form.write(call));
         let request = request.body(Full::new(body.into()));
@@ -133,6 +124,68 @@ impl Connection {
 async fn collect(body: Incoming) -> Outcome<Bytes> {
     let whole = body.collect().await;
     Ok(whole.map_err(|error| failed("a body", &error))?.to_bytes())
+}
+
+/// Calls that are said one after the other without waiting for the answers, as Mesos' own library says them (HTTP/1.1 pipelining).
+pub struct Calls {
+    head: String,
+    form: Form,
+    write: OwnedWriteHalf,
+    /// The first answer that was no 202, if there was one.
+    refused: watch::Receiver<Option<String>>,
+}
+
+impl Calls {
+    /// To `path` at `host:port`, for this stream.
+    pub async fn open(address: &str, path: &str, form: Form, stream: &str) -> Outcome<Self> {
+        let connection = TcpStream::connect(address).await;
+        let connection = connection.map_err(|error| failed(address, &error))?;
+        connection
+            .set_nodelay(true)
+            .map_err(|error| failed(address, &error))?;
+        let (read, write) = connection.into_split();
+        let (say, refused) = watch::channel(None);
+        tokio::task::spawn_local(async move {
+            let problem = answers(read).await;
+            let _ = say.send(Some(problem)); // Nobody calls any more.
+        });
+        let media = form.media_type();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: {media}\r\naccept: {media}\r\n{STREAM_ID}: {stream}\r\ncontent-length: "
+        );
+        Ok(Self {
+            head,
+            form,
+            write,
+            refused,
+        })
+    }
+
+    /// Says a call.
+    pub async fn say(&mut self, call: &dyn Message) -> Outcome {
+        if let Some(problem) = &*self.refused.borrow() {
+            return Err(Failure::new(format!("HTTP: {problem}")));
+        }
+        let body = self.form.write(call);
+        let mut request = format!("{}{}\r\n\r\n", self.head, body.len()).into_bytes();
+        request.extend(body);
+        let written = self.write.write_all(&request).await;
+        written.map_err(|error| failed("a call", &error))
+    }
+}
+
+/// Reads answers for as long as they are 202 without a body; gives the first other one, or how the connection ended.
+async fn answers(read: OwnedReadHalf) -> String {
+    let mut lines = BufReader::new(read).lines();
+    let mut is_status = true;
+    loop {
+        match lines.next_line().await {
+            Ok(Some(line)) if is_status && !line.contains(" 202 ") => return line,
+            Ok(Some(line)) => is_status = line.is_empty(),
+            Ok(None) => return "the connection of the calls has ended".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+    }
 }
 
 /// A stream of events. Whoever does not ask for the next reads nothing.

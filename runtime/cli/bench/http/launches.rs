@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use protocol::{FrameworkInfo, Offer, Operation, TaskId};
 use runtime::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use v1::Form;
 
@@ -28,11 +28,6 @@ const WIDTH: u32 = 256;
 /// Each figure is the mean of so many loads, taken in turns.
 const ROUNDS: u32 = 3;
 
-async fn cluster() -> Outcome<(tempfile::TempDir, LocalCluster)> {
-    let (directory, options) = launch::cluster_for(WIDTH, Threads::default())?;
-    Ok((directory, LocalCluster::start(options).await?))
-}
-
 async fn native(cluster: &LocalCluster, tasks: u32) -> Outcome<f64> {
     let times = launch::measure(cluster, "native", tasks, WIDTH, false).await?;
     Ok(launch::rate(&times))
@@ -43,8 +38,39 @@ fn mean(rates: &[f64]) -> f64 {
     rates.len() as f64 / rates.iter().map(|rate| 1.0 / rate).sum::<f64>()
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(0, usize::from)
+/// Loads of some kind, in turns with those of a framework on the native driver that nobody disturbs.
+async fn beside_native(
+    args: &HttpArgs,
+    bench: &'static str,
+    limit_is: &'static str,
+    load: impl AsyncFn(&LocalCluster) -> Outcome<f64>,
+    more: Value,
+) -> Outcome<Figure> {
+    let (_directory, options) = launch::cluster_for(WIDTH, Threads::default())?;
+    let cluster = LocalCluster::start(options).await?;
+    // What the first load warms is nobody's.
+    native(&cluster, args.tasks.div_ceil(4)).await?;
+    let (mut limits, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        limits.push(native(&cluster, args.tasks).await?);
+        rates.push(load(&cluster).await?);
+    }
+    cluster.stop()?;
+    let mut parameters = json!({
+        "tasks": args.tasks, "side_by_side": WIDTH, "rounds": ROUNDS,
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut parameters, more) {
+        all.extend(more);
+    }
+    Ok(Figure {
+        bench,
+        figure: mean(&rates),
+        unit: "tasks/s",
+        limit: mean(&limits),
+        limit_is,
+        parameters,
+    })
 }
 
 /// Launches while clients poll `/state`, beside launches while nobody does.
@@ -53,50 +79,44 @@ pub async fn polled(args: &HttpArgs) -> Outcome<Figure> {
         "{} tasks, alone and beside {} clients that poll /state every {:?}",
         args.tasks, args.pollers, args.poll_interval
     ));
-    let (_directory, cluster) = cluster().await?;
-    // What the first load warms is nobody's.
-    native(&cluster, args.tasks.div_ceil(4)).await?;
-    let (mut alone, mut beside, mut polls) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..ROUNDS {
-        alone.push(native(&cluster, args.tasks).await?);
+    let load = async |cluster: &LocalCluster| {
         let pollers = Pollers::start(cluster.master(), args.pollers, args.poll_interval);
-        beside.push(native(&cluster, args.tasks).await?);
-        polls += pollers.stop()?;
-    }
-    cluster.stop()?;
-    Ok(Figure {
-        bench: "launch_polled",
-        figure: mean(&beside),
-        unit: "tasks/s",
-        limit: mean(&alone),
-        limit_is: "the same with nobody polling",
-        parameters: json!({
-            "tasks": args.tasks, "side_by_side": WIDTH, "rounds": ROUNDS, "pollers": args.pollers,
-            "poll_interval_ms": args.poll_interval.as_millis() as u64, "polls": polls, "cores": cores(),
-        }),
-    })
+        let rate = native(cluster, args.tasks).await?;
+        pollers.stop()?;
+        Ok(rate)
+    };
+    let more = json!({ "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64 });
+    let limit_is = "the same with nobody polling";
+    beside_native(args, "launch_polled", limit_is, load, more).await
+}
+
+/// Launches by a framework over HTTP, beside those by one on the native driver.
+pub async fn over_http(args: &HttpArgs) -> Outcome<Figure> {
+    args.say(&format!(
+        "{} tasks over HTTP and by the native driver",
+        args.tasks
+    ));
+    let load = async |cluster: &LocalCluster| launched(&cluster.master(), args.tasks).await;
+    let more = json!({ "form": "protobuf" });
+    beside_native(args, "launch_http", "the native driver", load, more).await
 }
 
 /// Clients on a thread of their own.
 struct Pollers {
     stop: Arc<AtomicBool>,
-    polls: Arc<AtomicU64>,
     thread: std::thread::JoinHandle<Outcome>,
 }
 
 impl Pollers {
     fn start(address: String, count: u32, every: Duration) -> Self {
-        let (stop, polls) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (stopping, counted) = (stop.clone(), polls.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
         let poll = move || {
             on_this_thread(async move {
                 let clients = (0..count).map(|number| {
                     // Spread over the interval, as clients that know nothing of each other are.
                     let first = every * number / count;
-                    client(&address, first, every, &stopping, &counted)
+                    client(&address, first, every, &stopping)
                 });
                 futures_util::future::try_join_all(clients).await?;
                 Ok(())
@@ -104,66 +124,30 @@ impl Pollers {
         };
         Self {
             stop,
-            polls,
             thread: std::thread::spawn(poll),
         }
     }
 
-    /// How often they polled.
-    fn stop(self) -> Outcome<u64> {
+    fn stop(self) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join();
-        ended.map_err(|_| Failure::new("a thread of pollers fell"))??;
-        Ok(self.polls.load(Ordering::Relaxed))
+        ended.map_err(|_| Failure::new("a thread of pollers fell"))?
     }
 }
 
-async fn client(
-    address: &str,
-    first: Duration,
-    every: Duration,
-    stop: &AtomicBool,
-    polls: &AtomicU64,
-) -> Outcome {
+async fn client(address: &str, first: Duration, every: Duration, stop: &AtomicBool) -> Outcome {
     let clock = Clock::real();
     let mut connection = Connection::open(address).await?;
     clock.sleep(first).await;
     while !stop.load(Ordering::Relaxed) {
         let begun = clock.now();
         connection.get("/state").await?;
-        polls.fetch_add(1, Ordering::Relaxed);
         clock.sleep(every.saturating_sub(clock.now() - begun)).await;
     }
     Ok(())
 }
 
-/// Launches by a framework over HTTP, beside those by one on the native driver.
-pub async fn beside_native(args: &HttpArgs) -> Outcome<Figure> {
-    args.say(&format!(
-        "{} tasks over HTTP and by the native driver",
-        args.tasks
-    ));
-    let (_directory, cluster) = cluster().await?;
-    native(&cluster, args.tasks.div_ceil(4)).await?;
-    let (mut natives, mut http) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        natives.push(native(&cluster, args.tasks).await?);
-        http.push(over_http(&cluster.master(), args.tasks).await?);
-    }
-    cluster.stop()?;
-    Ok(Figure {
-        bench: "launch_http",
-        figure: mean(&http),
-        unit: "tasks/s",
-        limit: mean(&natives),
-        limit_is: "the native driver",
-        parameters: json!({
-            "tasks": args.tasks, "side_by_side": WIDTH, "rounds": ROUNDS, "form": "protobuf", "cores": cores(),
-        }),
-    })
-}
-
-async fn over_http(master: &str, tasks: u32) -> Outcome<f64> {
+async fn launched(master: &str, tasks: u32) -> Outcome<f64> {
     let info = FrameworkInfo::new(launch::user(), "http");
     let scheduler = HttpScheduler::subscribe(master, Form::Protobuf, &info).await?;
     let (events, heard) = unbounded_channel();

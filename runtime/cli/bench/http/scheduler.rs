@@ -1,4 +1,5 @@
-//! A framework's scheduler over HTTP, as a client in another language would be: a stream of events, and calls one after the other.
+//! A framework's scheduler over HTTP, as a client in another language would be: a stream of events, and calls one after the other on a
+//! second connection.
 
 use protocol::{Filters, FrameworkInfo, OfferId, Operation};
 use v1::Form;
@@ -7,16 +8,15 @@ use v1::schema::scheduler::{
 };
 use v1::schema::{FrameworkID, TaskStatus};
 
-use super::client::{Connection, Subscription};
+use super::client::{Calls, Connection, Subscription};
 use crate::failure::{Failure, Outcome};
 
 const PATH: &str = "/api/v1/scheduler";
 
 /// A subscribed framework.
 pub struct HttpScheduler {
-    form: Form,
     events: Subscription,
-    calls: Connection,
+    calls: Calls,
     framework_id: FrameworkID,
 }
 
@@ -41,10 +41,10 @@ impl HttpScheduler {
             );
             return Err(Failure::new(problem));
         };
+        let calls = Calls::open(address, PATH, form, &events.id).await?;
         Ok(Self {
-            form,
             events,
-            calls: Connection::open(address).await?,
+            calls,
             framework_id: subscribed.framework_id,
         })
     }
@@ -125,8 +125,6 @@ impl HttpScheduler {
             framework_id: Some(self.framework_id.clone()),
             ..call
         };
-        let stream = Some(self.events.id.as_str());
-        self.calls.call(PATH, self.form, &call, stream).await?;
-        Ok(())
+        self.calls.say(&call).await
     }
 }

@@ -41,7 +41,8 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
 
     let ended = agents as usize * each as usize;
     let begun = clock.now();
-    while completed(&connection.get("/state").await?) < ended {
+    // Not by the page that is measured: its first time counts.
+    while over(&connection.get("/state-summary").await?) < ended {
         if clock.now() - begun > ENDING {
             return Err(Failure::new("stalled: not all tasks have ended"));
         }
@@ -61,15 +62,12 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
             let begun = clock.now();
             let body = match bench {
                 "state_json" => connection.get("/state").await?,
-                _ => {
-                    connection
-                        .call("/api/v1", Form::Protobuf, &ask, None)
-                        .await?
-                }
+                _ => connection.call("/api/v1", Form::Protobuf, &ask).await?,
             };
             taken.push((clock.now() - begun).as_secs_f64() * 1000.0);
             bytes = body.len();
         }
+        let first = taken[0];
         taken.sort_by(f64::total_cmp);
         let (median, slowest) = (taken[TIMES / 2], taken[TIMES - 1]);
         figures.push(Figure {
@@ -77,10 +75,10 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
             figure: median,
             unit: "ms",
             limit: mesos.as_secs_f64() * 1000.0 / f64::from(FASTER),
-            limit_is: "the most it may be: a fifth of what Mesos took",
+            limit_is: "recorded: a fifth of what Mesos took",
             parameters: json!({
                 "agents": agents, "running": ended, "completed": ended, "times": TIMES, "bytes": bytes,
-                "bytes_per_second": (bytes as f64 / median * 1000.0).round(), "slowest_ms": slowest,
+                "bytes_per_second": (bytes as f64 / median * 1000.0).round(), "first_ms": first, "slowest_ms": slowest,
                 "cores": std::thread::available_parallelism().map_or(0, usize::from),
             }),
         });
@@ -178,14 +176,15 @@ async fn end_half(cluster: &Embedded, each: u32) -> Outcome<Vec<Framework>> {
     Ok(frameworks)
 }
 
-/// How many tasks this state shows as completed.
-fn completed(state: &[u8]) -> usize {
-    let state: Value = serde_json::from_slice(state).unwrap_or_default();
-    let frameworks = state["frameworks"].as_array();
-    let tasks = frameworks.into_iter().flatten();
-    tasks
-        .filter_map(|framework| framework["completed_tasks"].as_array().map(Vec::len))
-        .sum()
+/// How many tasks have ended by this summary.
+fn over(summary: &[u8]) -> usize {
+    let summary: Value = serde_json::from_slice(summary).unwrap_or_default();
+    let frameworks = summary["frameworks"].as_array();
+    let finished = frameworks
+        .into_iter()
+        .flatten()
+        .filter_map(|framework| framework["TASK_FINISHED"].as_u64());
+    finished.sum::<u64>() as usize
 }
 
 #[cfg(test)]
@@ -193,8 +192,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completed_tasks_are_counted_over_all_frameworks() {
-        let state = br#"{"frameworks":[{"completed_tasks":[{},{}]},{"completed_tasks":[{}]},{}]}"#;
-        assert_eq!((completed(state), completed(b"x")), (3, 0));
+    fn tasks_that_have_ended_are_counted_over_all_frameworks() {
+        let summary =
+            br#"{"frameworks":[{"TASK_FINISHED":2,"TASK_RUNNING":7},{"TASK_FINISHED":1},{}]}"#;
+        assert_eq!((over(summary), over(b"x")), (3, 0));
     }
 }

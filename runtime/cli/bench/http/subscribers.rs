@@ -85,7 +85,7 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         figure: more * 1024.0 / f64::from(count),
         unit: "KiB",
         limit: WANTED,
-        limit_is: "the most it may be",
+        limit_is: "the most it may be: a goal, nothing that was measured",
         parameters: json!({ "subscribers": count, "form": "json", "reads": reads }),
     };
     Ok(vec![

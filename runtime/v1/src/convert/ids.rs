@@ -4,6 +4,7 @@ use bytes::Bytes;
 use protocol::{InvalidId, Uuid};
 use resources::Invalid;
 
+use crate::describe::{Describe, Fields, Output};
 use crate::schema;
 
 /// The error of an id, as one of its field `value`.
@@ -28,6 +29,13 @@ macro_rules! ids {
         impl From<&protocol::$ours> for schema::$theirs {
             fn from(id: &protocol::$ours) -> Self {
                 Self { value: id.to_string() }
+            }
+        }
+
+        impl Describe<schema::$theirs> for protocol::$ours {
+            #[inline]
+            fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::$theirs, O>) {
+                fields.value(self.as_str());
             }
         }
     )*};

@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 
 use protocol::agent::Domain;
-use resources::{Attributes, Invalid};
+use resources::{Attributes, Invalid, Resources};
 
-use super::resource::{read_resources, write_resources};
-use super::{all, some, write};
+use super::resource::{read_resources, say_resources};
+use super::{all, some};
+use crate::describe::{Describe, Each, Fields, Output, made};
 use crate::schema::{
     Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
     DomainInfoFaultDomainZoneInfo, MasterInfo,
@@ -32,16 +33,38 @@ impl TryFrom<&AgentInfo> for protocol::AgentInfo {
     }
 }
 
+/// What an agent says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentSaid<'a> {
+    /// All of it.
+    pub info: &'a protocol::AgentInfo,
+    /// The id that it is said to have.
+    pub id: Option<&'a protocol::AgentId>,
+    /// The resources that it is said to have.
+    pub resources: &'a Resources,
+}
+
+impl Describe<AgentInfo> for AgentSaid<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, AgentInfo, O>) {
+        let info = self.info;
+        fields
+            .hostname(info.hostname.as_str())
+            .resources(say_resources(self.resources))
+            .attributes(Each(&info.attributes))
+            .id(self.id)
+            .port(Some(i32::from(info.port)))
+            .domain(info.domain.as_ref().map(DomainInfo::from));
+    }
+}
+
 impl From<&protocol::AgentInfo> for AgentInfo {
     fn from(info: &protocol::AgentInfo) -> Self {
-        Self {
-            hostname: info.hostname.clone(),
-            resources: write_resources(&info.resources),
-            attributes: write(&info.attributes),
-            id: info.id.as_ref().map(Into::into),
-            port: Some(info.port.into()),
-            domain: info.domain.as_ref().map(Into::into),
-        }
+        let (id, resources) = (info.id.as_ref(), &info.resources);
+        made(&AgentSaid {
+            info,
+            id,
+            resources,
+        })
     }
 }
 

@@ -2,9 +2,10 @@
 
 use resources::{Attributes, Invalid};
 
-use super::resource::{read_resources, write_resources};
-use super::{At, all, some, write};
-use crate::schema::{Offer, ResourceAllocationInfo};
+use super::resource::{read_resources, say_resources};
+use super::{At, all, some};
+use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::schema::{Offer, ResourceAllocationInfo, Unavailability};
 
 impl TryFrom<&Offer> for protocol::Offer {
     type Error = Invalid;
@@ -26,21 +27,25 @@ impl TryFrom<&Offer> for protocol::Offer {
     }
 }
 
+impl Describe<Offer> for protocol::Offer {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Offer, O>) {
+        let role = Some(self.role.clone());
+        let unavailability = self.unavailability.as_ref().map(Unavailability::from);
+        fields
+            .id(&self.id)
+            .framework_id(&self.framework_id)
+            .agent_id(&self.agent_id)
+            .hostname(self.hostname.as_str())
+            .resources(say_resources(&self.resources))
+            .executor_ids(Each(&self.executor_ids))
+            .attributes(Each(&self.attributes))
+            .unavailability(unavailability)
+            .allocation_info(Some(ResourceAllocationInfo { role }));
+    }
+}
+
 impl From<&protocol::Offer> for Offer {
     fn from(offer: &protocol::Offer) -> Self {
-        Self {
-            id: (&offer.id).into(),
-            framework_id: (&offer.framework_id).into(),
-            agent_id: (&offer.agent_id).into(),
-            hostname: offer.hostname.clone(),
-            resources: write_resources(&offer.resources),
-            executor_ids: write(&offer.executor_ids),
-            attributes: write(&offer.attributes),
-            allocation_info: Some(ResourceAllocationInfo {
-                role: Some(offer.role.clone()),
-            }),
-            unavailability: offer.unavailability.as_ref().map(Into::into),
-            ..Self::default()
-        }
+        made(offer)
     }
 }

@@ -7,7 +7,8 @@ use resources::{
     ReservationKind, Resources, Revocable, Role, Scalar, Set, Value,
 };
 
-use super::{At, all, each, need, refuse, write};
+use super::{At, all, each, need, refuse};
+use crate::describe::{Describe, Each, Fields, Output, made};
 use crate::schema::{
     Attribute, Label, Labels, Resource, ResourceAllocationInfo, ResourceDiskInfo,
     ResourceDiskInfoPersistence, ResourceDiskInfoSource, ResourceDiskInfoSourceMount,
@@ -23,11 +24,15 @@ pub(super) fn read_resources(name: &str, list: &[Resource]) -> Result<Resources,
     Ok(one_by_one.into_iter().collect())
 }
 
-/// One entry for each resource; one that is held several times is written so many times.
+/// One entry for each resource; one that is held several times is said so many times.
+pub fn say_resources(all: &Resources) -> Each<impl Iterator<Item = &resources::Resource>> {
+    let copies = |own| std::iter::repeat_n(own, resources::Resource::copies(own) as usize);
+    Each(all.iter().flat_map(copies))
+}
+
+/// The same as messages.
 pub fn write_resources(all: &Resources) -> Vec<Resource> {
-    let copies =
-        |own: &resources::Resource| std::iter::repeat_n(Resource::from(own), own.copies() as usize);
-    all.iter().flat_map(copies).collect()
+    say_resources(all).0.map(Resource::from).collect()
 }
 
 /// The role of this name.
@@ -40,6 +45,13 @@ impl TryFrom<&ValueScalar> for Scalar {
 
     fn try_from(scalar: &ValueScalar) -> Result<Self, Invalid> {
         Scalar::new(scalar.value).map_err(|bad| Invalid::new("value", bad.value, bad.expected))
+    }
+}
+
+impl Describe<ValueScalar> for Scalar {
+    #[inline]
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ValueScalar, O>) {
+        fields.value(self.as_f64());
     }
 }
 
@@ -63,15 +75,15 @@ impl TryFrom<&ValueRanges> for Ranges {
     }
 }
 
-impl From<&Ranges> for ValueRanges {
-    fn from(ranges: &Ranges) -> Self {
-        let one = |range: Range| ValueRange {
-            begin: range.begin(),
-            end: range.end(),
-        };
-        Self {
-            range: ranges.iter().map(one).collect(),
-        }
+impl Describe<ValueRange> for Range {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ValueRange, O>) {
+        fields.begin(self.begin()).end(self.end());
+    }
+}
+
+impl Describe<ValueRanges> for Ranges {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ValueRanges, O>) {
+        fields.range(Each(self.iter()));
     }
 }
 
@@ -84,11 +96,9 @@ impl TryFrom<&ValueSet> for Set {
     }
 }
 
-impl From<&Set> for ValueSet {
-    fn from(set: &Set) -> Self {
-        Self {
-            item: set.iter().map(str::to_owned).collect(),
-        }
+impl Describe<ValueSet> for Set {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ValueSet, O>) {
+        fields.item(Each(self.iter()));
     }
 }
 
@@ -203,17 +213,16 @@ fn read_reservation(info: &ResourceReservationInfo) -> Result<Reservation, Inval
     })
 }
 
-impl From<&Reservation> for ResourceReservationInfo {
-    fn from(reservation: &Reservation) -> Self {
-        Self {
-            principal: reservation.principal.clone(),
-            labels: write_notes(&reservation.labels),
-            role: Some(reservation.role.to_string()),
-            r#type: Some(match reservation.kind {
+impl Describe<ResourceReservationInfo> for Reservation {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResourceReservationInfo, O>) {
+        fields
+            .principal(self.principal.as_deref())
+            .labels(write_notes(&self.labels))
+            .role(Some(self.role.as_str()))
+            .r#type(Some(match self.kind {
                 ReservationKind::Static => ResourceReservationInfoType::Static,
                 ReservationKind::Dynamic => ResourceReservationInfoType::Dynamic,
-            }),
-        }
+            }));
     }
 }
 
@@ -371,47 +380,49 @@ fn write_source(source: &resources::DiskSource) -> ResourceDiskInfoSource {
     written
 }
 
-impl From<&resources::Resource> for Resource {
-    /// Never writes a lender: that is for the books only.
-    fn from(resource: &resources::Resource) -> Self {
-        let notes = resource.annotations();
-        let mut written = Self {
-            name: resource.name_str().to_owned(),
-            disk: notes.disk.as_deref().map(|disk| Box::new(disk.into())),
-            revocable: notes.revocable.map(|revocable| ResourceRevocableInfo {
-                throttle_info: match revocable {
-                    Revocable::Throttleable => Some(ResourceRevocableInfoThrottleInfo {}),
-                    Revocable::NonThrottleable => None,
-                },
-            }),
-            shared: notes.shared.then_some(ResourceSharedInfo {}),
-            allocation_info: notes
-                .allocation
-                .as_ref()
-                .map(|role| ResourceAllocationInfo {
-                    role: Some(role.to_string()),
-                }),
-            provider_id: notes.provider.as_deref().map(|id| ResourceProviderID {
-                value: id.to_owned(),
-            }),
-            reservations: write(&notes.reservations),
-            ..Self::default()
+impl Describe<Resource> for resources::Resource {
+    /// Never says a lender: that is for the books only.
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Resource, O>) {
+        let notes = self.annotations();
+        fields.name(self.name_str());
+        match self.value() {
+            Value::Scalar(amount) => fields.r#type(ValueType::Scalar).scalar(Some(amount)),
+            Value::Ranges(ranges) => fields.r#type(ValueType::Ranges).ranges(Some(&**ranges)),
+            Value::Set(set) => fields.r#type(ValueType::Set).set(Some(&**set)),
         };
-        match resource.value() {
-            Value::Scalar(amount) => {
-                written.r#type = ValueType::Scalar;
-                written.scalar = Some((*amount).into());
-            }
-            Value::Ranges(ranges) => {
-                written.r#type = ValueType::Ranges;
-                written.ranges = Some((&**ranges).into());
-            }
-            Value::Set(set) => {
-                written.r#type = ValueType::Set;
-                written.set = Some((&**set).into());
-            }
+        if notes.is_none() {
+            return;
         }
-        written
+        let revocable = notes.revocable.map(|revocable| ResourceRevocableInfo {
+            throttle_info: match revocable {
+                Revocable::Throttleable => Some(ResourceRevocableInfoThrottleInfo {}),
+                Revocable::NonThrottleable => None,
+            },
+        });
+        fields
+            .disk(notes.disk.as_deref().map(ResourceDiskInfo::from))
+            .revocable(revocable)
+            .shared(notes.shared.then_some(ResourceSharedInfo {}))
+            .allocation_info(notes.allocation.as_ref().map(AllocatedTo))
+            .provider_id(notes.provider.as_deref().map(|id| ResourceProviderID {
+                value: id.to_owned(),
+            }))
+            .reservations(Each(&notes.reservations));
+    }
+}
+
+impl From<&resources::Resource> for Resource {
+    fn from(resource: &resources::Resource) -> Self {
+        made(resource)
+    }
+}
+
+/// The role that a resource is allocated to.
+struct AllocatedTo<'a>(&'a Role);
+
+impl Describe<ResourceAllocationInfo> for AllocatedTo<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, ResourceAllocationInfo, O>) {
+        fields.role(Some(self.0.as_str()));
     }
 }
 
@@ -444,35 +455,31 @@ impl TryFrom<&Attribute> for resources::Attribute {
     }
 }
 
+impl Describe<Attribute> for resources::Attribute {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Attribute, O>) {
+        fields.name(self.name());
+        match self.value() {
+            AttributeValue::Scalar(number) => {
+                let value = number.get();
+                fields
+                    .r#type(ValueType::Scalar)
+                    .scalar(Some(ValueScalar { value }))
+            }
+            AttributeValue::Ranges(ranges) => fields.r#type(ValueType::Ranges).ranges(Some(ranges)),
+            AttributeValue::Set(set) => fields.r#type(ValueType::Set).set(Some(set)),
+            AttributeValue::Text(text) => {
+                let value = text.clone();
+                fields
+                    .r#type(ValueType::Text)
+                    .text(Some(ValueText { value }))
+            }
+        };
+    }
+}
+
 impl From<&resources::Attribute> for Attribute {
     fn from(attribute: &resources::Attribute) -> Self {
-        let mut written = Self {
-            name: attribute.name().to_owned(),
-            ..Self::default()
-        };
-        match attribute.value() {
-            AttributeValue::Scalar(number) => {
-                written.r#type = ValueType::Scalar;
-                written.scalar = Some(ValueScalar {
-                    value: number.get(),
-                });
-            }
-            AttributeValue::Ranges(ranges) => {
-                written.r#type = ValueType::Ranges;
-                written.ranges = Some(ranges.into());
-            }
-            AttributeValue::Set(set) => {
-                written.r#type = ValueType::Set;
-                written.set = Some(set.into());
-            }
-            AttributeValue::Text(text) => {
-                written.r#type = ValueType::Text;
-                written.text = Some(ValueText {
-                    value: text.clone(),
-                });
-            }
-        }
-        written
+        made(attribute)
     }
 }
 

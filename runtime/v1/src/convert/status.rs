@@ -1,52 +1,52 @@
 //! How tasks are.
 
-use protocol::{Reason, Source, TaskStatus as Status};
+use protocol::{Source, TaskStatus as Status};
 use resources::Invalid;
 use runtime::Timestamp;
 
-use super::ids::{uuid, uuid_bytes};
+use super::ids::uuid;
 use super::{At, read_labels, read_seconds, refuse, some, write_labels};
-use crate::message::Enum;
+use crate::describe::{Describe, Fields, Gives, Output, Place, made};
+use crate::message::Entry;
 use crate::schema;
 
-/// Words of which ours and theirs have the same name.
+/// Words of which each has its counterpart.
 macro_rules! alike {
-    ($($ours:ident = $theirs:ident;)*) => {$(
+    ($($ours:ident = $theirs:ident { $($word:ident)* })*) => {$(
         impl From<schema::$theirs> for protocol::$ours {
             fn from(theirs: schema::$theirs) -> Self {
-                // `every_word_has_its_counterpart` looks at each.
-                Self::ALL.iter().copied().find(|own| own.name() == theirs.name()).unwrap_or(Self::ALL[0])
+                match theirs { $(schema::$theirs::$word => Self::$word,)* }
             }
         }
 
         impl From<protocol::$ours> for schema::$theirs {
             fn from(ours: protocol::$ours) -> Self {
-                Self::by_name(ours.name()).unwrap_or_default()
+                match ours { $(protocol::$ours::$word => Self::$word,)* }
+            }
+        }
+
+        impl Gives<schema::$theirs> for protocol::$ours {
+            #[inline]
+            fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
+                schema::$theirs::from(self).give(out, entry, place)
             }
         }
     )*};
 }
 
 alike! {
-    TaskState = TaskState;
-    Source = TaskStatusSource;
-}
-
-/// The v1 API says `AGENT` where names here have the older `SLAVE`.
-fn told(reason: Reason) -> String {
-    reason.name().replace("SLAVE", "AGENT")
-}
-
-impl From<schema::TaskStatusReason> for Reason {
-    fn from(theirs: schema::TaskStatusReason) -> Self {
-        let found = Self::ALL.iter().find(|own| told(**own) == theirs.name());
-        found.copied().unwrap_or(Self::ALL[0])
+    TaskState = TaskState {
+        Staging Starting Running Killing Finished Failed Killed Error Lost Dropped Unreachable Gone GoneByOperator Unknown
     }
-}
-
-impl From<Reason> for schema::TaskStatusReason {
-    fn from(ours: Reason) -> Self {
-        Self::by_name(&told(ours)).unwrap_or_default()
+    Source = TaskStatusSource { Master Agent Executor }
+    // Those of agents are called `SLAVE` in our texts and `AGENT` in theirs.
+    Reason = TaskStatusReason {
+        CommandExecutorFailed ExecutorTerminated ExecutorUnregistered FrameworkRemoved GcError InvalidFrameworkId InvalidOffers
+        MasterDisconnected ContainerLimitationMemory Reconciliation AgentDisconnected AgentRemoved AgentRestarted AgentUnknown
+        TaskInvalid TaskUnauthorized TaskUnknown ContainerPreempted ResourcesUnknown ContainerLimitation ContainerLimitationDisk
+        ContainerLaunchFailed ContainerUpdateFailed ExecutorRegistrationTimeout ExecutorReregistrationTimeout TaskGroupInvalid
+        TaskGroupUnauthorized IoSwitchboardExited TaskCheckStatusUpdated TaskHealthCheckStatusUpdated TaskKilledDuringLaunch
+        AgentRemovedByOperator AgentReregistered MaxCompletionTimeReached AgentDraining
     }
 }
 
@@ -105,40 +105,48 @@ pub(super) fn read_moment(moment: &schema::TimeInfo) -> Result<Timestamp, Invali
     Ok(Timestamp::from_nanos(nanoseconds))
 }
 
+impl Describe<schema::TimeInfo> for Timestamp {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::TimeInfo, O>) {
+        fields.nanoseconds(i64::try_from(self.as_nanos()).unwrap_or(i64::MAX));
+    }
+}
+
 impl From<Timestamp> for schema::TimeInfo {
     fn from(moment: Timestamp) -> Self {
-        Self {
-            nanoseconds: i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX),
-        }
+        made(&moment)
+    }
+}
+
+impl Describe<schema::TaskStatus> for Status {
+    /// How the process ended (`termination`) stands in the message only.
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::TaskStatus, O>) {
+        let container = self.container_id.as_ref();
+        let container_status = container.map(|id| schema::ContainerStatus {
+            container_id: Some(id.into()),
+            ..schema::ContainerStatus::default()
+        });
+        // Nanoseconds would be rounded twice.
+        let timestamp = (self.timestamp.as_nanos() / 1000) as f64 / 1e6;
+        fields
+            .task_id(&self.task_id)
+            .state(self.state)
+            .data((!self.data.is_empty()).then_some(self.data.as_slice()))
+            .message((!self.message.is_empty()).then_some(self.message.as_str()))
+            .agent_id(self.agent_id.as_ref())
+            .timestamp(Some(timestamp))
+            .executor_id(self.executor_id.as_ref())
+            .healthy(self.healthy)
+            .source(Some(self.source))
+            .reason(self.reason)
+            .uuid(self.uuid.as_ref().map(|uuid| uuid.0.as_slice()))
+            .labels(write_labels(&self.labels))
+            .container_status(container_status)
+            .unreachable_time(self.unreachable_since);
     }
 }
 
 impl From<&Status> for schema::TaskStatus {
-    /// How the process ended (`termination`) stands in the message only.
     fn from(status: &Status) -> Self {
-        let container = status.container_id.as_ref();
-        Self {
-            task_id: (&status.task_id).into(),
-            state: status.state.into(),
-            data: (!status.data.is_empty()).then(|| status.data.clone().into()),
-            message: (!status.message.is_empty()).then(|| status.message.clone()),
-            agent_id: status.agent_id.as_ref().map(Into::into),
-            // Nanoseconds would be rounded twice.
-            timestamp: Some((status.timestamp.as_nanos() / 1000) as f64 / 1e6),
-            executor_id: status.executor_id.as_ref().map(Into::into),
-            healthy: status.healthy,
-            source: Some(status.source.into()),
-            reason: status.reason.map(Into::into),
-            uuid: status.uuid.map(uuid_bytes),
-            labels: write_labels(&status.labels),
-            container_status: container.map(|id| {
-                Box::new(schema::ContainerStatus {
-                    container_id: Some(id.into()),
-                    ..schema::ContainerStatus::default()
-                })
-            }),
-            unreachable_time: status.unreachable_since.map(Into::into),
-            ..Self::default()
-        }
+        made(status)
     }
 }

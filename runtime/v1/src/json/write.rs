@@ -9,9 +9,14 @@ use crate::message::{Field, Label, Message, View};
 /// The text of this message.
 pub fn write(message: &dyn Message) -> Vec<u8> {
     let mut text = Vec::new();
-    // Writing into memory does not fail, and no key is anything but text.
-    let _ = serde_json::to_writer(&mut text, &Json(message));
+    append(message, &mut text);
     text
+}
+
+/// Appends the text of this message.
+pub(super) fn append(message: &dyn Message, text: &mut Vec<u8>) {
+    // Writing into memory does not fail, and no key is anything but text.
+    let _ = serde_json::to_writer(text, &Json(message));
 }
 
 /// A message as a part of something larger that is written by serde.

@@ -77,7 +77,7 @@ enums! {
         ExecutorUnregistered = 2 "REASON_EXECUTOR_UNREGISTERED",
         FrameworkRemoved = 3 "REASON_FRAMEWORK_REMOVED",
         GcError = 4 "REASON_GC_ERROR",
-        InvalidFrameworkid = 5 "REASON_INVALID_FRAMEWORKID",
+        InvalidFrameworkId = 5 "REASON_INVALID_FRAMEWORKID",
         InvalidOffers = 6 "REASON_INVALID_OFFERS",
         MasterDisconnected = 7 "REASON_MASTER_DISCONNECTED",
         ContainerLimitationMemory = 8 "REASON_CONTAINER_LIMITATION_MEMORY",

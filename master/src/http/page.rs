@@ -1,0 +1,110 @@
+//! A page as it is written: its outer objects by hand, what is small in them by serde, and what may be kept of it piece by piece.
+//!
+//! Pure.
+
+use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde_json::Error;
+use v1::pieces::{Identity, Keeper};
+
+/// What is an object of a page: keys and values.
+pub(crate) trait Entries {
+    /// Puts them into it.
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error>;
+}
+
+/// The bytes of the page that is this object; what the keeper knows is copied.
+pub(super) fn page(entries: &impl Entries, keeper: Option<&mut Keeper>) -> Vec<u8> {
+    let expected = keeper.as_ref().map_or(0, |keeper| keeper.expected());
+    let text = Vec::with_capacity(expected.max(4096));
+    let mut object = Object { text, keeper };
+    // Writing into memory does not fail, and no key is anything but text.
+    let _ = object.whole(entries);
+    object.text
+}
+
+/// The object that is being written, behind all that was written before it.
+pub(crate) struct Object<'k> {
+    text: Vec<u8>,
+    keeper: Option<&'k mut Keeper>,
+}
+
+impl Object<'_> {
+    fn whole(&mut self, entries: &impl Entries) -> Result<(), Error> {
+        self.text.push(b'{');
+        entries.put(self)?;
+        self.text.push(b'}');
+        Ok(())
+    }
+
+    /// A list of objects.
+    pub fn objects<E: Entries>(
+        &mut self,
+        key: &str,
+        objects: impl Iterator<Item = E>,
+    ) -> Result<(), Error> {
+        self.list(key, objects, |this, one| this.whole(&one))
+    }
+
+    /// A list of values, of which those with an identity are kept.
+    pub fn pieces<V: Serialize>(
+        &mut self,
+        key: &str,
+        pieces: impl Iterator<Item = (Option<Identity>, V)>,
+    ) -> Result<(), Error> {
+        self.list(key, pieces, |this, (identity, value)| {
+            let from = this.text.len();
+            if let (Some(identity), Some(keeper)) = (identity, &mut this.keeper)
+                && keeper.copy(identity, &mut this.text)
+            {
+                return Ok(());
+            }
+            serde_json::to_writer(&mut this.text, &value)?;
+            if let (Some(identity), Some(keeper)) = (identity, &mut this.keeper) {
+                keeper.note(identity, from, this.text.len());
+            }
+            Ok(())
+        })
+    }
+
+    fn list<T>(
+        &mut self,
+        key: &str,
+        values: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.serialize_key(key)?;
+        self.text.push(b'[');
+        let first = self.text.len();
+        for value in values {
+            if self.text.len() > first {
+                self.text.push(b',');
+            }
+            write(self, value)?;
+        }
+        self.text.push(b']');
+        Ok(())
+    }
+}
+
+impl SerializeMap for Object<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+        if self.text.last() != Some(&b'{') {
+            self.text.push(b',');
+        }
+        serde_json::to_writer(&mut self.text, key)?;
+        self.text.push(b':');
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        serde_json::to_writer(&mut self.text, value)
+    }
+
+    fn end(self) -> Result<(), Error> {
+        Ok(())
+    }
+}

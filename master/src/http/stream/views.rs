@@ -1,0 +1,257 @@
+//! Who has subscribed to the operator API's events: those who see the same together, as one view.
+//!
+//! Plain data over the ends that are written to. Never waits and never asks anybody: who reads too slowly, or is one too many, is cut off.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::api::Events;
+use runtime::Promise;
+use v1::Form;
+
+use super::encoding::{ByForm, subscribed};
+use super::{NotNow, Subscribed};
+use crate::books::Books;
+use crate::sight::Sight;
+
+/// Somebody who has subscribed.
+#[derive(Debug)]
+struct Subscriber {
+    /// Rises with each that comes.
+    number: u64,
+    events: Events,
+}
+
+/// Somebody who waits for the first event.
+type Joining = (Events, Promise<Subscribed>);
+
+/// All who see the same.
+struct View {
+    sight: Sight,
+    /// What they know; none before the first of them has been told anything.
+    books: Option<Arc<Books>>,
+    /// The first event of who subscribes while the books are so.
+    whole: ByForm<Option<Bytes>>,
+    subscribers: Vec<Subscriber>,
+    joining: Vec<Joining>,
+    /// How many of those that wait are served by the look that is under way.
+    served: usize,
+}
+
+/// What one view needs of a look at the books.
+pub(super) struct Wanted {
+    sight: Sight,
+    before: Option<Arc<Books>>,
+    whole: ByForm<Option<Bytes>>,
+    /// Whether somebody in it reads this form.
+    told: ByForm<bool>,
+    /// Whether somebody who reads this form is to be told how all is.
+    begun: ByForm<bool>,
+}
+
+/// What it got.
+pub(super) struct Got {
+    books: Arc<Books>,
+    /// What has changed; none if that cannot be known.
+    changed: Option<ByForm<Vec<Bytes>>>,
+    whole: ByForm<Option<Bytes>>,
+}
+
+impl Wanted {
+    /// What of these books is for this view, where `changes` tells the records between two books that it sees.
+    pub fn of(
+        self,
+        now: &Arc<Books>,
+        changes: impl FnOnce(&Sight, &Books, &Books, &ByForm<bool>) -> Option<ByForm<Vec<Bytes>>>,
+        is_same: bool,
+    ) -> Got {
+        let books = match &self.before {
+            Some(before) if is_same => before.clone(),
+            _ => self.sight.books(now),
+        };
+        let is_known = |before: &Arc<Books>| Arc::ptr_eq(before, &books);
+        let known = match self.before.as_ref().is_some_and(is_known) {
+            true => self.whole,
+            false => ByForm::default(),
+        };
+        let changed = match &self.before {
+            Some(before) => changes(&self.sight, before, &books, &self.told),
+            None => None,
+        };
+        let whole = ByForm::make(|form| match (known.of(form), self.begun.of(form)) {
+            (Some(whole), _) => Some(whole.clone()),
+            (None, true) => Some(subscribed(form, &books)),
+            (None, false) => None,
+        });
+        Got {
+            books,
+            changed,
+            whole,
+        }
+    }
+}
+
+/// All of them.
+pub(super) struct Views {
+    all: Vec<View>,
+    /// The most subscribers.
+    max: usize,
+    next: u64,
+}
+
+impl Views {
+    /// None yet; so many subscribers at most.
+    pub fn new(max: usize) -> Self {
+        Self {
+            all: Vec::new(),
+            max: max.max(1),
+            next: 0,
+        }
+    }
+
+    /// How many have subscribed.
+    pub fn len(&self) -> usize {
+        self.all.iter().map(|view| view.subscribers.len()).sum()
+    }
+
+    /// Whether nobody has subscribed, nor waits to.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.is_joined()
+    }
+
+    /// Whether somebody waits for the first event.
+    pub fn is_joined(&self) -> bool {
+        self.all.iter().any(|view| !view.joining.is_empty())
+    }
+
+    /// Somebody who sees this waits for the first event.
+    pub fn join(&mut self, sight: Sight, events: Events, promise: Promise<Subscribed>) {
+        let place = self.all.iter().position(|view| view.sight == sight);
+        let place = place.unwrap_or_else(|| {
+            self.all.push(View {
+                sight,
+                books: None,
+                whole: ByForm::default(),
+                subscribers: Vec::new(),
+                joining: Vec::new(),
+                served: 0,
+            });
+            self.all.len() - 1
+        });
+        self.all[place].joining.push((events, promise));
+    }
+
+    /// A look begins: what each view needs of it, in their order.
+    pub fn begin(&mut self) -> Vec<Wanted> {
+        let wanted = |view: &mut View| {
+            view.served = view.joining.len();
+            let (joining, subscribers) = (&view.joining, &view.subscribers);
+            let reads = |form: Form| subscribers.iter().any(|one| one.events.form() == form);
+            let begins = |form: Form| joining.iter().any(|(events, _)| events.form() == form);
+            Wanted {
+                sight: view.sight.clone(),
+                before: view.books.clone(),
+                whole: view.whole.clone(),
+                told: ByForm::make(reads),
+                begun: ByForm::make(begins),
+            }
+        };
+        self.all.iter_mut().map(wanted).collect()
+    }
+
+    /// The look that began last is over. Those who know the rest are told what has changed, and those who are new all of it. Gives all
+    /// first events that were told.
+    pub fn end(&mut self, got: Vec<Got>) -> Vec<Bytes> {
+        let mut firsts = Vec::new();
+        for (view, got) in self.all.iter_mut().zip(got) {
+            match &got.changed {
+                Some(changed) => view.tell(changed),
+                // They would miss something: they subscribe again, and know all.
+                None => view.cut(),
+            }
+            let waiting = view.joining.split_off(view.served.min(view.joining.len()));
+            for (events, promise) in std::mem::replace(&mut view.joining, waiting) {
+                let Some(whole) = got.whole.of(events.form()) else {
+                    continue;
+                };
+                // Whoever has gone meanwhile needs no answer.
+                if events.write_record(whole.clone()).is_ok() {
+                    let number = self.next;
+                    self.next += 1;
+                    view.subscribers.push(Subscriber { number, events });
+                    promise.answer(Ok(()));
+                }
+            }
+            firsts.extend(got.whole.both().into_iter().flatten().cloned());
+            (view.books, view.whole) = (Some(got.books), got.whole);
+        }
+        while self.len() > self.max {
+            self.cut_oldest();
+        }
+        self.all
+            .retain(|view| !view.subscribers.is_empty() || !view.joining.is_empty());
+        firsts
+    }
+
+    /// All who have subscribed are told these records.
+    pub fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
+        self.all.iter_mut().for_each(|view| view.tell(records));
+    }
+
+    /// Those that have gone are forgotten.
+    pub fn forget_gone(&mut self) {
+        for view in &mut self.all {
+            view.subscribers.retain(|one| !one.events.is_closed());
+        }
+    }
+
+    /// All who have subscribed are cut off; those that wait still do.
+    pub fn cut(&mut self) {
+        self.all.iter_mut().for_each(View::cut);
+    }
+
+    /// Nobody can subscribe.
+    pub fn refuse(&mut self, why: &NotNow) {
+        for (_, promise) in self.all.iter_mut().flat_map(|view| view.joining.drain(..)) {
+            promise.answer(Err(why.clone()));
+        }
+        self.all.retain(|view| !view.subscribers.is_empty());
+    }
+
+    fn cut_oldest(&mut self) {
+        let oldest = |view: &&mut View| view.subscribers.first().map_or(u64::MAX, |one| one.number);
+        if let Some(view) = self.all.iter_mut().min_by_key(oldest)
+            && !view.subscribers.is_empty()
+        {
+            tracing::info!(
+                max = self.max,
+                "the oldest subscriber of operator events makes room for a newer one"
+            );
+            view.subscribers.remove(0).events.cut(None);
+        }
+    }
+}
+
+impl View {
+    /// All are told these records; those that have gone are forgotten, and those that lag behind cut off.
+    fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
+        self.subscribers.retain(|Subscriber { events, .. }| {
+            // What was unread before: nobody can have read these records yet.
+            if let Some(reason) = events.lag() {
+                tracing::info!(%reason, "a subscriber of operator events is cut off");
+                events.cut(None);
+                return false;
+            }
+            let mut records = records.of(events.form()).iter();
+            records.all(|record| events.write_record(record.clone()).is_ok()) && !events.is_closed()
+        });
+    }
+
+    fn cut(&mut self) {
+        for Subscriber { events, .. } in self.subscribers.drain(..) {
+            events.cut(None);
+        }
+        self.books = None;
+        self.whole = ByForm::default();
+    }
+}

@@ -1,0 +1,185 @@
+//! Pieces: what was written of values that have not changed since is written again as it was.
+//!
+//! A large answer that is asked for again and again is nearly the same each time. [`Kept`] has its bytes as they were written last, and where
+//! in them each value stands that has an [`Identity`]; a [`Keeper`] goes along while it is written anew, and copies what it finds. So an
+//! answer costs a copy and what has changed. Whoever keeps them holds on to the values too, or another one could come to have the identity
+//! of one that is gone.
+
+use bytes::Bytes;
+
+/// What a value is known by: where all that its bytes are made of lies in memory. Values of one answer with the same identity have the same bytes.
+pub type Identity = [usize; 3];
+
+/// How far ahead a piece is looked for before all are.
+const AHEAD: usize = 16;
+
+/// An answer, and where its pieces are.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    bytes: Bytes,
+    /// As they stand in it.
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    identity: Identity,
+    from: usize,
+    to: usize,
+}
+
+/// Goes along while an answer is written.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    old: Kept,
+    /// The old piece that is expected next, since pieces seldom change their order.
+    next: usize,
+    /// Places of all old pieces, by their identities; once one was not where it was expected.
+    by_identity: Option<Vec<u32>>,
+    pieces: Vec<Piece>,
+}
+
+impl Keeper {
+    /// Copies from this.
+    pub fn of(old: Kept) -> Self {
+        let pieces = Vec::with_capacity(old.pieces.len() + 16);
+        Self {
+            old,
+            pieces,
+            ..Self::default()
+        }
+    }
+
+    /// How many bytes the answer may have.
+    pub fn expected(&self) -> usize {
+        let old = self.old.bytes.len();
+        old + old / 16
+    }
+
+    /// Appends the bytes of this value, if they are known.
+    #[inline]
+    pub fn copy(&mut self, identity: Identity, to: &mut Vec<u8>) -> bool {
+        let Some(piece) = self.find(identity) else {
+            return false;
+        };
+        let from = to.len();
+        to.extend_from_slice(&self.old.bytes[piece.from..piece.to]);
+        self.note(identity, from, to.len());
+        true
+    }
+
+    /// The bytes of this value are those.
+    #[inline]
+    pub fn note(&mut self, identity: Identity, from: usize, to: usize) {
+        self.pieces.push(Piece { identity, from, to });
+    }
+
+    /// What begins at `at` or later begins so many bytes further on, or further back.
+    pub fn moved(&mut self, at: usize, by: isize) {
+        let moved = self.pieces.iter_mut().rev();
+        for piece in moved.take_while(|piece| piece.from >= at) {
+            piece.from = piece.from.saturating_add_signed(by);
+            piece.to = piece.to.saturating_add_signed(by);
+        }
+    }
+
+    /// What is to be kept of the answer that was written.
+    pub fn kept(self, bytes: &Bytes) -> Kept {
+        Kept {
+            bytes: bytes.clone(),
+            pieces: self.pieces,
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, identity: Identity) -> Option<Piece> {
+        let place = match self.old.pieces.get(self.next) {
+            Some(piece) if piece.identity == identity => self.next,
+            _ => self.search(identity)?,
+        };
+        self.next = place + 1;
+        self.old.pieces.get(place).copied()
+    }
+
+    fn search(&mut self, identity: Identity) -> Option<usize> {
+        let old = &self.old.pieces;
+        let mut ahead = old.iter().skip(self.next).take(AHEAD);
+        if let Some(further) = ahead.position(|piece| piece.identity == identity) {
+            return Some(self.next + further);
+        }
+        let of = |place: &u32| old[*place as usize].identity;
+        let sorted = self.by_identity.get_or_insert_with(|| {
+            let mut places: Vec<u32> = (0..old.len() as u32).collect();
+            places.sort_unstable_by_key(of);
+            places
+        });
+        let found = sorted.binary_search_by_key(&identity, of).ok()?;
+        Some(sorted[found] as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes these values, each as its own digits, with a comma behind each; says how many were not known.
+    fn write(old: Kept, values: &[usize]) -> (Kept, usize) {
+        let (mut keeper, mut bytes, mut unknown) = (Keeper::of(old), Vec::new(), 0);
+        for value in values {
+            if !keeper.copy([*value, 0, 0], &mut bytes) {
+                let from = bytes.len();
+                bytes.extend(value.to_string().bytes());
+                keeper.note([*value, 0, 0], from, bytes.len());
+                unknown += 1;
+            }
+            bytes.push(b',');
+        }
+        let text: Vec<String> = values.iter().map(|value| format!("{value},")).collect();
+        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), text.concat());
+        (keeper.kept(&bytes.into()), unknown)
+    }
+
+    #[test]
+    fn whatever_comes_and_goes_only_what_is_new_is_written() {
+        let all: Vec<usize> = (100..200).collect();
+        let (kept, unknown) = write(Kept::default(), &all);
+        assert_eq!(unknown, 100);
+        for (change, new) in [
+            (vec![], 0),
+            (all.clone(), 0),
+            (all.iter().rev().copied().collect(), 0),
+            (
+                all.iter().copied().filter(|value| value % 3 > 0).collect(),
+                0,
+            ),
+            (
+                all.iter().copied().filter(|value| *value > 170).collect(),
+                0,
+            ),
+            (all.iter().copied().chain([7, 8]).collect(), 2),
+            ([7].into_iter().chain(all.iter().copied()).collect(), 1),
+            (
+                all.iter()
+                    .flat_map(|value| [*value, value + 1000])
+                    .collect(),
+                100,
+            ),
+        ] {
+            assert_eq!(write(kept.clone(), &change).1, new, "{change:?}");
+        }
+        assert_eq!(write(write(kept, &[150, 3]).0, &all).1, 99);
+    }
+
+    #[test]
+    fn pieces_that_were_moved_are_found_where_they_are() {
+        let mut keeper = Keeper::default();
+        keeper.note([1, 0, 0], 2, 4);
+        keeper.note([2, 0, 0], 5, 7);
+        keeper.moved(5, 3);
+        keeper.moved(20, 3);
+        let mut again = Keeper::of(keeper.kept(&Bytes::from_static(b"..ab....cd")));
+        let mut copied = Vec::new();
+        assert!(again.copy([2, 0, 0], &mut copied) && again.copy([1, 0, 0], &mut copied));
+        assert_eq!(copied, b"cdab");
+    }
+}
