@@ -140,7 +140,7 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
             &Throttle::default(),
         ),
         chosen: Arc::new(Chosen::of(&config())),
-        acls: Arc::default(),
+        acls: authority::Shared::default(),
         node: node.clone(),
         version: "1".to_owned(),
         address: "master:5050".to_owned(),
