@@ -39,8 +39,8 @@ use watched::{Answer, Watched, Watching};
 use crate::metrics::{Counters, CountersSource};
 use crate::realm::Verified;
 
-/// The least that waits in the kernel before more is handed to it. So what a reader takes is soon seen, and memory is not held for those who
-/// take nothing; more would save a few wake-ups.
+/// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
+/// who take nothing; more would save a few wake-ups.
 const UNSENT_MAX: u32 = 512 << 10;
 /// How long to wait when no connection can be taken, since the process has no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
