@@ -11,6 +11,7 @@ mod authority;
 mod clients;
 mod commands;
 mod disks;
+mod door;
 mod examples;
 mod explain;
 mod failover;

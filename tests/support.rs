@@ -173,7 +173,8 @@ impl Cluster {
             .stdout(Stdio::piped());
         let mut process = Running::start(&mut command);
         let line = process.line("ready", |line| line.starts_with("ready "));
-        assert_eq!(line, format!("ready http://127.0.0.1:{port}"));
+        let (_, address) = line.split_once("://").unwrap_or_default();
+        assert_eq!(address, format!("127.0.0.1:{port}"));
         Self {
             process,
             master: format!("127.0.0.1:{port}"),

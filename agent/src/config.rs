@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use authority::Acls;
+use authority::{Acls, Shared};
 use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
@@ -53,7 +52,7 @@ pub struct Settings {
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
     /// `--acls`: who may see what, default everybody everything.
-    pub acls: Arc<Acls>,
+    pub acls: Shared<Acls>,
     /// What else the operator has chosen, for pages: the names of flags with their values.
     pub chosen: BTreeMap<String, String>,
 }
@@ -80,7 +79,7 @@ impl Settings {
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
-            acls: Arc::default(),
+            acls: Shared::default(),
             chosen: BTreeMap::new(),
         }
     }

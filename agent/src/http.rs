@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Action, Subject};
+use authority::{Acls, Action, Shared, Subject};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{any, get};
@@ -40,22 +40,30 @@ struct Pages {
     agent: Started,
     node: Node,
     streams: Streams,
-    acls: Arc<Acls>,
+    acls: Shared<Acls>,
     files: Finder,
+    counters: http::CountersSource,
 }
 
 type Page = Result<Json<Value>, Refusal>;
 /// Who asks, if somebody has found out.
 type Who = Option<Extension<Subject>>;
 
-/// The pages of this agent on its node, to be merged with the common ones. `streams` are those of the listener that serves them.
-pub fn routes(agent: &Started, node: &Node, streams: &Streams) -> Router {
+/// The pages of this agent on its node, to be merged with the common ones, which have these counters too. `streams` are those of the
+/// listener that serves them.
+pub fn routes(
+    agent: &Started,
+    node: &Node,
+    counters: http::CountersSource,
+    streams: &Streams,
+) -> Router {
     let pages = Pages {
         agent: agent.clone(),
         node: node.clone(),
         streams: streams.clone(),
         acls: agent.config().settings().acls.clone(),
         files: sandboxes(agent, node),
+        counters,
     };
     let files = files::routes(node, pages.files.clone());
     let routes = Router::new()
@@ -92,7 +100,7 @@ impl Pages {
     /// What this subject may see of the containers.
     async fn survey(&self, who: &Subject) -> Result<Survey, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
-        Ok(sight::seen(survey, &self.acls, who))
+        Ok(sight::seen(survey, &self.acls.now(), who))
     }
 
     async fn usage(&self) -> Result<ResourceUsage, Refusal> {
@@ -101,7 +109,7 @@ impl Pages {
 
     /// The flags, for whom they are.
     fn flags(&self, who: &Subject) -> Result<BTreeMap<String, String>, Refusal> {
-        let seen = self.acls.check(who, Action::ViewFlags, None);
+        let seen = self.acls.now().check(who, Action::ViewFlags, None);
         seen.map_err(Refusal::forbidden)?;
         Ok(self.agent.config().flags())
     }
@@ -119,8 +127,9 @@ async fn state(State(pages): State<Pages>, who: Who) -> Page {
     let (who, state) = (subject(who), pages.state().await?);
     let survey = pages.agent.survey().await.map_err(unavailable)?;
     let allocated = state::allocated(&survey);
-    let survey = sight::seen(survey, &pages.acls, &who);
-    let roles = pages.acls.approver(&who, Action::ViewRoles);
+    let acls = pages.acls.now();
+    let survey = sight::seen(survey, &acls, &who);
+    let roles = acls.approver(&who, Action::ViewRoles);
     let now = pages.node.clock().wall();
     let mut json = state::whole(&state, &survey, &allocated, &roles, now);
     if let Ok(flags) = pages.flags(&who) {
@@ -161,7 +170,7 @@ fn sandboxes(agent: &Started, node: &Node) -> Finder {
                 Refusal::new(StatusCode::NOT_FOUND, problem)
             };
             let mut found = found.ok_or_else(nowhere)?;
-            let acls = &agent.config().settings().acls;
+            let acls = agent.config().settings().acls.now();
             if acls.is_open() {
                 return Ok(found.place);
             }
@@ -174,7 +183,7 @@ fn sandboxes(agent: &Started, node: &Node) -> Finder {
             }
             let survey = agent.survey().await.map_err(unavailable)?;
             let owner = sight::owner(&survey, &found.framework, &found.executor, &found.run);
-            sight::may_enter(owner, acls, &who).map_err(Refusal::forbidden)?;
+            sight::may_enter(owner, &acls, &who).map_err(Refusal::forbidden)?;
             Ok(found.place)
         })
     })

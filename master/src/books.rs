@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Approver};
+use authority::{Acls, Approver, Shared};
 use module_api::allocator::Recovered;
 use protocol::message::scheduler::{OfferRescinded, StatusChanged};
 use protocol::{
@@ -43,7 +43,7 @@ pub struct Policy {
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
     /// Who may do what.
-    pub acls: Arc<Acls>,
+    pub acls: Shared<Acls>,
     /// After so long an unanswered offer is rescinded.
     pub offer_timeout: Option<Duration>,
     /// How long frameworks that were not seen since the master's start are kept at least.

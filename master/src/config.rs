@@ -4,10 +4,9 @@
 //! [`Config::check`] refuses every value that could harm (an interval of zero, a weight below zero), by name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Throttle};
+use authority::{Acls, Shared, Throttle};
 use protocol::agent::Domain;
 use resources::Role;
 
@@ -46,8 +45,8 @@ pub struct Config {
     pub offer_timeout: Option<Duration>,
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
-    /// Who may do what (everybody everything).
-    pub acls: Arc<Acls>,
+    /// Who may do what (everybody everything). One choice for all who ask, which the roof may renew.
+    pub acls: Shared<Acls>,
     /// Whether a native framework's principal must be the name in its certificate. Otherwise it is its own word.
     pub authenticate_frameworks: bool,
     /// How many calls of each principal are handled (all). One for all doors of a node.
@@ -80,7 +79,7 @@ impl Default for Config {
             agent_reregister_timeout: Duration::from_secs(600),
             offer_timeout: None,
             root_submissions: true,
-            acls: Arc::default(),
+            acls: Shared::default(),
             authenticate_frameworks: false,
             throttle: Throttle::default(),
             max_completed_frameworks: 50,

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::api::Streams;
-use authority::{Acls, Subject, Throttle};
+use authority::{Acls, Shared, Subject, Throttle};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
@@ -81,7 +81,7 @@ struct Pages {
     version: String,
     /// Where others reach this master, as `host:port`.
     address: String,
-    acls: Arc<Acls>,
+    acls: Shared<Acls>,
     batches: Batches,
     kept: Kept,
 }
@@ -90,7 +90,7 @@ impl Pages {
     /// Who asks, as whoever stands before the routes has found out.
     fn asker(&self, request: &Request) -> Asker {
         let subject = request.extensions().get::<Subject>().cloned();
-        Asker::new(&self.acls, subject.unwrap_or_default())
+        Asker::new(&self.acls.now(), subject.unwrap_or_default())
     }
 }
 
@@ -232,7 +232,7 @@ pub fn counters(
     let events = events.clone();
     let throttle = throttle.clone();
     Arc::new(move || {
-        let traffic = throttle.traffic();
+        let traffic = ::http::metrics::traffic(&throttle);
         let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
         let subscribers = events.subscribers() as f64;
         async move {
@@ -269,12 +269,7 @@ pub fn counters(
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
             let name = "master/operator_event_stream_subscribers".to_owned();
             all.insert(name, subscribers);
-            for (principal, traffic) in traffic {
-                let name = |what: &str| format!("frameworks/{principal}/messages_{what}");
-                all.insert(name("received"), traffic.received as f64);
-                all.insert(name("processed"), traffic.processed as f64);
-                all.insert(name("dropped"), traffic.dropped as f64);
-            }
+            all.extend(traffic);
             Some(all)
         }
         .boxed()

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use authority::{Acls, Action, Forbidden, Subject};
+use authority::{Acls, Action, Forbidden, Shared, Subject};
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
 use protocol::{FrameworkInfo, TaskInfo};
 use resources::{Conversion, Resource};
@@ -32,14 +32,14 @@ impl Asker {
     }
 
     /// The framework that describes itself so.
-    pub fn framework(acls: &Arc<Acls>, info: &FrameworkInfo) -> Self {
+    pub fn framework(acls: &Shared<Acls>, info: &FrameworkInfo) -> Self {
         let subject = info.principal.as_ref().map(Subject::named);
-        Self::new(acls, subject.unwrap_or_default())
+        Self::new(&acls.now(), subject.unwrap_or_default())
     }
 
     /// Who sent a message from another node: the name in its certificate.
-    pub fn sender(acls: &Arc<Acls>, sender: &Sender) -> Self {
-        Self::new(acls, Subject::named(sender.peer.node.name()))
+    pub fn sender(acls: &Shared<Acls>, sender: &Sender) -> Self {
+        Self::new(&acls.now(), Subject::named(sender.peer.node.name()))
     }
 
     /// Whether it may do this.
@@ -116,9 +116,8 @@ impl Asker {
         Ok(())
     }
 
-    /// Whether the ACLs let it have this become that, of each resource, in whosever name: a native command's certificate names the command
-    /// and not who runs it.
-    pub fn allowed(&self, conversion: &Conversion) -> Result<(), Forbidden> {
+    /// Whether the ACLs let it have this become that, of each resource, in whosever name.
+    fn allowed(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         let role = |resource: &Resource| resource.role().as_str().to_owned();
         let each =
             |parts: &resources::Resources, action, object: fn(&Resource) -> Option<String>| {

@@ -1,19 +1,19 @@
 //! Flags that say who may come and do what: credentials, realms, ACLs, rate limits (SPEC 3.7, 3.3, 3.8).
 //!
-//! Reads what they name once, at the start, and says by flag and field what cannot be used. Secrets are only ever in files: a command line
-//! can be read by everybody on the machine. What operators are shown of these flags has no secret in it.
+//! Reads what they name, at the start and again at SIGHUP, and says by flag and field what cannot be used. Secrets are only ever in files: a
+//! command line can be read by everybody on the machine. What operators are shown of these flags has no secret in it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use authority::{Acls, Credentials, RateLimits, Throttle};
+use authority::{Acls, Credentials, RateLimits, Shared, Throttle};
 use clap::{ArgAction, Args};
 use http::Realms;
 use resources::Invalid;
 
 use crate::failure::{Failure, Outcome};
+use crate::renewal::Again;
 
 /// The largest file.
 const FILE_MAX: u64 = 16 << 20;
@@ -22,21 +22,26 @@ const FILE_MAX: u64 = 16 << 20;
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct AccessFlags {
-    /// Who reads pages over HTTP must say who it is, by HTTP Basic; /health, /version and /redirect answer everybody
+    /// Who reads pages over HTTP must say who it is, by HTTP Basic or a certificate (--http_client_ca); /health, /version and /redirect answer everybody
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_readonly: bool,
-    /// Who changes something over HTTP, or asks the operator API, must say who it is, by HTTP Basic
+    /// Who changes something over HTTP, or asks the operator API, must say who it is, by HTTP Basic or a certificate
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READWRITE", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_readwrite: bool,
-    /// Who may do what: Mesos' access control lists as JSON, or a file of it. Read at the start only [default: everybody everything]
+    /// Who may do what: Mesos' access control lists as JSON, or a file of it, which is read again at SIGHUP [default: everybody everything]
     #[arg(long, env = "MESOS_ACLS", value_name = "JSON|FILE")]
     pub acls: Option<String>,
     /// Nobody may do what no access control list is about, whatever `permissive` in --acls says
     #[arg(long, env = "MEROS_ACLS_DENY_BY_DEFAULT", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub acls_deny_by_default: bool,
+    /// How many requests and calls a second are handled of each principal, and how many may wait: Mesos' JSON, or a file of it, which is read again
+    /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors; at masters those of native drivers
+    /// too [default: no limit]
+    #[arg(long, env = "MESOS_RATE_LIMITS", value_name = "JSON|FILE")]
+    pub rate_limits: Option<String>,
     /// `local` is the only one
     #[arg(long, env = "MESOS_AUTHORIZERS", hide = true, value_parser = ["local"])]
     pub authorizers: Option<String>,
@@ -49,7 +54,7 @@ pub struct AccessFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct MasterAccessFlags {
-    /// Frameworks that come over HTTP must say who they are, by HTTP Basic
+    /// Frameworks that come over HTTP must say who they are, by HTTP Basic or a certificate (--http_client_ca)
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_frameworks: bool,
@@ -61,9 +66,6 @@ pub struct MasterAccessFlags {
     #[arg(long, env = "MESOS_AUTHENTICATE_AGENTS", default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true,
         value_name = "BOOL")]
     pub authenticate_agents: Option<bool>,
-    /// How many calls a second are handled of each principal, and how many may wait: Mesos' JSON, or a file of it [default: no limit]
-    #[arg(long, env = "MESOS_RATE_LIMITS", value_name = "JSON|FILE")]
-    pub rate_limits: Option<String>,
 }
 
 /// What these flags name, read.
@@ -72,25 +74,32 @@ pub struct Access {
     /// What each realm asks for.
     pub realms: Realms,
     /// Who may do what.
-    pub acls: Arc<Acls>,
+    pub acls: Shared<Acls>,
+    /// How much.
+    pub throttle: Throttle,
+    /// Who there is.
+    credentials: Shared<Credentials>,
     /// The flags as operators are shown them.
     pub shown: BTreeMap<String, String>,
 }
 
 impl AccessFlags {
-    /// What these flags of an agent name; `credentials` is the file and its flag.
-    pub fn read(&self, credentials: (&str, Option<&Path>)) -> Outcome<Access> {
-        self.with(credentials, &MasterAccessFlags::default())
+    /// What these flags of an agent name; `credentials` is the file and its flag, and `certified` says whether clients may show certificates.
+    pub fn read(&self, credentials: (&str, Option<&Path>), certified: bool) -> Outcome<Access> {
+        self.with(credentials, certified, &MasterAccessFlags::default())
     }
 
     /// What these flags of a master name.
     pub fn with(
         &self,
         (flag, path): (&str, Option<&Path>),
+        certified: bool,
         master: &MasterAccessFlags,
     ) -> Outcome<Access> {
         let mut access = Access::default();
-        let credentials = path.map(|path| credentials(flag, path)).transpose()?;
+        if let Some(path) = path {
+            access.credentials.renew(credentials(flag, path)?);
+        }
         let mut show = |name: &str, value: String| access.shown.insert(name.to_owned(), value);
         if let Some(path) = path {
             show(flag, path.display().to_string());
@@ -117,72 +126,114 @@ impl AccessFlags {
             if !wanted {
                 continue;
             }
-            let Some(credentials) = &credentials else {
-                let problem = format!("--{name}: without --{flag} nobody could say who it is");
+            if path.is_none() && !certified {
+                let problem = format!(
+                    "--{name}: without --{flag} or --http_client_ca nobody could say who it is"
+                );
                 return Err(Failure::usage(problem));
-            };
-            *realm = Some(credentials.clone());
+            }
+            *realm = Some(access.credentials.clone());
         }
-        let mut acls = Acls::default();
-        if let Some(given) = &self.acls {
-            show("acls", given.clone());
-            acls = parsed("acls", &text("acls", given)?, Acls::parse)?;
+        for (name, given) in [("acls", &self.acls), ("rate_limits", &self.rate_limits)] {
+            if let Some(given) = given {
+                show(name, given.clone());
+            }
         }
         if self.acls_deny_by_default {
             show("acls_deny_by_default", "true".to_owned());
-            acls = acls.denying();
         }
-        if let Some(given) = &master.rate_limits {
-            show("rate_limits", given.clone());
-        }
-        access.acls = Arc::new(acls);
+        access.acls.renew(self.read_acls()?);
+        access.throttle.renew(self.read_limits()?);
         Ok(access)
     }
-}
 
-impl MasterAccessFlags {
-    /// What `--rate_limits` names.
-    pub fn throttle(&self) -> Outcome<Throttle> {
-        let Some(given) = &self.rate_limits else {
-            return Ok(Throttle::default());
+    /// What is read again at SIGHUP: the files among what these flags name, into what was made of them.
+    pub fn again(&self, flag: &'static str, path: Option<&Path>, access: &Access) -> Vec<Again> {
+        let mut all = Vec::new();
+        if let Some(path) = path {
+            let (path, shared) = (path.to_owned(), access.credentials.clone());
+            all.push(Again::new("credentials", move || {
+                shared.renew(credentials(flag, &path)?);
+                Ok(())
+            }));
+        }
+        if self.acls.as_deref().is_some_and(names_file) {
+            let (flags, shared) = (self.clone(), access.acls.clone());
+            all.push(Again::new("access control lists", move || {
+                shared.renew(flags.read_acls()?);
+                Ok(())
+            }));
+        }
+        if self.rate_limits.as_deref().is_some_and(names_file) {
+            let (flags, throttle) = (self.clone(), access.throttle.clone());
+            all.push(Again::new("rate limits", move || {
+                throttle.renew(flags.read_limits()?);
+                Ok(())
+            }));
+        }
+        all
+    }
+
+    fn read_acls(&self) -> Outcome<Acls> {
+        let acls = match &self.acls {
+            None => Acls::default(),
+            Some(given) => parsed("acls", &text("acls", given)?, Acls::parse)?,
         };
-        let limits = parsed(
-            "rate_limits",
-            &text("rate_limits", given)?,
-            RateLimits::parse,
-        )?;
-        Ok(Throttle::new(limits))
+        match self.acls_deny_by_default {
+            true => Ok(acls.denying()),
+            false => Ok(acls),
+        }
+    }
+
+    fn read_limits(&self) -> Outcome<RateLimits> {
+        let Some(given) = &self.rate_limits else {
+            return Ok(RateLimits::default());
+        };
+        let text = text("rate_limits", given)?;
+        parsed("rate_limits", &text, RateLimits::parse)
     }
 }
 
-fn credentials(flag: &str, path: &Path) -> Outcome<Arc<Credentials>> {
+fn credentials(flag: &str, path: &Path) -> Outcome<Credentials> {
     let path = path
         .strip_prefix("file:")
         .map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest));
-    let text = file(flag, &path)?;
-    let mode = std::fs::metadata(&path).map_or(0, |metadata| metadata.permissions().mode());
+    let text = secret(flag, &path)?;
+    let wrong =
+        |invalid: Invalid| Failure::usage(format!("--{flag}: {}: {invalid}", path.display()));
+    Credentials::parse(&text).map_err(wrong)
+}
+
+/// What is in a file of secrets; that others can read it is told in the log.
+pub(crate) fn secret(flag: &str, path: &Path) -> Outcome<String> {
+    let text = file(flag, path)?;
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
     if mode & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "others on this machine can read the secrets in this file");
     }
-    let wrong =
-        |invalid: Invalid| Failure::usage(format!("--{flag}: {}: {invalid}", path.display()));
-    Credentials::parse(&text).map(Arc::new).map_err(wrong)
+    Ok(text)
 }
 
 fn parsed<T>(flag: &str, text: &str, parse: fn(&str) -> Result<T, Invalid>) -> Outcome<T> {
     parse(text).map_err(|invalid| Failure::usage(format!("--{flag}: {invalid}")))
 }
 
+/// Whether a flag names a file, and does not say what it means in place.
+fn names_file(given: &str) -> bool {
+    !given.trim_start().starts_with('{')
+}
+
 /// What a flag says in place, or the content of the file that it names.
 fn text(flag: &str, given: &str) -> Outcome<String> {
-    if given.trim_start().starts_with('{') {
+    if !names_file(given) {
         return Ok(given.to_owned());
     }
     let path = given.strip_prefix("file://").unwrap_or(given);
     file(flag, &PathBuf::from(path))
 }
 
-fn file(flag: &str, path: &Path) -> Outcome<String> {
+/// The content of a file that a flag names.
+pub(crate) fn file(flag: &str, path: &Path) -> Outcome<String> {
     let cannot = |problem: String| {
         Failure::usage(format!(
             "--{flag}: {} cannot be used: {problem}",
@@ -216,7 +267,7 @@ mod tests {
             authenticate_http_readonly: true,
             ..AccessFlags::default()
         };
-        let read = |flags: &AccessFlags| flags.read(("http_credentials", Some(&path)));
+        let read = |flags: &AccessFlags| flags.read(("http_credentials", Some(&path)), false);
         let missing = failure(read(&realm));
         assert!(
             missing.contains("--http_credentials: ") && missing.contains("No such file"),
@@ -239,16 +290,24 @@ mod tests {
         )
         .unwrap();
         let access = read(&realm).unwrap();
-        let proved = access.realms.readonly.as_ref().unwrap().prove("a", "hush");
+        let proved = access
+            .realms
+            .readonly
+            .as_ref()
+            .unwrap()
+            .now()
+            .prove("a", "hush");
         assert!(proved.is_some() && access.realms.readwrite.is_none());
         assert!(!format!("{access:?}").contains("hush"));
         let url = PathBuf::from(format!("file://{}", path.display()));
-        assert!(realm.read(("credentials", Some(&url))).is_ok());
-        let none = failure(realm.read(("credentials", None)));
+        assert!(realm.read(("credentials", Some(&url)), false).is_ok());
+        let none = failure(realm.read(("credentials", None), false));
         assert!(
             none.contains("--authenticate_http_readonly: without --credentials"),
             "{none}"
         );
+        // Whoever shows a certificate has said who it is.
+        assert!(realm.read(("credentials", None), true).is_ok());
 
         let acls = |text: &str| AccessFlags {
             acls: Some(text.to_owned()),
@@ -262,12 +321,86 @@ mod tests {
             file.display().to_string(),
             format!("file://{}", file.display()),
         ] {
-            assert!(!read(&acls(&given)).unwrap().acls.is_open());
+            assert!(!read(&acls(&given)).unwrap().acls.now().is_open());
         }
         let denies = AccessFlags {
             acls_deny_by_default: true,
             ..acls(r#"{"permissive":true}"#)
         };
-        assert_eq!(*read(&denies).unwrap().acls, Acls::default().denying());
+        assert_eq!(
+            *read(&denies).unwrap().acls.now(),
+            Acls::default().denying()
+        );
+    }
+
+    /// SPEC 3.7, 3.3.
+    #[test]
+    fn what_is_read_again_counts_and_what_is_wrong_is_named_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(file(name), text).unwrap();
+        let given = |name: &str| Some(file(name).display().to_string());
+        let flags = AccessFlags {
+            authenticate_http_readonly: true,
+            acls: given("acls"),
+            rate_limits: given("limits"),
+            ..AccessFlags::default()
+        };
+        write(
+            "credentials",
+            r#"{"credentials":[{"principal":"a","secret":"one"}]}"#,
+        );
+        write("acls", r#"{"permissive":true}"#);
+        write("limits", "{}");
+        let path = file("credentials");
+        let access = flags.read(("credentials", Some(&path)), false).unwrap();
+        let again = flags.again("credentials", Some(&path), &access);
+        let renew = || {
+            let renewed = again.iter().map(Again::renew);
+            let failed = renewed.filter_map(|outcome| outcome.err());
+            failed
+                .map(|failure| failure.to_string())
+                .collect::<Vec<_>>()
+        };
+        let holds = |secret: &str| {
+            let credentials = access.realms.readonly.as_ref().unwrap().now();
+            let is_open = access.acls.now().is_open();
+            let qps = access.throttle.limit(Some("a")).map(|limit| limit.qps);
+            (credentials.prove("a", secret).is_some(), is_open, qps)
+        };
+        assert_eq!(renew(), Vec::<String>::new());
+        assert_eq!(holds("one"), (true, true, None));
+        write(
+            "credentials",
+            r#"{"credentials":[{"principal":"a","secret":"two"}]}"#,
+        );
+        write("acls", r#"{"permissive":false}"#);
+        write("limits", r#"{"limits":[{"principal":"a","qps":3}]}"#);
+        assert_eq!(renew(), Vec::<String>::new());
+        assert_eq!(holds("two"), (true, false, Some(3.0)));
+        write(
+            "credentials",
+            r#"{"credentials":[{"principal":"a","secret":["hush"]}]}"#,
+        );
+        write("acls", r#"{"run_task":[]}"#);
+        write("limits", r#"{"limits":[{"principal":"a","qps":0}]}"#);
+        let wrong = renew();
+        for (problem, words) in
+            wrong
+                .iter()
+                .zip(["credentials[0].secret", "run_task", "limits[0].qps"])
+        {
+            assert!(
+                problem.contains(words) && !problem.contains("hush"),
+                "{problem}"
+            );
+        }
+        assert_eq!((wrong.len(), holds("two")), (3, (true, false, Some(3.0))));
+        // What stands in a command line is what it is.
+        let in_place = AccessFlags {
+            acls: Some("{}".to_owned()),
+            ..AccessFlags::default()
+        };
+        assert!(in_place.again("credentials", None, &access).is_empty());
     }
 }

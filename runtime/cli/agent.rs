@@ -2,6 +2,7 @@
 //!
 //! Opens what the agent needs and hands it over. Decides nothing that the agent decides.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use transport::{Identity, unix};
 
 use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
+use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
 use crate::master::modules;
@@ -55,11 +57,13 @@ pub struct AgentArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: AgentFlags,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
     #[arg(long, env = "MESOS_HTTP_CREDENTIALS", value_name = "FILE")]
     http_credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
+    #[command(flatten)]
+    door: DoorFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
@@ -201,6 +205,8 @@ pub struct Plan {
     pub speak_previous: bool,
     /// What is asked of who comes over HTTP, and who may do what.
     pub access: Access,
+    /// What pages are served with, and the flags that say so.
+    pub door: (http::HttpOptions, BTreeMap<String, String>),
 }
 
 /// The program that is running, to start executors with.
@@ -230,6 +236,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         program,
         speak_previous,
         access,
+        door: (door, door_flags),
     } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
@@ -249,6 +256,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
     settings.port = address.port();
     settings.acls = access.acls.clone();
+    settings.chosen.extend(access.shown);
+    settings.chosen.extend(door_flags);
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
@@ -273,17 +282,24 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;
+    let own = ::agent::counters(&started);
+    let counters = door
+        .figures
+        .beside(http::metrics::with_traffic(own, &access.throttle));
     let about = http::About {
         node: node.clone(),
         service: "agent",
         version: env!("CARGO_PKG_VERSION"),
-        counters: ::agent::counters(&started),
+        counters: counters.clone(),
     };
     let streams = http::api::Streams::new(&node);
-    let routes = ::agent::routes(&started, &node, &streams).merge(http::common_routes(about));
-    let guard = http::Guard::new("agent", &node).asking(access.realms, access.acls);
+    let routes = ::agent::routes(&started, &node, counters, &streams);
+    let routes = routes.merge(http::common_routes(about));
+    let guard = http::Guard::new("agent", &node)
+        .asking(access.realms, access.acls)
+        .throttling(access.throttle);
     let routes = guard.before(routes);
-    let pages = member::serve(&node, listener, routes, streams)?;
+    let pages = member::serve(&node, listener, routes, door, streams)?;
     tracing::info!(%address, "the agent listens");
     let ended = {
         let started = started.clone();
@@ -313,7 +329,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
     let credentials = ("http_credentials", args.http_credentials.as_deref());
-    let access = args.access.read(credentials)?;
+    let access = args.access.read(credentials, args.door.certifies())?;
+    let options = args.door.options()?;
+    let mut again = args.access.again(credentials.0, credentials.1, &access);
+    again.extend(args.door.again(&options));
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
     settings.hostname = args.hostname;
     settings.domain = args.domain;
@@ -328,10 +347,12 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         program: own_program()?,
         speak_previous: args.speak_previous,
         access,
+        door: (options, args.door.shown()),
     };
     let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
+        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
         if let Some(renewal) = running.renewal.take() {
             let read = move || certs.identity(Role::Agent, &name);
             tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));

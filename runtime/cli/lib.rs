@@ -9,6 +9,7 @@ pub mod agent;
 pub mod bench;
 
 pub mod certs;
+pub mod door;
 pub mod failure;
 pub mod flags;
 pub mod local;
@@ -105,9 +106,9 @@ impl Verb {
         }
     }
 
-    /// Whether SIGHUP makes it read its certificate again, instead of ending it.
+    /// Whether SIGHUP makes it read its files again, instead of ending it.
     fn reads_again(&self) -> bool {
-        matches!(self, Self::Master(_) | Self::Agent(_))
+        matches!(self, Self::Master(_) | Self::Agent(_) | Self::Local(_))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each member has its own node, thread, socket and certificate, and they speak as they would on machines of their own. The certificates
 //! come from an authority that is kept in the work directory, beside an operator's and a framework's, where the other verbs look.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +12,16 @@ use clap::Args;
 use runtime::Role;
 use transport::{Authority, Identity};
 
-use crate::access::AccessFlags;
+use crate::access::{Access, AccessFlags};
 use crate::agent::{self, AgentFlags};
 use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
+use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag};
 use crate::master::{self, ElectionFlags, GroupPlan, MasterFlags};
 use crate::member::{Member, free_port};
 use crate::operator::Operator;
+use crate::renewal::{self, Again};
 use crate::signals::Signals;
 use crate::{on_this_thread, out};
 
@@ -46,11 +49,13 @@ pub struct LocalArgs {
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
     #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
+    #[command(flatten)]
+    door: DoorFlags,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten, next_help_heading = "The master")]
@@ -82,6 +87,8 @@ pub struct Options {
     pub credentials: Option<PathBuf>,
     /// What is asked of who comes over HTTP, by all members.
     pub access: AccessFlags,
+    /// What the pages of all members are served with.
+    pub door: DoorFlags,
     /// Where the actors of each member run.
     pub threads: Threads,
 }
@@ -112,6 +119,7 @@ impl Options {
             modules: None,
             credentials: None,
             access: AccessFlags::default(),
+            door: DoorFlags::default(),
             threads: Threads::default(),
         }
     }
@@ -145,6 +153,7 @@ pub struct LocalCluster {
     agents: Vec<SocketAddr>,
     certs: PathBuf,
     authority: Authority,
+    again: Vec<Again>,
 }
 
 impl LocalCluster {
@@ -158,6 +167,7 @@ impl LocalCluster {
         let authority = Authority::load_or_create(&certs).map_err(unusable)?;
         keep_operators(&authority, &certs)?;
         let credentials = ("credentials", options.credentials.as_deref());
+        let certified = options.door.certifies();
         let ports = options.master_ports()?;
         let initial: Vec<String> = ports
             .iter()
@@ -169,16 +179,21 @@ impl LocalCluster {
             agents: Vec::new(),
             certs,
             authority,
+            again: Vec::new(),
         };
         for (index, port) in (1..).zip(ports) {
             let name = match options.masters {
                 1 => "master".to_owned(),
                 _ => format!("master-{index}"),
             };
+            let access = &options.access;
+            let access = access.with(credentials, certified, &options.master.access)?;
+            let door = cluster.door(&options, &access)?;
             let plan = master::Plan {
                 whitelist: None,
                 cluster: None,
-                access: options.access.with(credentials, &options.master.access)?,
+                access,
+                door,
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),
@@ -209,6 +224,8 @@ impl LocalCluster {
             } else {
                 agent_port(options.port, index)?
             };
+            let access = options.access.read(credentials, certified)?;
+            let door = cluster.door(&options, &access)?;
             let plan = agent::Plan {
                 settings: options
                     .agent
@@ -221,7 +238,8 @@ impl LocalCluster {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
                 speak_previous: false,
-                access: options.access.read(credentials)?,
+                access,
+                door,
             };
             starting.push(Member::begin(&name, move || agent::start(plan))?);
         }
@@ -233,6 +251,20 @@ impl LocalCluster {
         leave_master(&cluster.certs, &cluster.master())?;
         cluster.ready().await?;
         Ok(cluster)
+    }
+
+    /// What a member's pages are served with. What of it and of its access can be read again is kept.
+    fn door(
+        &mut self,
+        options: &Options,
+        access: &Access,
+    ) -> Outcome<(http::HttpOptions, BTreeMap<String, String>)> {
+        let door = options.door.options()?;
+        let credentials = options.credentials.as_deref();
+        let again = options.access.again("credentials", credentials, access);
+        self.again.extend(again);
+        self.again.extend(options.door.again(&door));
+        Ok((door, options.door.shown()))
     }
 
     /// Waits until every agent has registered.
@@ -341,14 +373,18 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         modules: args.modules,
         credentials: args.credentials,
         access: args.access,
+        door: args.door,
         threads: args.threads.threads,
     };
+    let scheme = options.door.scheme();
     on_this_thread(async move {
         let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else {
             return Ok(());
         };
-        let cluster = started?;
-        out!("ready http://127.0.0.1:{}", cluster.masters[0].port());
+        let mut cluster = started?;
+        let again = std::mem::take(&mut cluster.again);
+        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
+        out!("ready {scheme}://127.0.0.1:{}", cluster.masters[0].port());
         let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
         cluster.stop()
     })?

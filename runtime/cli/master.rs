@@ -20,6 +20,7 @@ use transport::Identity;
 use self::acting::{alone, grouped, membership};
 use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
+use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, domain, duration};
 use crate::member::{self, Running, Sockets};
@@ -68,11 +69,13 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read at the start only
+    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
     #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
+    #[command(flatten)]
+    door: DoorFlags,
     /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. For a master that was added to a group:
     /// the others. Said again it changes nothing. Without it a master that never belonged to a group is alone
     #[arg(
@@ -225,7 +228,6 @@ impl MasterFlags {
         let mut config = Config {
             root_submissions: !self.no_root_submissions,
             authenticate_frameworks: self.access.authenticate_frameworks,
-            throttle: self.access.throttle()?,
             ..Config::default()
         };
         if let Some(Text(weights)) = &self.weights {
@@ -311,6 +313,8 @@ pub struct Plan {
     pub cluster: Option<String>,
     /// What is asked of who comes over HTTP, and who may do what.
     pub access: Access,
+    /// What pages are served with, and the flags that say so.
+    pub door: (http::HttpOptions, BTreeMap<String, String>),
 }
 
 /// Starts a master on this thread, and says where it listens.
@@ -330,6 +334,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         whitelist,
         cluster,
         access,
+        door: (door, door_flags),
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -349,7 +354,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         address.port(),
     );
     config.version = env!("CARGO_PKG_VERSION").to_owned();
-    config.acls = access.acls.clone();
+    (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
     let domain = config.domain.as_ref();
     if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
@@ -359,6 +364,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .flags
         .extend(cluster.map(|name| ("cluster".to_owned(), name)));
     config.flags.extend(access.shown);
+    config.flags.extend(door_flags);
     if let Some(whitelist) = &whitelist {
         let path = whitelist.path().display().to_string();
         config.flags.insert("whitelist".to_owned(), path);
@@ -381,8 +387,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let streams = http::api::Streams::new(&node);
     let events = ::master::http::stream::open(&node, &acting.front, &config, &streams)
         .map_err(|error| Failure::because("cannot serve pages", &error))?;
-    let counters =
-        ::master::http::counters(&acting.front, &node, &measured, &events, &config.throttle);
+    let own = ::master::http::counters(&acting.front, &node, &measured, &events, &config.throttle);
+    let counters = door.figures.beside(own);
     let about = http::About {
         node: node.clone(),
         service: "master",
@@ -397,7 +403,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .asking(access.realms, access.acls)
         .throttling(config.throttle.clone());
     let routes = guard.before(routes);
-    let pages = member::serve(&node, listener, routes, streams)?;
+    let pages = member::serve(&node, listener, routes, door, streams)?;
     tracing::info!(%address, "the master listens");
     let ended = {
         let (node, ends, why) = (node.clone(), acting.ends.clone(), acting.why);
@@ -473,6 +479,7 @@ fn flags(
 
 /// `meros master`: runs until a signal stops it.
 pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
+    member::raise_open_files()?;
     let machine = member::machine_name();
     let name = member::node_name(&["master", &machine, &args.port.to_string()]);
     let is_member = holds_anything(&args.work_dir.join(LOG));
@@ -480,7 +487,13 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let whitelist = whitelist.map(|path| Whitelist::open(path, signals.hangups()));
     let (whitelist, hosts) = whitelist.transpose()?.unzip();
     let credentials = ("credentials", args.credentials.as_deref());
-    let access = args.access.with(credentials, &args.flags.access)?;
+    let certified = args.door.certifies();
+    let access = args
+        .access
+        .with(credentials, certified, &args.flags.access)?;
+    let options = args.door.options()?;
+    let mut again = args.access.again(credentials.0, credentials.1, &access);
+    again.extend(args.door.again(&options));
     let plan = Plan {
         config: Config {
             domain: args.domain,
@@ -504,10 +517,12 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         whitelist,
         cluster: args.cluster,
         access,
+        door: (options, args.door.shown()),
     };
     let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
+        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
         if let Some(renewal) = running.renewal.take() {
             let read = move || certs.identity(Role::Master, &name);
             tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use runtime::Node;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -193,6 +194,7 @@ pub fn serve(
     node: &Node,
     listener: TcpListener,
     routes: axum::Router,
+    options: http::HttpOptions,
     streams: http::api::Streams,
 ) -> Outcome<Pages> {
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot serve pages", error);
@@ -206,16 +208,7 @@ pub fn serve(
             streams.end_all();
         };
         let served = match TcpListener::from_std(listener) {
-            Ok(listener) => {
-                http::serve(
-                    &serving_node,
-                    listener,
-                    routes,
-                    http::HttpOptions::default(),
-                    until,
-                )
-                .await
-            }
+            Ok(listener) => http::serve(&serving_node, listener, routes, options, until).await,
             Err(error) => Err(error),
         };
         if let Err(error) = served {
@@ -240,6 +233,14 @@ impl Pages {
         drop(self.stop);
         let _ = clock.timeout(PAGES_PATIENCE, self.served).await; // What is later is cut off.
     }
+}
+
+/// Lets this process open as many files and sockets as it may: each connection over HTTP is one. Not for what starts programs of others, which
+/// inherit it and may not expect so many.
+pub fn raise_open_files() -> Outcome {
+    let failed = |error: nix::Error| Failure::because("the limit of open files", &error);
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(failed)
 }
 
 /// The host that others are told: what the operator said, the address listened on, or this machine's name.

@@ -61,9 +61,12 @@ impl ClusterFlags {
         given.unwrap_or_else(|| self.certs.master())
     }
 
-    /// Who the verb is.
-    fn identity(&self) -> Outcome<Identity> {
-        let name = format!("operator-{}", std::process::id());
+    /// Who the verb is: this principal, or else an operator of no other name than its process.
+    fn identity(&self, principal: Option<&str>) -> Outcome<Identity> {
+        let name = match principal {
+            Some(principal) => principal.to_owned(),
+            None => format!("operator-{}", std::process::id()),
+        };
         self.certs.identity(Role::Operator, &name)
     }
 }
@@ -90,7 +93,13 @@ pub struct Operator {
 impl Operator {
     /// Connects as the flags say.
     pub async fn connect(flags: &ClusterFlags) -> Outcome<Self> {
-        Self::with(&flags.identity()?, &flags.addresses()).await
+        Self::connect_as(flags, None).await
+    }
+
+    /// Connects as the flags say, to do something in this principal's name: where no certificate can be issued, the one that is kept must be of
+    /// that name, for the master asks.
+    pub async fn connect_as(flags: &ClusterFlags, principal: Option<&str>) -> Outcome<Self> {
+        Self::with(&flags.identity(principal)?, &flags.addresses()).await
     }
 
     /// Connects with this identity to the master that leads, at one of `addresses` (`host:port`, with commas between). All are asked at

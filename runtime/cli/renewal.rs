@@ -1,7 +1,7 @@
-//! Renewal: a master or an agent reads its certificate again when it is told to, and shows the new one without a restart.
+//! Renewal: a master or an agent reads its certificates, and who may do what, again when it is told to, and goes by what is new without a restart.
 //!
-//! Hears SIGHUP. What is read is checked whole before anything changes: files that cannot be used are told in the log, and the identity
-//! that was there goes on. Remembers nothing. Never ends a link: new handshakes show and trust what is new.
+//! Hears SIGHUP. What is read is checked whole before anything changes: what cannot be used is told in the log, by flag and field, and what was
+//! there goes on; each file by itself. Remembers nothing. Never ends a link or a connection: new handshakes show and trust what is new.
 
 use transport::{Identity, Renewal};
 
@@ -9,8 +9,43 @@ use crate::failure::{Failure, Outcome};
 use crate::signals::Hangups;
 
 /// What `--help` says of it.
-pub const HELP: &str = "SIGHUP makes it read its certificate, key and ca.pem again: links go on, new connections use what is new, and files \
-     that cannot be used are told in the log and change nothing.";
+pub const HELP: &str = "SIGHUP makes it read its certificate, key and ca.pem again, and the files of --http_certificate, --http_key, --http_client_ca, \
+     --acls, --rate_limits and of credentials: links and connections go on, what comes then goes by what is new, and files that cannot be used \
+     are told in the log and change nothing.";
+
+/// Something that is read again.
+pub struct Again {
+    what: &'static str,
+    renew: Box<dyn Fn() -> Outcome>,
+}
+
+impl Again {
+    /// This, whose renewal changes all or nothing.
+    pub fn new(what: &'static str, renew: impl Fn() -> Outcome + 'static) -> Self {
+        let renew = Box::new(renew);
+        Self { what, renew }
+    }
+
+    /// Reads it, and goes by it from now on; or says why that cannot be.
+    pub fn renew(&self) -> Outcome {
+        (self.renew)()
+    }
+}
+
+/// Renews each of these at each SIGHUP; never ends.
+pub async fn follow_all(mut hangups: Hangups, all: Vec<Again>) {
+    while hangups.next().await {
+        for again in &all {
+            let what = again.what;
+            match again.renew() {
+                Ok(()) => tracing::info!("{what}: what was read just now counts from now on"),
+                Err(failure) => {
+                    tracing::error!(reason = %failure, "{what}: what was read cannot be used, the old one goes on");
+                }
+            }
+        }
+    }
+}
 
 /// Reads the identity at each SIGHUP and shows it from then on; never ends.
 pub async fn follow(mut hangups: Hangups, renewal: Renewal, read: impl Fn() -> Outcome<Identity>) {

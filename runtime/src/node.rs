@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
-use rand::rngs::{SmallRng, StdRng};
+use rand::TryRngCore;
+use rand::rngs::{OsRng, SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     role: Role,
     clock: Clock,
     seed: u64,
+    is_seeded: bool,
     streams: AtomicU64,
     uuids: Mutex<StdRng>,
     registry: Registry,
@@ -199,6 +201,7 @@ impl NodeBuilder {
     /// # Panics
     /// Outside a `LocalSet`: build it inside an actix system, an `actix_rt::Runtime` or a rehearsal.
     pub fn build(self) -> Node {
+        let is_seeded = self.seed.is_some();
         let seed = self
             .seed
             .unwrap_or_else(|| SmallRng::from_os_rng().random());
@@ -222,6 +225,7 @@ impl NodeBuilder {
             role: self.role,
             clock,
             seed: chance.random(),
+            is_seeded,
             streams: AtomicU64::new(0),
             uuids: Mutex::new(chance),
             registry: Registry::default(),
@@ -313,7 +317,19 @@ impl Node {
         SmallRng::from_rng(&mut mixer)
     }
 
-    /// A version 4 UUID that nobody else has.
+    /// 128 bits that nobody can guess, for tokens and whatever else lets its owner do something: from the system's randomness. Those of a node
+    /// that was built with a seed follow from that, so that its run can be repeated; and whoever knows the seed knows them.
+    ///
+    /// # Panics
+    /// If the system has no randomness; then no node can be built either.
+    pub fn secret(&self) -> [u8; 16] {
+        match self.0.is_seeded {
+            true => lock(&self.0.uuids).random(),
+            false => OsRng.unwrap_err().random(),
+        }
+    }
+
+    /// A version 4 UUID that nobody else has. It can be guessed by who knows many others.
     pub fn fresh_uuid(&self) -> [u8; 16] {
         let mut uuid: [u8; 16] = lock(&self.0.uuids).random();
         uuid[6] = uuid[6] & 0x0F | 0x40;

@@ -37,7 +37,7 @@ impl Handler<ReadSandbox> for Agent {
         );
         let sender = ctx
             .sender()
-            .filter(|_| !self.config.settings.acls.is_open());
+            .filter(|_| !self.config.settings.acls.now().is_open());
         let subject = sender.map(|sender| Subject::named(sender.peer.node.name()));
         let admitted = subject.map(|subject| self.admitted(subject, &read, runs.clone(), ctx));
         let (node, sandboxes) = (ctx.node().clone(), self.sandboxes.clone());
@@ -90,10 +90,7 @@ impl Agent {
         ctx: &Context<Self>,
     ) -> impl Future<Output = Result<PathBuf, Unread>> + use<> {
         let (node, sandboxes) = (ctx.node().clone(), self.sandboxes.clone());
-        let (containerizer, acls) = (
-            self.containerizer.clone(),
-            self.config.settings.acls.clone(),
-        );
+        let (containerizer, acls) = (self.containerizer.clone(), self.config.settings.acls.now());
         let (framework, executor) = (read.framework_id.clone(), read.executor_id.clone());
         async move {
             let below = runs.clone();

@@ -188,7 +188,7 @@ impl Containerizer {
                 }
                 None => {
                     let id = ContainerId::from(Uuid(ctx.node().fresh_uuid()));
-                    let token = Uuid(ctx.node().fresh_uuid()).to_string();
+                    let token = Uuid(ctx.node().secret()).to_string();
                     let executor = order.executor.clone();
                     let mut container = Container::new(
                         id.clone(),

@@ -70,6 +70,7 @@ impl Pages {
                 // As the page that shows the same.
                 let seen = self
                     .acls
+                    .now()
                     .check(who, Action::GetEndpoints, "/metrics/snapshot");
                 seen.map_err(Refusal::forbidden)?;
                 answer.get_metrics = Some(self.metrics(patience(call)?).await);
@@ -116,7 +117,7 @@ impl Pages {
                 ResponseType::GetTasks
             }
             CallType::GetAgent => {
-                let roles = self.acls.approver(who, Action::ViewRoles);
+                let roles = self.acls.now().approver(who, Action::ViewRoles);
                 answer.get_agent = Some(answers::agent(&self.state().await?, &roles));
                 ResponseType::GetAgent
             }
@@ -130,8 +131,7 @@ impl Pages {
 
     /// The runtime's counters, and the agent's own if they come in time.
     async fn metrics(&self, patience: Duration) -> ResponseGetMetrics {
-        let own = super::counters(&self.agent);
-        let counters = http::metrics::collect(&self.node, &own, patience).await;
+        let counters = http::metrics::collect(&self.node, &self.counters, patience).await;
         let metric = |(name, value): (String, f64)| Metric {
             name,
             value: Some(value),

@@ -140,7 +140,7 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
             &Throttle::default(),
         ),
         chosen: Arc::new(Chosen::of(&config())),
-        acls: Arc::default(),
+        acls: authority::Shared::default(),
         batches: Batches::default(),
         kept: Kept::new(node),
         node: node.clone(),

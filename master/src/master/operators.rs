@@ -254,7 +254,7 @@ impl Handler<Operate> for Master {
     fn handle(&mut self, call: Operate, ctx: &mut Context<Self>) -> Self::Result {
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
         let asker = self.asker(ctx);
-        let allowed = asker.map_or(Ok(()), |asker| asker.allowed(&call.conversion));
+        let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
         let done = match allowed {
             Ok(()) => self.change(ctx, |books, _, out| books.operate(call, out)),
             Err(forbidden) => Err(OperationRefused::Invalid(forbidden.into())),

@@ -11,8 +11,8 @@ use resources::Invalid;
 use crate::subject::Subject;
 use crate::tree::{At, Tree};
 
-/// Principals and their secrets.
-#[derive(Clone, PartialEq, Eq)]
+/// Principals and their secrets; nobody by default.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials(BTreeMap<String, String>);
 
 impl Credentials {

@@ -6,6 +6,7 @@
 mod acls;
 mod credentials;
 mod limits;
+mod shared;
 mod subject;
 mod throttle;
 mod tree;
@@ -13,5 +14,6 @@ mod tree;
 pub use acls::{Acls, Action, Approver, Forbidden};
 pub use credentials::{Credentials, is_same};
 pub use limits::{Limit, RateLimits};
+pub use shared::Shared;
 pub use subject::Subject;
 pub use throttle::{Throttle, Traffic, Turn};

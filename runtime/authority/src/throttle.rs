@@ -2,7 +2,7 @@
 //!
 //! A bucket for each limit fills with permits at its rate, up to those of one second and at least one. Who stands in a line has a place
 //! that was booked ahead, so lines are first come, first served. All clones are one throttle, since a principal has one limit whatever door
-//! it comes by. Knows no clock: times are passed in, counted from any beginning. Never keeps a message.
+//! it comes by; limits can be chosen anew. Knows no clock: times are passed in, counted from any beginning. Never keeps a message.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,13 +42,11 @@ pub struct Traffic {
 pub struct Throttle(Arc<Inner>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    limits: RateLimits,
-    state: Mutex<State>,
-}
+struct Inner(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    limits: RateLimits,
     named: BTreeMap<String, Bucket>,
     others: Option<Bucket>,
     traffic: BTreeMap<String, Traffic>,
@@ -96,8 +94,28 @@ fn most(limit: Limit) -> f64 {
 impl Throttle {
     /// One with these limits.
     pub fn new(limits: RateLimits) -> Self {
-        let state = Mutex::default();
-        Self(Arc::new(Inner { limits, state }))
+        let state = State {
+            limits,
+            ..State::default()
+        };
+        Self(Arc::new(Inner(Mutex::new(state))))
+    }
+
+    /// From now on these are the limits. Who has another one than before begins with what one second saves up; places that were promised are
+    /// kept by those who have them.
+    pub fn renew(&self, limits: RateLimits) {
+        let mut state = self.state();
+        let old = std::mem::replace(&mut state.limits, limits);
+        let State {
+            limits,
+            named,
+            others,
+            ..
+        } = &mut *state;
+        named.retain(|name, _| limits.of(Some(name)) == old.of(Some(name)));
+        if limits.of(None) != old.of(None) {
+            *others = None;
+        }
     }
 
     /// One message comes that can stand in a line, of at most `line` for at most `patience`. Told to wait, it has its place.
@@ -108,10 +126,10 @@ impl Throttle {
         patience: Duration,
         now: Duration,
     ) -> Turn {
-        let Some((lane, limit)) = self.0.limits.of(principal) else {
+        let mut state = self.state();
+        let Some((lane, limit)) = state.limits.of(principal) else {
             return Turn::Now(1);
         };
-        let mut state = self.state();
         let bucket = state.bucket(lane, limit, now);
         if bucket.permits >= 1.0 {
             bucket.permits -= 1.0;
@@ -145,10 +163,10 @@ impl Throttle {
         now: Duration,
         told_to_wait: impl FnOnce(&mut Bucket),
     ) -> Turn {
-        let Some((lane, limit)) = self.0.limits.of(principal) else {
+        let mut state = self.state();
+        let Some((lane, limit)) = state.limits.of(principal) else {
             return Turn::Now(waiting);
         };
-        let mut state = self.state();
         let bucket = state.bucket(lane, limit, now);
         if bucket.permits >= 1.0 {
             let taken = waiting.min(bucket.permits.floor() as u64);
@@ -162,7 +180,7 @@ impl Throttle {
 
     /// The limit of this principal's messages, if there is one.
     pub fn limit(&self, principal: Option<&str>) -> Option<Limit> {
-        self.0.limits.of(principal).map(|(_, limit)| limit)
+        self.state().limits.of(principal).map(|(_, limit)| limit)
     }
 
     /// Counts what has come of messages of a principal. Those of nobody in particular are not counted.
@@ -183,7 +201,7 @@ impl Throttle {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Numbers only: whatever fell while it held them, they are as good as before.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,7 +222,9 @@ impl State {
 /// Two are the same choice if their limits are.
 impl PartialEq for Throttle {
     fn eq(&self, other: &Self) -> bool {
-        self.0.limits == other.0.limits
+        // One after the other: they may be the same one.
+        let own = self.state().limits.clone();
+        own == other.state().limits
     }
 }
 
@@ -295,6 +315,24 @@ mod tests {
             dropped: 1,
         };
         assert_eq!(throttle.traffic(), [("p".to_owned(), p)].into());
+    }
+
+    #[test]
+    fn limits_that_are_chosen_anew_hold_for_all_clones_and_leave_the_others_as_they_were() {
+        let throttle =
+            throttle(r#"{"limits":[{"principal":"p","qps":1},{"principal":"q","qps":1}]}"#);
+        let now = Duration::ZERO;
+        for name in ["p", "q"] {
+            assert_eq!(throttle.take(Some(name), 9, now), Turn::Now(1));
+        }
+        let anew = r#"{"limits":[{"principal":"p","qps":5},{"principal":"q","qps":1}],"aggregate_default_qps":2}"#;
+        throttle.clone().renew(RateLimits::parse(anew).unwrap());
+        assert_eq!(throttle.take(Some("p"), 9, now), Turn::Now(5));
+        assert_eq!(throttle.take(Some("q"), 9, now), Turn::After(SECOND));
+        assert_eq!(throttle.take(None, 9, now), Turn::Now(2));
+        throttle.renew(RateLimits::default());
+        assert_eq!(throttle.take(Some("q"), 9, now), Turn::Now(9));
+        assert_eq!(throttle, Throttle::default());
     }
 
     proptest! {

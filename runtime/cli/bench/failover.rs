@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::process::raise_open_files;
 use super::{OutputFlags, report};
 use crate::failure::{Failure, Outcome};
 use crate::flags::duration;
+use crate::member::raise_open_files;
 use crate::print;
 use crate::signals::Signals;
 

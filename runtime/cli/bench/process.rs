@@ -6,7 +6,6 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runtime::Clock;
@@ -56,13 +55,6 @@ fn peak_in(status: &str) -> Option<f64> {
         .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
-}
-
-/// Lets this process open as many files and sockets as it may.
-pub fn raise_open_files() -> Outcome {
-    let failed = |error: nix::Error| Failure::because("the limit of open files", &error);
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(failed)
 }
 
 /// A process that ends when this is dropped.

@@ -8,8 +8,9 @@ use ::master::office::Front;
 use ::master::registry::RegistryMachine;
 use ::master::whitelist::{AdmitHosts, Hosts};
 use ::master::{Config, LocalRegistry};
+use authority::{Action, Subject};
 use consensus::log::LogStore;
-use consensus::member::{MemberHandle, Settings};
+use consensus::member::{MemberHandle, Readers, Settings};
 use consensus::store::StoredLog;
 use futures_util::future::LocalBoxFuture;
 use module_api::AllocatorRef;
@@ -19,6 +20,9 @@ use storage::sled_store::SledStore;
 
 use super::{ALONE, GroupPlan, LOG};
 use crate::failure::{Failure, Outcome};
+
+/// What ACLs call that which a dump of the registry reads.
+const REGISTRY: &str = "/registry";
 
 /// Whoever acts as master on this node.
 pub(super) struct Acting {
@@ -114,7 +118,14 @@ pub(super) fn grouped(
         None => format!("{}:{}", config.hostname, config.port),
     };
     let store = StoredLog::open(&directory).map_err(|error| unusable(&error))?;
-    let settings = group.settings(address);
+    let mut settings = group.settings(address);
+    let acls = config.acls.clone();
+    settings.readers = Readers::asking(move |name| {
+        let may = acls
+            .now()
+            .check(&Subject::named(name), Action::GetEndpoints, REGISTRY);
+        may.map_err(|forbidden| forbidden.to_string())
+    });
     let member = member_of_group(node, settings, Box::new(store))
         .map_err(|error| Failure::because("cannot start a member of the masters' group", &error))?;
     let (office, front) = ::master::office::open(node, config.clone(), allocator, member.clone())

@@ -32,7 +32,7 @@ impl Members {
     /// Opens a socket; the masters are found when they are asked.
     pub fn open(flags: &ClusterFlags) -> Outcome<Self> {
         let addresses = flags.addresses();
-        let (node, endpoint) = open(&flags.identity()?)?;
+        let (node, endpoint) = open(&flags.identity(None)?)?;
         Ok(Self {
             node,
             endpoint,

@@ -38,7 +38,7 @@ pub struct ReserveArgs {
     /// For whom; what is given in the resources already is refined
     #[arg(long, required_unless_present = "as_given")]
     role: Option<Role>,
-    /// Who reserves
+    /// Who reserves: the name in the certificate that this command shows, which is issued where the authority's key is at hand
     #[arg(long, value_name = "NAME", requires = "role")]
     principal: Option<String>,
     /// A note; reservations with different ones are never merged
@@ -80,7 +80,7 @@ pub struct CreateArgs {
     /// Where tasks see it, in their sandbox [default: its id]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Who makes it
+    /// Who makes it: the name in the certificate that this command shows, which is issued where the authority's key is at hand
     #[arg(long, value_name = "NAME")]
     principal: Option<String>,
     /// Several tasks may use it at the same time
@@ -136,7 +136,7 @@ pub async fn unreserve(args: ReserveArgs) -> Outcome {
 }
 
 async fn alone(args: &ReserveArgs, conversion: Conversion) -> Outcome {
-    let operator = Operator::connect(&args.cluster).await?;
+    let operator = Operator::connect_as(&args.cluster, args.principal.as_deref()).await?;
     let done = operate(&operator, &args.agent, conversion).await;
     operator.close().await;
     done
@@ -161,11 +161,11 @@ fn owned(args: &ReserveArgs) -> Outcome<Resources> {
 
 /// `meros volume`.
 pub async fn volume(args: VolumeArgs) -> Outcome {
-    let (cluster, id) = match &args {
-        VolumeArgs::Create(args) => (&args.cluster, &args.agent),
-        VolumeArgs::Destroy(args) => (&args.cluster, &args.agent),
+    let (cluster, id, principal) = match &args {
+        VolumeArgs::Create(args) => (&args.cluster, &args.agent, args.principal.as_deref()),
+        VolumeArgs::Destroy(args) => (&args.cluster, &args.agent, None),
     };
-    let operator = Operator::connect(cluster).await?;
+    let operator = Operator::connect_as(cluster, principal).await?;
     let done = async {
         let view = operator.view().await?;
         let agent = view.agents.iter().find(|agent| agent.id == *id);

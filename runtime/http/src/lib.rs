@@ -6,6 +6,7 @@
 
 pub mod api;
 mod body;
+mod door;
 pub mod files;
 pub mod metrics;
 mod outgoing;
@@ -14,6 +15,7 @@ pub mod processes;
 pub mod realm;
 pub mod server;
 
+pub use door::{Figures, Patience};
 pub use metrics::{Counters, CountersSource};
 pub use outgoing::Shared;
 pub use pages::{About, common_routes};

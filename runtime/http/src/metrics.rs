@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::Throttle;
 use futures_util::future::BoxFuture;
 use runtime::Node;
 use v1::schema::DurationInfo;
@@ -43,6 +44,35 @@ pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> C
         counters.extend(own);
     }
     counters
+}
+
+/// What has come of each principal's calls, as `frameworks/<principal>/messages_*` (SPEC 3.3).
+pub fn traffic(throttle: &Throttle) -> Counters {
+    let mut counters = Counters::new();
+    for (principal, traffic) in throttle.traffic() {
+        for (what, value) in [
+            ("received", traffic.received),
+            ("processed", traffic.processed),
+            ("dropped", traffic.dropped),
+        ] {
+            let name = format!("frameworks/{principal}/messages_{what}");
+            counters.insert(name, value as f64);
+        }
+    }
+    counters
+}
+
+/// A source that tells that too.
+pub fn with_traffic(own: CountersSource, throttle: &Throttle) -> CountersSource {
+    let throttle = throttle.clone();
+    Arc::new(move || {
+        let (own, traffic) = (own(), traffic(&throttle));
+        Box::pin(async move {
+            let mut counters = own.await.unwrap_or_default();
+            counters.extend(traffic);
+            Some(counters)
+        })
+    })
 }
 
 /// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.

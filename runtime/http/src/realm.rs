@@ -1,14 +1,16 @@
-//! Who asks, before anything is answered: realms with HTTP Basic, pages that are for some only, and calls that wait for their turn
-//! (SPEC 3.7, 3.3).
+//! Who asks, before anything is answered: realms with HTTP Basic or a certificate, pages that are for some only, and requests that wait for
+//! their turn (SPEC 3.7, 3.3).
 //!
-//! A [`Guard`] stands before all routes of a service. It puts the [`Subject`] into the request's extensions, where a realm asks for none
-//! nobody in particular; what that subject may see of an answer, or change, is decided behind it. Leaves `/api/v1/executor` alone: executors
-//! have tokens. Never says whether a principal or a secret was wrong, and never logs either.
+//! A [`Guard`] stands before all routes of a service. It puts the [`Subject`] into the request's extensions; what that subject may see of an
+//! answer, or change, is decided behind it. Who shows a certificate is the name in it, unless a realm that asks for HTTP Basic is given that:
+//! then it is who that proves, or nobody at all. Where a realm asks for nothing and there is no certificate it is nobody in particular.
+//! Leaves `/api/v1/executor` alone: executors have tokens, and what they report is lost if it is refused. Never says whether a principal or a
+//! secret was wrong, and never logs either.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Action, Credentials, Subject, Throttle, Turn};
+use authority::{Acls, Action, Credentials, Shared, Subject, Throttle, Turn};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -47,15 +49,19 @@ const FILTERED: [&str; 16] = [
     "/files/download",
 ];
 
-/// What each realm asks for: who has one of these credentials. `None` asks for nothing.
+/// Who is on the other side of a connection, as its certificate has proved; the door puts it into each request.
+#[derive(Clone, Debug)]
+pub(crate) struct Verified(pub Subject);
+
+/// What each realm asks for: who has one of these credentials, or a certificate. `None` asks for nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Realms {
     /// `mesos-*-readonly`: pages that change nothing.
-    pub readonly: Option<Arc<Credentials>>,
+    pub readonly: Option<Shared<Credentials>>,
     /// `mesos-*-readwrite`: changes, and the operator API.
-    pub readwrite: Option<Arc<Credentials>>,
+    pub readwrite: Option<Shared<Credentials>>,
     /// `mesos-master-scheduler`: the scheduler API.
-    pub frameworks: Option<Arc<Credentials>>,
+    pub frameworks: Option<Shared<Credentials>>,
 }
 
 /// Stands before a service's routes.
@@ -65,7 +71,7 @@ pub struct Guard(Arc<Inner>);
 struct Inner {
     service: &'static str,
     realms: Realms,
-    acls: Arc<Acls>,
+    acls: Shared<Acls>,
     throttle: Throttle,
     node: Node,
 }
@@ -118,14 +124,14 @@ impl Guard {
         Self(Arc::new(Inner {
             service,
             realms: Realms::default(),
-            acls: Arc::default(),
+            acls: Shared::default(),
             throttle: Throttle::default(),
             node: node.clone(),
         }))
     }
 
     /// One that asks who comes, and shows some pages only to some.
-    pub fn asking(self, realms: Realms, acls: Arc<Acls>) -> Self {
+    pub fn asking(self, realms: Realms, acls: Shared<Acls>) -> Self {
         let inner = &self.0;
         Self(Arc::new(Inner {
             service: inner.service,
@@ -136,7 +142,7 @@ impl Guard {
         }))
     }
 
-    /// One that lets calls wait for their turn.
+    /// One that lets requests wait for their turn.
     pub fn throttling(self, throttle: Throttle) -> Self {
         let inner = &self.0;
         Self(Arc::new(Inner {
@@ -157,17 +163,18 @@ impl Guard {
 async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Next) -> Response {
     let path = bare(request.uri().path());
     let door = Door::of(request.method(), path);
-    let subject = match inner.prove(door, request.headers()) {
+    let verified = request.extensions().get::<Verified>();
+    let subject = match inner.prove(door, verified, request.headers()) {
         Ok(subject) => subject,
         Err(response) => return *response,
     };
     if door == Door::Readonly
         && !FILTERED.contains(&path)
-        && let Err(forbidden) = inner.acls.check(&subject, Action::GetEndpoints, path)
+        && let Err(forbidden) = inner.acls.now().check(&subject, Action::GetEndpoints, path)
     {
         return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
     }
-    if matches!(door, Door::Readwrite | Door::Scheduler)
+    if !matches!(door, Door::Open | Door::Executor)
         && let Err(response) = inner.turn(&subject).await
     {
         return *response;
@@ -180,18 +187,27 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
 
 impl Inner {
     /// Who asks, as far as this door wants to know.
-    fn prove(&self, door: Door, headers: &HeaderMap) -> Result<Subject, Box<Response>> {
+    fn prove(
+        &self,
+        door: Door,
+        verified: Option<&Verified>,
+        headers: &HeaderMap,
+    ) -> Result<Subject, Box<Response>> {
         let credentials = match door {
             Door::Open | Door::Executor => &None,
             Door::Readonly => &self.realms.readonly,
             Door::Readwrite => &self.realms.readwrite,
             Door::Scheduler => &self.realms.frameworks,
         };
+        let certified = verified.map(|Verified(subject)| subject.clone());
         let Some(credentials) = credentials else {
-            return Ok(Subject::default());
+            return Ok(certified.unwrap_or_default());
         };
+        if let Some(subject) = certified.filter(|_| !headers.contains_key(AUTHORIZATION)) {
+            return Ok(subject);
+        }
         basic(headers)
-            .and_then(|(principal, secret)| credentials.prove(&principal, &secret))
+            .and_then(|(principal, secret)| credentials.now().prove(&principal, &secret))
             .ok_or_else(|| Box::new(self.unknown(door)))
     }
 
@@ -199,7 +215,7 @@ impl Inner {
     fn unknown(&self, door: Door) -> Response {
         let realm = format!("mesos-{}-{}", self.service, door.realm());
         let problem = format!(
-            "who asks is not known in the realm {realm}: expected HTTP Basic with a principal and its secret\n"
+            "who asks is not known in the realm {realm}: expected HTTP Basic with a principal and its secret, or a certificate where TLS asks for one\n"
         );
         let mut response = (StatusCode::UNAUTHORIZED, problem).into_response();
         if let Ok(challenge) = HeaderValue::try_from(format!("Basic realm=\"{realm}\"")) {
@@ -208,7 +224,7 @@ impl Inner {
         response
     }
 
-    /// Waits for the turn of a call. Over its capacity it is dropped, which is a 503 with the time when there will be room.
+    /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
     async fn turn(&self, subject: &Subject) -> Result<(), Box<Response>> {
         let principal = subject.principal.as_deref();
         let clock = self.node.clock();

@@ -1,29 +1,38 @@
 //! Runs routes on a listener that is already bound, until the node shuts down.
 //!
-//! Bounded: so many requests at once, so large a body in so long a time, and a refusal in words beyond that. A reader that takes nothing for
-//! a while is disconnected, so that what waits for it is not held for ever.
+//! Bounded: so many requests at once, so large a body in so long a time, and a refusal in words beyond that. How many connections there are,
+//! and how long one may take, is for the [`door`](crate::door).
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::serve::ListenerExt;
 use runtime::Node;
-use socket2::SockRef;
 use tokio::net::TcpListener;
+use transport::tls::Tls;
 
 use crate::body::{BODY_PATIENCE, ending};
+use crate::door::{Door, Figures, Patience};
 use crate::outgoing::outgoing;
 
 /// The bounds of one listener.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HttpOptions {
+    /// Connections open at the same time; one more is told 503 and closed. Default 4096.
+    pub connections_max: usize,
+    /// How long each thing may take on a connection.
+    pub patience: Patience,
+    /// TLS, if pages are served over that.
+    pub tls: Option<Tls>,
+    /// Whether plain HTTP is answered beside TLS, on the same port.
+    pub plain: bool,
+    /// What has become of connections is counted here.
+    pub figures: Figures,
     /// Requests served at the same time; one more gets 503. Default 512.
     pub requests_max: usize,
     /// Bytes of a request's body; more gets 413. Default 16 MiB.
@@ -33,14 +42,16 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
+            connections_max: 4096,
+            patience: Patience::default(),
+            tls: None,
+            plain: false,
+            figures: Figures::default(),
             requests_max: 512,
             body_max: 16 << 20,
         }
     }
 }
-
-/// How long what was sent may wait for a reader that takes nothing of it, before its connection is ended.
-const STALLED_MAX: Duration = Duration::from_secs(90);
 
 /// Serves `routes` of this node on `listener` until `until` completes; requests under way are finished first.
 pub async fn serve(
@@ -59,16 +70,16 @@ pub async fn serve(
         .layer(from_fn_with_state(node.clone(), in_time))
         .layer(from_fn_with_state(node.clone(), outgoing))
         .layer(from_fn_with_state(gate, admit));
-    let listener = listener.tap_io(|connection| {
-        let bounded = SockRef::from(&*connection).set_tcp_user_timeout(Some(STALLED_MAX));
-        if let Err(error) = bounded {
-            tracing::debug!(%error, "a connection may stall for ever");
-        }
-    });
-    // All connections share one table of routes; a bare `Router` would be copied for each of them.
-    axum::serve(listener, routes.into_make_service())
-        .with_graceful_shutdown(until)
-        .await
+    let door = Door {
+        node: node.clone(),
+        routes,
+        connections_max: options.connections_max,
+        patience: options.patience,
+        tls: options.tls,
+        plain: options.plain,
+        figures: options.figures,
+    };
+    door.open(listener, until).await
 }
 
 /// Gives a request a body that comes to its end.

@@ -429,6 +429,7 @@ fn one_seed_gives_one_stream_of_chance() {
                 one.random::<u64>(),
                 two.random::<u64>(),
                 node.fresh_uuid(),
+                node.secret(),
             )
         })
     };
@@ -440,6 +441,22 @@ fn one_seed_gives_one_stream_of_chance() {
         (4, 2),
         "a version 4 UUID"
     );
+}
+
+#[test]
+fn a_secret_of_a_real_node_follows_from_nothing() {
+    stage(async {
+        let node = Node::builder("node").build();
+        let secrets: std::collections::BTreeSet<_> = (0..1000).map(|_| node.secret()).collect();
+        assert_eq!(secrets.len(), 1000);
+        // Each bit is set about half of the time: no version is written into it.
+        for bit in 0..128 {
+            let set = secrets
+                .iter()
+                .filter(|secret| secret[bit / 8] >> (bit % 8) & 1 == 1);
+            assert!((300..700).contains(&set.count()), "{bit}");
+        }
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How a member behaves: read and checked once, when it starts.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core;
@@ -26,7 +28,47 @@ pub struct Settings {
     pub raft: core::Settings,
     /// When snapshots are taken, and how patient proposers are.
     pub policy: Policy,
+    /// Which operators may have what the machine holds. Default all.
+    pub readers: Readers,
 }
+
+/// Why the operator of this name, which its certificate has proved, may not have what the machine holds, if it may not.
+type Refuses = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+/// Which operators may have what the machine holds.
+#[derive(Clone, Default)]
+pub struct Readers(Option<Arc<Refuses>>);
+
+impl Readers {
+    /// Those that this lets.
+    pub fn asking(may: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(may)))
+    }
+
+    /// Whether this one may.
+    pub(super) fn may(&self, name: &str) -> Result<(), String> {
+        self.0.as_ref().map_or(Ok(()), |may| may(name))
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Readers")
+    }
+}
+
+/// Two are the same if they are one.
+impl PartialEq for Readers {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Readers {}
 
 /// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +98,7 @@ impl Settings {
             find_patience: Duration::from_secs(2),
             raft: core::Settings::default(),
             policy: Policy::default(),
+            readers: Readers::default(),
         }
     }
 

@@ -156,7 +156,7 @@ impl Subscriber {
         content: Content,
         ctx: &mut Context<Self>,
     ) -> Result<Response, Refusal> {
-        let stream_id = Uuid(ctx.node().fresh_uuid()).to_string();
+        let stream_id = Uuid(ctx.node().secret()).to_string();
         let open = || {
             let (events, mut response) = self.streams.open(content, Bounds::default());
             if let Ok(id) = HeaderValue::from_str(&stream_id) {

@@ -146,10 +146,13 @@ impl Story {
     }
 
     async fn operate(&self, conversion: Conversion) -> Result<(), OperationRefused> {
-        let operator = self
-            .world
-            .network
-            .node("operator", Role::Operator, &[Role::Master]);
+        self.operate_as("ops", conversion).await
+    }
+
+    /// As the operator with a certificate of this name.
+    async fn operate_as(&self, name: &str, conversion: Conversion) -> Result<(), OperationRefused> {
+        let network = &self.world.network;
+        let operator = network.node(name, Role::Operator, &[Role::Master]);
         let master = operator.find("master", "master", PATIENCE).await.unwrap();
         let call = Operate {
             agent_id: self.agent_id.clone(),

@@ -12,7 +12,7 @@ use super::*;
 
 fn config(acls: &str) -> Config {
     Config {
-        acls: Arc::new(Acls::parse(acls).unwrap()),
+        acls: Acls::parse(acls).unwrap().into(),
         ..Config::default()
     }
 }

@@ -12,9 +12,9 @@ use transport::Authority;
 use transport::connections::{self, Crowd, Host, Linking, Pingers, bare};
 
 use super::super::part::input;
-use super::super::process::raise_open_files;
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
+use crate::member::raise_open_files;
 use crate::out;
 use crate::signals::Signals;
 

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use transport::{Authority, Endpoint, Options};
 
 use super::super::part::input;
-use super::super::process::raise_open_files;
 use super::{StandIn, Tally, register};
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::flags::master_address;
+use crate::member::raise_open_files;
 use crate::out;
 use crate::signals::Signals;
 

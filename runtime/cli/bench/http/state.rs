@@ -109,7 +109,13 @@ pub async fn serve(cluster: &Embedded) -> Outcome<(Pages, String)> {
     // Nobody asks for metrics.
     let counters: http::CountersSource = Arc::new(|| Box::pin(async { None }));
     let routes = master::http::routes(&front, node, &config, counters, &events, &streams);
-    let pages = member::serve(node, listener, routes, streams)?;
+    let pages = member::serve(
+        node,
+        listener,
+        routes,
+        ::http::HttpOptions::default(),
+        streams,
+    )?;
     Ok((pages, address))
 }
 

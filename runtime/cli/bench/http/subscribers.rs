@@ -12,13 +12,14 @@ use v1::Form;
 use v1::schema::master::{Call, CallType};
 
 use super::super::Figure;
-use super::super::process::{Process, raise_open_files};
+use super::super::process::Process;
 use super::HttpArgs;
 use super::client::Connection;
 use super::scheduler::HttpScheduler;
 use crate::agent::own_program;
 use crate::failure::{Failure, Outcome};
 use crate::member::free_port;
+use crate::member::raise_open_files;
 
 /// How long a master may take to answer.
 const STARTING: Duration = Duration::from_secs(30);

@@ -1,6 +1,8 @@
 //! What each door asks, and whose turn it is.
 
 use authority::RateLimits;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use runtime::rehearsal::{node, stage};
 
 use super::*;
@@ -10,7 +12,10 @@ const OPS: &str = r#"{"credentials":[{"principal":"ops","secret":"hush:hush"}]}"
 fn inner(realms: Realms, limits: &str) -> Arc<Inner> {
     let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
     let guard = Guard::new("master", &node("node").build());
-    guard.asking(realms, Arc::default()).throttling(throttle).0
+    guard
+        .asking(realms, Shared::default())
+        .throttling(throttle)
+        .0
 }
 
 fn with(authorization: Option<&str>) -> HeaderMap {
@@ -56,7 +61,7 @@ fn each_path_has_its_door_with_and_without_the_actors_name() {
 #[test]
 fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {
     stage(async {
-        let credentials = Arc::new(Credentials::parse(OPS).unwrap());
+        let credentials = Shared::new(Credentials::parse(OPS).unwrap());
         let realms = Realms {
             readonly: Some(credentials.clone()),
             frameworks: Some(credentials),
@@ -64,7 +69,7 @@ fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {
         };
         let inner = inner(realms, "{}");
         let right = token("ops:hush:hush");
-        let prove = |door, header: Option<&str>| inner.prove(door, &with(header));
+        let prove = |door, header: Option<&str>| inner.prove(door, None, &with(header));
         for header in [&right, &right.replace("Basic", "bAsIc")] {
             let subject = prove(Door::Readonly, Some(header)).unwrap();
             assert_eq!(subject, Subject::named("ops"));
@@ -98,6 +103,67 @@ fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {
         // A realm that asks for nothing believes nothing.
         for door in [Door::Readwrite, Door::Open, Door::Executor] {
             assert_eq!(prove(door, Some(&right)).unwrap(), Subject::default());
+        }
+    });
+}
+
+/// SPEC 3.7, W32: whoever shows a certificate is the name in it, unless it says by Basic who it is.
+#[test]
+fn a_certificate_proves_who_asks_where_nothing_else_is_said() {
+    stage(async {
+        let credentials = Shared::new(Credentials::parse(OPS).unwrap());
+        let realms = Realms {
+            readwrite: Some(credentials.clone()),
+            ..Realms::default()
+        };
+        let inner = inner(realms, "{}");
+        let web = Verified(Subject::named("web"));
+        let prove = |door, header: Option<String>| {
+            let proved = inner.prove(door, Some(&web), &with(header.as_deref()));
+            proved.ok().map(|subject| subject.principal.unwrap())
+        };
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(prove(Door::Readwrite, None), some("web"));
+        assert_eq!(prove(Door::Readonly, None), some("web"));
+        assert_eq!(
+            prove(Door::Readwrite, Some(token("ops:hush:hush"))),
+            some("ops")
+        );
+        // Who says something wrong is not believed for its certificate's sake.
+        assert_eq!(prove(Door::Readwrite, Some(token("ops:hush"))), None);
+        // Where nothing is asked for nothing is read.
+        assert_eq!(prove(Door::Readonly, Some(token("ops:hush"))), some("web"));
+        // Secrets that are chosen anew hold from the next request on.
+        let anew = r#"{"credentials":[{"principal":"ops","secret":"new"}]}"#;
+        credentials.renew(Credentials::parse(anew).unwrap());
+        assert_eq!(prove(Door::Readwrite, Some(token("ops:hush:hush"))), None);
+        assert_eq!(prove(Door::Readwrite, Some(token("ops:new"))), some("ops"));
+    });
+}
+
+/// SPEC 3.3, W29: reads as well as changes, of masters as of agents; but nobody is kept from asking whether somebody is there.
+#[test]
+fn every_page_but_those_for_everybody_waits_for_its_turn() {
+    stage(async {
+        let node = node("node").build();
+        let limits = r#"{"aggregate_default_qps":0.01,"aggregate_default_capacity":0}"#;
+        let paths = ["/state", "/api/v1", "/health", "/api/v1/executor"];
+        for path in paths {
+            let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
+            let guard = Guard::new("agent", &node).throttling(throttle);
+            let page = axum::routing::any(|| async { "here" });
+            let routes = TowerToHyperService::new(guard.before(Router::new().route(path, page)));
+            let ask = async || {
+                let request = Request::builder().uri(path).body(axum::body::Body::empty());
+                let answered = routes.call(request.unwrap()).await;
+                answered.unwrap().status().as_u16()
+            };
+            assert_eq!(ask().await, 200, "{path}");
+            let second = match path {
+                "/state" | "/api/v1" => 503,
+                _ => 200,
+            };
+            assert_eq!(ask().await, second, "{path}");
         }
     });
 }

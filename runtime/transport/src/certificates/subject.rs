@@ -69,6 +69,17 @@ impl Subject {
     }
 }
 
+/// Who a certificate (DER) was issued to, as those are named who may do something: the name of a node of ours, or else the common name of its
+/// subject. Nobody, if it has none, or several, or one that is no plain text.
+pub(crate) fn principal(certificate: &[u8]) -> Option<String> {
+    if let Ok(subject) = Subject::of(certificate) {
+        return Some(subject.name);
+    }
+    let name = common_name(certificate)?;
+    let is_plain = !name.is_empty() && !name.contains(char::is_control);
+    (is_plain && name.len() <= NAME_MAX).then(|| name.to_owned())
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{SCHEME}{}/{}", self.role, self.name)
@@ -84,18 +95,57 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(2 * NAME_MAX)]).into_owned()
 }
 
-/// DER tags on the way from a certificate to its alternative names (RFC 5280, 4.1 and 4.2.1.6).
+/// DER tags on the way from a certificate to its names (RFC 5280, 4.1 and 4.2.1.6).
 mod tag {
     pub const BOOLEAN: u8 = 0x01;
     pub const OCTETS: u8 = 0x04;
     pub const OBJECT: u8 = 0x06;
+    pub const UTF8: u8 = 0x0c;
+    pub const PRINTABLE: u8 = 0x13;
+    pub const IA5: u8 = 0x16;
     pub const SEQUENCE: u8 = 0x30;
+    pub const SET: u8 = 0x31;
+    pub const VERSION: u8 = 0xa0;
     pub const EXTENSIONS: u8 = 0xa3;
     pub const URI: u8 = 0x86;
 }
 
 /// Object identifier 2.5.29.17, the subject alternative name extension.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// Object identifier 2.5.4.3, the common name.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The common name of the subject, if it has exactly one.
+fn common_name(mut certificate: &[u8]) -> Option<&str> {
+    let mut certificate = expect(&mut certificate, tag::SEQUENCE)?;
+    let mut body = expect(&mut certificate, tag::SEQUENCE)?;
+    // The serial number, behind the version if there is one; then algorithm, issuer and validity.
+    if element(&mut body)?.0 == tag::VERSION {
+        element(&mut body)?;
+    }
+    for _ in 0..3 {
+        element(&mut body)?;
+    }
+    let mut subject = expect(&mut body, tag::SEQUENCE)?;
+    let mut found = None;
+    while !subject.is_empty() {
+        let mut set = expect(&mut subject, tag::SET)?;
+        while !set.is_empty() {
+            let mut attribute = expect(&mut set, tag::SEQUENCE)?;
+            if expect(&mut attribute, tag::OBJECT)? != COMMON_NAME {
+                continue;
+            }
+            let (kind, value) = element(&mut attribute)?;
+            let is_text = matches!(kind, tag::UTF8 | tag::PRINTABLE | tag::IA5);
+            let name = std::str::from_utf8(value).ok().filter(|_| is_text)?;
+            if found.replace(name).is_some() {
+                return None;
+            }
+        }
+    }
+    found
+}
 
 /// The contents of the subject alternative name extension.
 fn alternative_names(mut certificate: &[u8]) -> Option<&[u8]> {

@@ -216,7 +216,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Certificates are judged by the node's own wall clock.
 #[derive(Debug)]
-struct NodeTime(Clock);
+pub(crate) struct NodeTime(pub(crate) Clock);
 
 impl TimeProvider for NodeTime {
     fn current_time(&self) -> Option<UnixTime> {

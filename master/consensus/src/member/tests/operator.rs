@@ -145,6 +145,38 @@ fn a_seat_that_was_only_reserved_is_given_up() {
     });
 }
 
+/// SPEC 3.7.
+#[test]
+fn a_dump_is_for_those_who_may_read_what_the_machine_holds() {
+    rehearse_network(|network| async move {
+        let mut cluster = Cluster::of(network, &["a"]);
+        let refuses = |name: &str| match name {
+            "auditor" => Ok(()),
+            name => Err(format!("{name} may not")),
+        };
+        cluster.start_with(Settings {
+            readers: Readers::asking(refuses),
+            ..cluster.settings("a")
+        });
+        cluster.leader().await;
+        let stale = false;
+        for (name, may) in [("operator", false), ("auditor", true)] {
+            let node = cluster.network.node(name, Role::Operator, &[Role::Master]);
+            let pid = node.find("a", NAME, PATIENCE).await.unwrap();
+            let taken = node.ask(&pid, TakeDump { stale }, PATIENCE).await.unwrap();
+            assert_eq!(taken.is_ok(), may, "{taken:?}");
+            let number = taken.as_ref().map_or(0, |taken| taken.number);
+            let read = ReadDump { number, offset: 0 };
+            let piece = node.ask(&pid, read, PATIENCE).await.unwrap();
+            assert_eq!(piece.is_ok(), may);
+            if let Err(refused) = taken {
+                assert_eq!(refused.to_string(), "operator may not");
+                assert_eq!(piece, Err(refused));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_dump_is_read_in_pieces_and_a_new_group_of_one_begins_with_it() {
     rehearse_network(|network| async move {

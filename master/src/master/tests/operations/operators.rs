@@ -2,6 +2,22 @@
 
 use super::*;
 
+/// SPEC 3.7.
+#[test]
+fn an_operator_signs_with_the_name_in_its_certificate_and_with_no_other() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let refused = story.operate_as("guest", reserve("cpus:1")).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("in the name of ops"), "{refused}");
+        story.operate_as("ops", reserve("cpus:1")).await.unwrap();
+        // Giving back is for those whom the ACLs let.
+        let resources = reserved("cpus:1");
+        let back = Conversion::Unreserve { resources };
+        story.operate_as("guest", back).await.unwrap();
+    });
+}
+
 #[test] // S91
 fn an_operator_gets_what_is_only_offered_and_no_more_offers_are_rescinded_than_it_takes() {
     rehearse_network(|network| async move {

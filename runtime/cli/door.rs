@@ -1,0 +1,297 @@
+//! Flags of the door of a service's pages: how many connections, and TLS (SPEC 3.8, W32).
+//!
+//! Reads what they name, at the start and again at SIGHUP, and says by flag and file what cannot be used. Where Mesos' own environment asks for
+//! TLS and the flags do not, nothing starts: whoever believes that what is said is private must not be wrong.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args};
+use http::HttpOptions;
+use runtime::Clock;
+use transport::tls::{Shown, Tls, Unusable};
+
+use crate::access;
+use crate::failure::{Failure, Outcome};
+use crate::renewal::Again;
+
+/// The flags of masters and agents alike.
+#[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct DoorFlags {
+    /// Connections over HTTP that are open at the same time; one more is told 503 and closed
+    #[arg(long, env = "MEROS_HTTP_CONNECTIONS_MAX", default_value_t = 4096, value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub http_connections_max: u32,
+    /// Serve HTTPS instead of HTTP: a PEM file with this service's certificate, and after it those between it and the authority that clients
+    /// trust. Read again at SIGHUP
+    #[arg(long, env = "MEROS_HTTP_CERTIFICATE", value_name = "FILE")]
+    pub http_certificate: Option<PathBuf>,
+    /// The key of --http_certificate: a PEM file. Read again at SIGHUP
+    #[arg(long, env = "MEROS_HTTP_KEY", value_name = "FILE")]
+    pub http_key: Option<PathBuf>,
+    /// Clients may show a certificate of these authorities, a PEM file, and are the name in it: `NAME` of a certificate made by `meros certs`, the
+    /// common name of others. HTTP Basic, where it is asked for and given, counts instead. Read again at SIGHUP
+    #[arg(long, env = "MEROS_HTTP_CLIENT_CA", value_name = "FILE")]
+    pub http_client_ca: Option<PathBuf>,
+    /// Whoever comes over HTTPS must show a certificate of --http_client_ca
+    #[arg(long, env = "MEROS_HTTP_REQUIRE_CLIENT_CERTIFICATE", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+    pub http_require_client_certificate: bool,
+    /// Answer plain HTTP too, on the same port: while a cluster moves to HTTPS, and for executors that speak HTTP and know of nothing else
+    #[arg(long, env = "MEROS_HTTP_PLAIN", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+    pub http_plain: bool,
+}
+
+impl Default for DoorFlags {
+    fn default() -> Self {
+        Self {
+            http_connections_max: 4096,
+            http_certificate: None,
+            http_key: None,
+            http_client_ca: None,
+            http_require_client_certificate: false,
+            http_plain: false,
+        }
+    }
+}
+
+impl DoorFlags {
+    /// What pages are served with.
+    pub fn options(&self) -> Outcome<HttpOptions> {
+        if let Some(hint) = hint(self.http_certificate.is_some(), |name| {
+            std::env::var(name).ok()
+        }) {
+            return Err(Failure::usage(hint));
+        }
+        let tls = match self.read()? {
+            None => None,
+            Some(shown) => {
+                let tls = Tls::new(&shown, &Clock::real());
+                Some(tls.map_err(|unusable| self.unusable(&unusable))?)
+            }
+        };
+        Ok(HttpOptions {
+            connections_max: self.http_connections_max as usize,
+            tls,
+            plain: self.http_plain,
+            ..HttpOptions::default()
+        })
+    }
+
+    /// Whether clients can prove who they are by a certificate.
+    pub fn certifies(&self) -> bool {
+        self.http_client_ca.is_some()
+    }
+
+    /// The scheme that pages are asked for by.
+    pub fn scheme(&self) -> &'static str {
+        match self.http_certificate {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
+    /// The flags as operators are shown them.
+    pub fn shown(&self) -> BTreeMap<String, String> {
+        let files = [
+            ("http_certificate", &self.http_certificate),
+            ("http_key", &self.http_key),
+            ("http_client_ca", &self.http_client_ca),
+        ];
+        let files = files.into_iter().filter_map(|(name, file)| {
+            let file = file.as_ref()?.display().to_string();
+            Some((name.to_owned(), file))
+        });
+        let others = [
+            (
+                "http_connections_max",
+                self.http_connections_max.to_string(),
+            ),
+            (
+                "http_require_client_certificate",
+                self.http_require_client_certificate.to_string(),
+            ),
+            ("http_plain", self.http_plain.to_string()),
+        ];
+        let others = others.map(|(name, value)| (name.to_owned(), value));
+        files.chain(others).collect()
+    }
+
+    /// What is read again at SIGHUP.
+    pub fn again(&self, options: &HttpOptions) -> Option<Again> {
+        let (flags, tls) = (self.clone(), options.tls.clone()?);
+        Some(Again::new("the certificate of HTTPS", move || {
+            let Some(shown) = flags.read()? else {
+                return Ok(());
+            };
+            let renewed = tls.renew(&shown);
+            renewed.map_err(|unusable| flags.unusable(&unusable))
+        }))
+    }
+
+    /// What the files say; nothing where TLS is not asked for.
+    fn read(&self) -> Outcome<Option<Shown>> {
+        let needs = |flag: &str, other: &str| {
+            Failure::usage(format!("--{flag} has no meaning without --{other}"))
+        };
+        let (certificate, key) = match (&self.http_certificate, &self.http_key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (Some(_), None) => return Err(needs("http_certificate", "http_key")),
+            (None, Some(_)) => return Err(needs("http_key", "http_certificate")),
+            (None, None) if self.certifies() => {
+                return Err(needs("http_client_ca", "http_certificate"));
+            }
+            (None, None) if self.http_require_client_certificate => {
+                return Err(needs("http_require_client_certificate", "http_client_ca"));
+            }
+            (None, None) => return Ok(None),
+        };
+        if self.http_require_client_certificate && !self.certifies() {
+            return Err(needs("http_require_client_certificate", "http_client_ca"));
+        }
+        if self.http_require_client_certificate && self.http_plain {
+            let problem = "--http_plain lets everybody in without a certificate, which --http_require_client_certificate forbids: choose one";
+            return Err(Failure::usage(problem));
+        }
+        let clients = self.http_client_ca.as_deref();
+        Ok(Some(Shown {
+            certificate: access::file("http_certificate", certificate)?,
+            key: access::secret("http_key", key)?,
+            clients: clients
+                .map(|path| access::file("http_client_ca", path))
+                .transpose()?,
+            required: self.http_require_client_certificate,
+        }))
+    }
+
+    fn unusable(&self, unusable: &Unusable) -> Failure {
+        let (flag, file, why) = match unusable {
+            Unusable::Certificate(why) => ("http_certificate", &self.http_certificate, why),
+            Unusable::Key(why) => ("http_key", &self.http_key, why),
+            Unusable::Clients(why) => ("http_client_ca", &self.http_client_ca, why),
+        };
+        let file = file.as_deref().unwrap_or(Path::new("")).display();
+        Failure::usage(format!("--{flag}: {file} cannot be used: {why}"))
+    }
+}
+
+/// What Mesos reads of its environment, and what says the same here.
+const LIBPROCESS: [(&str, &str); 7] = [
+    ("CERT_FILE", "--http_certificate"),
+    ("KEY_FILE", "--http_key"),
+    ("CA_FILE", "--http_client_ca"),
+    ("CA_DIR", "--http_client_ca, with one file"),
+    ("VERIFY_CERT", "--http_client_ca"),
+    ("REQUIRE_CLIENT_CERT", "--http_require_client_certificate"),
+    ("SUPPORT_DOWNGRADE", "--http_plain"),
+];
+
+/// What to say where Mesos' environment asks for TLS and the flags do not.
+fn hint(has_tls: bool, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let given = |name: &str| {
+        let spellings = [format!("LIBPROCESS_SSL_{name}"), format!("SSL_{name}")];
+        spellings
+            .into_iter()
+            .find_map(|spelling| Some((variable(&spelling)?, spelling)))
+    };
+    let (value, enabled) = given("ENABLED")?;
+    if has_tls || !matches!(value.as_str(), "1" | "true") {
+        return None;
+    }
+    let mut problem = format!(
+        "{enabled}={value} is not read here: HTTPS is asked for by --http_certificate and --http_key"
+    );
+    for (name, flag) in LIBPROCESS {
+        if let Some((_, spelling)) = given(name) {
+            problem.push_str(&format!("; {spelling} is now {flag}"));
+        }
+    }
+    Some(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mesos_environment_asks_for_is_not_passed_over() {
+        let given = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                let mut pairs = pairs.iter();
+                let pair = pairs.find(|(given, _)| *given == name);
+                pair.map(|(_, value)| (*value).to_owned())
+            }
+        };
+        let asks = given(&[
+            ("LIBPROCESS_SSL_ENABLED", "true"),
+            ("LIBPROCESS_SSL_KEY_FILE", "/key"),
+            ("SSL_CA_DIR", "/ca"),
+        ]);
+        let told = hint(false, &asks).unwrap();
+        for words in [
+            "LIBPROCESS_SSL_ENABLED=true",
+            "--http_certificate",
+            "LIBPROCESS_SSL_KEY_FILE is now --http_key",
+            "SSL_CA_DIR is now --http_client_ca",
+        ] {
+            assert!(told.contains(words), "{told}");
+        }
+        assert!(!told.contains("CERT_FILE"), "{told}");
+        assert_eq!(hint(true, &asks), None);
+        assert_eq!(hint(false, given(&[("SSL_ENABLED", "0")])), None);
+        assert_eq!(
+            hint(false, given(&[("LIBPROCESS_SSL_KEY_FILE", "/key")])),
+            None
+        );
+    }
+
+    #[test]
+    fn flags_that_mean_nothing_together_are_refused_by_their_names() {
+        let path = || Some(PathBuf::from("/no/such/file"));
+        let wrong = |change: fn(&mut DoorFlags, Option<PathBuf>)| {
+            let mut flags = DoorFlags::default();
+            change(&mut flags, path());
+            flags.read().unwrap_err().to_string()
+        };
+        for (problem, words) in [
+            (
+                wrong(|flags, path| flags.http_key = path),
+                "--http_key has no meaning without --http_certificate",
+            ),
+            (
+                wrong(|flags, path| flags.http_certificate = path),
+                "--http_certificate has no meaning without --http_key",
+            ),
+            (
+                wrong(|flags, path| flags.http_client_ca = path),
+                "--http_client_ca has no meaning",
+            ),
+            (
+                wrong(|flags, path| {
+                    (flags.http_certificate, flags.http_key) = (path.clone(), path);
+                    flags.http_require_client_certificate = true;
+                }),
+                "without --http_client_ca",
+            ),
+            (
+                wrong(|flags, path| {
+                    (flags.http_certificate, flags.http_key) = (path.clone(), path.clone());
+                    flags.http_client_ca = path;
+                    (flags.http_require_client_certificate, flags.http_plain) = (true, true);
+                }),
+                "--http_plain lets everybody in",
+            ),
+            (
+                wrong(|flags, path| {
+                    (flags.http_certificate, flags.http_key) = (path.clone(), path)
+                }),
+                "--http_certificate: /no/such/file cannot be used: No such file",
+            ),
+        ] {
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert!(DoorFlags::default().read().unwrap().is_none());
+    }
+}

@@ -1,0 +1,342 @@
+//! The door of a service's pages: takes connections, so many at once, over TLS where that is chosen, and lets nobody keep one without doing
+//! something with it.
+//!
+//! A connection that comes beyond the bound is told 503 and closed at once. One whose handshake or request does not come to an end, that asks
+//! nothing, or whose reader takes next to nothing of its answer is ended after a [`Patience`]; each is counted ([`Figures`]). The name in a
+//! client's certificate goes along with each of its requests. What is asked and answered is not known here, and nothing here blocks the thread.
+
+mod watch;
+mod watched;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use authority::Subject;
+use axum::Router;
+use futures_util::future::{Either, select};
+use futures_util::{FutureExt, select_biased};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use runtime::Node;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch as told;
+use transport::tls::Tls;
+
+use watch::Late;
+pub use watch::Patience;
+use watched::{Answer, Watched, Watching};
+
+use crate::metrics::{Counters, CountersSource};
+use crate::realm::Verified;
+
+/// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
+/// who take nothing; more would save a few wake-ups.
+const UNSENT_MAX: u32 = 512 << 10;
+/// How long to wait when no connection can be taken, since the process has no more files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// What is said where there is no room.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 57\r\n\r\nas many connections are open as --http_connections_max is";
+
+/// What is said to who speaks plainly where that is not answered.
+const PRIVATE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 43\r\n\r\nthis port speaks HTTPS: ask for https://...";
+/// The first byte of a TLS handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+
+/// What has become of connections, counted. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Figures(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    plain_refused: AtomicU64,
+    handshakes_failed: AtomicU64,
+    late_heads: AtomicU64,
+    idle: AtomicU64,
+    stalled: AtomicU64,
+}
+
+impl Figures {
+    /// The figures under their names.
+    pub fn counters(&self) -> Counters {
+        let counted = &self.0;
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let figures = [
+            ("open", counted.open.load(Ordering::Relaxed) as f64),
+            ("accepted", of(&counted.accepted)),
+            ("refused", of(&counted.refused)),
+            ("plain_refused", of(&counted.plain_refused)),
+            ("handshakes_failed", of(&counted.handshakes_failed)),
+            ("late_heads", of(&counted.late_heads)),
+            ("closed_idle", of(&counted.idle)),
+            ("stalled", of(&counted.stalled)),
+        ];
+        let named = figures.map(|(name, value)| (format!("http/connections_{name}"), value));
+        named.into()
+    }
+
+    /// A source that tells these too.
+    pub fn beside(&self, own: CountersSource) -> CountersSource {
+        let figures = self.clone();
+        Arc::new(move || {
+            let (own, figures) = (own(), figures.clone());
+            async move {
+                let mut counters = own.await.unwrap_or_default();
+                counters.extend(figures.counters());
+                Some(counters)
+            }
+            .boxed()
+        })
+    }
+
+    fn late(&self, late: Late) {
+        let number = match late {
+            Late::Head => &self.0.late_heads,
+            Late::Idle => &self.0.idle,
+            Late::Stalled => &self.0.stalled,
+        };
+        number.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that is open until this is dropped.
+struct Open(Figures);
+
+impl Open {
+    /// One more, unless there are so many already.
+    fn one_more(figures: &Figures, most: usize) -> Option<Self> {
+        // Only the accept loop opens any.
+        if figures.0.open.load(Ordering::Relaxed) >= most {
+            figures.0.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        figures.0.open.fetch_add(1, Ordering::Relaxed);
+        figures.0.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(Self(figures.clone()))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What every connection is served with.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub node: Node,
+    pub routes: Router,
+    pub connections_max: usize,
+    pub patience: Patience,
+    /// TLS, if pages are served over that.
+    pub tls: Option<Tls>,
+    /// Whether who speaks plainly is answered beside it.
+    pub plain: bool,
+    pub figures: Figures,
+}
+
+/// How a connection begins.
+enum Begun {
+    Plainly(TcpStream),
+    Privately(Box<transport::tls::Private>, Option<String>),
+}
+
+impl Door {
+    /// Takes connections until `until` completes; those that are open then end with what they are doing.
+    pub async fn open(
+        self,
+        listener: TcpListener,
+        until: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let (leave, leaving) = told::channel(());
+        let (all, each) = told::channel(());
+        let mut until = pin!(until.fuse());
+        loop {
+            let accepted = select_biased! {
+                () = until => break,
+                accepted = listener.accept().fuse() => accepted,
+            };
+            match accepted {
+                Ok((connection, _)) => {
+                    let Some(open) = Open::one_more(&self.figures, self.connections_max) else {
+                        if self.tls.is_none() {
+                            refuse(&connection);
+                        }
+                        continue;
+                    };
+                    bound(&connection);
+                    let (door, mut leaving, each) = (self.clone(), leaving.clone(), each.clone());
+                    tokio::spawn(async move {
+                        let leaving = async move {
+                            let _ = leaving.changed().await; // It never says more than that it is gone.
+                        };
+                        door.welcome(connection, leaving).await;
+                        drop((open, each));
+                    });
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::error!(%error, "no connection for pages can be taken");
+                    select_biased! {
+                        () = until => break,
+                        () = self.node.clock().sleep(ACCEPT_PAUSE).fuse() => {}
+                    }
+                }
+            }
+        }
+        drop((listener, leave, each));
+        all.closed().await;
+        Ok(())
+    }
+
+    /// Serves one connection to its end, after a handshake where there is one.
+    async fn welcome(self, connection: TcpStream, leaving: impl Future<Output = ()>) {
+        let Some(tls) = self.tls.clone() else {
+            return self.serve(connection, None, leaving).await;
+        };
+        let clock = self.node.clock().clone();
+        let begin = async {
+            if !begins_privately(&connection).await? {
+                return Ok(Begun::Plainly(connection));
+            }
+            let (connection, name) = tls.accept(connection).await?;
+            io::Result::Ok(Begun::Privately(Box::new(connection), name))
+        };
+        let mut leaving = pin!(leaving.fuse());
+        let begun = select_biased! {
+            begun = clock.timeout(self.patience.head, begin).fuse() => begun,
+            () = leaving => return,
+        };
+        match begun {
+            Ok(Ok(Begun::Privately(connection, name))) => {
+                let verified = name.map(|name| Verified(Subject::named(name)));
+                self.serve(connection, verified, leaving).await;
+            }
+            Ok(Ok(Begun::Plainly(connection))) if self.plain => {
+                self.serve(connection, None, leaving).await;
+            }
+            Ok(Ok(Begun::Plainly(connection))) => {
+                self.figures.0.plain_refused.fetch_add(1, Ordering::Relaxed);
+                refuse_plain(&connection);
+            }
+            Ok(Err(error)) => {
+                let failed = &self.figures.0.handshakes_failed;
+                failed.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%error, "a handshake for pages has failed");
+            }
+            Err(_) => self.figures.late(Late::Head),
+        }
+    }
+
+    /// Serves what is said over one connection to its end.
+    async fn serve<C>(
+        self,
+        connection: C,
+        verified: Option<Verified>,
+        leaving: impl Future<Output = ()>,
+    ) where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let watching = Watching::new(self.patience, self.node.clock());
+        let pages = TowerToHyperService::new(self.routes);
+        let of_answers = watching.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let answering = of_answers.asked();
+            if let Some(verified) = &verified {
+                request.extensions_mut().insert(verified.clone());
+            }
+            let answered = pages.call(request);
+            async move {
+                let answered = answered.await;
+                answered.map(|response| response.map(|body| Answer::new(body, answering)))
+            }
+        });
+        let connection = TokioIo::new(Watched::new(connection, watching.clone()));
+        let mut connection = pin!(http1::Builder::new().serve_connection(connection, service));
+        let (mut lateness, mut leaving) = (pin!(watching.late().fuse()), pin!(leaving.fuse()));
+        let late = loop {
+            select_biased! {
+                served = connection.as_mut().fuse() => {
+                    if let Err(error) = served {
+                        tracing::debug!(%error, "a connection for pages has ended");
+                    }
+                    return;
+                }
+                late = lateness => break late,
+                () = leaving => connection.as_mut().graceful_shutdown(),
+            }
+        };
+        self.figures.late(late);
+        tracing::debug!(?late, "a connection for pages is ended");
+        if late == Late::Idle {
+            // Nothing is under way, so this is said at once, or never.
+            connection.as_mut().graceful_shutdown();
+            let patience = self.node.clock().sleep(self.patience.head);
+            if let Either::Left((Err(error), _)) = select(connection, patience).await {
+                tracing::debug!(%error, "a connection for pages has ended");
+            }
+        }
+    }
+}
+
+/// Says that there is no room, if that can be said at once.
+fn refuse(connection: &TcpStream) {
+    refuse_with(connection, FULL);
+}
+
+fn refuse_with(connection: &TcpStream, words: &[u8]) {
+    let _ = SockRef::from(connection).send(words); // Whoever does not hear it sees that the connection ends.
+}
+
+/// Whether the first that is said is the begin of a handshake. What was said is still there to be read.
+async fn begins_privately(connection: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    match connection.peek(&mut first).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(first[0] == HANDSHAKE),
+    }
+}
+
+/// Says that this is not answered plainly, if that can be said at once. What has come is read, or the answer would be lost with it.
+fn refuse_plain(connection: &TcpStream) {
+    let mut asked = [0; 16 << 10];
+    let _ = connection.try_read(&mut asked);
+    refuse_with(connection, PRIVATE);
+}
+
+/// Sees to it that a reader that takes nothing is noticed.
+fn bound(connection: &TcpStream) {
+    let socket = SockRef::from(connection);
+    let bounded = socket
+        .set_tcp_user_timeout(Some(Patience::default().stalled))
+        .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT_MAX));
+    if let Err(error) = bounded {
+        tracing::debug!(%error, "a connection may stall for longer than it should");
+    }
+}
+
+/// Whether only the connection that was to be taken is meant.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Connections that take their time: in memory and virtual time where that is what counts, over real sockets where the kernel has a part in it.
+
+use axum::routing::get;
+use runtime::rehearsal::rehearse;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::*;
+
+const LARGE: usize = 4 << 20;
+const ASK: &[u8] = b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n";
+
+fn door(node: &Node) -> Door {
+    let routes = Router::new()
+        .route("/small", get(|| async { "small" }))
+        .route("/large", get(|| async { "x".repeat(LARGE) }));
+    Door {
+        node: node.clone(),
+        routes,
+        connections_max: 2,
+        patience: Patience::default(),
+        tls: None,
+        plain: false,
+        figures: Figures::default(),
+    }
+}
+
+/// A connection in memory to this door, and its end.
+fn connect(door: &Door, room: usize) -> (DuplexStream, JoinHandle<()>) {
+    let (near, far) = duplex(room);
+    (
+        near,
+        spawn_local(door.clone().serve(far, None, std::future::pending())),
+    )
+}
+
+fn figure(figures: &Figures, name: &str) -> f64 {
+    figures.counters()[&format!("http/connections_{name}")]
+}
+
+/// Reads an answer of `small`.
+async fn read_small(connection: &mut (impl AsyncRead + Unpin)) {
+    let mut text = String::new();
+    while !text.ends_with("small") {
+        let mut piece = [0; 200];
+        let read = connection.read(&mut piece).await.unwrap();
+        assert!(read > 0, "the answer ends early: {text}");
+        text.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+    }
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_ends_its_connection() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        let (mut connection, served) = connect(&door, 1000);
+        let begun = node.clock().now();
+        for byte in ASK {
+            if connection.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            node.clock().sleep(Duration::from_secs(7)).await;
+        }
+        served.await.unwrap();
+        let mut rest = Vec::new();
+        connection.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty() && node.clock().now() - begun < Duration::from_secs(40));
+        assert_eq!(figure(&door.figures, "late_heads"), 1.0);
+    });
+}
+
+#[test]
+fn a_connection_that_asks_again_is_kept_and_one_that_does_not_is_closed() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        let (mut connection, served) = connect(&door, 1000);
+        for _ in 0..5 {
+            connection.write_all(ASK).await.unwrap();
+            read_small(&mut connection).await;
+            node.clock().sleep(Duration::from_secs(74)).await;
+        }
+        connection.write_all(ASK).await.unwrap();
+        read_small(&mut connection).await;
+        let idle = node.clock().now();
+        assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!((node.clock().now() - idle).as_secs(), 75);
+        served.await.unwrap();
+        assert_eq!(figure(&door.figures, "closed_idle"), 1.0);
+        assert_eq!(figure(&door.figures, "late_heads"), 0.0);
+    });
+}
+
+#[test]
+fn a_reader_that_trickles_is_cut_off_and_one_that_is_slow_is_not() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        let read = async |pace: usize| {
+            let (mut connection, served) = connect(&door, 128 << 10);
+            let ask = b"GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            connection.write_all(ask).await.unwrap();
+            let (begun, mut all) = (node.clock().now(), 0);
+            let mut piece = vec![0; pace];
+            while let Ok(read) = connection.read(&mut piece).await
+                && read > 0
+            {
+                all += read;
+                // What was left behind in between is read to its end.
+                if !served.is_finished() {
+                    node.clock().sleep(Duration::from_secs(60)).await;
+                }
+            }
+            served.await.unwrap();
+            (all, node.clock().now() - begun)
+        };
+        let (all, _) = read(64 << 10).await;
+        assert!(all > LARGE, "{all}");
+        assert_eq!(figure(&door.figures, "stalled"), 0.0);
+        let (all, took) = read(1).await;
+        assert!(all < 200 << 10 && took.as_secs() <= 180, "{all} {took:?}");
+        assert_eq!(figure(&door.figures, "stalled"), 1.0);
+    });
+}
+
+/// In real time, with this door open at an address. A story that takes longer than anything should fails.
+fn at_a_real_door<F: Future<Output = ()>>(
+    door: impl FnOnce(&Node) -> Door,
+    story: impl FnOnce(Node, std::net::SocketAddr, oneshot::Sender<()>, JoinHandle<io::Result<()>>) -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let node = Node::builder("node").build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let until = async move { drop(stopped.await) };
+        let opened = spawn_local(door(&node).open(listener, until));
+        let story = story(node.clone(), address, stop, opened);
+        let told = node.clock().timeout(Duration::from_secs(60), story).await;
+        assert!(told.is_ok(), "not within a minute");
+    });
+}
+
+#[test]
+fn whoever_comes_beyond_the_bound_is_told_so_and_has_room_when_another_leaves() {
+    let figures = Figures::default();
+    let counted = figures.clone();
+    let door = |node: &Node| Door {
+        figures,
+        ..door(node)
+    };
+    at_a_real_door(door, async |node, address, _stop, _opened| {
+        let mut inside = Vec::new();
+        for _ in 0..2 {
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(ASK).await.unwrap();
+            read_small(&mut connection).await;
+            inside.push(connection);
+        }
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let mut told = String::new();
+        third.read_to_string(&mut told).await.unwrap();
+        assert!(
+            told.starts_with("HTTP/1.1 503") && told.ends_with("_max is"),
+            "{told}"
+        );
+        assert_eq!(
+            (figure(&counted, "refused"), figure(&counted, "open")),
+            (1.0, 2.0)
+        );
+        drop(inside.pop());
+        while figure(&counted, "open") > 1.0 {
+            node.clock().sleep(Duration::from_millis(1)).await;
+        }
+        let mut fourth = TcpStream::connect(address).await.unwrap();
+        fourth.write_all(ASK).await.unwrap();
+        read_small(&mut fourth).await;
+    });
+}
+
+#[test]
+fn a_reader_that_takes_nothing_over_a_real_socket_is_cut_off() {
+    let figures = Figures::default();
+    let counted = figures.clone();
+    let door = |node: &Node| Door {
+        // More than the buffers of both sides take.
+        routes: Router::new().route("/huge", get(|| async { "x".repeat(64 << 20) })),
+        patience: Patience {
+            stalled: Duration::from_millis(300),
+            ..Patience::default()
+        },
+        figures,
+        ..door(node)
+    };
+    at_a_real_door(door, async |node, address, _stop, _opened| {
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        connection
+            .write_all(b"GET /huge HTTP/1.1\r\nHost: h\r\n\r\n")
+            .await
+            .unwrap();
+        while figure(&counted, "stalled") < 1.0 || figure(&counted, "open") > 0.0 {
+            node.clock().sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_door_that_closes_finishes_what_is_under_way_and_takes_nobody_in() {
+    let (answer, may_answer) = oneshot::channel::<()>();
+    let may_answer = Arc::new(std::sync::Mutex::new(Some(may_answer)));
+    let (asked, mut was_asked) = told::channel(false);
+    let slow = move || {
+        let may_answer = may_answer.lock().unwrap().take().unwrap();
+        asked.send_replace(true);
+        async move {
+            may_answer.await.unwrap();
+            "small"
+        }
+    };
+    let door = |node: &Node| Door {
+        routes: Router::new().route("/slow", get(slow)),
+        ..door(node)
+    };
+    at_a_real_door(door, async |_node, address, stop, opened| {
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        let mut busy = TcpStream::connect(address).await.unwrap();
+        busy.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+            .await
+            .unwrap();
+        was_asked.wait_for(|asked| *asked).await.unwrap();
+        stop.send(()).unwrap();
+        assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+        assert!(!opened.is_finished());
+        answer.send(()).unwrap();
+        read_small(&mut busy).await;
+        opened.await.unwrap().unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    });
+}

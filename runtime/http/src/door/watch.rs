@@ -1,0 +1,226 @@
+//! How long a connection may take over what it does: decided from what has come and gone.
+//!
+//! Pure: times are passed in. Who waits for whom is all that counts. While an answer is made nobody is hurried here, since whoever makes it
+//! has a patience of its own; and a stream of events has no end to be late for.
+
+use std::time::Duration;
+
+use runtime::Instant;
+
+/// So much at least must a reader take of what waits for it, each time its patience has passed.
+pub(crate) const TAKEN_MIN: u64 = 64 << 10;
+
+/// How long each thing may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From a request's first byte, or the connection's begin, until its head is whole; and for a handshake. Default 30 s.
+    pub head: Duration,
+    /// Between two requests of one connection. Default 75 s: many clients keep theirs for a minute.
+    pub idle: Duration,
+    /// What waits for its reader is given up if the reader takes less than 64 KiB of it in so long. Default 90 s, which is longer than a
+    /// stream of events waits for its subscriber, so that a slow one hears why it is cut off.
+    pub stalled: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(75),
+            stalled: Duration::from_secs(90),
+        }
+    }
+}
+
+impl Patience {
+    /// Nothing that begins now is late before this.
+    fn shortest(&self) -> Duration {
+        self.head.min(self.idle).min(self.stalled)
+    }
+}
+
+/// What has taken too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// The head of a request.
+    Head,
+    /// The next request.
+    Idle,
+    /// The reader.
+    Stalled,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// A request is coming, since then.
+    Head(Instant),
+    /// A request is answered.
+    Answer,
+    /// There is no request, since then.
+    Idle(Instant),
+}
+
+/// What waits for the reader.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    /// What the reader has taken since then.
+    taken: u64,
+}
+
+/// Watches one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    patience: Patience,
+    phase: Phase,
+    waiting: Option<Waiting>,
+}
+
+impl Watch {
+    /// A connection begins.
+    pub fn new(patience: Patience, now: Instant) -> Self {
+        Self {
+            patience,
+            phase: Phase::Head(now),
+            waiting: None,
+        }
+    }
+
+    /// Some bytes came. Those of a head that has begun already give it no more time.
+    pub fn has_read(&mut self, now: Instant) {
+        if let Phase::Idle(_) = self.phase {
+            self.phase = Phase::Head(now);
+        }
+    }
+
+    /// The head of a request is whole.
+    pub fn is_asked(&mut self) {
+        self.phase = Phase::Answer;
+    }
+
+    /// An answer is whole, whether or not all of it has been taken yet.
+    pub fn has_answered(&mut self, now: Instant) {
+        self.phase = Phase::Idle(now);
+    }
+
+    /// There is something to be sent, and no room for it.
+    pub fn waits(&mut self, now: Instant) {
+        self.waiting.get_or_insert(Waiting {
+            since: now,
+            taken: 0,
+        });
+    }
+
+    /// So many bytes were taken.
+    pub fn is_taken(&mut self, bytes: usize, now: Instant) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.taken = waiting.taken.saturating_add(bytes as u64);
+            if waiting.taken >= TAKEN_MIN {
+                *waiting = Waiting {
+                    since: now,
+                    taken: 0,
+                };
+            }
+        }
+    }
+
+    /// Nothing waits any more.
+    pub fn is_flushed(&mut self) {
+        self.waiting = None;
+    }
+
+    /// What is too late now; otherwise when to look again, at the latest.
+    pub fn look(&self, now: Instant) -> Result<Instant, Late> {
+        let patience = &self.patience;
+        let of_phase = match self.phase {
+            // What was asked is answered, even if its reader takes its time for the last of it.
+            Phase::Idle(_) if self.waiting.is_some() => None,
+            Phase::Head(since) => Some((since + patience.head, Late::Head)),
+            Phase::Idle(since) => Some((since + patience.idle, Late::Idle)),
+            Phase::Answer => None,
+        };
+        let of_reader = self
+            .waiting
+            .map(|waiting| (waiting.since + patience.stalled, Late::Stalled));
+        let mut next = now + patience.shortest();
+        for (due, late) in of_reader.into_iter().chain(of_phase) {
+            if due <= now {
+                return Err(late);
+            }
+            next = next.min(due);
+        }
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::default() + Duration::from_secs(seconds)
+    }
+
+    /// Watched from the beginning on, as whoever looks when it is told to: what is late, and when.
+    fn late(watch: &Watch, from: u64) -> (Late, u64) {
+        let mut now = at(from);
+        for _ in 0..100 {
+            match watch.look(now) {
+                Ok(next) => now = next,
+                Err(late) => return (late, now.since_start().as_secs()),
+            }
+        }
+        panic!("never late: {watch:?}")
+    }
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_has_no_more_time_than_one_that_does_not_come() {
+        let mut watch = Watch::new(Patience::default(), at(0));
+        assert_eq!(late(&watch, 0), (Late::Head, 30));
+        for second in 1..29 {
+            watch.has_read(at(second));
+        }
+        assert_eq!(late(&watch, 29), (Late::Head, 30));
+    }
+
+    #[test]
+    fn an_answer_takes_what_it_takes_and_a_connection_waits_for_the_next_request_but_not_for_ever()
+    {
+        let mut watch = Watch::new(Patience::default(), at(0));
+        watch.has_read(at(1));
+        watch.is_asked();
+        watch.has_read(at(500));
+        assert!(watch.look(at(100_000)).is_ok());
+        watch.has_answered(at(1000));
+        assert_eq!(late(&watch, 1000), (Late::Idle, 1075));
+        // The next one has the time of a head from its first byte on.
+        watch.has_read(at(1070));
+        watch.has_read(at(1071));
+        assert_eq!(late(&watch, 1071), (Late::Head, 1100));
+    }
+
+    #[test]
+    fn a_reader_must_take_a_least_amount_each_time_its_patience_has_passed() {
+        let mut watch = Watch::new(Patience::default(), at(0));
+        watch.is_asked();
+        watch.waits(at(10));
+        // A byte a minute is nothing.
+        for minute in 0..100 {
+            watch.waits(at(10 + 60 * minute));
+            watch.is_taken(1, at(10 + 60 * minute));
+        }
+        assert_eq!(late(&watch, 10), (Late::Stalled, 100));
+        // Half of it twice is enough, and then it counts anew.
+        let mut watch = Watch::new(Patience::default(), at(0));
+        watch.is_asked();
+        watch.waits(at(10));
+        watch.is_taken(TAKEN_MIN as usize / 2, at(50));
+        watch.is_taken(TAKEN_MIN as usize / 2, at(99));
+        assert_eq!(late(&watch, 99), (Late::Stalled, 189));
+        // Also when the answer is whole, and with all of it gone it is idle.
+        watch.has_answered(at(100));
+        assert_eq!(late(&watch, 100), (Late::Stalled, 189));
+        watch.is_flushed();
+        assert_eq!(late(&watch, 100), (Late::Idle, 175));
+    }
+}

@@ -1,0 +1,195 @@
+//! Handshakes over real sockets, with certificates of all kinds.
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::certificates::Authority;
+use crate::testing::play;
+
+/// An authority as companies have them.
+struct Company(KeyPair, CertificateParams);
+
+impl Company {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(KeyPair::generate().unwrap(), params)
+    }
+
+    fn certificate(&self) -> String {
+        self.1.self_signed(&self.0).unwrap().pem()
+    }
+
+    /// A certificate with these common names, for this host, and its key.
+    fn issue(&self, names: &[&str], host: &str) -> (String, String) {
+        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (at, name) in names.iter().enumerate() {
+            let kind = match at {
+                0 => DnType::CommonName,
+                _ => DnType::CustomDnType(vec![2, 5, 4, 3]),
+            };
+            params.distinguished_name.push(kind, *name);
+        }
+        let key = KeyPair::generate().unwrap();
+        let issuer = Issuer::new(self.1.clone(), &self.0);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// Connects as a client that trusts this authority and shows this, and says what each side has of it.
+async fn connect(
+    tls: &Tls,
+    trusts: &str,
+    shows: Option<&(String, String)>,
+) -> (io::Result<Option<String>>, io::Result<String>) {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificates(trusts).unwrap().remove(0)).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match shows {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            let chain = certificates(certificate).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = async {
+        let (connection, _) = listener.accept().await?;
+        let (mut connection, name) = tls.accept(connection).await?;
+        connection.write_all(b"in").await?;
+        connection.shutdown().await?;
+        Ok(name)
+    };
+    let ask = async {
+        let connection = TcpStream::connect(address).await?;
+        let host = ServerName::try_from("pages.example").unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut connection = connector.connect(host, connection).await?;
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await?;
+        Ok(text)
+    };
+    futures_util::future::join(serve, ask).await
+}
+
+fn shown(of: &(String, String), clients: Option<String>, required: bool) -> Shown {
+    Shown {
+        certificate: of.0.clone(),
+        key: of.1.clone(),
+        clients,
+        required,
+    }
+}
+
+#[test]
+fn a_client_is_who_its_certificate_says_and_must_be_if_that_is_asked() {
+    play(async {
+        let (own, others) = (Company::new("own"), Company::new("others"));
+        let server = own.issue(&[], "pages.example");
+        let (alice, mallory) = (own.issue(&["alice"], "a"), others.issue(&["alice"], "a"));
+        let clock = Clock::real();
+        let trusts = own.certificate();
+        let asks = |required| Tls::new(&shown(&server, Some(own.certificate()), required), &clock);
+        for required in [false, true] {
+            let tls = asks(required).unwrap();
+            let (name, text) = connect(&tls, &trusts, Some(&alice)).await;
+            assert_eq!(
+                (name.unwrap().as_deref(), text.unwrap().as_str()),
+                (Some("alice"), "in")
+            );
+            let (name, text) = connect(&tls, &trusts, Some(&mallory)).await;
+            assert!(name.is_err() && text.is_err());
+            let (name, text) = connect(&tls, &trusts, None).await;
+            match required {
+                false => assert_eq!((name.unwrap(), text.unwrap().as_str()), (None, "in")),
+                true => assert!(name.is_err() && text.is_err()),
+            }
+        }
+        // Where none is asked for, none is taken.
+        let tls = Tls::new(&shown(&server, None, false), &clock).unwrap();
+        assert_eq!(connect(&tls, &trusts, Some(&alice)).await.0.unwrap(), None);
+        let (name, text) = connect(&tls, &others.certificate(), None).await;
+        assert!(
+            name.is_err() && text.is_err(),
+            "a client sees whom it does not trust"
+        );
+    });
+}
+
+#[test]
+fn what_is_renewed_is_shown_and_trusted_from_then_on_and_what_cannot_be_used_changes_nothing() {
+    play(async {
+        let (old, new) = (Company::new("old"), Company::new("new"));
+        let of = |company: &Company| {
+            let server = company.issue(&["server"], "pages.example");
+            shown(&server, Some(company.certificate()), true)
+        };
+        let clock = Clock::real();
+        let tls = Tls::new(&of(&old), &clock).unwrap();
+        let (by_old, by_new) = (old.issue(&["alice"], "a"), new.issue(&["bob"], "b"));
+        let mixed = Shown {
+            key: of(&new).key,
+            ..of(&old)
+        };
+        let no_certificate = Shown {
+            certificate: "none".to_owned(),
+            ..of(&new)
+        };
+        let no_clients = Shown {
+            clients: Some(String::new()),
+            ..of(&new)
+        };
+        assert!(matches!(tls.renew(&mixed), Err(Unusable::Key(_))));
+        assert!(matches!(
+            tls.renew(&no_certificate),
+            Err(Unusable::Certificate(_))
+        ));
+        assert!(matches!(tls.renew(&no_clients), Err(Unusable::Clients(_))));
+        let (name, _) = connect(&tls, &old.certificate(), Some(&by_old)).await;
+        assert_eq!(name.unwrap().as_deref(), Some("alice"));
+        tls.clone().renew(&of(&new)).unwrap();
+        let (name, _) = connect(&tls, &new.certificate(), Some(&by_new)).await;
+        assert_eq!(name.unwrap().as_deref(), Some("bob"));
+        assert!(
+            connect(&tls, &new.certificate(), Some(&by_old))
+                .await
+                .0
+                .is_err()
+        );
+    });
+}
+
+#[test]
+fn a_principal_is_the_name_of_a_node_or_the_only_common_name() {
+    let company = Company::new("own");
+    let name = |names: &[&str]| {
+        let (certificate, _) = company.issue(names, "host.example");
+        principal(&certificates(&certificate).unwrap().remove(0))
+    };
+    assert_eq!(name(&["alice"]).as_deref(), Some("alice"));
+    assert_eq!(
+        name(&["Zo\u{eb} of Ops"]).as_deref(),
+        Some("Zo\u{eb} of Ops")
+    );
+    for none in [&[] as &[&str], &[""], &["a\nb"], &["alice", "root"]] {
+        assert_eq!(name(none), None, "{none:?}");
+    }
+    assert_eq!(name(&["x".repeat(129).as_str()]), None);
+    let node = Authority::create().unwrap();
+    let node = node.issue(runtime::Role::Operator, "ops").unwrap();
+    assert_eq!(principal(&node.chain().unwrap()[0]).as_deref(), Some("ops"));
+    assert_eq!(principal(b"no certificate"), None);
+}

@@ -1,0 +1,313 @@
+//! The door of a real cluster's pages: HTTPS with and without clients' certificates, what is read again at SIGHUP, and who is kept out.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+
+use crate::support::{Cluster, PATIENCE, eventually, get, get_over, header, request};
+
+/// An authority as companies have them.
+struct Company {
+    key: KeyPair,
+    params: CertificateParams,
+}
+
+/// A certificate and its key, as PEM text.
+type Pair = (String, String);
+
+impl Company {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self { key, params }
+    }
+
+    fn certificate(&self) -> String {
+        let own = self.params.self_signed(&self.key);
+        own.expect("a certificate").pem()
+    }
+
+    fn issue(&self, name: &str) -> Pair {
+        let hosts = ["127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(hosts).expect("a host");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = Issuer::new(self.params.clone(), &self.key);
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// Leaves a service's certificate and key, and this authority's certificate, in a directory.
+    fn keep(&self, directory: &Path) {
+        let (certificate, key) = self.issue("service");
+        for (name, text) in [
+            ("service.pem", certificate),
+            ("service.key", key),
+            ("clients.pem", self.certificate()),
+        ] {
+            std::fs::write(directory.join(name), text).expect("it is written");
+        }
+    }
+}
+
+/// What a client that trusts this authority hears, or why it hears nothing.
+fn ask(port: u16, trusts: &Company, shows: Option<&Pair>, request: &str) -> Result<String, String> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(trusts.certificate().as_bytes());
+    roots
+        .add(authority.expect("a certificate"))
+        .expect("an authority");
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let config = match shows {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+            builder
+                .with_client_auth_cert(vec![certificate.expect("a certificate")], key)
+                .expect("a pair")
+        }
+    };
+    let host = ServerName::try_from("127.0.0.1").expect("a host");
+    let connection = ClientConnection::new(Arc::new(config), host).expect("a client");
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut stream = StreamOwned::new(connection, stream);
+    let mut text = String::new();
+    let heard = stream
+        .write_all(request.as_bytes())
+        .and_then(|()| stream.read_to_string(&mut text));
+    match heard {
+        Ok(_) => Ok(text),
+        Err(_) if !text.is_empty() => Ok(text),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn page(path: &str, header: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}Connection: close\r\n\r\n")
+}
+
+/// Flags for TLS with the files in a directory.
+fn flags(directory: &Path) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    [
+        "--http_certificate",
+        &file("service.pem"),
+        "--http_key",
+        &file("service.key"),
+        "--http_client_ca",
+        &file("clients.pem"),
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// SPEC 3.7, W32.
+#[test]
+fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (own, others) = (Company::new("own"), Company::new("others"));
+    own.keep(directory.path());
+    let acls = r#"{"get_endpoints":[{"principals":{"values":["alice"]},"paths":{"type":"ANY"}},
+        {"principals":{"type":"NONE"},"paths":{"type":"ANY"}}]}"#;
+    let tls = flags(directory.path());
+    let mut all: Vec<&str> = tls.iter().map(String::as_str).collect();
+    all.extend([
+        "--authenticate_http_readonly",
+        "--acls",
+        acls,
+        "--resources",
+        "cpus:1;mem:64",
+    ]);
+    let cluster = Cluster::with(1, &all);
+    let (alice, bob, mallory) = (own.issue("alice"), own.issue("bob"), others.issue("alice"));
+    for port in [cluster.port, cluster.port + 1] {
+        let status = |shows: Option<&Pair>, path: &str| {
+            let text = ask(port, &own, shows, &page(path, ""))?;
+            Ok(text[9..12].to_owned())
+        };
+        let code = |code: &str| Ok::<_, String>(code.to_owned());
+        assert_eq!(status(Some(&alice), "/metrics/snapshot"), code("200"));
+        assert_eq!(status(Some(&alice), "/state"), code("200"));
+        assert_eq!(status(Some(&bob), "/metrics/snapshot"), code("403"));
+        assert_eq!(status(None, "/state"), code("401"));
+        assert_eq!(status(None, "/health"), code("200"));
+        assert!(
+            status(Some(&mallory), "/health").is_err(),
+            "another authority's"
+        );
+        assert!(ask(port, &others, None, &page("/health", "")).is_err());
+        // Who gives a principal and no secret of it is not helped by a certificate.
+        let basic = "Authorization: Basic YWxpY2U6aHVzaA==\r\n";
+        let text = ask(port, &own, Some(&alice), &page("/state", basic)).expect("an answer");
+        assert!(text.starts_with("HTTP/1.1 401"), "{text}");
+        // Whoever speaks plainly is told.
+        let (status, text) = get(port, "/health");
+        assert!(
+            status.contains("400") && text.contains("https://"),
+            "{status} {text}"
+        );
+        let metrics = ask(port, &own, Some(&alice), &page("/metrics/snapshot", ""));
+        let metrics = metrics.expect("an answer");
+        let counted = "\"http/connections_plain_refused\":1.0";
+        assert!(metrics.contains(counted), "{metrics}");
+    }
+    // Whoever is sent on comes by the scheme that it came by.
+    let text = ask(cluster.port, &own, None, &page("/redirect", "")).expect("an answer");
+    assert_eq!(
+        header(&text, "location"),
+        Some(format!("//{}", cluster.master))
+    );
+    // Native commands have certificates of their own.
+    assert!(cluster.output(["run", "--", "true"]).status.success());
+}
+
+/// SPEC 3.7, 3.3: certificates, credentials, access control lists and rate limits.
+#[test]
+fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (old, new) = (Company::new("old"), Company::new("new"));
+    old.keep(directory.path());
+    let file = |name: &str| directory.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(file(name), text).expect("it is written");
+    write(
+        "credentials",
+        r#"{"credentials":[{"principal":"ops","secret":"old"}]}"#,
+    );
+    write("acls", "{}");
+    write("limits", "{}");
+    let cluster = Cluster::master_alone(|command, _| {
+        command.args(flags(directory.path()));
+        command.arg("--credentials").arg(file("credentials"));
+        command.arg("--acls").arg(file("acls"));
+        command.arg("--rate_limits").arg(file("limits"));
+        command.args(["--http_plain", "--authenticate_http_readonly"]);
+        command.stderr(std::fs::File::create(file("log")).expect("a log"));
+    });
+    let port = cluster.port;
+    let log = || std::fs::read_to_string(file("log")).unwrap_or_default();
+    let hang_up = |lines: usize, words: &str| {
+        cluster.process.signal("HUP");
+        eventually(words, || {
+            (log().matches(words).count() >= lines).then_some(())
+        });
+    };
+    // `ops:old` and `ops:new`.
+    let (by_old, by_new) = (
+        "Authorization: Basic b3BzOm9sZA==",
+        "Authorization: Basic b3BzOm5ldw==",
+    );
+    let status =
+        |given: &str, path: &str| request(port, "GET", path, given, "").0[9..12].to_owned();
+    assert_eq!(status(by_old, "/metrics/snapshot"), "200");
+    assert_eq!(status(by_new, "/metrics/snapshot"), "401");
+
+    write(
+        "credentials",
+        r#"{"credentials":[{"principal":"ops","secret":7}]}"#,
+    );
+    write("acls", r#"{"no_such":[]}"#);
+    write("limits", r#"{"limits":[{"principal":"ops","qps":-1}]}"#);
+    write("service.key", "no key");
+    hang_up(4, "the old one goes on");
+    for words in [
+        "credentials[0].secret",
+        "no_such",
+        "limits[0].qps",
+        "--http_key",
+    ] {
+        assert!(log().contains(words), "{words}: {}", log());
+    }
+    assert_eq!(status(by_old, "/metrics/snapshot"), "200");
+    assert!(ask(port, &old, None, &page("/health", "")).is_ok());
+
+    new.keep(directory.path());
+    write(
+        "credentials",
+        r#"{"credentials":[{"principal":"ops","secret":"new"}]}"#,
+    );
+    write(
+        "acls",
+        r#"{"get_endpoints":[{"principals":{"values":["ops"]},"paths":{"values":["/metrics"]}}, {"principals":{"type":"NONE"},"paths":{"type":"ANY"}}]}"#,
+    );
+    write(
+        "limits",
+        r#"{"limits":[{"principal":"ops","qps":0.001,"capacity":0}]}"#,
+    );
+    hang_up(4, "what was read just now counts");
+    assert!(ask(port, &old, None, &page("/health", "")).is_err());
+    assert!(ask(port, &new, None, &page("/health", "")).is_ok());
+    assert_eq!(status(by_old, "/metrics/snapshot"), "401");
+    assert_eq!(status(by_new, "/metrics/snapshot"), "403");
+    assert_eq!(status(by_new, "/metrics"), "200");
+    // A read, too, is one request of its principal.
+    assert_eq!(status(by_new, "/state"), "503");
+    assert!(cluster.stop().success());
+}
+
+/// W29: an agent's pages and calls as those of a master.
+#[test]
+fn whoever_asks_an_agent_too_often_waits_or_is_told_when() {
+    let limits = r#"{"aggregate_default_qps":0.001,"aggregate_default_capacity":0}"#;
+    let flags = ["--rate_limits", limits, "--resources", "cpus:1;mem:64"];
+    let cluster = Cluster::with(1, &flags);
+    let port = cluster.port + 1;
+    let ask = |path: &str| request(port, "GET", path, "", "");
+    assert!(ask("/state").0.contains("200"));
+    let (head, text) = ask("/monitor/statistics");
+    assert!(
+        head.contains("503") && header(&head, "retry-after").is_some(),
+        "{head} {text}"
+    );
+    let body = r#"{"type":"GET_HEALTH"}"#;
+    let (head, _) = request(port, "POST", "/api/v1", "", body);
+    assert!(head.contains("503"), "{head}");
+    assert!(ask("/health").0.contains("200"));
+}
+
+/// A value of a metrics page that anybody may read, if there is room to ask for it.
+fn metric(port: u16, name: &str) -> Option<f64> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let (_, text) = get_over(stream, "/metrics/snapshot", "Accept: */*").ok()?;
+    let metrics: Value = serde_json::from_str(&text).ok()?;
+    metrics[name].as_f64()
+}
+
+#[test]
+fn connections_beyond_the_bound_are_refused_and_counted() {
+    let cluster = Cluster::with(0, &["--http_connections_max", "3"]);
+    let hold = || TcpStream::connect(("127.0.0.1", cluster.port)).expect("it connects");
+    let held = [hold(), hold()];
+    eventually("both to be there", || {
+        (metric(cluster.port, "http/connections_open") == Some(3.0)).then_some(())
+    });
+    let third = hold();
+    let mut text = String::new();
+    eventually("one too many to be refused", || {
+        let mut stream = hold();
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        text.clear();
+        let read = stream.read_to_string(&mut text);
+        (read.is_ok() && text.starts_with("HTTP/1.1 503")).then_some(())
+    });
+    drop((held, third));
+    eventually("the others to be let in again", || {
+        let refused = metric(cluster.port, "http/connections_refused")?;
+        (refused >= 1.0).then_some(())
+    });
+}
