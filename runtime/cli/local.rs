@@ -222,6 +222,7 @@ impl LocalCluster {
                 program: options.program.clone(),
                 speak_previous: false,
                 access: options.access.read(credentials)?,
+                leaves: agent::Leaves::Always,
             };
             starting.push(Member::begin(&name, move || agent::start(plan))?);
         }
