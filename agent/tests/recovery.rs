@@ -63,14 +63,15 @@ fn an_executor_subscribes_at_the_next_process_and_the_agent_comes_back_with_its_
             .advance(Duration::from_millis(1900))
             .await;
         assert!(world.master.registrations() > registered, "all are back");
-        let heard = world.master.heard.lock().unwrap();
-        let (_, last) = heard.registrations.last().unwrap();
-        assert_eq!(last.agent.id, Some(agent_id()));
-        let told: Vec<_> = last.held.tasks.iter().map(|task| task.state).collect();
-        assert_eq!(told, [TaskState::Running; 2]);
-        assert_eq!(last.held.executors.len(), 1);
-        assert!(heard.updates.len() > sent, "those in flight are sent again");
-        drop(heard);
+        {
+            let heard = world.master.heard.lock().unwrap();
+            let (_, last) = heard.registrations.last().unwrap();
+            assert_eq!(last.agent.id, Some(agent_id()));
+            let told: Vec<_> = last.held.tasks.iter().map(|task| task.state).collect();
+            assert_eq!(told, [TaskState::Running; 2]);
+            assert_eq!(last.held.executors.len(), 1);
+            assert!(heard.updates.len() > sent, "those in flight are sent again");
+        }
         assert_eq!(world.master.states("a"), [TaskState::Running], "once");
         assert_eq!(script.heard().len(), 3, "the executor has not noticed");
 
