@@ -16,7 +16,7 @@ use crate::support::{Cluster, PATIENCE, eventually, example, header};
 
 const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
 /// Writes its environment into the sandbox, in one step, and lives until it is killed.
-const SLEEPER: &str = "env > unfinished; mv unfinished environment; exec sleep 86413";
+pub const SLEEPER: &str = "env > unfinished; mv unfinished environment; exec sleep 86413";
 
 #[test]
 fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
@@ -245,15 +245,15 @@ fn without_authentication_an_executor_needs_no_token_but_a_wrong_one_is_still_re
 const PATH: &str = "/slave(1)/api/v1/executor";
 
 /// The mouth of an executor whose process sleeps.
-struct Speaker {
-    port: u16,
+pub struct Speaker {
+    pub port: u16,
     form: Form,
-    environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, String>,
 }
 
 impl Speaker {
     /// Waits until the executor of this name runs, and reads its environment.
-    fn of(cluster: &Cluster, executor: &str, form: Form) -> Self {
+    pub fn of(cluster: &Cluster, executor: &str, form: Form) -> Self {
         let wanted = format!("executors/{executor}/runs");
         let text = eventually("the executor's environment", || {
             find(cluster.directory(), &wanted, "environment")
@@ -287,7 +287,7 @@ impl Speaker {
     }
 
     /// A status of a task, named by this number sixteen times.
-    fn update(&self, task: &str, state: &str, number: u8) -> Value {
+    pub fn update(&self, task: &str, state: &str, number: u8) -> Value {
         let bytes = bytes::Bytes::from(vec![number; 16]);
         let uuid = v1::json::write(&v1::schema::executor::CallMessage { data: bytes });
         let uuid: Value = serde_json::from_slice(&uuid).expect("JSON");
@@ -300,17 +300,17 @@ impl Speaker {
         self.said("UPDATE", json!({"update": {"status": status}}))
     }
 
-    fn answer(&self, said: &Value) -> Answer {
+    pub fn answer(&self, said: &Value) -> Answer {
         self.endpoint().call(&call(said))
     }
 
-    fn says(&self, said: &Value) {
+    pub fn says(&self, said: &Value) {
         let answer = self.answer(said);
         assert_eq!((answer.status, answer.text().as_str()), (202, ""), "{said}");
     }
 
     /// Subscribes, and hears that it has.
-    fn subscribe(&self, what: Value) -> Events<Event> {
+    pub fn subscribe(&self, what: Value) -> Events<Event> {
         let said = self.said("SUBSCRIBE", json!({"subscribe": what}));
         let events = self.endpoint().stream::<Event>(&call(&said));
         let mut events = events.unwrap_or_else(|answer| panic!("{}", answer.text()));
@@ -329,7 +329,7 @@ impl Speaker {
 }
 
 /// The number of the status that is acknowledged next.
-fn acknowledged(events: &mut Events<Event>) -> Vec<u8> {
+pub fn acknowledged(events: &mut Events<Event>) -> Vec<u8> {
     let event = events.next().expect("an event");
     let acknowledged = event.acknowledged.as_ref();
     let acknowledged = acknowledged.unwrap_or_else(|| panic!("{event:?}"));
@@ -355,7 +355,7 @@ fn find(directory: &Path, within: &str, name: &str) -> Option<String> {
     })
 }
 
-fn executor(name: &str, offer: &Offer, command: CommandInfo) -> ExecutorInfo {
+pub fn executor(name: &str, offer: &Offer, command: CommandInfo) -> ExecutorInfo {
     ExecutorInfo {
         executor_id: ExecutorId::new(name).expect("an id"),
         name: name.to_owned(),
@@ -367,7 +367,7 @@ fn executor(name: &str, offer: &Offer, command: CommandInfo) -> ExecutorInfo {
     }
 }
 
-fn for_executor(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
+pub fn for_executor(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
     TaskInfo {
         command: None,
         executor: Some(executor.clone()),

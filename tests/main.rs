@@ -34,6 +34,7 @@ mod owners;
 mod pages;
 mod partitions;
 mod puppet;
+mod recovery;
 mod renewal;
 mod roles;
 mod simulate;

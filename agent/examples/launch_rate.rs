@@ -42,7 +42,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             work_dir.path().join("executors.sock"),
             &[Role::Executor],
         )?;
-        let launcher = Box::new(ZygoteLauncher::start(&zygote, &[], work_dir.path())?);
+        let launcher = Box::new(ZygoteLauncher::start(
+            &zygote,
+            &[],
+            work_dir.path(),
+            Duration::ZERO,
+        )?);
         let agent = start_agent(
             &node,
             work_dir.path(),

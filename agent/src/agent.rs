@@ -4,6 +4,7 @@
 //! lends. How it joins a master is in `agent/joining.rs`, what operators read of it in `agent/reading.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
 //! the status updates, operations to those who keep what they make.
 
+mod ending;
 pub mod joining;
 mod reading;
 mod standby_links;
@@ -16,7 +17,6 @@ use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
-    UnregisterAgent,
 };
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
@@ -32,12 +32,15 @@ use runtime::prelude::*;
 use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::events::{KillEverything, Registered};
+use crate::container::keeping::WhenRecovered;
 use crate::metrics::AgentFigures;
 use crate::operations::{self, Acknowledged, Apply, Operations};
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
 use crate::sandboxes::Sandboxes;
 use crate::status::{Acknowledge, MasterIs, StatusUpdates};
+
+pub use ending::GoAway;
 
 /// The version told to masters and pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -60,6 +63,12 @@ pub enum AgentEnd {
     /// Its operator told it to leave.
     #[error("unregistered")]
     Left,
+    /// Its operator stopped it, and it will come back: executors wait for that.
+    #[error("stopped; {waiting} executors wait for it to be started again")]
+    Departed {
+        /// How many.
+        waiting: usize,
+    },
     /// One of its own actors has fallen, and what that knew is gone.
     #[error("{name} has fallen: {reason}")]
     Broken {
@@ -134,6 +143,8 @@ pub struct Agent {
     oversubscribed: Resources,
     estimates_rejected: u64,
     started: Instant,
+    /// Whether executors of an earlier process of it may still come back. It registers after that.
+    recovering: bool,
     end: Option<AgentEnd>,
     waiting: Vec<Promise<AgentEnd>>,
 }
@@ -170,6 +181,7 @@ impl Agent {
             oversubscribed: Resources::new(),
             estimates_rejected: 0,
             started,
+            recovering: false,
             end: None,
             waiting: Vec::new(),
         }
@@ -328,10 +340,17 @@ impl Agent {
             return;
         }
         match &end {
-            AgentEnd::Left => tracing::info!("{end}"),
+            AgentEnd::Left | AgentEnd::Departed { .. } => tracing::info!("{end}"),
             _ => tracing::error!("{end}"),
         }
-        let _ = self.containerizer.tell(KillEverything);
+        let told = match &end {
+            // What outlives it may be gone on with by the next process.
+            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } => Ok(()),
+            _ => self.containerizer.tell(KillEverything),
+        };
+        if let Err(error) = told {
+            tracing::warn!(%error, "the containerizer does not hear that everything ends");
+        }
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);
         }
@@ -353,8 +372,20 @@ impl Actor for Agent {
         ctx.link(&self.containerizer.pid());
         ctx.link(&self.status.pid());
         ctx.link(&self.operations.pid());
-        self.register(ctx);
         self.keep_links(ctx);
+        if self.info.id.is_none() {
+            return self.register(ctx);
+        }
+        // It goes on for an earlier process: what its master is told is what has come back.
+        self.recovering = true;
+        let recovered = self.containerizer.ask(WhenRecovered, Patience::WhileLinked);
+        ctx.then(recovered, |this, recovered, ctx| {
+            if let Err(error) = recovered {
+                tracing::warn!(%error, "executors may still come back");
+            }
+            this.recovering = false;
+            this.register(ctx);
+        });
     }
 }
 
@@ -511,30 +542,6 @@ impl Handler<EstimateRejected> for Agent {
     type Result = ();
     fn handle(&mut self, _: EstimateRejected, _: &mut Context<Self>) {
         self.estimates_rejected += 1;
-    }
-}
-
-impl Handler<Leave> for Agent {
-    type Result = ();
-    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
-        if let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone())
-            && let Err(error) = ctx.node().tell(&master.pid, UnregisterAgent { agent_id })
-        {
-            tracing::warn!(%error, "the master was not told that this agent leaves");
-        }
-        self.finish(AgentEnd::Left, ctx);
-    }
-}
-
-impl Handler<WhenEnded> for Agent {
-    type Result = Reply<AgentEnd>;
-    fn handle(&mut self, _: WhenEnded, _: &mut Context<Self>) -> Reply<AgentEnd> {
-        let (promise, reply) = promise();
-        match &self.end {
-            Some(end) => promise.answer(end.clone()),
-            None => self.waiting.push(promise),
-        }
-        reply
     }
 }
 

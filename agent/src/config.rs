@@ -42,6 +42,14 @@ pub struct Settings {
     /// `--recovery_timeout`, default 15 min: how long an executor of a framework with `checkpoint` may be without its agent, or its agent
     /// without it when its HTTP stream has broken.
     pub recovery_timeout: Duration,
+    /// `--executor_reregistration_timeout`, default 2 s, at most 15 s: an executor that has outlived its agent and does not subscribe within so
+    /// long after that was started again is killed.
+    pub executor_reregistration_timeout: Duration,
+    /// `--strict`, default true: whether an agent refuses to start when something that an earlier process of it has kept cannot be read. If
+    /// not, it goes on without that, and counts it.
+    pub strict: bool,
+    /// Whether executors of frameworks with `checkpoint` outlive the agent; default true.
+    pub executors_outlive: bool,
     /// `--authenticate_http_executors`, default false: whether an executor that speaks HTTP must show its token with each call. Without that,
     /// one that shows none is known by the ids that it names. A token that is shown must be right in any case.
     pub authenticate_http_executors: bool,
@@ -75,6 +83,9 @@ impl Settings {
             executor_registration_timeout: Duration::from_secs(60),
             executor_shutdown_grace_period: Duration::from_secs(5),
             recovery_timeout: Duration::from_secs(15 * 60),
+            executor_reregistration_timeout: Duration::from_secs(2),
+            strict: true,
+            executors_outlive: true,
             authenticate_http_executors: false,
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
@@ -142,6 +153,13 @@ impl Settings {
                 ));
             }
         }
+        let patience = self.executor_reregistration_timeout;
+        if patience.is_zero() || patience > EXECUTOR_REREGISTRATION_TIMEOUT_MAX {
+            let given = protocol::duration::format(patience);
+            let problem = "expected more than zero and at most 15secs: the agent does not register before that";
+            let flag = "executor_reregistration_timeout";
+            return Err(wrong(flag, &given, problem.into()));
+        }
         let role = Role::new(&self.default_role)
             .map_err(|error| wrong("default_role", &self.default_role, error.to_string()))?;
         let given = self.resources.as_deref().unwrap_or_default();
@@ -173,6 +191,8 @@ impl Settings {
     }
 }
 
+/// The longest `--executor_reregistration_timeout` (SPEC 5.3).
+const EXECUTOR_REREGISTRATION_TIMEOUT_MAX: Duration = Duration::from_secs(15);
 /// The longest path of a Unix socket, in bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -226,6 +246,11 @@ impl Config {
                 duration(settings.executor_shutdown_grace_period),
             ),
             ("recovery_timeout", duration(settings.recovery_timeout)),
+            (
+                "executor_reregistration_timeout",
+                duration(settings.executor_reregistration_timeout),
+            ),
+            ("strict", settings.strict.to_string()),
             (
                 "authenticate_http_executors",
                 settings.authenticate_http_executors.to_string(),
@@ -314,6 +339,11 @@ mod tests {
         );
         assert!(error(|s| s.default_role = "a b".into()).starts_with("--default_role is `a b`"));
         assert!(error(|s| s.executor_socket = "/x".repeat(80).into()).contains("107 bytes"));
+        let long = error(|s| s.executor_reregistration_timeout = Duration::from_secs(16));
+        assert!(
+            long.starts_with("--executor_reregistration_timeout is `16secs`"),
+            "{long}"
+        );
         let zero = error(|s| s.oversubscribed_resources_interval = Duration::ZERO);
         assert!(
             zero.starts_with("--oversubscribed_resources_interval is `0ns`"),

@@ -1,13 +1,14 @@
 //! Launcher: starts executors, says when they end, and kills containers.
 //!
 //! [`Launcher`] is the seam between the agent's actors and the host; tests put their own behind it. The real one,
-//! [`ZygoteLauncher`], speaks to a zygote process and starts another when that dies. It never waits in the agent's mailbox.
+//! [`ZygoteLauncher`], speaks to a zygote process and starts another when that dies. A zygote that an earlier agent has left, with
+//! executors in it, is gone on with ([`zygote`]). It never waits in the agent's mailbox.
 
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+mod zygote;
+
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,13 +18,12 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
+use self::zygote::{Recipe, Zygote};
 use crate::zygote::wire::{self, Report, Request};
-pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest};
+pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest, Left};
 
 /// Requests that may wait for the zygote; one more fails its launch.
 const REQUESTS_MAX: usize = 65_536;
-/// How long a zygote may take to be ready; it may have to end what an earlier agent left behind.
-const READY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What has happened to a container's processes.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
@@ -70,12 +70,18 @@ pub struct LaunchError {
 
 /// Starts and kills executors. None of its functions may block.
 pub trait Launcher: Send + 'static {
+    /// The containers that an earlier agent has left, which were to outlive it. Asked once, before anything else.
+    fn left(&mut self) -> Vec<Left> {
+        Vec::new()
+    }
     /// Events go there from now on. Comes once, first, on the thread of the asking actor.
     fn attach(&mut self, events: Events);
     /// Starts an executor; `Started` or `Failed` follows, and after `Started` an `Exited`.
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
     /// Kills all processes of a container; its `Exited` follows if it was started.
     fn kill(&mut self, container_id: &ContainerId);
+    /// Nothing outlives the agent from now on, whatever was said when it was launched.
+    fn keep_nothing(&mut self) {}
 }
 
 /// Why there is no zygote.
@@ -95,6 +101,16 @@ pub enum ZygoteError {
     /// It says that it cannot work.
     #[error("the executor launcher cannot work: {0}")]
     Unable(String),
+    /// An earlier agent has left one that cannot be gone on with.
+    #[error(
+        "the executor launcher that an earlier agent has left in `{work_dir}` does not go on for this one: {problem}; start that version of the agent again, or end what runs there with --recover=cleanup"
+    )]
+    Foreign {
+        /// Where.
+        work_dir: String,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// The real launcher: a zygote process started from a program of ours.
@@ -107,22 +123,16 @@ pub struct ZygoteLauncher {
 /// Where requests for the living zygote go; shut while there is none.
 type Door = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
 
-#[derive(Clone)]
-struct Recipe {
-    program: PathBuf,
-    arguments: Vec<String>,
-    work_dir: PathBuf,
-}
-
-struct Zygote {
-    child: Child,
-    socket: UnixStream,
-}
-
 impl ZygoteLauncher {
-    /// Starts a zygote by executing `program` with `arguments`, which must call [`crate::zygote::main`]. Blocks until it is
-    /// ready: it first ends what an earlier agent left running in `work_dir`.
-    pub fn start(program: &Path, arguments: &[&str], work_dir: &Path) -> Result<Self, ZygoteError> {
+    /// Goes on with the zygote that an earlier agent has left in `work_dir`, or starts one by executing `program` with `arguments`, which
+    /// must call [`crate::zygote::main`]. What outlives the agent may be without one for `patience`. Blocks until the zygote is ready: a
+    /// new one first ends whatever an earlier agent left running there.
+    pub fn start(
+        program: &Path,
+        arguments: &[&str],
+        work_dir: &Path,
+        patience: Duration,
+    ) -> Result<Self, ZygoteError> {
         let recipe = Recipe {
             program: program.to_owned(),
             arguments: arguments
@@ -130,8 +140,12 @@ impl ZygoteLauncher {
                 .map(|&argument| argument.to_owned())
                 .collect(),
             work_dir: work_dir.to_owned(),
+            patience,
         };
-        let fresh = recipe.start()?;
+        let fresh = match recipe.resume()? {
+            Some(left) => left,
+            None => recipe.start()?,
+        };
         Ok(Self {
             recipe,
             fresh: Some(fresh),
@@ -152,67 +166,14 @@ impl ZygoteLauncher {
     }
 }
 
-impl Recipe {
-    fn start(&self) -> Result<Zygote, ZygoteError> {
-        let start = |source| ZygoteError::Start {
-            program: self.program.display().to_string(),
-            source,
-        };
-        let (ours, theirs) = UnixStream::pair().map_err(start)?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .stdin(Stdio::from(OwnedFd::from(theirs)));
-        let mut child = command.spawn().map_err(start)?;
-        // The command holds the zygote's end; without it the zygote's death shows.
-        drop(command);
-        match greet(&ours, &self.work_dir) {
-            Ok(()) => Ok(Zygote {
-                child,
-                socket: ours,
-            }),
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Tells the zygote where it works, and waits until it is ready.
-fn greet(mut socket: &UnixStream, work_dir: &Path) -> Result<(), ZygoteError> {
-    let serve = Request::Serve {
-        work_dir: work_dir.to_owned(),
-    };
-    let bytes =
-        wire::encode(&serve).map_err(|error| ZygoteError::Silent(io::Error::other(error)))?;
-    socket
-        .set_read_timeout(Some(READY_PATIENCE))
-        .map_err(ZygoteError::Silent)?;
-    socket.write_all(&bytes).map_err(ZygoteError::Silent)?;
-    let mut arrived = Vec::new();
-    loop {
-        let mut buffer = [0; 1024];
-        match socket.read(&mut buffer).map_err(ZygoteError::Silent)? {
-            0 => return Err(ZygoteError::Silent(io::ErrorKind::UnexpectedEof.into())),
-            count => arrived.extend_from_slice(&buffer[..count]),
-        }
-        let report = wire::decode::<Report>(&mut arrived);
-        match report.map_err(|error| ZygoteError::Silent(io::Error::other(error)))? {
-            None => {}
-            Some(Report::Ready) => return Ok(()),
-            Some(Report::Unable { reason }) => return Err(ZygoteError::Unable(reason)),
-            Some(other) => {
-                return Err(ZygoteError::Silent(io::Error::other(format!(
-                    "unexpected first report {other:?}"
-                ))));
-            }
-        }
-    }
-}
-
 impl Launcher for ZygoteLauncher {
+    fn left(&mut self) -> Vec<Left> {
+        let fresh = self.fresh.as_mut();
+        fresh
+            .map(|zygote| std::mem::take(&mut zygote.left))
+            .unwrap_or_default()
+    }
+
     fn attach(&mut self, events: Events) {
         let Some(zygote) = self.fresh.take() else {
             return;
@@ -239,6 +200,12 @@ impl Launcher for ZygoteLauncher {
             tracing::warn!(%container_id, %error, "kill not sent");
         }
     }
+
+    fn keep_nothing(&mut self) {
+        if let Err(error) = self.send(&Request::KeepNothing) {
+            tracing::debug!(%error, "without a launcher nothing outlives the agent");
+        }
+    }
 }
 
 /// Opens the door for a new zygote; requests come out of the receiver.
@@ -258,7 +225,8 @@ async fn keep_alive(
 ) {
     let (mut next, mut requests) = (Some(zygote), requests);
     while let Some(mut zygote) = next.take() {
-        let carried = carry(zygote.socket, requests, &events).await;
+        let arrived = std::mem::take(&mut zygote.arrived);
+        let carried = carry(zygote.socket, arrived, requests, &events).await;
         let Some(shut) = door.upgrade() else { break };
         shut.lock().unwrap_or_else(PoisonError::into_inner).take();
         let reason = match &carried.failure {
@@ -269,11 +237,10 @@ async fn keep_alive(
             reason,
             "the executor launcher is lost, and all executors with it"
         );
-        let recipe = recipe.clone();
+        let (recipe, mut body) = (recipe.clone(), zygote.body);
         let restarted = tokio::task::spawn_blocking(move || {
             // Whatever state it is in, it must not live beside its successor.
-            let _ = zygote.child.kill();
-            let _ = zygote.child.wait();
+            body.end();
             recipe.start()
         });
         events(LauncherEvent::Lost { reason });
@@ -301,7 +268,12 @@ struct Carried {
     failure: Option<io::Error>,
 }
 
-async fn carry(socket: UnixStream, requests: mpsc::Receiver<Vec<u8>>, events: &Events) -> Carried {
+async fn carry(
+    socket: UnixStream,
+    mut arrived: Vec<u8>,
+    requests: mpsc::Receiver<Vec<u8>>,
+    events: &Events,
+) -> Carried {
     let mut carried = Carried {
         reports: 0,
         failure: None,
@@ -319,16 +291,15 @@ async fn carry(socket: UnixStream, requests: mpsc::Receiver<Vec<u8>>, events: &E
         }
     };
     let writer = tokio::task::spawn_local(write(commands, requests));
-    let mut arrived = Vec::new();
     carried.failure = loop {
+        match hand_over(&mut arrived, events) {
+            Ok(count) => carried.reports += count,
+            Err(error) => break Some(error),
+        }
         let mut buffer = [0; 16 * 1024];
         match reports.read(&mut buffer).await {
             Ok(0) => break None,
             Ok(count) => arrived.extend_from_slice(&buffer[..count]),
-            Err(error) => break Some(error),
-        }
-        match hand_over(&mut arrived, events) {
-            Ok(count) => carried.reports += count,
             Err(error) => break Some(error),
         }
     };
@@ -374,8 +345,20 @@ fn hand_over(arrived: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
                 container_id,
                 termination,
             },
-            Report::Ready | Report::Unable { .. } => continue,
+            Report::Ready | Report::Resumed { .. } | Report::Unable { .. } => continue,
         });
     }
     Ok(count)
+}
+
+/// Ends whatever an earlier agent has left running in `work_dir`, and gives how many containers that were. The program and its arguments are
+/// those of [`ZygoteLauncher::start`]. Blocks until nothing is left.
+pub fn clean_up(program: &Path, arguments: &[&str], work_dir: &Path) -> Result<usize, ZygoteError> {
+    let recipe = Recipe {
+        program: program.to_owned(),
+        arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+        work_dir: work_dir.to_owned(),
+        patience: Duration::ZERO,
+    };
+    recipe.clean_up()
 }

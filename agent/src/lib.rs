@@ -5,6 +5,7 @@
 //! | `agent` | the actor that registers and hands on what the master wants |
 //! | `container` | the containerizer actor and the pure life of one container |
 //! | `launcher`, `zygote` | how executors are started: a small process that forks them |
+//! | `ledger`, `recovery` | what is kept so that executors outlive the agent, and how it goes on with them |
 //! | `command` | the command executor, which runs one task's command |
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
@@ -21,12 +22,14 @@ pub mod container;
 pub mod detect;
 pub mod http;
 pub mod launcher;
+pub mod ledger;
 pub mod metrics;
 pub mod monitor;
 pub mod operations;
 pub mod oversubscription;
 pub mod procfs;
 pub mod qos;
+pub mod recovery;
 pub mod registration;
 pub mod sandbox;
 pub mod sandboxes;
@@ -41,6 +44,7 @@ pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
 pub use operations::checkpoint::OpenStore;
+pub use recovery::clean_up;
 
 pub use sandboxes::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

@@ -28,6 +28,8 @@ pub struct Counts {
     pub valid_framework_messages: u64,
     /// Messages with nobody to pass them to.
     pub invalid_framework_messages: u64,
+    /// Records of an earlier process of the agent that could not be read.
+    pub recovery_errors: u64,
 }
 
 impl Counts {
@@ -68,7 +70,7 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     };
     put("registered", f64::from(u8::from(figures.registered)));
     put("uptime_secs", figures.uptime_secs);
-    put("recovery_errors", 0.0);
+    put("recovery_errors", survey.counts.recovery_errors as f64);
     put("frameworks_active", survey.frameworks.len() as f64);
     put(
         "oversubscription_estimates_rejected",
@@ -111,7 +113,12 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     };
     put(
         "executors_registering",
-        phase(&[Phase::Preparing, Phase::Launching, Phase::Registering]),
+        phase(&[
+            Phase::Preparing,
+            Phase::Launching,
+            Phase::Registering,
+            Phase::Recovering,
+        ]),
     );
     put("executors_running", phase(&[Phase::Running]));
     put("executors_terminating", phase(&[Phase::Terminating]));

@@ -16,12 +16,15 @@ use protocol::{ResourceUsage, Uuid};
 use runtime::SpawnError;
 use runtime::prelude::*;
 
-use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, WhenEnded};
-use crate::config::Config;
+use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, GoAway, Leave, WhenEnded};
+use crate::config::{Config, Settings};
 use crate::container::Containerizer;
 use crate::container::callers::{NotHeard, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
+use crate::ledger::book::Book;
+use crate::ledger::plan::Incompatible;
+use crate::ledger::{AllWritten, Ledger};
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
 use crate::operations::Operations;
@@ -29,6 +32,7 @@ use crate::operations::checkpoint::{Keeper, OpenStore};
 use crate::operations::held::Held;
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
+use crate::recovery::recover;
 use crate::sandboxes::{Directories, Sandboxes};
 use crate::status::{StatusUpdates, Waiting};
 
@@ -70,6 +74,19 @@ pub enum StartError {
         /// What is wrong.
         problem: String,
     },
+    /// What an earlier process of the agent has kept of its executors cannot be read, or not all of it.
+    #[error(
+        "what an earlier process of this agent has kept of its executors in `{directory}` cannot be read: {problem}; let it go on without that with --strict=false, or end what runs and set it aside with --recover=cleanup"
+    )]
+    Ledger {
+        /// Where.
+        directory: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The executors that still run are not this agent's.
+    #[error(transparent)]
+    Incompatible(#[from] Incompatible),
     /// The node does not take its actors.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -139,6 +156,12 @@ impl WorkDir {
         &self.path
     }
 
+    /// The book of what outlives the agent; `None` if nothing does.
+    pub(crate) fn book(&self, settings: &Settings) -> Option<Book> {
+        let on_disk = matches!(self.holding, Holding::Locked(_)) && settings.executors_outlive;
+        on_disk.then(|| Book::on_disk(&self.path))
+    }
+
     fn keeper(&self) -> Keeper {
         match &self.holding {
             Holding::Locked(_) => Keeper::on_disk(&self.path),
@@ -154,6 +177,7 @@ pub struct Started {
     pub agent: Handle<Agent>,
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
+    ledger: Option<Handle<Ledger>>,
     monitor: Handle<Monitor>,
     config: Arc<Config>,
     _work_dir: Arc<WorkDir>,
@@ -173,9 +197,9 @@ pub fn start(
 /// The same with another look at processes than /proc.
 pub fn start_with(
     node: &Node,
-    config: Config,
+    mut config: Config,
     work_dir: WorkDir,
-    launcher: Box<dyn Launcher>,
+    mut launcher: Box<dyn Launcher>,
     modules: Modules,
     sampler: Sampler,
 ) -> Result<Started, StartError> {
@@ -190,16 +214,30 @@ pub fn start_with(
     let (described, now) = (&config.info().resources, node.clock().now());
     let held = Held::recovered(described, checkpoint, version, now)
         .map_err(|invalid| unusable(invalid.to_string()))?;
-    let status = node.spawn("status_updates", StatusUpdates::default())?;
-    let containerizer = node.spawn(
-        "containerizer",
-        Containerizer::new(
-            config.clone(),
-            launcher,
-            work_dir.sandboxes.clone(),
-            status.clone(),
-        ),
-    )?;
+    let recovered = recover(&work_dir, &config, launcher.left())?;
+    config.info.id = recovered.agent_id();
+    let ledger = match recovered.book {
+        Some(book) => Some(node.spawn("ledger", Ledger::new(book))?),
+        None => None,
+    };
+    let (mut plan, boot) = (recovered.plan, recovered.boot);
+    let status = match &ledger {
+        Some(ledger) => {
+            let updates = std::mem::take(&mut plan.updates);
+            StatusUpdates::keeping(ledger.clone(), updates, now)
+        }
+        None => StatusUpdates::default(),
+    };
+    let status = node.spawn("status_updates", status)?;
+    let containerizer = Containerizer::new(
+        config.clone(),
+        launcher,
+        work_dir.sandboxes.clone(),
+        status.clone(),
+    );
+    let mut containerizer = containerizer.keeping(ledger.clone(), boot, plan);
+    containerizer.counts.recovery_errors = recovered.errors;
+    let containerizer = node.spawn("containerizer", containerizer)?;
     let operations = Operations::new(held, keeper, containerizer.clone());
     let operations = node.spawn("operations", operations)?;
     let total = config.info().resources.clone();
@@ -237,6 +275,7 @@ pub fn start_with(
         agent,
         containerizer,
         status,
+        ledger,
         monitor,
         config: Arc::new(config),
         _work_dir: Arc::new(work_dir),
@@ -244,13 +283,26 @@ pub fn start_with(
 }
 
 impl Started {
-    /// Waits for the agent's end.
+    /// Waits for the agent's end, and until all is on the disk that it has to say to its next process.
     pub async fn ended(&self) -> AgentEnd {
         let asked = self.agent.ask(WhenEnded, Patience::WhileLinked).await;
-        asked.unwrap_or_else(|error| AgentEnd::Broken {
+        let end = asked.unwrap_or_else(|error| AgentEnd::Broken {
             name: "agent".into(),
             reason: error.to_string(),
-        })
+        });
+        if let Some(ledger) = &self.ledger {
+            // What it was told before this is done when it answers, the end of everything included.
+            let _ = self.survey().await;
+            let _ = ledger.ask(AllWritten, PATIENCE).await;
+        }
+        end
+    }
+
+    /// Stops: executors that outlive it wait for it to be started again. If there are none, it leaves.
+    pub fn go_away(&self) {
+        if let Err(error) = self.agent.tell(GoAway) {
+            tracing::warn!(%error, "the agent does not hear that it should stop");
+        }
     }
 
     /// Leaves the master for good and kills everything (SIGUSR1).

@@ -19,6 +19,9 @@ use runtime::memory::Network;
 use runtime::prelude::*;
 use transport::unix::Listener;
 
+/// How long what outlives an agent waits for the next.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The zygote's program, which cargo builds with the tests.
 fn zygote_program() -> PathBuf {
     let own = std::env::current_exe().unwrap();
@@ -64,7 +67,8 @@ fn world_in<F: Future>(work_dir: tempfile::TempDir, story: impl FnOnce(World) ->
         let agent_node = node("agent", Role::Agent, &[Role::Master, Role::Executor]);
         let socket = work_dir.path().join("executors.sock");
         let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
-        let launcher = ZygoteLauncher::start(&zygote_program(), &[], work_dir.path()).unwrap();
+        let launcher =
+            ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
         let agent = start_agent(
             &agent_node,
             work_dir.path(),
@@ -347,7 +351,8 @@ fn what_an_earlier_agent_left_behind_is_ended_before_a_new_one_works() {
         .env("MEROS_CONTAINER_ID", "c")
         .spawn()
         .unwrap();
-    let launcher = ZygoteLauncher::start(&zygote_program(), &[], work_dir.path()).unwrap();
+    let launcher =
+        ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
     assert!(!orphan.wait().unwrap().success());
     drop(launcher);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
 use runtime::{Node, Role};
@@ -22,6 +22,7 @@ use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address}
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
+use crate::out;
 use crate::renewal;
 use crate::signals::Signals;
 
@@ -55,6 +56,15 @@ pub struct AgentArgs {
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
+    /// What to do with executors that an earlier process of this agent has left: `reconnect` goes on with them, `cleanup` ends them all, sets
+    /// aside what was kept of them, and ends
+    #[arg(long, env = "MESOS_RECOVER", value_enum, default_value_t = Recover::Reconnect)]
+    recover: Recover,
+    /// Do not start when something that an earlier process of this agent has kept cannot be read; `--strict=false` goes on without it and counts
+    /// it in `slave/recovery_errors`
+    #[arg(long, env = "MESOS_STRICT", default_missing_value = "true", default_value = "true", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_possible_values = true)]
+    strict: bool,
     #[command(flatten)]
     flags: AgentFlags,
     /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
@@ -71,6 +81,15 @@ pub struct AgentArgs {
     threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
+}
+
+/// What `--recover` may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Recover {
+    /// Go on with what runs.
+    Reconnect,
+    /// End what runs, and then this process.
+    Cleanup,
 }
 
 /// The flags that `meros agent` and `meros local` share.
@@ -128,6 +147,10 @@ pub struct AgentFlags {
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub authenticate_http_executors: bool,
+    /// An executor that outlives its agent and does not subscribe within so long after that was started again is killed; at most 15secs
+    /// [default: 2secs]
+    #[arg(long, env = "MESOS_EXECUTOR_REREGISTRATION_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub executor_reregistration_timeout: Option<Duration>,
     /// The wait after a failed registration, doubled each time [default: 1secs]
     #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
     pub registration_backoff_factor: Option<Duration>,
@@ -170,6 +193,10 @@ impl AgentFlags {
             ),
             (&mut settings.recovery_timeout, self.recovery_timeout),
             (
+                &mut settings.executor_reregistration_timeout,
+                self.executor_reregistration_timeout,
+            ),
+            (
                 &mut settings.registration_backoff_factor,
                 self.registration_backoff_factor,
             ),
@@ -207,6 +234,17 @@ pub struct Plan {
     pub access: Access,
     /// What pages are served with, and the flags that say so.
     pub door: (http::HttpOptions, BTreeMap<String, String>),
+    /// Whether it leaves for good when it is stopped, even if executors would wait for it.
+    pub leaves: Leaves,
+}
+
+/// When an agent that is stopped leaves its master for good.
+#[derive(Clone, Debug)]
+pub enum Leaves {
+    /// Always.
+    Always,
+    /// When nothing waits for it to come back; or when it is told to by SIGUSR1.
+    WhenTold(Signals),
 }
 
 /// The program that is running, to start executors with.
@@ -237,6 +275,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         speak_previous,
         access,
         door: (door, door_flags),
+        leaves,
     } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
     let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
@@ -258,11 +297,13 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     settings.acls = access.acls.clone();
     settings.chosen.extend(access.shown);
     settings.chosen.extend(door_flags);
+    settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));
+    let patience = settings.recovery_timeout;
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
-    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir())
+    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), patience)
         .map_err(|error| cannot(&error))?;
     let advisers = Modules {
         resource_estimator: registry
@@ -307,8 +348,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let renewal = endpoint.renewal();
     let stop = async move {
-        // Its executors would not outlive it, so its master and frameworks are told at once.
-        started.leave();
+        match leaves {
+            Leaves::WhenTold(signals) if !signals.is_told_to_leave() => started.go_away(),
+            _ => started.leave(),
+        }
         let _ = node.clock().timeout(LEAVE_PATIENCE, started.ended()).await; // The launcher kills what is left.
         pages.stop(node.clock()).await;
         node.shutdown().await;
@@ -325,8 +368,22 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     ))
 }
 
+/// `meros agent --recover=cleanup`.
+fn clean_up(work_dir: &Path) -> Outcome {
+    let cannot = |error: &dyn std::error::Error| {
+        Failure::because("cannot clean up the work directory", error)
+    };
+    let lock = WorkDir::lock(work_dir).map_err(|error| cannot(&error))?;
+    let done = ::agent::clean_up(&lock, &own_program()?, &[ZYGOTE]);
+    out!("{}", done.map_err(|error| cannot(&error))?);
+    Ok(())
+}
+
 /// `meros agent`: runs until a signal stops it.
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
+    if args.recover == Recover::Cleanup {
+        return clean_up(&absolute(&args.work_dir)?);
+    }
     let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
     let credentials = ("http_credentials", args.http_credentials.as_deref());
     let access = args.access.read(credentials, args.door.certifies())?;
@@ -336,6 +393,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
     settings.hostname = args.hostname;
     settings.domain = args.domain;
+    settings.strict = args.strict;
     let plan = Plan {
         settings,
         modules: modules(args.modules.as_ref())?,
@@ -348,6 +406,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         speak_previous: args.speak_previous,
         access,
         door: (options, args.door.shown()),
+        leaves: Leaves::WhenTold(signals.clone()),
     };
     let certs = args.certs;
     on_this_thread(async move {

@@ -240,6 +240,7 @@ impl LocalCluster {
                 speak_previous: false,
                 access,
                 door,
+                leaves: agent::Leaves::Always,
             };
             starting.push(Member::begin(&name, move || agent::start(plan))?);
         }

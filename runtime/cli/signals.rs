@@ -1,4 +1,4 @@
-//! Signals: SIGINT and SIGTERM turned into a future, and SIGHUP for those who have something to read again.
+//! Signals: SIGINT, SIGTERM and SIGUSR1 turned into a future, and SIGHUP for those who have something to read again.
 //!
 //! They are blocked in every thread and taken by one that waits for nothing else, so that no handler ever runs. Children get a clean
 //! mask from the agent. Must begin before any other thread.
@@ -28,14 +28,15 @@ impl Hangups {
 }
 
 impl Signals {
-    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once. SIGHUP is taken too where `hangups` says so;
-    /// elsewhere it goes on to end the process.
+    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once. SIGHUP is taken too where `hangups` says so, and SIGUSR1,
+    /// which stops the process as SIGTERM does but lets it leave for good; elsewhere the two go on to end the process.
     pub fn take(hangups: bool) -> Outcome<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
         if hangups {
             set.add(Signal::SIGHUP);
+            set.add(Signal::SIGUSR1);
         }
         set.thread_block()
             .map_err(|error| Failure::because("cannot take signals", &error))?;
@@ -77,6 +78,11 @@ impl Signals {
             Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::failure::FAILED),
             None => std::future::pending().await,
         }
+    }
+
+    /// Whether the signal was the one that means: stop, and do not come back.
+    pub fn is_told_to_leave(&self) -> bool {
+        *self.stop.borrow() == Some(Signal::SIGUSR1)
     }
 
     /// What `work` gives, or the signal's code if a signal comes first; then the work is dropped.

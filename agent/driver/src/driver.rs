@@ -1,10 +1,13 @@
 //! The executor driver's actor: it subscribes to the agent, passes tasks on, and keeps updates until the agent has them.
 //!
 //! Hears tasks, kills, messages and acknowledgements from the agent, and the executor's verbs from its [`ExecutorDriverRef`].
-//! Remembers the updates that the agent has not confirmed. When the agent goes, the executor is told and the driver ends.
-//! It never starts a process and never decides what a task's state is.
+//! Remembers the updates that the agent has not confirmed, and which tasks it was given. When the agent goes, the executor is told and the
+//! driver ends; but if the executor outlives its agent, the driver subscribes at the next one (`driver/away.rs`), and the executor does not
+//! notice. It never starts a process and never decides what a task's state is.
 
-use std::collections::VecDeque;
+mod away;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use protocol::message::executor::{
@@ -16,6 +19,7 @@ use protocol::{KillPolicy, Source, TaskId, TaskInfo, TaskState, TaskStatus, Uuid
 use runtime::prelude::*;
 use runtime::{ConnectError, SpawnError};
 
+use self::away::Away;
 use crate::environment::Environment;
 
 /// The agent's actor that hears executors.
@@ -39,7 +43,7 @@ pub trait Executor: Send + 'static {
     fn message(&mut self, _data: Vec<u8>, _driver: &ExecutorDriverRef) {}
     /// End all tasks and then stop the driver; after `grace` everything here is killed.
     fn shutdown(&mut self, grace: Duration, driver: &ExecutorDriverRef);
-    /// The agent is gone: end all tasks. The driver ends after this.
+    /// The agent is gone for good: end all tasks. The driver ends after this.
     fn disconnected(&mut self, _driver: &ExecutorDriverRef) {}
 }
 
@@ -109,12 +113,16 @@ impl Unconfirmed {
         true
     }
 
-    /// The agent has this one.
-    pub fn confirmed(&mut self, uuid: Uuid) {
+    /// The agent has this one; it is given back if it was kept.
+    pub fn confirmed(&mut self, uuid: Uuid) -> Option<TaskStatus> {
         // Confirmations come in order, so this looks at the first entry only, save for duplicates.
-        if let Some(at) = self.0.iter().position(|status| status.uuid == Some(uuid)) {
-            self.0.remove(at);
-        }
+        let at = self.0.iter().position(|status| status.uuid == Some(uuid))?;
+        self.0.remove(at)
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &TaskStatus> {
+        self.0.iter()
     }
 
     /// How many there are.
@@ -133,6 +141,13 @@ pub(crate) struct Driver {
     agent: Pid,
     executor: Box<dyn Executor>,
     subscribed: bool,
+    /// Whether the executor has been told that it is subscribed.
+    told: bool,
+    /// Set while the agent is gone and may come back.
+    away: Option<Away>,
+    /// Tasks that the executor was given, so that an agent that does not know whether it was gives them once. Only kept by one that outlives
+    /// its agent.
+    given: BTreeSet<TaskId>,
     /// Tasks and kills that arrived before the answer to the subscription was seen.
     early: Vec<Early>,
     unconfirmed: Unconfirmed,
@@ -152,22 +167,7 @@ impl Actor for Driver {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.link(&self.agent);
-        let subscribe = SubscribeExecutor {
-            framework_id: self.environment.framework_id.clone(),
-            executor_id: self.environment.executor_id.clone(),
-            container_id: self.environment.container_id.clone(),
-            token: self.environment.token.clone(),
-            pid: ctx.pid().clone(),
-        };
-        let asked = ctx
-            .node()
-            .ask(&self.agent, subscribe, SUBSCRIPTION_PATIENCE);
-        ctx.then(asked, |driver, answer, ctx| match answer {
-            Ok(Ok(subscribed)) => driver.on_subscribed(&subscribed, ctx),
-            Ok(Err(refused)) => driver.finish(DriverEnd::Refused(refused), ctx),
-            Err(error) => driver.finish(DriverEnd::NoAnswer(error), ctx),
-        });
+        self.subscribe(ctx);
     }
 }
 
@@ -189,10 +189,40 @@ impl Driver {
         }
     }
 
+    /// Subscribes at the agent that was found.
+    fn subscribe(&mut self, ctx: &mut Context<Self>) {
+        ctx.link(&self.agent);
+        let subscribe = SubscribeExecutor {
+            framework_id: self.environment.framework_id.clone(),
+            executor_id: self.environment.executor_id.clone(),
+            container_id: self.environment.container_id.clone(),
+            token: self.environment.token.clone(),
+            pid: ctx.pid().clone(),
+        };
+        let agent = self.agent.clone();
+        let asked = ctx.node().ask(&agent, subscribe, SUBSCRIPTION_PATIENCE);
+        ctx.then(asked, move |driver, answer, ctx| {
+            if driver.agent != agent {
+                return; // It is gone meanwhile.
+            }
+            match answer {
+                Ok(Ok(subscribed)) => driver.on_subscribed(&subscribed, ctx),
+                Ok(Err(refused)) => driver.finish(DriverEnd::Refused(refused), ctx),
+                Err(_) if driver.outlives() => driver.lose_agent(ctx),
+                Err(error) => driver.finish(DriverEnd::NoAnswer(error), ctx),
+            }
+        });
+    }
+
     fn on_subscribed(&mut self, subscribed: &ExecutorSubscribed, ctx: &mut Context<Self>) {
         let driver = Self::reference(ctx);
         self.subscribed = true;
-        self.executor.subscribed(subscribed, &driver);
+        self.away = None;
+        if std::mem::replace(&mut self.told, true) {
+            self.say_again(ctx);
+        } else {
+            self.executor.subscribed(subscribed, &driver);
+        }
         for early in std::mem::take(&mut self.early) {
             self.pass_on(early, &driver);
         }
@@ -208,7 +238,12 @@ impl Driver {
 
     fn pass_on(&mut self, heard: Early, driver: &ExecutorDriverRef) {
         match heard {
-            Early::Launch(task) => self.executor.launch(*task, driver),
+            Early::Launch(task) => {
+                if self.outlives() && !self.given.insert(task.task_id.clone()) {
+                    return; // The agent was started again and did not know.
+                }
+                self.executor.launch(*task, driver);
+            }
             Early::Kill(end) => self.executor.kill(end.task_id, end.kill_policy, driver),
             Early::Message(data) => self.executor.message(data, driver),
             Early::Shutdown(grace) => self.executor.shutdown(grace, driver),
@@ -227,6 +262,18 @@ impl Driver {
         }
         self.end = Some(end);
         // Whoever asks how it ended can still do so; the node goes with the process.
+    }
+
+    /// Gives an agent that is there so long to take the last updates.
+    fn say_farewell(&mut self, ctx: &mut Context<Self>) {
+        let agent = self.agent.clone();
+        ctx.after(FAREWELL_PATIENCE, move |driver, ctx| {
+            // One that is away has its own time, and the next begins anew.
+            if driver.away.is_none() && driver.agent == agent {
+                let count = driver.unconfirmed.len();
+                driver.finish(DriverEnd::UpdatesLost { count }, ctx);
+            }
+        });
     }
 
     fn finish_if_done(&mut self, ctx: &mut Context<Self>) {
@@ -271,14 +318,24 @@ impl Handler<FrameworkMessage> for Driver {
 impl Handler<UpdateStored> for Driver {
     type Result = ();
     fn handle(&mut self, stored: UpdateStored, ctx: &mut Context<Self>) {
-        self.unconfirmed.confirmed(stored.uuid);
+        let confirmed = self.unconfirmed.confirmed(stored.uuid);
+        if confirmed.is_some_and(|status| status.state.is_terminal()) {
+            self.given.remove(&stored.task_id);
+        }
         self.finish_if_done(ctx);
     }
 }
 
 impl Handler<Exited> for Driver {
     type Result = ();
-    fn handle(&mut self, _: Exited, ctx: &mut Context<Self>) {
+    fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
+        if exited.pid != self.agent {
+            return;
+        }
+        let done = self.stopping && self.unconfirmed.is_empty();
+        if self.outlives() && !done {
+            return self.lose_agent(ctx);
+        }
         let end = match (self.stopping, self.unconfirmed.len()) {
             (true, 0) => DriverEnd::Stopped,
             (true, count) => DriverEnd::UpdatesLost { count },
@@ -300,7 +357,10 @@ impl Handler<Update> for Driver {
             tracing::error!(task = %status.task_id, state = %status.state, "update dropped: the agent takes none");
             return;
         }
-        // A full or broken link shows as `Exited`, and then the update is lost with the agent.
+        if self.away.is_some() {
+            return; // It is said when the agent is back.
+        }
+        // A full or broken link shows as `Exited`, and then the update is lost with the agent, unless that comes back.
         if let Err(error) = ctx.node().tell(&self.agent, ExecutorUpdated { status }) {
             tracing::warn!(%error, "update not sent");
         }
@@ -327,10 +387,7 @@ impl Handler<Stop> for Driver {
     fn handle(&mut self, _: Stop, ctx: &mut Context<Self>) {
         self.stopping = true;
         self.finish_if_done(ctx);
-        ctx.after(FAREWELL_PATIENCE, |driver, ctx| {
-            let count = driver.unconfirmed.len();
-            driver.finish(DriverEnd::UpdatesLost { count }, ctx);
-        });
+        self.say_farewell(ctx);
     }
 }
 
@@ -361,15 +418,26 @@ impl ExecutorDriverRef {
         executor: impl Executor,
     ) -> Result<Self, ExecutorConnectError> {
         let address = environment.address();
-        node.connect(&address).await?;
-        let agent = node
-            .find(&address, AGENT_ACTOR, SUBSCRIPTION_PATIENCE)
-            .await?;
+        let (clock, max) = (node.clock(), environment.subscription_backoff_max);
+        // Its agent may have ended since it started this executor.
+        let mut away = Away::since(clock.now(), environment.recovery_timeout);
+        let agent = loop {
+            match away::reach(node, &address, SUBSCRIPTION_PATIENCE).await {
+                Ok(agent) => break agent,
+                Err(error) => match away.pause(clock.now(), max) {
+                    Some(pause) => clock.sleep(pause).await,
+                    None => return Err(error),
+                },
+            }
+        };
         let driver = Driver {
             environment,
             agent,
             executor: Box::new(executor),
             subscribed: false,
+            told: false,
+            away: None,
+            given: BTreeSet::new(),
             early: Vec::new(),
             unconfirmed: Unconfirmed::default(),
             stopping: false,

@@ -44,6 +44,8 @@ pub const TOKEN: &str = "MEROS_EXECUTOR_TOKEN";
 /// The container the executor runs in.
 pub const CONTAINER_ID: &str = "MEROS_CONTAINER_ID";
 
+const RECOVERY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15 * 60);
+
 /// Who this executor is and where its agent hears it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
@@ -63,6 +65,10 @@ pub struct Environment {
     pub token: String,
     /// How long it may take to stop; 5 s unless said otherwise.
     pub shutdown_grace_period: Duration,
+    /// How long it may be without its agent; zero unless it outlives a restart of that, then 15 min unless said otherwise.
+    pub recovery_timeout: Duration,
+    /// The longest wait between two attempts to subscribe again; 2 s unless said otherwise.
+    pub subscription_backoff_max: Duration,
 }
 
 /// The environment is not one that an agent makes.
@@ -110,15 +116,17 @@ impl Environment {
                     problem: error.to_string(),
                 })
         }
-        let grace = match value(SHUTDOWN_GRACE_PERIOD) {
-            None => Duration::from_secs(5),
+        let duration = |name: &'static str, default| match value(name) {
+            None => Ok(default),
             Some(text) => {
                 protocol::duration::parse(&text).map_err(|error| EnvironmentError::Invalid {
-                    name: SHUTDOWN_GRACE_PERIOD,
+                    name,
                     problem: error.to_string(),
-                })?
+                })
             }
         };
+        let outlives = value(CHECKPOINT).is_some_and(|value| value == "1");
+        let recovery = duration(RECOVERY_TIMEOUT, RECOVERY_TIMEOUT_DEFAULT)?;
         Ok(Self {
             framework_id: id(FRAMEWORK_ID, text(FRAMEWORK_ID)?)?,
             executor_id: id(EXECUTOR_ID, text(EXECUTOR_ID)?)?,
@@ -127,7 +135,9 @@ impl Environment {
             sandbox: PathBuf::from(text(SANDBOX)?),
             socket: text(SOCKET)?,
             token: text(TOKEN)?,
-            shutdown_grace_period: grace,
+            shutdown_grace_period: duration(SHUTDOWN_GRACE_PERIOD, Duration::from_secs(5))?,
+            recovery_timeout: if outlives { recovery } else { Duration::ZERO },
+            subscription_backoff_max: duration(SUBSCRIPTION_BACKOFF_MAX, Duration::from_secs(2))?,
         })
     }
 }
@@ -157,6 +167,23 @@ mod tests {
         let environment = Environment::from(value).unwrap();
         assert_eq!(environment.executor_id.as_str(), "e");
         assert_eq!(environment.shutdown_grace_period, Duration::from_secs(7));
+        assert_eq!(environment.recovery_timeout, Duration::ZERO);
+    }
+
+    /// SPEC 5.3.
+    #[test]
+    fn an_executor_that_outlives_its_agent_is_told_for_how_long() {
+        let with = |checkpoint: &'static str, timeout: Option<&'static str>| {
+            let value = move |name: &str| match name {
+                CHECKPOINT => Some(checkpoint.to_owned()),
+                RECOVERY_TIMEOUT => timeout.map(str::to_owned),
+                _ => value(name),
+            };
+            Environment::from(value).unwrap().recovery_timeout.as_secs()
+        };
+        assert_eq!(with("0", Some("10mins")), 0);
+        assert_eq!(with("1", None), 900);
+        assert_eq!(with("1", Some("10mins")), 600);
     }
 
     #[test]

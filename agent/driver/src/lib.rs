@@ -2,7 +2,8 @@
 //!
 //! Implement [`Executor`] and give it to [`run`]. The agent that starts the program tells it through its environment
 //! ([`Environment`]) where to connect; callbacks come in, verbs of [`ExecutorDriverRef`] go out. Updates are kept until the
-//! agent has them. Without an agent there is no executor: when the agent goes, the driver ends (outliving it comes later).
+//! agent has them. When the agent goes, the driver ends, unless the framework has `checkpoint`: then it looks for the next process of the agent
+//! for `MESOS_RECOVERY_TIMEOUT` and goes on there, and the executor does not notice.
 //!
 //! # An executor that counts words
 //!

@@ -79,7 +79,7 @@ enum Question {
 impl Agent {
     /// Finds the master that acts, beginning with the one whose turn it is, and registers there.
     pub(super) fn register(&mut self, ctx: &mut Context<Self>) {
-        if self.end.is_some() {
+        if self.end.is_some() || self.recovering {
             return;
         }
         self.attempt += 1;

@@ -46,6 +46,7 @@ impl Containerizer {
             ),
             sandbox,
             user: order.user.filter(|_| self.config.settings.switch_user),
+            outlives: container.is_kept(),
         })
     }
 

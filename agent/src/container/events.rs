@@ -47,7 +47,7 @@ pub struct TaskClosed {
 #[rtype(result = "()")]
 pub struct Correct(pub Vec<QosCorrection>);
 
-/// Everything must end at once.
+/// Everything must end at once, and the agent will not come back as itself.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct KillEverything;
@@ -273,6 +273,7 @@ impl Handler<TaskClosed> for Containerizer {
         let Some(id) = self.containers.unplace(&framework_id, &task_id) else {
             return;
         };
+        self.forget_task(&id, &task_id);
         if let Some(container) = self.containers.get_mut(&id) {
             container.closed(&task_id);
         }
@@ -312,6 +313,7 @@ impl Handler<Correct> for Containerizer {
 impl Handler<KillEverything> for Containerizer {
     type Result = ();
     fn handle(&mut self, _: KillEverything, ctx: &mut Context<Self>) {
+        self.keep_nothing();
         let all: Vec<ContainerId> = self
             .containers
             .iter()

@@ -27,7 +27,7 @@ impl Containerizer {
         let executor = container.actor.clone();
         let task = &status.task_id;
         let heard = match status.uuid {
-            Some(uuid) if container.is_streamed() && container.repeats(task, uuid) => Heard::Late,
+            Some(uuid) if container.may_repeat() && container.repeats(task, uuid) => Heard::Late,
             Some(_) => container.heard(task, status.state),
             None => Heard::Unknown,
         };
@@ -170,7 +170,9 @@ impl Handler<Exited> for Containerizer {
             true => self.streams.remove(&exited.pid),
             false => self.speakers.remove(exited.pid.node()),
         };
-        let Some(id) = id else { return };
+        let Some(id) = id.filter(|_| !self.is_departing()) else {
+            return;
+        };
         let grace = self.config.settings.executor_shutdown_grace_period;
         self.with(&id, ctx, |container| container.disconnected(grace));
     }

@@ -3,7 +3,7 @@
 //! Pure: each event gives the effects that follow from it, in order. It knows no process and no clock, and never decides which
 //! tasks come here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use protocol::message::executor::ExecutorRefused;
@@ -25,6 +25,8 @@ pub enum Phase {
     Launching,
     /// Its executor runs but has not subscribed.
     Registering,
+    /// Its executor has outlived an earlier process of the agent and has not subscribed again.
+    Recovering,
     /// Its executor has subscribed.
     Running,
     /// It is on its way out.
@@ -97,6 +99,18 @@ pub struct Task {
     given: VecDeque<Uuid>,
 }
 
+impl Task {
+    fn new(info: TaskInfo) -> Self {
+        Self {
+            info,
+            state: TaskState::Staging,
+            disowned: false,
+            killing: None,
+            given: VecDeque::new(),
+        }
+    }
+}
+
 /// A kill; its policy is the framework's wish, if it had one.
 #[derive(Clone, Copy, Debug)]
 struct Killing(Option<KillPolicy>);
@@ -122,9 +136,13 @@ pub struct Container {
     pub phase: Phase,
     /// Set once its executor has subscribed over HTTP.
     stream: Option<Stream>,
+    /// Whether it outlives the agent.
+    kept: bool,
     tasks: BTreeMap<TaskId, Task>,
     /// Tasks that the executor has not been given.
     queue: VecDeque<TaskId>,
+    /// Those of them that must be on the disk first.
+    unwritten: BTreeSet<TaskId>,
     /// What its live tasks become when it ends, if something else than failed.
     fate: Option<(TaskState, Reason, String)>,
 }
@@ -148,8 +166,10 @@ impl Container {
             leader: None,
             phase: Phase::Preparing,
             stream: None,
+            kept: false,
             tasks: BTreeMap::new(),
             queue: VecDeque::new(),
+            unwritten: BTreeSet::new(),
             fate: None,
         }
     }
@@ -191,20 +211,15 @@ impl Container {
     /// A further task.
     pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
         let id = info.task_id.clone();
-        let run = self.is_heard().then(|| Effect::Run(Box::new(info.clone())));
+        let at_once = self.is_heard() && !self.kept;
+        let run = at_once.then(|| Effect::Run(Box::new(info.clone())));
         if run.is_none() {
             self.queue.push_back(id.clone());
         }
-        self.tasks.insert(
-            id,
-            Task {
-                info,
-                state: TaskState::Staging,
-                disowned: false,
-                killing: None,
-                given: VecDeque::new(),
-            },
-        );
+        if self.kept {
+            self.unwritten.insert(id.clone());
+        }
+        self.tasks.insert(id, Task::new(info));
         run.into_iter().collect()
     }
 
@@ -263,17 +278,14 @@ impl Container {
             return refused("the token is not the one it was given");
         }
         match self.phase {
-            Phase::Launching | Phase::Registering => {}
+            Phase::Launching | Phase::Registering | Phase::Recovering => {}
             Phase::Running => return refused("it is subscribed already"),
             _ => return refused("its container is being ended"),
         }
         self.phase = Phase::Running;
         self.actor = Some(actor);
-        let queued = std::mem::take(&mut self.queue);
-        let infos = queued.iter().filter_map(|id| self.tasks.get(id));
-        Ok(infos
-            .map(|task| Effect::Run(Box::new(task.info.clone())))
-            .collect())
+        // One that is back knows itself which tasks it has.
+        Ok(self.catch_up(&BTreeSet::new()))
     }
 
     /// The executor gives a task a state.
@@ -307,6 +319,7 @@ impl Container {
                 .collect();
         };
         self.queue.remove(at);
+        self.unwritten.remove(task_id);
         let message = "killed before its executor had it".to_owned();
         let mut effects = Vec::from_iter(self.settle(
             task_id,
@@ -433,6 +446,7 @@ impl Container {
         self.actor = None;
         self.leader = None;
         self.queue.clear();
+        self.unwritten.clear();
         let fate = self.fate.clone();
         let (state, reason, message) = fate.unwrap_or_else(|| {
             (
@@ -471,6 +485,7 @@ impl Container {
     }
 }
 
+mod recovered;
 mod streamed;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ pub mod deadlines;
 mod environment;
 pub mod events;
 mod executors;
+pub mod keeping;
 pub mod launches;
 pub mod machine;
 pub mod order;
@@ -32,6 +33,7 @@ use runtime::NodeId;
 use runtime::prelude::*;
 
 use self::deadlines::{Deadlines, Event};
+use self::keeping::Keeping;
 use self::launches::Launches;
 use self::machine::{Container, Effect};
 use self::order::Order;
@@ -76,6 +78,7 @@ pub struct Containerizer {
     speakers: BTreeMap<NodeId, ContainerId>,
     /// Which container the executor is in that hears with this stream.
     streams: BTreeMap<Pid, ContainerId>,
+    keeping: Keeping,
     pub(crate) counts: Counts,
 }
 
@@ -103,6 +106,7 @@ impl Containerizer {
             timer: None,
             speakers: BTreeMap::new(),
             streams: BTreeMap::new(),
+            keeping: Keeping::default(),
             counts: Counts::default(),
         }
     }
@@ -128,7 +132,8 @@ impl Containerizer {
         });
         known.info = framework.clone();
         known.ending = false;
-        let mut fresh = Vec::new();
+        let keeps = self.keeps(framework);
+        let (mut fresh, mut kept, mut to_record) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks {
             if self
                 .containers
@@ -170,6 +175,9 @@ impl Containerizer {
                         continue;
                     }
                     self.containers.place(&framework_id, &task.task_id, &id);
+                    if self.containers.get(&id).is_some_and(Container::is_kept) {
+                        to_record.push((id.clone(), task.task_id.clone()));
+                    }
                     self.with(&id, ctx, |container| container.add(task));
                 }
                 Some(_) => {
@@ -197,12 +205,22 @@ impl Containerizer {
                         order.is_command,
                         token,
                     );
+                    if keeps {
+                        container = container.keeping();
+                        to_record.push((id.clone(), task.task_id.clone()));
+                    }
                     container.add(task.clone());
                     self.containers.insert(&framework_id, container);
                     self.containers.place(&framework_id, &task.task_id, &id);
-                    fresh.push((id, order));
+                    match keeps {
+                        true => kept.push((id, order)),
+                        false => fresh.push((id, order)),
+                    }
                 }
             }
+        }
+        if !to_record.is_empty() {
+            self.record(&framework_id, kept, to_record, ctx);
         }
         self.make_sandboxes(&framework_id, fresh, ctx);
     }
@@ -276,6 +294,7 @@ impl Containerizer {
         self.launches
             .look_again(id, self.containers.get(id).map(|container| container.phase));
         self.forget_if_over(id);
+        self.tell_recovered();
         // A launch that fails at once comes through here too: only the outermost call starts what waits.
         while let Some(next) = self.launches.take_next() {
             self.with(
@@ -454,6 +473,7 @@ impl Containerizer {
         if !container.is_over() && !unheard {
             return;
         }
+        self.forget_container(id);
         self.containers.remove(id);
         if !self.containers.has_framework(&framework) {
             let gone = self.frameworks.remove(&framework);
@@ -498,7 +518,12 @@ impl Containerizer {
             latest_state: status.state,
             status,
         };
-        self.give(Forward { update, executor });
+        let record = self.state_record(id, &update.status.task_id);
+        self.give(Forward {
+            update,
+            executor,
+            record,
+        });
     }
 
     /// A status of a task that never came into a container.
@@ -524,6 +549,7 @@ impl Containerizer {
         self.give(Forward {
             update,
             executor: None,
+            record: None,
         });
     }
 
@@ -552,6 +578,7 @@ impl Actor for Containerizer {
             });
         });
         let _ = self.status.tell(TellClosed(tell_closed));
+        self.recover(ctx);
     }
 }
 

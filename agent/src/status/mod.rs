@@ -1,17 +1,24 @@
 //! Status updates: takes each update into the agent's care and sends it to the master until its framework has it.
 //!
 //! Hears updates from the containerizer, acknowledgements and masters from the agent. Remembers one stream a task
-//! ([`stream::Streams`]). Confirms an update to its executor once it is in care. Never judges a state.
+//! ([`stream::Streams`]). Confirms an update to its executor once it is in care; where the task outlives the agent, that is when it is in
+//! the ledger, and not before is it sent. Never judges a state.
 
+mod numbers;
 pub mod stream;
+
+use std::collections::BTreeMap;
 
 use protocol::message::executor::UpdateStored;
 use protocol::message::task::TaskUpdated;
-use protocol::{AgentId, FrameworkId, StatusUpdate, Uuid};
+use protocol::{AgentId, ContainerId, FrameworkId, StatusUpdate, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
 
+use self::numbers::Numbers;
 use self::stream::{Accepted, Acknowledged, Key, Streams};
+use crate::ledger::record::{self, Entry, StateRecord};
+use crate::ledger::{Keep, Ledger, Then};
 
 /// This update should reach its framework. With an executor, it is told once the update is in care.
 #[derive(Message, Clone, Debug)]
@@ -21,6 +28,18 @@ pub struct Forward {
     pub update: StatusUpdate,
     /// Who waits for a confirmation.
     pub executor: Option<Pid>,
+    /// How the task is with it, for the ledger, if its container outlives the agent.
+    pub record: Option<(ContainerId, StateRecord)>,
+}
+
+/// This update is in the ledger, or cannot be.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Kept {
+    update: StatusUpdate,
+    executor: Option<Pid>,
+    number: u64,
+    outcome: Result<(), String>,
 }
 
 /// The framework has this update.
@@ -65,9 +84,129 @@ pub struct StatusUpdates {
     master: Option<(AgentId, Pid)>,
     tell_closed: Option<Box<dyn Fn(Key) + Send>>,
     timer: Option<(Instant, Errand)>,
+    ledger: Option<Handle<Ledger>>,
+    /// The number that the next update has in the ledger.
+    next: u64,
+    numbers: Numbers,
 }
 
 impl StatusUpdates {
+    /// Keeps in this ledger what outlives the agent, and goes on with the updates that an earlier process of it has left.
+    pub fn keeping(
+        ledger: Handle<Ledger>,
+        left: BTreeMap<u64, StatusUpdate>,
+        now: Instant,
+    ) -> Self {
+        let mut own = Self {
+            ledger: Some(ledger),
+            next: left.last_key_value().map_or(0, |(number, _)| number + 1),
+            ..Self::default()
+        };
+        for (number, update) in left {
+            let key = (update.framework_id.clone(), update.status.task_id.clone());
+            if let Some(uuid) = update.status.uuid {
+                own.numbers.add(key, uuid, number);
+            }
+            // There is no master yet: what is in flight is sent to the first.
+            let _ = own.streams.accept(update, now);
+        }
+        own
+    }
+
+    /// Takes an update into care.
+    fn take(
+        &mut self,
+        update: StatusUpdate,
+        executor: Option<Pid>,
+        ctx: &mut Context<Self>,
+    ) -> bool {
+        let stored = update.status.uuid.map(|uuid| UpdateStored {
+            task_id: update.status.task_id.clone(),
+            uuid,
+        });
+        let accepted = self.streams.accept(update, ctx.clock().now());
+        let is_new = matches!(accepted, Accepted::Send(_) | Accepted::Queued);
+        match accepted {
+            Accepted::Send(update) => {
+                self.send(update, ctx);
+                self.keep_time(ctx);
+            }
+            Accepted::Queued | Accepted::Duplicate | Accepted::AfterEnd => {}
+            // Unconfirmed, so that the executor keeps it.
+            Accepted::Full => return false,
+        }
+        if let (Some(executor), Some(stored)) = (executor, stored) {
+            // An executor that has gone needs no confirmation.
+            let _ = ctx.node().tell(&executor, stored);
+        }
+        is_new
+    }
+
+    /// Puts an update into the ledger; it comes back as [`Kept`].
+    fn keep(&mut self, forward: Forward, ctx: &mut Context<Self>) {
+        let Forward {
+            update,
+            executor,
+            record,
+        } = forward;
+        let (Some(ledger), Some((container, state))) = (&self.ledger, record) else {
+            self.take(update, executor, ctx);
+            return;
+        };
+        let number = self.next;
+        self.next += 1;
+        let task = &update.status.task_id;
+        let entries = [
+            Entry::update(number, &update),
+            Entry::state(&container, task, &state),
+        ];
+        let entries: Result<Vec<Entry>, _> = entries.into_iter().collect();
+        let mut kept = Kept {
+            update,
+            executor,
+            number,
+            outcome: Ok(()),
+        };
+        let own = ctx.handle();
+        let tell = move |kept: Kept| {
+            if let Err(error) = own.tell(kept) {
+                tracing::error!(%error, "a status update is lost: nobody takes care of it");
+            }
+        };
+        match entries {
+            Ok(entries) => {
+                let then: Then = Box::new(move |outcome| {
+                    kept.outcome = outcome;
+                    tell(kept);
+                });
+                let keep = Keep {
+                    entries,
+                    then: Some(then),
+                };
+                if let Err(error) = ledger.tell(keep) {
+                    tracing::error!(%error, "the agent's ledger does not hear");
+                }
+            }
+            Err(garbled) => {
+                kept.outcome = Err(garbled.to_string());
+                tell(kept);
+            }
+        }
+    }
+
+    /// Nobody will acknowledge the updates of these numbers any more.
+    fn forget(&self, numbers: impl IntoIterator<Item = u64>) {
+        let keys = numbers.into_iter().map(record::Key::Update);
+        let entries: Vec<Entry> = keys.map(Entry::Remove).collect();
+        if let (Some(ledger), false) = (&self.ledger, entries.is_empty()) {
+            let keep = Keep {
+                entries,
+                then: None,
+            };
+            let _ = ledger.tell(keep); // It ends with the agent.
+        }
+    }
+
     fn send(&self, update: StatusUpdate, ctx: &Context<Self>) {
         // Without a master it stays in flight: the next master gets it at once.
         let Some((agent_id, master)) = &self.master else {
@@ -117,23 +256,26 @@ impl Process for StatusUpdates {}
 
 impl Handler<Forward> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, Forward { update, executor }: Forward, ctx: &mut Context<Self>) {
-        let stored = update.status.uuid.map(|uuid| UpdateStored {
-            task_id: update.status.task_id.clone(),
-            uuid,
-        });
-        match self.streams.accept(update, ctx.clock().now()) {
-            Accepted::Send(update) => {
-                self.send(update, ctx);
-                self.keep_time(ctx);
-            }
-            Accepted::Queued | Accepted::Duplicate | Accepted::AfterEnd => {}
-            // Unconfirmed, so that the executor keeps it.
-            Accepted::Full => return,
+    fn handle(&mut self, forward: Forward, ctx: &mut Context<Self>) {
+        self.keep(forward, ctx);
+    }
+}
+
+impl Handler<Kept> for StatusUpdates {
+    type Result = ();
+    fn handle(&mut self, kept: Kept, ctx: &mut Context<Self>) {
+        let (update, number) = (kept.update, kept.number);
+        if let Err(problem) = kept.outcome {
+            // Better heard now than never; should the agent be started again, it may say so once more.
+            tracing::error!(task = %update.status.task_id, problem, "a status update is sent that is not kept");
+            self.take(update, kept.executor, ctx);
+            return;
         }
-        if let (Some(executor), Some(stored)) = (executor, stored) {
-            // An executor that has gone needs no confirmation.
-            let _ = ctx.node().tell(&executor, stored);
+        let key = (update.framework_id.clone(), update.status.task_id.clone());
+        let uuid = update.status.uuid;
+        match (self.take(update, kept.executor, ctx), uuid) {
+            (true, Some(uuid)) => self.numbers.add(key, uuid, number),
+            _ => self.forget([number]),
         }
     }
 }
@@ -141,7 +283,12 @@ impl Handler<Forward> for StatusUpdates {
 impl Handler<Acknowledge> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, Acknowledge { key, uuid }: Acknowledge, ctx: &mut Context<Self>) {
-        match self.streams.acknowledge(&key, uuid, ctx.clock().now()) {
+        let acknowledged = self.streams.acknowledge(&key, uuid, ctx.clock().now());
+        if acknowledged != Acknowledged::Stale {
+            let number = self.numbers.take(&key, uuid);
+            self.forget(number);
+        }
+        match acknowledged {
             Acknowledged::Next(update) => {
                 self.send(update, ctx);
                 self.keep_time(ctx);
@@ -176,6 +323,8 @@ impl Handler<ForgetFramework> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetFramework(framework): ForgetFramework, _: &mut Context<Self>) {
         self.streams.forget_framework(&framework);
+        let numbers = self.numbers.take_framework(&framework);
+        self.forget(numbers);
     }
 }
 
@@ -183,6 +332,8 @@ impl Handler<ForgetTask> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetTask(key): ForgetTask, _: &mut Context<Self>) {
         self.streams.forget(&key);
+        let numbers = self.numbers.take_task(&key);
+        self.forget(numbers);
     }
 }
 

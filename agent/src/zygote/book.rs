@@ -51,6 +51,13 @@ impl Book {
             .map(|(&pid, _)| pid)
     }
 
+    /// The first processes of the containers that are `wanted`.
+    pub fn leaders(&self, wanted: impl Fn(&ContainerId) -> bool) -> impl Iterator<Item = i32> {
+        let of = self.children.iter();
+        of.filter(move |(_, child)| wanted(&child.container_id))
+            .map(|(&pid, _)| pid)
+    }
+
     /// A child has been reaped. What is returned can be told at once.
     pub fn reaped(&mut self, pid: i32, termination: Termination) -> Option<Report> {
         let Some(child) = self.children.remove(&pid) else {

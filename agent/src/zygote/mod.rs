@@ -2,28 +2,35 @@
 //!
 //! Hears [`wire::Request`]s over its standard input, a socket, and tells [`wire::Report`]s over the same. It forks command
 //! executors without an exec, so it must stay small: it is executed afresh and never grows. It remembers its children only.
-//! When the agent goes, it kills everything and goes too. It never decides what runs, and never reads a task's output.
+//! When the agent goes, it kills what does not outlive it. With the rest it waits for the next agent, which finds it by a socket in the
+//! work directory; being the parent of all executors, it knows for certain which of them still live and how the others have ended. When
+//! nothing is left to wait with, or nobody has come in time, it kills everything and goes too. It never decides what runs, and never
+//! reads a task's output.
 
 pub mod book;
+mod line;
 pub mod wire;
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use protocol::Termination;
+use protocol::{ContainerId, Termination};
+use runtime::{Clock, Instant};
 
 use self::book::Book;
-use self::wire::{ExecutorProgram, LaunchRequest, Report, Request};
+use self::line::Line;
+use self::wire::{ExecutorProgram, FORM, LaunchRequest, Left, Report, Request};
 use crate::sys::{self, Forked};
 use crate::{command, procfs};
 
@@ -33,6 +40,8 @@ const SWEEP_INTERVAL: u8 = 20;
 const FAREWELL_MAX: u32 = 250;
 /// Requests handled before the next look at ended children.
 const REQUESTS_A_TURN: usize = 16;
+/// Milliseconds between two looks whether the next agent can still come.
+const WAITING_INTERVAL: u16 = 1000;
 
 /// Runs the zygote until its agent is gone. Its standard input must be the agent's socket.
 pub fn main() -> ExitCode {
@@ -54,14 +63,18 @@ fn serve() -> io::Result<()> {
     })?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut zygote = Zygote {
-        socket,
+        line: Line::to(socket),
         signals: child_signals()?,
         book: Book::default(),
-        arrived: Vec::new(),
         lock: None,
+        outliving: BTreeSet::new(),
+        patience: Duration::ZERO,
+        awaited: None,
+        clock: Clock::real(),
     };
     command::warm_up()?;
     let served = zygote.run();
+    zygote.line.shut_door();
     zygote.kill_everything();
     served
 }
@@ -102,102 +115,180 @@ pub(crate) fn kill_all(pids: &BTreeSet<i32>) {
 }
 
 struct Zygote {
-    socket: UnixStream,
+    line: Line,
     signals: SignalFd,
     book: Book,
-    arrived: Vec<u8>,
     /// Held while anything of this agent may run, so that a new agent's zygote waits for it.
     lock: Option<File>,
+    /// Containers that outlive the agent and whose end no agent knows.
+    outliving: BTreeSet<ContainerId>,
+    /// How long they may be without one.
+    patience: Duration,
+    /// Until when the next agent is awaited, while there is none.
+    awaited: Option<Instant>,
+    clock: Clock,
 }
 
 impl Zygote {
-    /// Ends when the agent is gone or talks nonsense.
+    /// Ends when the agent is gone, and nothing waits for the next or nobody comes.
     fn run(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let (mut heard, mut reap) = (false, false);
-            {
-                let mut fds = [
-                    PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
-                    PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                ];
-                let timeout = match self.book.must_sweep() {
-                    true => PollTimeout::from(SWEEP_INTERVAL),
-                    false => PollTimeout::NONE,
-                };
-                match poll(&mut fds, timeout) {
-                    Ok(_) => {
-                        heard = fds[0].any().unwrap_or(true);
-                        reap = fds[1].any().unwrap_or(true);
-                    }
-                    Err(nix::errno::Errno::EINTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            let (heard, reap) = self.look()?;
             if reap {
-                self.reap()?;
+                self.reap();
             }
             if self.book.must_sweep() {
                 self.sweep()?;
             }
-            if heard {
-                match self.socket.read(&mut buffer) {
-                    Ok(0) => return Ok(()),
-                    Ok(length) => self.arrived.extend_from_slice(&buffer[..length]),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // The agent has died with reports unread.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-                    Err(error) => return Err(error),
-                }
-                self.handle_arrived()?;
+            if heard && !self.line.has_agent() {
+                self.line.welcome();
+            } else if heard && (!self.line.hear(&mut buffer) || !self.handle_arrived()) {
+                self.lose_agent()?;
+            }
+            if self.is_over() {
+                return Ok(());
             }
         }
     }
 
-    fn handle_arrived(&mut self) -> io::Result<()> {
+    /// Waits until somebody speaks or a child has ended, whichever it is.
+    fn look(&self) -> io::Result<(bool, bool)> {
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let ear = self.line.ear();
+        fds.extend(ear.map(|ear| PollFd::new(ear, PollFlags::POLLIN)));
+        let timeout = match (self.book.must_sweep(), self.awaited) {
+            (true, _) => PollTimeout::from(SWEEP_INTERVAL),
+            (false, Some(_)) => PollTimeout::from(WAITING_INTERVAL),
+            (false, None) => PollTimeout::NONE,
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) => {
+                let ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
+                Ok((fds.get(1).is_some_and(ready), ready(&fds[0])))
+            }
+            Err(nix::errno::Errno::EINTR) => Ok((false, false)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The agent is gone, or talks nonsense: what does not outlive it ends, and the next may come.
+    fn lose_agent(&mut self) -> io::Result<()> {
+        self.line.hang_up();
+        let now = self.clock.now();
+        self.awaited.get_or_insert(now + self.patience);
+        let outliving = |id: &ContainerId| self.outliving.contains(id);
+        let ending: Vec<i32> = self.book.leaders(|id| !outliving(id)).collect();
+        kill_trees(&ending)
+    }
+
+    /// Whether there is nothing more to do.
+    fn is_over(&self) -> bool {
+        let Some(until) = self.awaited else {
+            return false;
+        };
+        let in_time = self.clock.now() < until && self.line.can_be_found();
+        // Whoever has come but has not said what it wants is not kept waiting, nor waited for.
+        self.outliving.is_empty() || !in_time
+    }
+
+    /// Does what the agent wants. `false` if that cannot be understood.
+    fn handle_arrived(&mut self) -> bool {
         let mut handled = 0;
-        while let Some(request) = wire::decode(&mut self.arrived).map_err(io::Error::other)? {
-            self.handle(request)?;
+        loop {
+            match self.line.request() {
+                Ok(None) => return true,
+                Ok(Some(request)) => {
+                    if !self.handle(request) {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    eprintln!("executor-zygote: the agent is not understood: {error}");
+                    return false;
+                }
+            }
             handled += 1;
             if handled % REQUESTS_A_TURN == 0 {
-                self.reap()?;
+                self.reap();
             }
         }
-        Ok(())
     }
 
-    fn handle(&mut self, request: Request) -> io::Result<()> {
+    /// `false` if the agent must go.
+    fn handle(&mut self, request: Request) -> bool {
         match request {
-            Request::Serve { work_dir } => {
-                let report = match take_over(&work_dir) {
-                    Ok(lock) => {
-                        self.lock = Some(lock);
-                        Report::Ready
-                    }
-                    Err(error) => Report::Unable {
-                        reason: format!("{}: {error}", work_dir.display()),
-                    },
-                };
-                self.tell(&report)
+            Request::Serve { work_dir, patience } => self.serve(&work_dir, patience),
+            Request::Resume { form, patience } => self.resume(form, patience),
+            // It has not said that it is the next: what it wants is nobody's wish.
+            _ if self.awaited.is_some() => false,
+            Request::KeepNothing => {
+                self.outliving.clear();
+                true
             }
             Request::Launch(request) => {
                 let report = self.launch(*request);
-                self.tell(&report)
+                self.tell(report);
+                true
             }
             Request::Kill { container_id } => {
-                if let Some(leader) = self.book.leader(&container_id) {
-                    let mut all = procfs::descendants(&procfs::processes()?, &[leader]);
-                    all.insert(leader);
-                    kill_all(&all);
+                let leader = self.book.leader(&container_id);
+                if let Err(error) = kill_trees(leader.as_slice()) {
+                    eprintln!("executor-zygote: {container_id} is not killed: {error}");
                 }
-                Ok(())
+                true
             }
         }
+    }
+
+    fn serve(&mut self, work_dir: &Path, patience: Duration) -> bool {
+        if self.lock.is_some() {
+            return false; // It serves already.
+        }
+        let taken = take_over(work_dir).and_then(|lock| {
+            self.line.open_door(work_dir)?;
+            Ok(lock)
+        });
+        match taken {
+            Ok(lock) => {
+                (self.lock, self.patience) = (Some(lock), patience);
+                self.tell(Report::Ready);
+                true
+            }
+            Err(error) => {
+                let reason = format!("{}: {error}", work_dir.display());
+                self.tell(Report::Unable { reason });
+                true
+            }
+        }
+    }
+
+    /// Goes on for another agent, unless that speaks otherwise.
+    fn resume(&mut self, form: u32, patience: Duration) -> bool {
+        if form != FORM {
+            let reason = format!("it speaks form {form}, expected {FORM}");
+            self.line.tell(&Report::Unable { reason });
+            return false;
+        }
+        (self.patience, self.awaited) = (patience, None);
+        let left = self.outliving.iter().map(|container_id| Left {
+            container_id: container_id.clone(),
+            pid: self.book.leader(container_id),
+        });
+        let left = left.collect();
+        self.tell(Report::Resumed { left });
+        for report in self.line.take_untold() {
+            self.tell(report);
+        }
+        true
     }
 
     fn launch(&mut self, request: LaunchRequest) -> Report {
         let container_id = request.container_id.clone();
         let cleans_up = request.program == ExecutorProgram::Command;
+        if request.outlives {
+            self.outliving.insert(container_id.clone());
+        }
         let started = match &request.program {
             ExecutorProgram::Command => self.fork_command_executor(&request),
             ExecutorProgram::Custom(_) => start_custom(&request),
@@ -211,10 +302,13 @@ impl Zygote {
                     pid: pid.as_raw(),
                 }
             }
-            Err(reason) => Report::Failed {
-                container_id,
-                reason,
-            },
+            Err(reason) => {
+                self.outliving.remove(&container_id);
+                Report::Failed {
+                    container_id,
+                    reason,
+                }
+            }
         }
     }
 
@@ -256,23 +350,22 @@ impl Zygote {
         std::env::set_current_dir(sandbox)?;
         let null = File::open("/dev/null")?;
         // The numbers of the zygote's descriptors are given other meanings before anything else can take them.
-        self.socket = UnixStream::from(null.as_fd().try_clone_to_owned()?);
+        let nobody = UnixStream::from(null.as_fd().try_clone_to_owned()?);
+        self.line.cut(nobody);
         self.lock = None;
         self.book = Book::default();
-        self.arrived = Vec::new();
         self.signals = child_signals()?;
         Ok(())
     }
 
-    fn reap(&mut self) -> io::Result<()> {
+    fn reap(&mut self) {
         forget_signals(&self.signals);
         // Ends: each round takes one ended child away.
         while let Ok(Some((pid, termination))) = ended_child() {
             if let Some(report) = self.book.reaped(pid, termination) {
-                self.tell(&report)?;
+                self.tell(report);
             }
         }
-        Ok(())
     }
 
     fn sweep(&mut self) -> io::Result<()> {
@@ -281,14 +374,19 @@ impl Zygote {
             .strays(&procfs::processes()?, nix::unistd::getpid().as_raw());
         kill_all(&strays);
         for report in self.book.swept(strays.len()) {
-            self.tell(&report)?;
+            self.tell(report);
         }
         Ok(())
     }
 
-    fn tell(&mut self, report: &Report) -> io::Result<()> {
-        let bytes = wire::encode(report).map_err(io::Error::other)?;
-        self.socket.write_all(&bytes)
+    /// Tells the agent; an end that it does not hear is kept for the next. That it is gone shows when it is listened to.
+    fn tell(&mut self, report: Report) {
+        let told = self.line.tell(&report);
+        match line::whose_end(&report, &self.outliving).cloned() {
+            Some(ended) if told => drop(self.outliving.remove(&ended)),
+            Some(_) => self.line.keep(report),
+            None => {}
+        }
     }
 
     /// The end: no process of any container is left when the zygote goes, save those that the kernel will not let die.
@@ -311,6 +409,16 @@ impl Zygote {
             forget_signals(&self.signals);
         }
     }
+}
+
+/// Kills these processes with all their descendants.
+fn kill_trees(leaders: &[i32]) -> io::Result<()> {
+    if !leaders.is_empty() {
+        let mut all = procfs::descendants(&procfs::processes()?, leaders);
+        all.extend(leaders);
+        kill_all(&all);
+    }
+    Ok(())
 }
 
 /// Waits for an earlier agent's zygote to finish, and ends what was left behind if that was killed.

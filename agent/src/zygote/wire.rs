@@ -1,16 +1,24 @@
 //! What an agent and its zygote say to each other: JSON behind a length, over a pair of connected sockets.
 //!
 //! Pure: turns messages into bytes and back. The zygote answers every `Launch` with `Started` or `Failed`, and every
-//! `Started` is followed by one `Exited`.
+//! `Started` is followed by one `Exited`. An agent may be followed by another, be it of another version: what is in here changes
+//! only together with [`FORM`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use protocol::{CommandInfo, ContainerId, Termination};
 use serde::{Deserialize, Serialize};
 
 /// The longest message, in bytes: a task's command and environment fit many times.
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
+
+/// The form of these messages. A zygote outlives its agent, so the two may be of different versions.
+pub const FORM: u32 = 1;
+
+/// Where a zygote hears the next agent, in the work directory.
+pub const SOCKET: &str = "launcher.sock";
 
 /// What runs the tasks of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +42,17 @@ pub struct LaunchRequest {
     pub environment: BTreeMap<String, String>,
     /// The user it runs as, if another than the agent's; for a command executor, the user of its task.
     pub user: Option<String>,
+    /// Whether it lives on when its agent ends, until the next one comes.
+    pub outlives: bool,
+}
+
+/// A container that an earlier agent has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Which.
+    pub container_id: ContainerId,
+    /// Its first process; `None` if it has ended, which is told next.
+    pub pid: Option<i32>,
 }
 
 /// What an agent wants of its zygote.
@@ -43,7 +62,18 @@ pub enum Request {
     Serve {
         /// The agent's work directory.
         work_dir: PathBuf,
+        /// How long what outlives the agent may be without one.
+        patience: Duration,
     },
+    /// Comes first from an agent that follows another: go on for me.
+    Resume {
+        /// The form in which the new agent speaks, [`FORM`].
+        form: u32,
+        /// How long what outlives the agent may be without one.
+        patience: Duration,
+    },
+    /// Nothing outlives this agent: it leaves for good.
+    KeepNothing,
     /// Start an executor.
     Launch(Box<LaunchRequest>),
     /// Kill all processes of a container.
@@ -58,7 +88,12 @@ pub enum Request {
 pub enum Report {
     /// It can launch; nothing of an earlier agent runs any more.
     Ready,
-    /// It cannot work in this directory and ends.
+    /// It goes on for the new agent; this is what it has, and what has ended meanwhile is told next.
+    Resumed {
+        /// Containers of the earlier agent.
+        left: Vec<Left>,
+    },
+    /// It cannot do what comes first: work in this directory (then it ends), or understand this agent.
     Unable {
         /// Why.
         reason: String,
@@ -137,6 +172,7 @@ mod tests {
     fn messages_cross_in_pieces_and_in_order() {
         let first = Request::Serve {
             work_dir: "/w".into(),
+            patience: Duration::from_secs(900),
         };
         let second = Request::Kill {
             container_id: ContainerId::new("c1").unwrap(),
@@ -150,6 +186,21 @@ mod tests {
             read.extend(decode::<Request>(&mut arrived).unwrap());
         }
         assert_eq!(read, [first, second]);
+    }
+
+    /// The next agent may be of another version than this zygote: this much it must always be able to say.
+    #[test]
+    fn the_first_words_of_a_following_agent_stay_as_they_are() {
+        let resume = Request::Resume {
+            form: FORM,
+            patience: Duration::from_secs(900),
+        };
+        let text = serde_json::to_string(&resume).unwrap();
+        let expected = r#"{"Resume":{"form":1,"patience":{"secs":900,"nanos":0}}}"#;
+        assert_eq!(text, expected);
+        let unable = Report::Unable { reason: "r".into() };
+        let text = serde_json::to_string(&unable).unwrap();
+        assert_eq!(text, r#"{"Unable":{"reason":"r"}}"#);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use meros_agent::launcher::{Events, LaunchError, LaunchRequest};
+use meros_agent::launcher::{Events, LaunchError, LaunchRequest, Left};
 use meros_agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
 use module_api::qos_controller::{Corrections, InitializeQos, QosControllerRef};
 use module_api::resource_estimator::{InitializeEstimator, Oversubscribable, ResourceEstimatorRef};
@@ -453,6 +453,10 @@ pub struct Stage {
     events: Arc<Mutex<Option<Events>>>,
     /// Whether a start is told at once, and a kill ends the executor at once.
     pub prompt: bool,
+    /// What an earlier agent has left.
+    pub left: Vec<Left>,
+    /// Whether nothing outlives the agent any more.
+    pub keeps_nothing: Arc<Mutex<bool>>,
 }
 
 impl Stage {
@@ -460,6 +464,15 @@ impl Stage {
         Self {
             prompt: true,
             ..Self::default()
+        }
+    }
+
+    /// One whose launcher has this container of an earlier agent.
+    pub fn with_left(container_id: ContainerId) -> Self {
+        let pid = Some(1 << 22);
+        Self {
+            left: vec![Left { container_id, pid }],
+            ..Self::prompt()
         }
     }
 
@@ -476,6 +489,14 @@ impl Stage {
 pub struct FakeLauncher(pub Stage);
 
 impl Launcher for FakeLauncher {
+    fn left(&mut self) -> Vec<Left> {
+        self.0.left.clone()
+    }
+
+    fn keep_nothing(&mut self) {
+        *self.0.keeps_nothing.lock().unwrap() = true;
+    }
+
     fn attach(&mut self, events: Events) {
         *self.0.events.lock().unwrap() = Some(events);
     }

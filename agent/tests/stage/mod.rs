@@ -85,6 +85,33 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
 }
 
 impl World {
+    /// The agent's process ends as if it were killed, and another begins in its place, whose launcher has what is in `stage`.
+    pub async fn restart(self, stage: Stage) -> Self {
+        let work_dir = self.work_dir.clone();
+        self.node.shutdown().await;
+        drop(self.agent);
+        let node = self
+            .network
+            .node("agent", Role::Agent, &[Role::Master, Role::Executor]);
+        let mut settings = Settings::new(vec!["master".to_owned()], work_dir.path());
+        settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
+        self.network.join(
+            &node,
+            &format!("unix:{}", settings.executor_socket.display()),
+        );
+        let launcher = Box::new(FakeLauncher(stage.clone()));
+        let modules = (FakeModule::silent(), FakeModule::silent());
+        let agent = start_agent_with(&node, settings, launcher, modules.0, modules.1);
+        Self {
+            network: self.network,
+            master: self.master,
+            agent,
+            node,
+            stage,
+            work_dir,
+        }
+    }
+
     pub async fn settle(&self) {
         self.node.clock().settle().await;
     }

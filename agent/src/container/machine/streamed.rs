@@ -62,7 +62,7 @@ impl Container {
             })
         };
         match self.phase {
-            Phase::Launching | Phase::Registering => {}
+            Phase::Launching | Phase::Registering | Phase::Recovering => {}
             Phase::Running if self.is_streamed() => {}
             Phase::Running => return refused("it is subscribed over its socket"),
             _ => return refused("its container is being ended"),
@@ -70,22 +70,12 @@ impl Container {
         self.phase = Phase::Running;
         self.actor = Some(actor);
         self.stream.get_or_insert_default();
-        let queued = std::mem::take(&mut self.queue);
-        let untold = |id: &&TaskId| !known.contains(*id) && !queued.contains(*id);
-        // These were told, but over a stream that broke.
-        let staging = self.tasks.iter();
-        let staging = staging.filter(|(_, task)| task.state == TaskState::Staging);
-        let lost = staging.map(|(id, _)| id).filter(untold);
-        let tasks = lost.chain(&queued).filter_map(|id| self.tasks.get(id));
-        let mut effects: Vec<Effect> = tasks
-            .map(|task| Effect::Run(Box::new(task.info.clone())))
-            .collect();
-        let live = self.tasks.values().filter(|task| !task.state.is_terminal());
-        effects.extend(live.filter_map(|task| {
-            let policy = task.killing?.0.or(task.info.kill_policy);
-            Some(Effect::End(task.info.task_id.clone(), policy))
-        }));
-        Ok(effects)
+        Ok(self.catch_up(known))
+    }
+
+    /// Whether its executor may say again what it has said: over another stream, or to another process of the agent.
+    pub fn may_repeat(&self) -> bool {
+        self.is_streamed() || self.kept
     }
 
     /// Whether the executor has given this status before. From now on it has.

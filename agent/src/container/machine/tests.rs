@@ -8,7 +8,7 @@ use runtime::NodeId;
 
 const GRACE: Duration = Duration::from_secs(5);
 
-fn task(id: &str) -> TaskInfo {
+pub(super) fn task(id: &str) -> TaskInfo {
     TaskInfo {
         name: id.into(),
         task_id: TaskId::new(id).unwrap(),
@@ -42,11 +42,11 @@ fn container() -> Container {
     )
 }
 
-fn id(text: &str) -> TaskId {
+pub(super) fn id(text: &str) -> TaskId {
     TaskId::new(text).unwrap()
 }
 
-fn actor() -> Pid {
+pub(super) fn actor() -> Pid {
     Pid::new("executor", NodeId::new("executor-c", 1), 1)
 }
 
@@ -59,7 +59,7 @@ fn running() -> Container {
     container
 }
 
-fn verdicts(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
+pub(super) fn verdicts(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
     let verdict = |effect: &Effect| match effect {
         Effect::Report(verdict) => Some((verdict.task_id.clone(), verdict.state, verdict.reason)),
         _ => None,

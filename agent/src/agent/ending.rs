@@ -1,0 +1,57 @@
+//! How the agent ends when its operator wants it to: for good, or to be started again (SPEC 5.1, 5.3).
+//!
+//! What ends with it and what waits for its next process is the containerizer's to say. Never kills anything itself.
+
+use protocol::message::registration::UnregisterAgent;
+use runtime::prelude::*;
+
+use super::{Agent, AgentEnd, Leave, WhenEnded};
+use crate::container::keeping::Depart;
+use crate::operations;
+
+/// The agent should stop. If executors wait for it to come back it goes without a word, else it leaves.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct GoAway;
+
+impl Handler<GoAway> for Agent {
+    type Result = ();
+    fn handle(&mut self, _: GoAway, ctx: &mut Context<Self>) {
+        let staying = self.containerizer.ask(Depart, operations::PATIENCE);
+        ctx.then(staying, |this, staying, ctx| match staying {
+            Ok(waiting) if waiting > 0 => this.finish(AgentEnd::Departed { waiting }, ctx),
+            // Nothing would wait for it: its master and frameworks are told at once.
+            _ => this.leave(ctx),
+        });
+    }
+}
+
+impl Handler<Leave> for Agent {
+    type Result = ();
+    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        self.leave(ctx);
+    }
+}
+
+impl Agent {
+    fn leave(&mut self, ctx: &mut Context<Self>) {
+        if let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone())
+            && let Err(error) = ctx.node().tell(&master.pid, UnregisterAgent { agent_id })
+        {
+            tracing::warn!(%error, "the master was not told that this agent leaves");
+        }
+        self.finish(AgentEnd::Left, ctx);
+    }
+}
+
+impl Handler<WhenEnded> for Agent {
+    type Result = Reply<AgentEnd>;
+    fn handle(&mut self, _: WhenEnded, _: &mut Context<Self>) -> Reply<AgentEnd> {
+        let (promise, reply) = promise();
+        match &self.end {
+            Some(end) => promise.answer(end.clone()),
+            None => self.waiting.push(promise),
+        }
+        reply
+    }
+}

@@ -1,0 +1,233 @@
+//! Where the records of [`super::record`] are: a store of their own in the work directory.
+//!
+//! Blocking functions: call them beside the mailbox. The store is opened when there is something to keep, so that an agent whose frameworks
+//! want nothing kept has none. What is too large for one value is cut into pieces; the pieces of one record are never mixed with another's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use storage::forgetful::ForgetfulStore;
+use storage::sled_store::SledStore;
+use storage::{COMMIT_BYTES_MAX, Changes, Store, StoreError, VALUE_BYTES_MAX};
+
+use super::record::{Entry, Found, piece};
+
+/// The most that one commit is given, in bytes; the store adds to it.
+const COMMIT_MAX: usize = COMMIT_BYTES_MAX / 2;
+
+/// The book.
+pub struct Book {
+    /// `None` in a rehearsal, where nothing is on a disk.
+    directory: Option<PathBuf>,
+    store: Option<Box<dyn Store>>,
+    /// How many pieces a record has, where it has more than one.
+    pieces: BTreeMap<String, usize>,
+}
+
+/// The name of the record that a piece with this key is of.
+fn name_of(key: &str) -> &str {
+    key.rsplit_once('#').map_or(key, |(name, _)| name)
+}
+
+/// Where the book of this work directory is.
+pub fn directory(work_dir: &Path) -> PathBuf {
+    work_dir.join("meta").join("executors")
+}
+
+impl Book {
+    /// A book in this work directory.
+    pub fn on_disk(work_dir: &Path) -> Self {
+        Self {
+            directory: Some(directory(work_dir)),
+            store: None,
+            pieces: BTreeMap::new(),
+        }
+    }
+
+    /// A book in memory, which ends with its owner.
+    pub fn rehearsed() -> Self {
+        Self {
+            directory: None,
+            store: None,
+            pieces: BTreeMap::new(),
+        }
+    }
+
+    fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => match &self.directory {
+                Some(directory) => Box::new(SledStore::open(directory)?),
+                None => Box::new(ForgetfulStore::new()) as Box<dyn Store>,
+            },
+        };
+        Ok(self.store.insert(store))
+    }
+
+    /// All that is kept; nothing if nothing ever was.
+    pub fn read(&mut self) -> Result<Found, StoreError> {
+        let is_there = self.directory.as_ref().is_some_and(|path| path.exists());
+        if self.store.is_none() && !is_there {
+            return Ok(Found::default());
+        }
+        let records = self.store()?.scan(&[])?;
+        let mut pieces: BTreeMap<String, usize> = BTreeMap::new();
+        for record in &records {
+            let key = String::from_utf8_lossy(&record.key);
+            *pieces.entry(name_of(&key).to_owned()).or_default() += 1;
+        }
+        pieces.retain(|_, count| *count > 1);
+        self.pieces = pieces;
+        let pairs = records.into_iter().map(|record| (record.key, record.value));
+        Ok(Found::read(pairs))
+    }
+
+    /// Does all this, in order. It is on the disk when this returns. What is large is not all or nothing; each entry is.
+    pub fn write(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        let written = self.try_write(entries);
+        if written.is_err() {
+            // A store that failed is closed: the next time it is opened anew.
+            self.store = None;
+        }
+        written
+    }
+
+    fn try_write(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        let (mut changes, mut bytes) = (Changes::new(), 0);
+        for entry in entries {
+            let (key, value): (_, &[u8]) = match entry {
+                Entry::Put(key, value) => (key, value),
+                Entry::Remove(key) => (key, &[]),
+            };
+            if bytes > 0 && bytes + value.len() > COMMIT_MAX {
+                self.store()?.commit(std::mem::take(&mut changes))?;
+                bytes = 0;
+            }
+            let name = key.text();
+            let before = self.pieces.remove(&name).unwrap_or(1);
+            let mut count = 0;
+            if matches!(entry, Entry::Put(..)) {
+                for part in value.chunks(VALUE_BYTES_MAX) {
+                    changes.put(piece(&name, count), part);
+                    count += 1;
+                }
+            }
+            for number in count..before {
+                changes.remove(piece(&name, number));
+            }
+            if count > 1 {
+                self.pieces.insert(name, count);
+            }
+            bytes += value.len() + 512;
+        }
+        match changes.is_empty() {
+            true => Ok(()),
+            false => self.store()?.commit(changes),
+        }
+    }
+
+    /// Forgets the records of these names, which need not be keys.
+    pub fn discard(&mut self, names: &BTreeSet<String>) -> Result<(), StoreError> {
+        match names.is_empty() {
+            true => Ok(()),
+            false => self.remove_where(|name| names.contains(name)),
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) -> Result<(), StoreError> {
+        self.remove_where(|_| true)
+    }
+
+    fn remove_where(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+        let is_there = self.directory.as_ref().is_some_and(|path| path.exists());
+        if self.store.is_none() && !is_there {
+            return Ok(());
+        }
+        self.pieces.retain(|name, _| !wanted(name));
+        let mut records = self.store()?.scan(&[])?;
+        records.retain(|record| {
+            let key = String::from_utf8_lossy(&record.key);
+            wanted(name_of(&key))
+        });
+        for some in records.chunks(1024) {
+            let mut changes = Changes::new();
+            for record in some {
+                changes.remove(record.key.clone());
+            }
+            self.store()?.commit(changes)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Key;
+    use super::super::record::tests::{agent, container, id, task};
+    use super::*;
+    use protocol::TaskInfo;
+
+    fn large() -> TaskInfo {
+        TaskInfo {
+            data: vec![5; 3 * VALUE_BYTES_MAX],
+            ..task("large")
+        }
+    }
+
+    #[test]
+    fn the_next_process_finds_what_was_kept_and_nothing_of_what_was_forgotten() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let mut book = Book::on_disk(work_dir.path());
+        assert_eq!(book.read().unwrap(), Found::default());
+        assert!(!work_dir.path().join("meta").exists(), "nothing to keep");
+        let entries = [
+            Entry::agent(&agent("boot")).unwrap(),
+            Entry::container(&id("c"), &container()).unwrap(),
+            Entry::task(&id("c"), &large()).unwrap(),
+            Entry::task(&id("c"), &task("small")).unwrap(),
+        ];
+        book.write(&entries).unwrap();
+        drop(book);
+        let mut next = Book::on_disk(work_dir.path());
+        let found = next.read().unwrap();
+        let tasks = &found.containers[&id("c")].tasks;
+        assert_eq!(tasks[0].0, large());
+        assert_eq!((tasks.len(), found.unreadable.len()), (2, 0));
+        // A record that has become smaller leaves no piece behind, nor does one that is removed.
+        let smaller = TaskInfo {
+            data: Vec::new(),
+            ..large()
+        };
+        let small = Key::Task(id("c"), task("small").task_id);
+        let entries = [
+            Entry::task(&id("c"), &smaller).unwrap(),
+            Entry::Remove(small),
+        ];
+        next.write(&entries).unwrap();
+        drop(next);
+        let mut last = Book::on_disk(work_dir.path());
+        let found = last.read().unwrap();
+        let tasks = &found.containers[&id("c")].tasks;
+        assert_eq!((tasks.len(), &tasks[0].0), (1, &smaller));
+        last.clear().unwrap();
+        assert_eq!(last.read().unwrap(), Found::default());
+    }
+
+    #[test]
+    fn more_than_a_commit_takes_is_written_in_several() {
+        let mut book = Book::rehearsed();
+        let one = |number: usize| TaskInfo {
+            data: vec![number as u8; 1024 * 1024],
+            ..task(&format!("t{number:02}"))
+        };
+        let entries: Vec<Entry> = (0..24)
+            .map(|number| Entry::task(&id("c"), &one(number)).unwrap())
+            .chain([Entry::container(&id("c"), &container()).unwrap()])
+            .collect();
+        book.write(&entries).unwrap();
+        let found = book.read().unwrap();
+        assert_eq!(found.containers[&id("c")].tasks.len(), 24);
+        assert_eq!(found.containers[&id("c")].tasks[23].0, one(23));
+    }
+}

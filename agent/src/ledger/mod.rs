@@ -1,0 +1,180 @@
+//! The ledger: keeps on the disk what the next process of the agent must know to go on with what runs (SPEC 5.3).
+//!
+//! Hears from the containerizer what containers and tasks are, before it starts anything, and from the status updates what is on its way, before
+//! it is sent. Says when it is on the disk, in the order in which it was asked. Remembers what waits to be written: all of it is the next
+//! write, so that a slow disk costs each asker one write and not one each. Never reads: that was done before the agent began ([`plan`]).
+
+pub mod book;
+pub mod plan;
+pub mod record;
+
+use std::collections::VecDeque;
+
+use runtime::prelude::*;
+
+use self::book::Book;
+use self::record::Entry;
+
+/// How many may wait; one more is refused.
+const WAITING_MAX: usize = 65_536;
+/// Bytes that are written at once, about.
+const TURN_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is called with the outcome once it is on the disk, or cannot be.
+pub type Then = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+/// Keep this, and forget that, in this order.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Keep {
+    /// What.
+    pub entries: Vec<Entry>,
+    /// Who wants to know when it is on the disk.
+    pub then: Option<Then>,
+}
+
+/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct ForgetEverything;
+
+/// All is written that was to be written. Answered once that is so.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct AllWritten;
+
+/// The actor.
+pub struct Ledger {
+    /// Away while it is written.
+    book: Option<Book>,
+    waiting: VecDeque<Keep>,
+    /// Whether everything is to be forgotten before anything else is written.
+    to_forget: bool,
+    forgotten: bool,
+    /// Set once the book is lost for good, why.
+    broken: Option<String>,
+    idle: Vec<Promise<()>>,
+}
+
+impl Ledger {
+    /// A ledger that writes into this book.
+    pub fn new(book: Book) -> Self {
+        Self {
+            book: Some(book),
+            waiting: VecDeque::new(),
+            to_forget: false,
+            forgotten: false,
+            broken: None,
+            idle: Vec::new(),
+        }
+    }
+
+    /// Writes what waits, unless something is being written.
+    fn write(&mut self, ctx: &mut Context<Self>) {
+        let Some(mut book) = self.book.take() else {
+            return;
+        };
+        let forget = std::mem::take(&mut self.to_forget);
+        let (mut entries, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < TURN_BYTES
+            && let Some(keep) = self.waiting.pop_front()
+        {
+            let size = |entry: &Entry| match entry {
+                Entry::Put(_, value) => value.len(),
+                Entry::Remove(_) => 0,
+            };
+            bytes += keep.entries.iter().map(size).sum::<usize>() + 1;
+            entries.extend(keep.entries);
+            told.extend(keep.then);
+        }
+        if bytes == 0 && !forget {
+            self.book = Some(book);
+            for idle in self.idle.drain(..) {
+                idle.answer(());
+            }
+            return;
+        }
+        let written = ctx.node().blocking(move || {
+            let written = match forget {
+                true => book.clear(),
+                false => Ok(()),
+            };
+            let written = written.and_then(|()| book.write(&entries));
+            (book, written.map_err(|error| error.to_string()))
+        });
+        ctx.then(written, |this, written, ctx| {
+            let outcome = match written {
+                Ok((book, outcome)) => {
+                    this.book = Some(book);
+                    outcome
+                }
+                Err(interrupted) => {
+                    this.broken = Some(interrupted.to_string());
+                    Err(interrupted.to_string())
+                }
+            };
+            if let Err(problem) = &outcome {
+                tracing::error!(
+                    problem,
+                    "what runs is not kept for the next process of this agent"
+                );
+            }
+            for then in told {
+                then(outcome.clone());
+            }
+            match &this.broken {
+                None => this.write(ctx),
+                Some(_) => {
+                    this.idle.clear();
+                    let waiting = this.waiting.drain(..).filter_map(|keep| keep.then);
+                    waiting.for_each(|then| then(outcome.clone()));
+                }
+            }
+        });
+    }
+}
+
+impl Actor for Ledger {
+    type Context = Context<Self>;
+}
+
+impl Process for Ledger {}
+
+impl Handler<Keep> for Ledger {
+    type Result = ();
+    fn handle(&mut self, keep: Keep, ctx: &mut Context<Self>) {
+        if self.forgotten {
+            return keep.then.into_iter().for_each(|then| then(Ok(())));
+        }
+        let full = || "too much waits for the agent's disk".to_owned();
+        let crowded = (self.waiting.len() >= WAITING_MAX).then(full);
+        if let Some(problem) = self.broken.clone().or(crowded) {
+            let told = keep.then.into_iter();
+            return told.for_each(|then| then(Err(problem.clone())));
+        }
+        self.waiting.push_back(keep);
+        self.write(ctx);
+    }
+}
+
+impl Handler<ForgetEverything> for Ledger {
+    type Result = ();
+    fn handle(&mut self, _: ForgetEverything, ctx: &mut Context<Self>) {
+        self.forgotten = true;
+        self.to_forget = true;
+        for keep in self.waiting.drain(..) {
+            keep.then.into_iter().for_each(|then| then(Ok(())));
+        }
+        self.write(ctx);
+    }
+}
+
+impl Handler<AllWritten> for Ledger {
+    type Result = Reply<()>;
+    fn handle(&mut self, _: AllWritten, ctx: &mut Context<Self>) -> Reply<()> {
+        let (promise, reply) = promise();
+        self.idle.push(promise);
+        self.write(ctx);
+        reply
+    }
+}

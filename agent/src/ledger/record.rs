@@ -1,0 +1,432 @@
+//! What an agent keeps of what runs on it, so that the next process of the agent can go on: the records, their keys and their bytes.
+//!
+//! Pure. A record begins with [`FORM`], which must change when the layout of anything in it does: there is no schema evolution here, and a
+//! record that cannot be read is named. One that is too large for the store is cut into pieces.
+
+use std::collections::BTreeMap;
+
+use protocol::{
+    AgentInfo, ContainerId, ExecutorInfo, FrameworkInfo, StatusUpdate, TaskId, TaskInfo, TaskState,
+    Uuid,
+};
+use runtime::codec::{self, Garbled};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The first byte of each record.
+pub const FORM: u8 = 1;
+/// Digits of a piece's number.
+const PIECE_DIGITS: usize = 6;
+
+/// Who the agent is, and during which run of its machine this was written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// With its id.
+    pub info: AgentInfo,
+    /// The machine's boot id.
+    pub boot: String,
+}
+
+/// A container. Written before its executor is started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    /// Whose; with its id.
+    pub framework: FrameworkInfo,
+    /// Its executor.
+    pub executor: ExecutorInfo,
+    /// Whether the executor is our own command executor.
+    pub is_command: bool,
+    /// What its executor must show to subscribe.
+    pub token: String,
+}
+
+/// How a task is. Written with each update, before that is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateRecord {
+    /// Its newest state.
+    pub state: TaskState,
+    /// The newest statuses that its executor has given, so that they are known when they come again.
+    pub given: Vec<Uuid>,
+}
+
+impl Default for StateRecord {
+    fn default() -> Self {
+        Self {
+            state: TaskState::Staging,
+            given: Vec::new(),
+        }
+    }
+}
+
+/// What a record is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The agent.
+    Agent,
+    /// A container.
+    Container(ContainerId),
+    /// What a task is.
+    Task(ContainerId, TaskId),
+    /// How a task is.
+    State(ContainerId, TaskId),
+    /// An update that no framework has acknowledged, by its number in the order in which they came.
+    Update(u64),
+}
+
+impl Key {
+    /// The key in the store, without the number of the piece. No id has a slash in it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Agent => "agent".to_owned(),
+            Self::Container(container) => format!("container/{container}"),
+            Self::Task(container, task) => format!("task/{container}/{task}"),
+            Self::State(container, task) => format!("state/{container}/{task}"),
+            Self::Update(number) => format!("update/{number:020}"),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let kind = parts.next()?;
+        let mut container = || ContainerId::new(parts.next()?).ok();
+        let key = match kind {
+            "agent" => Self::Agent,
+            "container" => Self::Container(container()?),
+            "task" => Self::Task(container()?, TaskId::new(parts.next()?).ok()?),
+            "state" => Self::State(container()?, TaskId::new(parts.next()?).ok()?),
+            "update" => Self::Update(parts.next()?.parse().ok()?),
+            _ => return None,
+        };
+        parts.next().is_none().then_some(key)
+    }
+}
+
+/// The key of one piece of a record.
+pub fn piece(key: &str, number: usize) -> Vec<u8> {
+    format!("{key}#{number:0PIECE_DIGITS$}").into_bytes()
+}
+
+/// What is to be kept, or to be forgotten.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// This is the record under the key from now on.
+    Put(Key, Vec<u8>),
+    /// There is none from now on.
+    Remove(Key),
+}
+
+impl Entry {
+    fn put(key: Key, record: &impl Serialize) -> Result<Self, Garbled> {
+        let mut bytes = vec![FORM];
+        bytes.extend(codec::encode(record)?);
+        Ok(Self::Put(key, bytes))
+    }
+
+    /// Who the agent is.
+    pub fn agent(record: &AgentRecord) -> Result<Self, Garbled> {
+        Self::put(Key::Agent, record)
+    }
+
+    /// What a container is.
+    pub fn container(id: &ContainerId, record: &ContainerRecord) -> Result<Self, Garbled> {
+        Self::put(Key::Container(id.clone()), record)
+    }
+
+    /// What a task is.
+    pub fn task(container: &ContainerId, info: &TaskInfo) -> Result<Self, Garbled> {
+        let key = Key::Task(container.clone(), info.task_id.clone());
+        Self::put(key, info)
+    }
+
+    /// How a task is.
+    pub fn state(
+        container: &ContainerId,
+        task: &TaskId,
+        record: &StateRecord,
+    ) -> Result<Self, Garbled> {
+        Self::put(Key::State(container.clone(), task.clone()), record)
+    }
+
+    /// An update on its way.
+    pub fn update(number: u64, update: &StatusUpdate) -> Result<Self, Garbled> {
+        Self::put(Key::Update(number), update)
+    }
+}
+
+/// A container as it was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundContainer {
+    /// What it is.
+    pub record: ContainerRecord,
+    /// Its tasks, in the order of their ids.
+    pub tasks: Vec<(TaskInfo, StateRecord)>,
+}
+
+/// All that an earlier process of the agent has kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Who it was; `None` if it kept nothing.
+    pub agent: Option<AgentRecord>,
+    /// Its containers.
+    pub containers: BTreeMap<ContainerId, FoundContainer>,
+    /// Updates that are not acknowledged, in the order in which they came.
+    pub updates: BTreeMap<u64, StatusUpdate>,
+    /// Keys of records that belong to nothing.
+    pub loose: Vec<Key>,
+    /// What cannot be read: the key, and why.
+    pub unreadable: Vec<(String, String)>,
+}
+
+impl Found {
+    /// Puts together what the store has, piece by piece in the order of the keys.
+    pub fn read(pieces: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Self {
+        let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for (key, value) in pieces {
+            let text = String::from_utf8_lossy(&key);
+            let name = text.rsplit_once('#').map_or(&*text, |(name, _)| name);
+            whole.entry(name.to_owned()).or_default().extend(value);
+        }
+        let mut found = Self::default();
+        let (mut tasks, mut states) = (BTreeMap::new(), BTreeMap::new());
+        for (name, bytes) in whole {
+            let sorted = match Key::read(&name) {
+                None => Err("it is no key of this version".to_owned()),
+                Some(Key::Agent) => decode(&bytes).map(|agent| found.agent = Some(agent)),
+                Some(Key::Container(id)) => decode(&bytes).map(|record| {
+                    let tasks = Vec::new();
+                    let container = FoundContainer { record, tasks };
+                    found.containers.insert(id, container);
+                }),
+                Some(Key::Task(container, task)) => decode::<TaskInfo>(&bytes).map(|info| {
+                    tasks.insert((container, task), info);
+                }),
+                Some(Key::State(container, task)) => decode::<StateRecord>(&bytes).map(|state| {
+                    states.insert((container, task), state);
+                }),
+                Some(Key::Update(number)) => decode(&bytes).map(|update| {
+                    found.updates.insert(number, update);
+                }),
+            };
+            if let Err(problem) = sorted {
+                found.unreadable.push((name, problem));
+            }
+        }
+        for ((id, task), info) in tasks {
+            let state = states.remove(&(id.clone(), task.clone()));
+            match found.containers.get_mut(&id) {
+                Some(container) => container.tasks.push((info, state.unwrap_or_default())),
+                None => {
+                    let states = state.map(|_| Key::State(id.clone(), task.clone()));
+                    found.loose.extend(states);
+                    found.loose.push(Key::Task(id, task));
+                }
+            }
+        }
+        let states = states.into_keys();
+        found
+            .loose
+            .extend(states.map(|(id, task)| Key::State(id, task)));
+        found
+    }
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match bytes.split_first() {
+        Some((&FORM, body)) => codec::decode(body).map_err(|garbled| garbled.to_string()),
+        Some((form, _)) => Err(format!("it has form {form}, expected {FORM}")),
+        None => Err("it is empty".to_owned()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use protocol::{AgentId, CommandInfo, ExecutorId, FrameworkId, Source, TaskStatus};
+    use resources::Resources;
+    use runtime::Timestamp;
+
+    pub(crate) fn id(text: &str) -> ContainerId {
+        ContainerId::new(text).unwrap()
+    }
+
+    pub(crate) fn agent(boot: &str) -> AgentRecord {
+        let info = AgentInfo {
+            hostname: "h".into(),
+            port: 5051,
+            resources: Resources::parse("cpus:4;mem:512").unwrap(),
+            attributes: Default::default(),
+            domain: None,
+            id: Some(AgentId::new("s1").unwrap()),
+        };
+        let boot = boot.to_owned();
+        AgentRecord { info, boot }
+    }
+
+    pub(crate) fn container() -> ContainerRecord {
+        let framework = FrameworkInfo {
+            id: Some(FrameworkId::new("f").unwrap()),
+            checkpoint: true,
+            ..FrameworkInfo::new("", "f")
+        };
+        let executor = ExecutorInfo {
+            executor_id: ExecutorId::new("e").unwrap(),
+            name: String::new(),
+            command: CommandInfo::shell("executor"),
+            resources: Resources::parse("cpus:0.1").unwrap(),
+            data: Vec::new(),
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        };
+        ContainerRecord {
+            framework,
+            executor,
+            is_command: false,
+            token: "secret".into(),
+        }
+    }
+
+    pub(crate) fn task(name: &str) -> TaskInfo {
+        TaskInfo {
+            name: name.into(),
+            task_id: TaskId::new(name).unwrap(),
+            agent_id: AgentId::new("s1").unwrap(),
+            resources: Resources::parse("cpus:1;mem:32").unwrap(),
+            command: Some(CommandInfo::shell("true")),
+            executor: None,
+            data: Vec::new(),
+            kill_policy: None,
+            labels: Default::default(),
+        }
+    }
+
+    pub(crate) fn update(task: &str, state: TaskState, number: u8) -> StatusUpdate {
+        let task = TaskId::new(task).unwrap();
+        let mut status = TaskStatus::new(task, state, Source::Executor, Timestamp::default());
+        status.uuid = Some(Uuid([number; 16]));
+        StatusUpdate {
+            framework_id: FrameworkId::new("f").unwrap(),
+            status,
+            latest_state: state,
+        }
+    }
+
+    /// One entry of each kind.
+    fn all() -> Vec<Entry> {
+        let state = StateRecord {
+            state: TaskState::Running,
+            given: vec![Uuid([7; 16])],
+        };
+        let task_id = TaskId::new("t").unwrap();
+        vec![
+            Entry::agent(&agent("boot")).unwrap(),
+            Entry::container(&id("c"), &container()).unwrap(),
+            Entry::task(&id("c"), &task("t")).unwrap(),
+            Entry::state(&id("c"), &task_id, &state).unwrap(),
+            Entry::update(3, &update("t", TaskState::Running, 7)).unwrap(),
+        ]
+    }
+
+    fn stored(entries: Vec<Entry>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let put = |entry| match entry {
+            Entry::Put(key, bytes) => Some((key, bytes)),
+            Entry::Remove(_) => None,
+        };
+        let whole = entries.into_iter().filter_map(put);
+        // In two pieces, as if each were too large for one.
+        whole
+            .flat_map(|(key, bytes)| {
+                let (front, back) = bytes.split_at(bytes.len() / 2);
+                let halves = [front.to_vec(), back.to_vec()];
+                let name = key.text();
+                halves
+                    .into_iter()
+                    .enumerate()
+                    .map(move |(number, half)| (piece(&name, number), half))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_put_together_again() {
+        let found = Found::read(stored(all()));
+        assert_eq!(found.agent, Some(agent("boot")));
+        let container = &found.containers[&id("c")];
+        assert_eq!(container.record, super::tests::container());
+        assert_eq!(container.tasks.len(), 1);
+        assert_eq!(container.tasks[0].0, task("t"));
+        assert_eq!(container.tasks[0].1.given, [Uuid([7; 16])]);
+        assert_eq!(found.updates[&3], update("t", TaskState::Running, 7));
+        assert_eq!((found.loose, found.unreadable), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_belongs_to_nothing_or_cannot_be_read_is_named() {
+        let mut kept = stored(all());
+        kept.retain(|(key, _)| !key.starts_with(b"container/"));
+        kept.push((piece("update/4", 0), vec![FORM + 1, 1]));
+        kept.push((piece("update/5", 0), vec![FORM, 255]));
+        kept.push((piece("other/5", 0), vec![]));
+        let found = Found::read(kept);
+        let task = TaskId::new("t").unwrap();
+        let loose = [Key::State(id("c"), task.clone()), Key::Task(id("c"), task)];
+        assert_eq!(found.loose, loose);
+        let named: Vec<&str> = found.unreadable.iter().map(|(key, _)| &**key).collect();
+        assert_eq!(named, ["other/5", "update/4", "update/5"]);
+        assert_eq!(
+            found.unreadable[1].1,
+            format!("it has form {}, expected {FORM}", FORM + 1)
+        );
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let task = TaskId::new("a task").unwrap();
+        for key in [
+            Key::Agent,
+            Key::Container(id("c")),
+            Key::Task(id("c"), task.clone()),
+            Key::State(id("c"), task),
+            Key::Update(u64::MAX),
+        ] {
+            assert_eq!(Key::read(&key.text()), Some(key));
+        }
+        for wrong in [
+            "",
+            "agent/1",
+            "container",
+            "task/c",
+            "task/c/t/x",
+            "update/x",
+        ] {
+            assert_eq!(Key::read(wrong), None, "{wrong}");
+        }
+    }
+
+    /// A record that an earlier version wrote must be read as what it was, or be refused: whoever changes a word of `protocol` that is in
+    /// here changes `FORM` too, and these numbers.
+    #[test]
+    fn the_layout_of_records_is_that_of_their_form() {
+        let sums: Vec<u32> = all()
+            .iter()
+            .map(|entry| match entry {
+                Entry::Put(_, bytes) => crc(bytes),
+                Entry::Remove(_) => 0,
+            })
+            .collect();
+        let expected = [
+            1_493_081_717,
+            4_050_587_277,
+            3_387_555_080,
+            4_112_039_981,
+            2_402_723_585,
+        ];
+        assert_eq!((FORM, sums.as_slice()), (1, expected.as_slice()));
+    }
+
+    /// Any sum of the bytes that notices a change.
+    fn crc(bytes: &[u8]) -> u32 {
+        bytes.iter().fold(1, |sum, &byte| {
+            sum.wrapping_mul(16_777_619) ^ u32::from(byte)
+        })
+    }
+}

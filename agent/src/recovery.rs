@@ -1,0 +1,147 @@
+//! Recovery: what an agent finds when it starts where an earlier process of it has run, and how all of that is cleaned up (SPEC 5.3).
+//!
+//! Blocking, and done before any actor begins. What follows from what is found is decided in [`crate::ledger::plan`].
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use protocol::AgentId;
+
+use crate::config::Config;
+use crate::launcher::{self, Left, ZygoteError};
+use crate::ledger::book::{self, Book};
+use crate::ledger::plan::{Plan, plan};
+use crate::ledger::record::Found;
+use crate::start::{StartError, WorkDir};
+
+/// What an agent begins with.
+pub(crate) struct Recovered {
+    /// Where it keeps what outlives it; `None` if nothing does.
+    pub(crate) book: Option<Book>,
+    /// What it goes on with.
+    pub(crate) plan: Plan,
+    /// The machine's boot id.
+    pub(crate) boot: String,
+    /// How many records cannot be read.
+    pub(crate) errors: u64,
+}
+
+impl Recovered {
+    /// Who the agent is, if it goes on.
+    pub(crate) fn agent_id(&self) -> Option<AgentId> {
+        self.plan.agent.as_ref()?.id.clone()
+    }
+}
+
+/// Reads what an earlier process has kept, and brings it together with what still runs.
+pub(crate) fn recover(
+    work_dir: &WorkDir,
+    config: &Config,
+    left: Vec<Left>,
+) -> Result<Recovered, StartError> {
+    let boot = boot_id();
+    let Some(mut book) = work_dir.book(config.settings()) else {
+        let strangers = left.into_iter().map(|left| left.container_id);
+        return Ok(Recovered {
+            book: None,
+            plan: Plan {
+                strangers: strangers.collect(),
+                ..Plan::default()
+            },
+            boot,
+            errors: 0,
+        });
+    };
+    let unreadable = |problem: String| StartError::Ledger {
+        directory: book::directory(work_dir.path()).display().to_string(),
+        problem,
+    };
+    let strict = config.settings().strict;
+    let mut errors = 0;
+    let mut found = match book.read() {
+        Ok(found) => found,
+        Err(error) if strict => return Err(unreadable(error.to_string())),
+        Err(error) => {
+            tracing::warn!(%error, "what cannot be read is gone on without");
+            errors += 1;
+            let aside = storage::set_aside(&book::directory(work_dir.path()), "aside");
+            aside.map_err(|error| unreadable(error.to_string()))?;
+            Found::default()
+        }
+    };
+    if let Some((key, problem)) = found.unreadable.first().filter(|_| strict) {
+        return Err(unreadable(format!("`{key}`: {problem}")));
+    }
+    let unread = std::mem::take(&mut found.unreadable);
+    for (key, problem) in &unread {
+        tracing::warn!(key, problem, "what cannot be read is gone on without");
+        errors += 1;
+    }
+    let names: BTreeSet<String> = unread.into_iter().map(|(key, _)| key).collect();
+    book.discard(&names)
+        .map_err(|error| unreadable(error.to_string()))?;
+    let plan = plan(found, &left, &boot, config.info())?;
+    if let Some(agent) = &plan.agent {
+        let id = agent.id.as_ref().map(ToString::to_string);
+        tracing::info!(
+            agent = id.unwrap_or_default(),
+            containers = plan.containers.len(),
+            updates = plan.updates.len(),
+            "goes on for an earlier process of this agent"
+        );
+    }
+    Ok(Recovered {
+        book: Some(book),
+        plan,
+        boot,
+        errors,
+    })
+}
+
+/// Which run of the machine this is; empty where the kernel does not say.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// Why a work directory is not cleaned up.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanUpError {
+    /// What runs cannot be ended.
+    #[error(transparent)]
+    Launcher(#[from] ZygoteError),
+    /// What is kept cannot be set aside.
+    #[error(transparent)]
+    Store(#[from] storage::StoreError),
+}
+
+/// Ends all that an earlier agent has left running in this work directory and sets aside what it has kept of it, so that the next one begins
+/// anew. `program` and `arguments` are those of [`launcher::ZygoteLauncher::start`]. Says in a sentence what it has done.
+pub fn clean_up(
+    work_dir: &WorkDir,
+    program: &Path,
+    arguments: &[&str],
+) -> Result<String, CleanUpError> {
+    let ended = launcher::clean_up(program, arguments, work_dir.path())?;
+    let directory = book::directory(work_dir.path());
+    let aside = match directory.exists() {
+        true => storage::set_aside(&directory, "aside")?
+            .display()
+            .to_string(),
+        false => "nothing".to_owned(),
+    };
+    Ok(format!(
+        "cleaned up: {ended} executors have ended, and what was kept of them is set aside ({aside}); the agent begins anew with --recover=reconnect"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_says_which_of_its_runs_this_is() {
+        assert_eq!(boot_id(), boot_id());
+        assert!(boot_id().len() < 100);
+    }
+}

@@ -1,0 +1,163 @@
+//! An agent whose process ends and is followed by another, in virtual time: who comes back, who does not, and what its master is told (SPEC 5.3).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod stage;
+
+use std::time::Duration;
+
+use protocol::message::task::RunTasks;
+use protocol::{FrameworkInfo, Reason, TaskState};
+use stage::*;
+
+/// Runs tasks of the framework's own executor, which outlives its agent.
+async fn run(world: &World, tasks: &[&str]) {
+    world.master.tell(RunTasks {
+        framework: FrameworkInfo {
+            checkpoint: true,
+            ..framework()
+        },
+        tasks: tasks.iter().map(|id| custom(id)).collect(),
+    });
+    world.settle().await;
+}
+
+/// The next launcher has the container that was launched first.
+fn still_there(world: &World) -> Stage {
+    Stage::with_left(world.stage.container(0))
+}
+
+fn silent() -> Cast {
+    Cast {
+        manners: Manners {
+            acknowledges: false,
+            ..Manners::default()
+        },
+        ..Cast::default()
+    }
+}
+
+#[test]
+fn an_executor_subscribes_at_the_next_process_and_the_agent_comes_back_with_its_tasks() {
+    world(silent(), |world| async move {
+        run(&world, &["a", "b"]).await;
+        let request = world.stage.launched.lock().unwrap()[0].clone();
+        assert!(request.outlives);
+        let (_node, script) = world.executor(0).await;
+        assert_eq!(script.heard(), ["subscribed own", "launch a", "launch b"]);
+        assert_eq!(world.master.states("a"), [TaskState::Running]);
+        let sent = world.master.heard.lock().unwrap().updates.len();
+        let registered = world.master.registrations();
+
+        let stage = still_there(&world);
+        let world = world.restart(stage).await;
+        assert_eq!(world.master.registrations(), registered, "it waits");
+        world
+            .node
+            .clock()
+            .advance(Duration::from_millis(1900))
+            .await;
+        assert!(world.master.registrations() > registered, "all are back");
+        {
+            let heard = world.master.heard.lock().unwrap();
+            let (_, last) = heard.registrations.last().unwrap();
+            assert_eq!(last.agent.id, Some(agent_id()));
+            let told: Vec<_> = last.held.tasks.iter().map(|task| task.state).collect();
+            assert_eq!(told, [TaskState::Running; 2]);
+            assert_eq!(last.held.executors.len(), 1);
+            assert!(heard.updates.len() > sent, "those in flight are sent again");
+        }
+        assert_eq!(world.master.states("a"), [TaskState::Running], "once");
+        assert_eq!(script.heard().len(), 3, "the executor has not noticed");
+
+        world.master.kill("a");
+        run(&world, &["c"]).await;
+        assert_eq!(script.heard()[3..], ["kill a None", "launch c"]);
+        world.advance(10).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_executor_that_stays_away_is_killed_after_the_timeout_and_then_the_agent_registers() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"]).await;
+        let (node, _) = world.executor(0).await;
+        let stage = still_there(&world);
+        let before = world.master.registrations();
+        let world = world.restart(stage).await;
+        // It hangs: its process is there and says nothing.
+        node.shutdown().await;
+        world
+            .node
+            .clock()
+            .advance(Duration::from_millis(1900))
+            .await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert_eq!(world.master.registrations(), before);
+        world.node.clock().advance(Duration::from_millis(200)).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert!(world.master.registrations() > before);
+        let update = world.master.last("a").unwrap().status;
+        let expected = (
+            TaskState::Failed,
+            Some(Reason::ExecutorReregistrationTimeout),
+        );
+        assert_eq!((update.state, update.reason), expected);
+        // Acknowledged, so nothing is left of it for the next process.
+        world.settle().await;
+        let world = world.restart(Stage::prompt()).await;
+        world.advance(1).await;
+        let heard = world.master.heard.lock().unwrap();
+        let (_, last) = heard.registrations.last().unwrap();
+        assert_eq!(last.agent.id, Some(agent_id()));
+        assert_eq!((last.held.tasks.len(), last.held.frameworks.len()), (0, 0));
+    });
+}
+
+#[test]
+fn what_did_not_live_on_has_failed_and_what_is_not_known_is_ended() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"]).await;
+        let stranger = protocol::ContainerId::new("stranger").unwrap();
+        let stage = Stage::with_left(stranger.clone());
+        let world = world.restart(stage).await;
+        world.advance(1).await;
+        assert_eq!(*world.stage.killed.lock().unwrap(), [stranger]);
+        let update = world.master.last("a").unwrap().status;
+        let expected = (TaskState::Failed, Some(Reason::ExecutorTerminated));
+        assert_eq!((update.state, update.reason), expected);
+    });
+}
+
+#[test]
+fn an_agent_that_is_stopped_leaves_only_if_nothing_waits_for_it() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"]).await;
+        let _executor = world.executor(0).await;
+        world.agent.go_away();
+        let end = world.agent.ended().await;
+        assert_eq!(end, meros_agent::AgentEnd::Departed { waiting: 1 });
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert!(!world.master.heard.lock().unwrap().left);
+        assert!(!*world.stage.keeps_nothing.lock().unwrap());
+
+        let stage = still_there(&world);
+        let world = world.restart(stage).await;
+        world.advance(1).await;
+        world.agent.leave();
+        assert_eq!(world.agent.ended().await, meros_agent::AgentEnd::Left);
+        assert!(world.master.heard.lock().unwrap().left);
+        assert!(*world.stage.keeps_nothing.lock().unwrap());
+        // It will not come back as itself.
+        let world = world.restart(Stage::prompt()).await;
+        world.advance(1).await;
+        let heard = world.master.heard.lock().unwrap();
+        assert_eq!(heard.registrations.last().unwrap().1.agent.id, None);
+    });
+}
