@@ -119,6 +119,7 @@ mod tests {
                 .allocate(&web),
             attributes: Attributes::parse(&format!("rack:{rack}")).unwrap(),
             executor_ids: Vec::new(),
+            unavailability: None,
         }
     }
 
