@@ -1,6 +1,9 @@
 //! Who an agent and a master are (SPEC 2.8).
 
+use std::time::Duration;
+
 use resources::{Attributes, Invalid, Resources};
+use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, MasterId};
@@ -49,6 +52,28 @@ impl std::str::FromStr for Domain {
             zone: zone.to_owned(),
         })
     }
+}
+
+/// What operators have ordered about an agent (SPEC 3.2). The default: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentOrders {
+    /// Nothing of it is offered.
+    pub deactivated: bool,
+    /// Its tasks are to end, or have ended; it is deactivated then.
+    pub drain: Option<Drain>,
+}
+
+/// How an agent is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// The longest time that a task has to end; `None` is each task's own.
+    pub max_grace_period: Option<Duration>,
+    /// Whether the agent is declared gone once it is drained.
+    pub mark_gone: bool,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether nothing is left on it.
+    pub drained: bool,
 }
 
 /// Who the leading master is.

@@ -23,7 +23,7 @@ pub mod usage;
 pub mod view;
 pub mod wants;
 
-pub use agent::{AgentInfo, MasterInfo};
+pub use agent::{AgentInfo, AgentOrders, Drain, MasterInfo};
 pub use fence::Fence;
 pub use framework::{Capability, FrameworkInfo};
 pub use id::{

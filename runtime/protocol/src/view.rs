@@ -6,7 +6,7 @@ use resources::{Quantities, Resources};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{AgentInfo, MasterInfo};
+use crate::agent::{AgentInfo, AgentOrders, MasterInfo};
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::offer::Offer;
@@ -41,6 +41,8 @@ pub struct AgentView {
     pub address: String,
     /// Whether it is connected and gets work.
     pub active: bool,
+    /// What operators have ordered about it.
+    pub orders: AgentOrders,
     /// Since when it is registered.
     pub registered: Timestamp,
     /// Its version.

@@ -328,6 +328,9 @@ fn a_released_message_keeps_its_bytes() {
             executor_id: executor_id.clone(),
             termination: Some(Termination::Signaled(15)),
         }),
+        line(DrainTasks {
+            max_grace_period: Some(Duration::from_secs(7)),
+        }),
         line(ShutDownFramework {
             framework_id: framework_id.clone(),
         }),
@@ -389,6 +392,20 @@ fn a_released_message_keeps_its_bytes() {
         }),
         line(StopMaintenance {
             machines: vec![machine()],
+        }),
+        line(DrainAgent {
+            agent_id: id("m-S1"),
+            max_grace_period: Some(Duration::from_secs(7)),
+            mark_gone: true,
+        }),
+        line(DeactivateAgent {
+            agent_id: id("m-S1"),
+        }),
+        line(ReactivateAgent {
+            agent_id: id("m-S1"),
+        }),
+        line(MarkAgentGone {
+            agent_id: id("m-S1"),
         }),
         line(ExplainOffers {
             framework: "web".to_owned(),

@@ -1,6 +1,7 @@
 //! What an operator's command asks of masters and agents.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use resources::{Conversion, Invalid, Resources};
 use runtime::remote;
@@ -74,7 +75,39 @@ pub struct StopMaintenance {
     pub machines: Vec<MachineId>,
 }
 
-/// Why an update of quotas, weights or maintenance was not made. Nothing was changed.
+/// An operator wants this agent drained: nothing of it is offered, and its tasks end (SPEC 3.2). That is not taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainAgent {
+    /// Which.
+    pub agent_id: AgentId,
+    /// The longest time that a task has to end; `None` is each task's own.
+    pub max_grace_period: Option<Duration>,
+    /// Whether the agent is declared gone once it is drained.
+    pub mark_gone: bool,
+}
+
+/// An operator wants nothing of this agent offered; what runs there goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeactivateAgent {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
+/// An operator wants this agent, which was deactivated or is drained, offered again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReactivateAgent {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
+/// An operator says that this agent will never come back: its tasks are over, and it is refused for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkAgentGone {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
+/// Why an update of quotas, weights, maintenance or agents was not made. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum UpdateRefused {
     /// It will never be made as it is.
@@ -214,6 +247,10 @@ remote! { ViewMaintenanceStatus = "operator/view_maintenance_status" v1 -> Resul
 remote! { UpdateMaintenanceSchedule = "operator/update_maintenance_schedule" v1 -> Result<(), UpdateRefused> }
 remote! { StartMaintenance = "operator/start_maintenance" v1 -> Result<(), UpdateRefused> }
 remote! { StopMaintenance = "operator/stop_maintenance" v1 -> Result<(), UpdateRefused> }
+remote! { DrainAgent = "operator/drain_agent" v1 -> Result<(), UpdateRefused> }
+remote! { DeactivateAgent = "operator/deactivate_agent" v1 -> Result<(), UpdateRefused> }
+remote! { ReactivateAgent = "operator/reactivate_agent" v1 -> Result<(), UpdateRefused> }
+remote! { MarkAgentGone = "operator/mark_agent_gone" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }

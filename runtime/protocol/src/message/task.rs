@@ -2,6 +2,8 @@
 //!
 //! `KillTask`, `AcknowledgeStatus` and `FrameworkMessage` of [`super::scheduler`] are passed on as they are.
 
+use std::time::Duration;
+
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +59,16 @@ pub struct EndExecutor {
     pub executor_id: ExecutorId,
 }
 
+/// The agent is being drained: each of its tasks should end, within its own grace period or this one if that is shorter (SPEC 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainTasks {
+    /// The longest time that a task has; `None` is each task's own.
+    pub max_grace_period: Option<Duration>,
+}
+
 remote! { RunTasks = "task/run_tasks" v1 }
 remote! { TaskUpdated = "task/task_updated" v1 }
 remote! { ExecutorExited = "task/executor_exited" v1 }
+remote! { DrainTasks = "task/drain_tasks" v1 }
 remote! { ShutDownFramework = "task/shut_down_framework" v1 }
 remote! { EndExecutor = "task/end_executor" v1 }

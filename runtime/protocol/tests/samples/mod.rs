@@ -147,6 +147,15 @@ pub fn cluster() -> ClusterView {
         info: agent(),
         address: "127.0.0.1:5051".to_owned(),
         active: true,
+        orders: AgentOrders {
+            deactivated: true,
+            drain: Some(Drain {
+                max_grace_period: Some(Duration::from_secs(7)),
+                mark_gone: true,
+                since: Timestamp::default(),
+                drained: false,
+            }),
+        },
         registered: Timestamp::default(),
         version: "0.1.0".to_owned(),
         oversubscribed: nothing.clone(),
