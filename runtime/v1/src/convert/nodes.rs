@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use protocol::agent::Domain;
+use protocol::agent::{Domain, Drain};
 use resources::{Attributes, Invalid, Resources};
 
 use super::resource::{read_resources, say_resources};
@@ -10,7 +10,7 @@ use super::{all, some};
 use crate::describe::{Describe, Each, Fields, Output, made};
 use crate::schema::{
     Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
-    DomainInfoFaultDomainZoneInfo, MasterInfo,
+    DomainInfoFaultDomainZoneInfo, DrainConfig, DrainInfo, DrainState, MasterInfo,
 };
 
 /// The port of an agent that names none.
@@ -87,6 +87,21 @@ impl From<&Domain> for DomainInfo {
                     name: domain.zone.clone(),
                 },
             }),
+        }
+    }
+}
+
+impl From<&Drain> for DrainInfo {
+    fn from(drain: &Drain) -> Self {
+        Self {
+            state: match drain.drained {
+                true => DrainState::Drained,
+                false => DrainState::Draining,
+            },
+            config: DrainConfig {
+                max_grace_period: drain.max_grace_period.map(Into::into),
+                mark_gone: Some(drain.mark_gone),
+            },
         }
     }
 }

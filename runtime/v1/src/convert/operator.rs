@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use protocol::Quota;
 use protocol::message::operator::{
-    Operate, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas,
-    UpdateWeights,
+    DeactivateAgent, DrainAgent, MarkAgentGone, Operate, ReactivateAgent, StartMaintenance,
+    StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas, UpdateWeights,
 };
 use protocol::message::scheduler::TearDown;
 use resources::{Conversion, Invalid, Resources};
@@ -16,10 +16,10 @@ use super::maintenance::{machines, windows};
 use super::resource::read_resources;
 use super::{At, need};
 use crate::schema::master::{
-    Call, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
+    Call, CallDrainAgent, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
 };
 use crate::schema::quota::QuotaRequest;
-use crate::schema::{AgentID, Resource};
+use crate::schema::{AgentID, Duration, Resource};
 
 /// What an operator says.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,14 @@ pub enum Said {
     UpdateWeights(UpdateWeights),
     /// A framework should end.
     TearDown(TearDown),
+    /// An agent's tasks should end.
+    Drain(DrainAgent),
+    /// Nothing of an agent should be offered.
+    Deactivate(DeactivateAgent),
+    /// An agent should be offered again.
+    Reactivate(ReactivateAgent),
+    /// An agent is gone for good.
+    Gone(MarkAgentGone),
     /// These machines will be away.
     Schedule(UpdateMaintenanceSchedule),
     /// These machines are away.
@@ -77,6 +85,28 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
             Said::TearDown(TearDown {
                 framework_id: framework_id.at("teardown.framework_id")?,
             })
+        }
+        CallType::DrainAgent => {
+            let drain = need("drain_agent", call.drain_agent.as_deref(), field)?;
+            Said::Drain(drained(drain).at("drain_agent")?)
+        }
+        CallType::DeactivateAgent => {
+            let name = "deactivate_agent";
+            let call = need(name, call.deactivate_agent.as_ref(), field)?;
+            let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
+            Said::Deactivate(DeactivateAgent { agent_id })
+        }
+        CallType::ReactivateAgent => {
+            let name = "reactivate_agent";
+            let call = need(name, call.reactivate_agent.as_ref(), field)?;
+            let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
+            Said::Reactivate(ReactivateAgent { agent_id })
+        }
+        CallType::MarkAgentGone => {
+            let name = "mark_agent_gone";
+            let call = need(name, call.mark_agent_gone.as_ref(), field)?;
+            let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
+            Said::Gone(MarkAgentGone { agent_id })
         }
         CallType::UpdateMaintenanceSchedule => {
             let name = "update_maintenance_schedule";
@@ -150,6 +180,30 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
         }
         other => Said::Other(other),
     })
+}
+
+fn drained(call: &CallDrainAgent) -> Result<DrainAgent, Invalid> {
+    let max = call.max_grace_period.as_ref();
+    Ok(DrainAgent {
+        agent_id: (&call.agent_id).try_into().at("agent_id")?,
+        max_grace_period: max.map(read_duration).transpose().at("max_grace_period")?,
+        mark_gone: call.mark_gone.unwrap_or(false),
+    })
+}
+
+/// A length of time in the form of seconds and nanoseconds; both must not be below zero.
+fn read_duration(duration: &Duration) -> Result<std::time::Duration, Invalid> {
+    let seconds = duration.seconds.unwrap_or(0);
+    let nanos = duration.nanos.unwrap_or(0);
+    let seconds = u64::try_from(seconds)
+        .map_err(|_| Invalid::new("seconds", seconds, "a number of at least 0"))?;
+    let nanos = u32::try_from(nanos)
+        .ok()
+        .filter(|nanos| *nanos < 1_000_000_000);
+    let expected = "a number from 0 to 999999999";
+    let nanos =
+        nanos.ok_or_else(|| Invalid::new("nanos", duration.nanos.unwrap_or(0), expected))?;
+    Ok(std::time::Duration::new(seconds, nanos))
 }
 
 fn one(resource: &Resource) -> Result<resources::Resource, Invalid> {
