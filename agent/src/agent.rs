@@ -21,7 +21,7 @@ use protocol::message::registration::{
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
 };
-use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -401,6 +401,7 @@ impl Process for Agent {
         ears.hear::<AcknowledgeOperation>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<EndExecutor>(&[Role::Master]);
+        ears.hear::<DrainTasks>(&[Role::Master]);
         ears.hear::<ShutDownFramework>(&[Role::Master]);
         ears.hear::<DisownTasks>(&[Role::Master]);
         ears.hear::<ShutDownAgent>(&[Role::Master]);
@@ -448,6 +449,7 @@ hands_on!(
     KillTask,
     FrameworkMessage,
     EndExecutor,
+    DrainTasks,
     ShutDownFramework,
     DisownTasks
 );

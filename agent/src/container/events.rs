@@ -3,7 +3,7 @@
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
-use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::usage::ExecutorUsage;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
@@ -157,6 +157,18 @@ impl Handler<KillTask> for Containerizer {
                     ctx,
                 );
             }
+        }
+    }
+}
+
+impl Handler<DrainTasks> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, DrainTasks { max_grace_period }: DrainTasks, ctx: &mut Context<Self>) {
+        let containers = self.containers.iter();
+        let all: Vec<ContainerId> = containers.map(|(_, one)| one.id.clone()).collect();
+        tracing::info!(containers = all.len(), "this agent is being drained");
+        for id in all {
+            self.with(&id, ctx, |container| container.drain(max_grace_period));
         }
     }
 }

@@ -15,6 +15,7 @@ use resources::Resources;
 use runtime::Pid;
 
 use self::streamed::Stream;
+use crate::command::outcome::GRACE_DEFAULT;
 
 /// Where a container is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +332,27 @@ impl Container {
             effects.extend(self.destroy());
         }
         effects
+    }
+
+    /// All its tasks should end, each within its own grace period or this one if that is shorter.
+    pub fn drain(&mut self, max: Option<Duration>) -> Vec<Effect> {
+        let live = self.tasks.values().filter(|task| !task.state.is_terminal());
+        let policy = |task: &Task| {
+            let own = task
+                .info
+                .kill_policy
+                .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+            max.map(|max| KillPolicy {
+                grace_period: own.min(max),
+            })
+        };
+        let kills: Vec<_> = live
+            .map(|task| (task.info.task_id.clone(), policy(task)))
+            .collect();
+        let kills = kills.into_iter();
+        kills
+            .flat_map(|(id, policy)| self.kill(&id, policy))
+            .collect()
     }
 
     /// Nobody wants to hear of this task any more.

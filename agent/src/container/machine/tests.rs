@@ -67,6 +67,32 @@ pub(super) fn verdicts(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
     effects.iter().filter_map(verdict).collect()
 }
 
+/// SPEC 3.2.
+#[test]
+fn draining_shortens_the_time_that_a_task_has_and_never_lengthens_it() {
+    let within = |seconds| {
+        let grace_period = Duration::from_secs(seconds);
+        Some(KillPolicy { grace_period })
+    };
+    let mut container = running();
+    let mut patient = task("b");
+    patient.kill_policy = within(100);
+    container.add(patient);
+    let ends = |effects: Vec<Effect>| {
+        let end = |effect| match effect {
+            Effect::End(id, policy) => (id.to_string(), policy),
+            other => panic!("{other:?}"),
+        };
+        effects.into_iter().map(end).collect::<Vec<_>>()
+    };
+    let told = |a, b| vec![("a".to_owned(), a), ("b".to_owned(), b)];
+    assert_eq!(ends(container.drain(None)), told(None, within(100)));
+    let max = Some(Duration::from_secs(10));
+    assert_eq!(ends(container.drain(max)), told(within(3), within(10)));
+    container.heard(&id("a"), TaskState::Killed);
+    assert_eq!(ends(container.drain(max)).len(), 1);
+}
+
 /// SPEC 5.2.
 #[test]
 fn tasks_wait_for_the_executor_and_reach_it_in_their_order() {
