@@ -29,6 +29,31 @@ fn post(port: u16, path: &str, body: &Value) {
     assert!(head.contains(" 200 "), "{path}: {head} {text}");
 }
 
+/// SPEC 3.2: the task has the shorter time to end, and the agent is gone when nothing is left on it.
+#[test]
+fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    let mut agent = cluster.agent("agent", "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    let stubborn = "trap '' TERM; while :; do sleep 1; done";
+    let mut task = offer.task("t", stubborn);
+    task["kill_policy"] = json!({"grace_period": {"nanoseconds": 3_600_000_000_000_i64}});
+    scheduler.says(offer.launch(&[task]));
+    scheduler.until("TASK_RUNNING");
+    let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {
+        "agent_id": offer.0["agent_id"], "max_grace_period": {"seconds": 1}, "mark_gone": true,
+    }});
+    let answer = ask(cluster.port, &drain);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    scheduler.until("TASK_KILLED");
+    assert!(!agent.wait().success(), "it was told to stop");
+    eventually("the agent to be forgotten", || {
+        let slaves = page(cluster.port, "/slaves");
+        (slaves["slaves"] == json!([])).then_some(())
+    });
+}
+
 #[test]
 fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
     let mut cluster = Cluster::master_alone(|_, _| ());

@@ -258,7 +258,7 @@ impl Books {
         known
             || match self.agents.standing(&task.agent_id) {
                 Standing::Recovered | Standing::Unreachable(_) => true,
-                Standing::Registered(_) | Standing::Unknown => false,
+                Standing::Registered(_) | Standing::Gone | Standing::Unknown => false,
             }
     }
 

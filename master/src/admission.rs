@@ -13,6 +13,7 @@ use runtime::{Pid, Timestamp};
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, master_status};
 use crate::comparison::Arrival;
+use crate::draining::GONE;
 use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::registry::RegistryOperation;
 use crate::tasks::Task;
@@ -36,6 +37,8 @@ pub enum Removal {
     Replaced,
     /// Its machine is away: it is told to stop.
     Maintenance,
+    /// An operator has declared it gone for good: it is told to stop, and never taken in again.
+    Gone,
 }
 
 impl Books {
@@ -96,6 +99,11 @@ impl Books {
                 let known = self.agents.awaited(&agent_id).is_some_and(unchanged);
                 (!known).then_some(RegistryOperation::AdmitAgent { info })
             }
+            Standing::Gone => {
+                let expected = "one that no operator has declared gone for good";
+                let reason = format!("agent.id is `{agent_id}`: expected {expected}");
+                return Err(RegistrationRefused::Never { reason });
+            }
             Standing::Unreachable(_) | Standing::Unknown => {
                 Some(RegistryOperation::MarkAgentReachable { info })
             }
@@ -155,6 +163,7 @@ impl Books {
                 .of(&message.agent.hostname, message.ip.as_deref())
                 .map(|(_, machine)| machine.unavailability),
             ip: message.ip.clone(),
+            orders: Default::default(),
         };
         let added = AgentAdded {
             agent_id: agent_id.clone(),
@@ -178,6 +187,7 @@ impl Books {
             used: held.unwrap_or_default().into_iter().collect(),
             ..added
         })));
+        self.orders_told(&agent_id, out);
         self.plan_told(
             &agent_id,
             before.and_then(|before| before.unavailability),
@@ -187,6 +197,25 @@ impl Books {
             agent_id,
             master: self.master.clone(),
             total_ping_timeout,
+        }
+    }
+
+    /// Tells the allocator, which has just heard of the agent, and the agent, which has just come, what operators have ordered about it.
+    fn orders_told(&self, agent_id: &AgentId, out: &mut Effects) {
+        let Some(agent) = self.agents.get(agent_id) else {
+            return;
+        };
+        self.tell_inactive(agent, out);
+        self.tell_drain(&agent.orders, &agent.pid, out);
+    }
+
+    /// Tells the allocator, which has just heard of the agent, if it is not to be offered.
+    pub(crate) fn tell_inactive(&self, agent: &Agent, out: &mut Effects) {
+        if !agent.is_active() {
+            out.allocator(ToAllocator::AgentActivity(AgentActivity {
+                agent_id: agent.id.clone(),
+                active: false,
+            }));
         }
     }
 
@@ -215,6 +244,9 @@ impl Books {
 
     /// The registry holds the agent for unreachable: its tasks are set aside until it comes back.
     pub fn agent_unreachable(&mut self, agent_id: &AgentId, since: Timestamp, out: &mut Effects) {
+        if self.agents.is_gone(agent_id) {
+            return;
+        }
         self.rescind_of_agent(agent_id, out);
         self.counters.count("master/slave_unreachable_completed");
         self.counters.count("master/slave_removals");
@@ -272,13 +304,28 @@ impl Books {
                 "the agent's machine is down for maintenance",
                 "master/slave_removals/reason_unregistered",
             ),
+            Removal::Gone => (GONE, "master/slave_removals/reason_unregistered"),
         };
         self.rescind_of_agent(agent_id, out);
         self.counters.count("master/slave_removals");
         self.counters.count(counter);
         self.forget_answers_of(agent_id);
+        let (lost, reason, of_operations) = match why {
+            Removal::Gone => (
+                TaskState::GoneByOperator,
+                Reason::AgentRemovedByOperator,
+                OperationState::GoneByOperator,
+            ),
+            _ => (
+                TaskState::Gone,
+                Reason::AgentRemoved,
+                OperationState::Unknown,
+            ),
+        };
+        let mut was_there = false;
         if let Some(agent) = self.agents.forget(agent_id) {
-            if why == Removal::Maintenance {
+            was_there = true;
+            if matches!(why, Removal::Maintenance | Removal::Gone) {
                 let reason = words.to_owned();
                 out.agent(&agent.pid, ToAgent::ShutDown(ShutDownAgent { reason }));
             }
@@ -287,8 +334,8 @@ impl Books {
         let frameworks = &self.frameworks;
         let status = |task: &Task| {
             let known = frameworks.get(&task.framework_id);
-            let state = task.end_or(TaskState::Gone);
-            master_status(known, &task.id, state, Reason::AgentRemoved, words, now).on(agent_id)
+            let state = task.end_or(lost);
+            master_status(known, &task.id, state, reason, words, now).on(agent_id)
         };
         let ended = self.tasks.end_all(agent_id, |task| {
             let status = status(task);
@@ -299,8 +346,15 @@ impl Books {
             self.counters.task_ended(&status);
             self.tell_status(&task.framework_id, status, out);
         }
-        self.operations_of_lost_agent(agent_id, OperationState::Unknown, out);
-        self.agent_lost(agent_id, out);
+        if why == Removal::Gone {
+            self.agents.mark_gone(agent_id, now);
+            self.unreachable_tasks_gone(agent_id, now, out);
+        }
+        self.operations_of_lost_agent(agent_id, of_operations, out);
+        // Of one that was out of reach all have heard.
+        if was_there || why != Removal::Gone {
+            self.agent_lost(agent_id, out);
+        }
         self.answer_early_kills(now, out);
     }
 

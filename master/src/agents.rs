@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{AgentId, AgentInfo, Unavailability, Uuid};
+use protocol::{AgentId, AgentInfo, AgentOrders, Unavailability, Uuid};
 use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -43,9 +43,16 @@ pub struct Agent {
     pub ip: Option<String>,
     /// When its machine will be away, if that is planned.
     pub unavailability: Option<Unavailability>,
+    /// What operators have ordered about it.
+    pub orders: AgentOrders,
 }
 
 impl Agent {
+    /// Whether it is connected and offered.
+    pub fn is_active(&self) -> bool {
+        self.connected && !self.orders.deactivated
+    }
+
     /// What it says of itself, before all operations.
     pub fn described(&self) -> AgentInfo {
         AgentInfo {
@@ -64,6 +71,8 @@ pub struct Agents {
     by_node: BTreeMap<String, BTreeMap<NodeId, BTreeSet<AgentId>>>,
     recovered: BTreeMap<AgentId, AgentInfo>,
     unreachable: BTreeMap<AgentId, Timestamp>,
+    gone: BTreeMap<AgentId, Timestamp>,
+    orders: BTreeMap<AgentId, AgentOrders>,
     sessions: u64,
 }
 
@@ -76,6 +85,8 @@ pub enum Standing<'a> {
     Recovered,
     /// It has not answered for too long, since then.
     Unreachable(Timestamp),
+    /// An operator has declared it gone for good.
+    Gone,
     /// Never heard of, or forgotten.
     Unknown,
 }
@@ -89,6 +100,8 @@ impl Agents {
             Standing::Recovered
         } else if let Some(since) = self.unreachable.get(id) {
             Standing::Unreachable(*since)
+        } else if self.gone.contains_key(id) {
+            Standing::Gone
         } else {
             Standing::Unknown
         }
@@ -151,6 +164,60 @@ impl Agents {
         self.unreachable = unreachable;
     }
 
+    /// The registry knew these to be gone for good, and this to be ordered, when this master started.
+    pub fn recover_orders(
+        &mut self,
+        gone: BTreeMap<AgentId, Timestamp>,
+        orders: BTreeMap<AgentId, AgentOrders>,
+    ) {
+        self.gone = gone;
+        self.orders = orders;
+    }
+
+    /// Whether it is gone for good.
+    pub fn is_gone(&self, id: &AgentId) -> bool {
+        self.gone.contains_key(id)
+    }
+
+    /// It is gone for good; it must be forgotten otherwise.
+    pub fn mark_gone(&mut self, id: &AgentId, since: Timestamp) {
+        self.gone.insert(id.clone(), since);
+        if self.gone.len() > UNREACHABLE_MAX {
+            let oldest = self.gone.iter().min_by_key(|(_, since)| **since);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                self.gone.remove(&oldest);
+            }
+        }
+    }
+
+    /// What operators have ordered about it, if anything.
+    pub fn orders(&self, id: &AgentId) -> Option<AgentOrders> {
+        self.orders.get(id).copied()
+    }
+
+    /// This is ordered about it from now on.
+    pub fn order(&mut self, id: &AgentId, orders: Option<AgentOrders>) {
+        keep(&mut self.orders, id.clone(), orders);
+        self.update(id, |agent| agent.orders = orders.unwrap_or_default());
+    }
+
+    /// Those about which something is left to do: they are being drained, or are to be declared gone when they are.
+    pub fn draining(&self) -> impl Iterator<Item = &AgentId> {
+        let left = |orders: &AgentOrders| {
+            let drain = orders.drain;
+            drain.is_some_and(|drain| !drain.drained || drain.mark_gone)
+        };
+        let all = self.orders.iter();
+        all.filter(move |(_, orders)| left(orders))
+            .map(|(id, _)| id)
+    }
+
+    /// Whether its tasks are to end and have not all.
+    pub fn is_draining(&self, id: &AgentId) -> bool {
+        let drain = self.orders(id).and_then(|orders| orders.drain);
+        drain.is_some_and(|drain| !drain.drained)
+    }
+
     /// It is registered and connected from now on; gives its session.
     pub fn register(&mut self, mut agent: Agent) -> u64 {
         self.remove(&agent.id.clone());
@@ -159,6 +226,7 @@ impl Agents {
         self.sessions += 1;
         agent.session = self.sessions;
         agent.connected = true;
+        agent.orders = self.orders(&agent.id).unwrap_or_default();
         self.by_pid.insert(agent.pid.clone(), agent.id.clone());
         let node = agent.pid.node();
         let lives = self.by_node.entry(node.name().to_owned()).or_default();
@@ -182,17 +250,21 @@ impl Agents {
     pub fn forget(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         self.recovered.remove(id);
         self.unreachable.remove(id);
+        self.orders.remove(id);
         self.remove(id)
     }
 
     /// It has not answered for too long.
     pub fn mark_unreachable(&mut self, id: &AgentId, since: Timestamp) -> Option<Arc<Agent>> {
+        let orders = self.orders(id);
         let agent = self.forget(id);
+        keep(&mut self.orders, id.clone(), orders);
         self.unreachable.insert(id.clone(), since);
         if self.unreachable.len() > UNREACHABLE_MAX {
             let oldest = self.unreachable.iter().min_by_key(|(_, since)| **since);
             if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
                 self.unreachable.remove(&oldest);
+                self.orders.remove(&oldest);
             }
         }
         agent

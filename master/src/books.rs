@@ -2,7 +2,7 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::operations`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
@@ -138,6 +138,7 @@ impl Books {
         (self.quotas, self.weights) = (Arc::new(state.quotas), Arc::new(held));
         self.machines = Arc::new(state.machines);
         self.agents.recover(state.agents, state.unreachable);
+        self.agents.recover_orders(state.gone, state.orders);
         self.frameworks.recover_removed(state.removed_frameworks);
         for (id, entry) in state.frameworks {
             self.recover_framework(id, entry.info, entry.deadline, now, out);

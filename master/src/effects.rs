@@ -17,7 +17,7 @@ use protocol::message::scheduler::{
     OperationChanged, StatusChanged,
 };
 use protocol::message::standby::YouLead;
-use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::Pid;
 
@@ -66,6 +66,8 @@ pub enum ToAgent {
     Message(FrameworkMessage),
     /// This executor should end.
     EndExecutor(EndExecutor),
+    /// Your tasks should end.
+    Drain(DrainTasks),
     /// The framework is no more.
     ShutDownFramework(ShutDownFramework),
     /// These are not known here.

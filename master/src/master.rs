@@ -1,12 +1,13 @@
 //! Master: the one actor that agents, schedulers and operators speak to. It hears, lets the books decide, and carries out.
 //!
 //! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`], [`standbys`]), questions from
-//! operators ([`operators`], [`maintenance`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
+//! operators ([`operators`], [`maintenance`], [`draining`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
 //! what the registry has been asked. It believes a message only if it comes from the node, and of a scheduler from the very
 //! actor, that it speaks for. It never decides itself, never waits for anybody, and tells nobody what the registry has not
 //! taken.
 
 mod agents;
+mod draining;
 mod duties;
 mod fencing;
 mod maintenance;
@@ -28,9 +29,10 @@ use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, InverseGranted, WhitelistChanged, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
-    ExplainOffers, KillByOperator, Operate, StartMaintenance, StopMaintenance,
-    UpdateMaintenanceSchedule, UpdateQuotas, UpdateWeights, ViewCluster, ViewMaintenanceSchedule,
-    ViewMaintenanceStatus, ViewRoles,
+    DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone, Operate,
+    ReactivateAgent, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas,
+    UpdateRefused, UpdateWeights, ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus,
+    ViewRoles,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
@@ -153,6 +155,12 @@ pub struct Master {
     updating_quotas: bool,
     /// The registry is asked to record a change of maintenance: the next one is judged when it has.
     updating_maintenance: bool,
+    /// The operators who wait for an agent to be gone for good.
+    going: BTreeMap<AgentId, Vec<Promise<Result<(), UpdateRefused>>>>,
+    /// The agents of which the registry is told that they are drained.
+    drained: BTreeSet<AgentId>,
+    /// The next look at the agents that are being drained.
+    drain_look: Option<Errand>,
 }
 
 /// A master that runs.
@@ -206,6 +214,9 @@ pub fn start(
         watch: None,
         updating_quotas: false,
         updating_maintenance: false,
+        going: BTreeMap::new(),
+        drained: BTreeSet::new(),
+        drain_look: None,
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -264,6 +275,10 @@ impl Process for Master {
         ears.hear::<UpdateMaintenanceSchedule>(&[Role::Operator]);
         ears.hear::<StartMaintenance>(&[Role::Operator]);
         ears.hear::<StopMaintenance>(&[Role::Operator]);
+        ears.hear::<DrainAgent>(&[Role::Operator]);
+        ears.hear::<DeactivateAgent>(&[Role::Operator]);
+        ears.hear::<ReactivateAgent>(&[Role::Operator]);
+        ears.hear::<MarkAgentGone>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
@@ -447,6 +462,7 @@ impl Master {
         effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
         self.begin_allocation(ctx);
         self.perform(effects, ctx);
+        self.look_at_draining(ctx);
         self.changed();
     }
 

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, FrameworkAdded, Granted, Revived, Suppressed,
-    Withdrawn,
+    AgentAdded, AgentOversubscribed, FrameworkAdded, Granted, Revived, Suppressed, Withdrawn,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, SuppressOffers};
@@ -64,6 +63,9 @@ impl Books {
         let framework = self.frameworks.get(&grant.framework_id)?;
         let scheduler = framework.scheduler.clone()?;
         let agent = self.agents.connected(&grant.agent_id)?;
+        if !agent.is_active() {
+            return None;
+        }
         let revocable = grant.resources.iter().any(Resource::is_revocable);
         let may = framework.info.roles.contains(&grant.role)
             && (!revocable || framework.info.can(Capability::RevocableResources));
@@ -148,12 +150,7 @@ impl Books {
                 oversubscribed: agent.oversubscribed.clone(),
                 used: held.unwrap_or_default().into_iter().collect(),
             })));
-            if !agent.connected {
-                out.allocator(ToAllocator::AgentActivity(AgentActivity {
-                    agent_id: agent.id.clone(),
-                    active: false,
-                }));
-            }
+            self.tell_inactive(agent, out);
             if agent.unavailability.is_some() {
                 tell_plan(&agent.id, agent.unavailability, out);
             }

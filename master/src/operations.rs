@@ -300,6 +300,7 @@ impl Books {
             None if awaited => OperationState::Recovering,
             Some(Standing::Registered(_)) => OperationState::Dropped,
             Some(Standing::Unreachable(_)) => OperationState::Unreachable,
+            Some(Standing::Gone) => OperationState::GoneByOperator,
             Some(Standing::Unknown) | None => OperationState::Unknown,
         };
         let message = "Reconciliation: the master does not know this operation";
@@ -402,6 +403,7 @@ impl Books {
             oversubscribed: agent.oversubscribed.clone(),
             used: self.used_on(agent_id).into_iter().collect(),
         })));
+        self.tell_inactive(agent, out);
     }
 
     /// What each framework holds on an agent, in tasks and in offers.

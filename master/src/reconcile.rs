@@ -95,6 +95,7 @@ fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> Option<TaskState
         None if awaited => None,
         Some(Standing::Registered(_)) => Some(TaskState::Gone),
         Some(Standing::Unreachable(_)) => Some(TaskState::Unreachable),
+        Some(Standing::Gone) => Some(TaskState::GoneByOperator),
         Some(Standing::Unknown) | None => Some(TaskState::Unknown),
     }
 }
@@ -112,6 +113,7 @@ mod tests {
             (None, true, None),
             (None, false, Some(TaskState::Unknown)),
             (Some(Standing::Unknown), true, Some(TaskState::Unknown)),
+            (Some(Standing::Gone), true, Some(TaskState::GoneByOperator)),
             (
                 Some(Standing::Unreachable(since)),
                 true,

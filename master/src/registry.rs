@@ -33,7 +33,7 @@ use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use protocol::maintenance::Window;
 use protocol::message::state::StateValue;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota};
+use protocol::{AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,35 @@ pub enum RegistryOperation {
     StopMaintenance {
         /// Which.
         machines: Vec<MachineId>,
+    },
+    /// An agent is gone for good; its id is never admitted again.
+    MarkAgentGone {
+        /// Which.
+        agent_id: AgentId,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// An agent is deactivated, and its tasks are to end.
+    DrainAgent {
+        /// Which.
+        agent_id: AgentId,
+        /// How.
+        drain: Drain,
+    },
+    /// Nothing is left on an agent that was being drained.
+    MarkAgentDrained {
+        /// Which.
+        agent_id: AgentId,
+    },
+    /// Nothing of an agent is offered.
+    DeactivateAgent {
+        /// Which.
+        agent_id: AgentId,
+    },
+    /// An agent is offered again.
+    ReactivateAgent {
+        /// Which.
+        agent_id: AgentId,
     },
 }
 

@@ -399,6 +399,18 @@ impl Tasks {
         Some(Arc::unwrap_or_clone(task))
     }
 
+    /// Takes out all tasks that were set aside with this agent.
+    pub fn take_all_unreachable(&mut self, agent: &AgentId) -> Vec<Task> {
+        let mut aside = Vec::new();
+        for (framework, of) in &self.by_framework {
+            let there = of.unreachable().filter(|task| task.agent_id == *agent);
+            aside.extend(there.map(|task| (framework.clone(), task.id.clone())));
+        }
+        let taken = aside.iter();
+        let taken = taken.filter_map(|(framework, id)| self.take_unreachable(framework, id));
+        taken.collect()
+    }
+
     /// The agent has gone for good: all its tasks are completed as `change` leaves them, which is called for those, and
     /// gives those, whose framework had not been told an end.
     pub fn end_all(

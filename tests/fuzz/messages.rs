@@ -70,6 +70,7 @@ pub fn targets() -> Vec<Target> {
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         ViewMaintenanceSchedule ViewMaintenanceStatus UpdateMaintenanceSchedule StartMaintenance StopMaintenance
+        DrainAgent DeactivateAgent ReactivateAgent MarkAgentGone DrainTasks
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
@@ -88,6 +89,8 @@ pub fn targets() -> Vec<Target> {
         body::<(String, protocol::Quota)>("registry/quota"),
         body::<(String, f64)>("registry/weight"),
         body::<(protocol::MachineId, master::registry::Machine)>("registry/machine"),
+        body::<protocol::AgentOrders>("registry/orders"),
+        body::<Timestamp>("registry/gone"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),

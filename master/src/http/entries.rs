@@ -13,6 +13,7 @@ use serde_json::{Error, Value, json};
 use v1::convert::{constraints, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
+use v1::schema::DrainInfo;
 
 use super::page::{Entries, Object};
 use super::pieces::{ExecutorEntry, LabelList, List, OfferEntry, Reserved, TaskEntry};
@@ -61,8 +62,13 @@ impl AgentEntry<'_> {
             let offered = shown.resources(&offered);
             object.serialize_entry("offered_resources_full", &InFull(&offered))?;
         }
-        object.serialize_entry("active", &agent.connected)?;
-        object.serialize_entry("deactivated", &false)?;
+        object.serialize_entry("active", &agent.is_active())?;
+        object.serialize_entry("deactivated", &agent.orders.deactivated)?;
+        if let Some(drain) = &agent.orders.drain {
+            object.serialize_entry("drain_info", &Json(&DrainInfo::from(drain)))?;
+            let since = drain.since.as_secs_f64();
+            object.serialize_entry("estimated_drain_start_time_seconds", &since)?;
+        }
         object.serialize_entry("version", &agent.version)?;
         object.serialize_entry("capabilities", &AGENT_CAPABILITIES)
     }

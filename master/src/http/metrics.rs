@@ -29,12 +29,15 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
 
     let agents = books.agents.iter().count();
     let connected = books.agents.iter().filter(|agent| agent.connected).count();
-    for name in ["slaves_active", "slaves_connected"] {
-        put(name, connected as f64);
-    }
-    for name in ["slaves_inactive", "slaves_disconnected"] {
-        put(name, (agents - connected) as f64);
-    }
+    let active = books
+        .agents
+        .iter()
+        .filter(|agent| agent.is_active())
+        .count();
+    put("slaves_active", active as f64);
+    put("slaves_inactive", (agents - active) as f64);
+    put("slaves_connected", connected as f64);
+    put("slaves_disconnected", (agents - connected) as f64);
     put(
         "slaves_unreachable",
         books.agents.unreachable().len() as f64,

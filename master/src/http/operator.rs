@@ -119,6 +119,10 @@ async fn answered(
         | UpdateMaintenanceSchedule
         | StartMaintenance
         | StopMaintenance
+        | DrainAgent
+        | DeactivateAgent
+        | ReactivateAgent
+        | MarkAgentGone
         | Teardown => match pages.front.master() {
             Some(_) => Ok(writes::write(&pages.front, &asker, said).await),
             None => Ok(to_the_leader(&pages.front, path)),

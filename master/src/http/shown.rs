@@ -23,12 +23,13 @@ use crate::tasks::{OfFramework, Task};
 use crate::view;
 
 /// What an agent of ours can do, in Mesos' words.
-pub(super) const AGENT_CAPABILITIES: [&str; 5] = [
+pub(super) const AGENT_CAPABILITIES: [&str; 6] = [
     "MULTI_ROLE",
     "HIERARCHICAL_ROLE",
     "RESERVATION_REFINEMENT",
     "RESIZE_VOLUME",
     "AGENT_OPERATION_FEEDBACK",
+    "AGENT_DRAINING",
 ];
 
 /// What a value of the books is known by, of which nothing else is shown than what it says itself.

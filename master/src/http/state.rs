@@ -18,7 +18,7 @@ use super::{Chosen, words};
 use crate::tasks::Task;
 
 /// What a master can do, in Mesos' words.
-const CAPABILITIES: [&str; 2] = ["AGENT_UPDATE", "QUOTA_V2"];
+const CAPABILITIES: [&str; 3] = ["AGENT_UPDATE", "AGENT_DRAINING", "QUOTA_V2"];
 
 /// The bytes of a page.
 pub(super) fn text(page: &impl Serialize) -> Vec<u8> {
@@ -40,7 +40,7 @@ impl Entries for Whole<'_> {
         let master = &books.master;
         let pid = format!("master@{}:{}", master.hostname, master.port);
         let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
-        let active = shown.agents().filter(|agent| agent.connected).count();
+        let active = shown.agents().filter(|agent| agent.is_active()).count();
         let inactive = shown.agents().count() - active;
         object.serialize_entry("version", &master.version)?;
         // A build bears no date and no place, so that the same source is the same program.

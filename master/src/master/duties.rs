@@ -110,8 +110,14 @@ impl Master {
         ctx: &mut Context<Self>,
     ) {
         self.leaving.insert(agent_id.clone());
-        let operation = RegistryOperation::RemoveAgent {
-            agent_id: agent_id.clone(),
+        let operation = match why {
+            Removal::Gone => RegistryOperation::MarkAgentGone {
+                agent_id: agent_id.clone(),
+                since: ctx.clock().wall(),
+            },
+            _ => RegistryOperation::RemoveAgent {
+                agent_id: agent_id.clone(),
+            },
         };
         let applied = self.registry.apply(operation);
         ctx.then(applied, move |master, applied, ctx| match applied {
@@ -121,6 +127,11 @@ impl Master {
                 master.change(ctx, |books, now, out| {
                     books.agent_removed(&agent_id, why, now, out);
                 });
+                let is_gone = master.books.agents.is_gone(&agent_id);
+                let waiting = is_gone.then(|| master.going.remove(&agent_id)).flatten();
+                for promise in waiting.unwrap_or_default() {
+                    promise.answer(Ok(()));
+                }
             }
             Err(RegistryError::NotNow { .. }) => {
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
@@ -129,6 +140,8 @@ impl Master {
             }
             Err(error) => {
                 master.leaving.remove(&agent_id);
+                // Whoever waits hears that nobody answers.
+                master.going.remove(&agent_id);
                 tracing::error!(agent = %agent_id, %error, "cannot be recorded as gone");
                 master.step_down_if_over(&error, ctx);
             }

@@ -62,6 +62,7 @@ impl Master {
             ToAgent::Acknowledge(message) => node.tell(pid, message),
             ToAgent::Message(message) => node.tell(pid, message),
             ToAgent::EndExecutor(message) => node.tell(pid, message),
+            ToAgent::Drain(message) => node.tell(pid, message),
             ToAgent::ShutDownFramework(message) => node.tell(pid, message),
             ToAgent::Disown(message) => node.tell(pid, message),
             ToAgent::ShutDown(message) => node.tell(pid, message),

@@ -4,6 +4,7 @@ mod agents;
 
 mod comparison;
 mod delivery;
+mod draining;
 mod fencing;
 mod frameworks;
 mod launch;
@@ -117,6 +118,7 @@ records! {
         format!("inverse {}", made.join(" "))
     };
     InverseOfferRescinded(&[Role::Master]) => |m| format!("rescind inverse {}", short(&m.inverse_offer_id));
+    DrainTasks(&[Role::Master]) => |m| format!("drain within {:?}", m.max_grace_period);
     ShutDownAgent(&[Role::Master]) => |m| format!("shut down: {}", m.reason);
     UnavailabilityChanged(&[]) => |m| {
         let start = m.unavailability.map(|away| away.start.as_nanos());

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use consensus::machine::{CannotRestore, StateMachine};
-use protocol::{AgentId, AgentInfo, FrameworkId, MachineId, Quota};
+use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,10 @@ pub enum SnapshotRecord {
     Weight(String, f64),
     /// A machine of the schedule of maintenance.
     Machine(MachineId, Machine),
+    /// An agent that is gone for good, and since when.
+    Gone(AgentId, Timestamp),
+    /// What operators have ordered about an agent.
+    Orders(AgentId, AgentOrders),
 }
 
 /// The registry, as a group holds it.
@@ -119,6 +123,8 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
     let quotas = state.quotas.clone().into_iter();
     let weights = state.weights.clone().into_iter();
     let machines = state.machines.iter();
+    let gone = state.gone.iter();
+    let orders = state.orders.iter();
     [SnapshotRecord::Version(state.version)]
         .into_iter()
         .chain(agents)
@@ -130,6 +136,8 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
         .chain(quotas.map(|(role, quota)| SnapshotRecord::Quota(role, quota)))
         .chain(weights.map(|(role, weight)| SnapshotRecord::Weight(role, weight)))
         .chain(machines.map(|(id, machine)| SnapshotRecord::Machine(id.clone(), machine.clone())))
+        .chain(gone.map(|(id, since)| SnapshotRecord::Gone(id.clone(), *since)))
+        .chain(orders.map(|(id, orders)| SnapshotRecord::Orders(id.clone(), *orders)))
 }
 
 fn read(bytes: &[u8]) -> Result<RegistryState, String> {
@@ -190,6 +198,8 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
         SnapshotRecord::Quota(role, quota) => drop(state.quotas.insert(role, quota)),
         SnapshotRecord::Weight(role, weight) => drop(state.weights.insert(role, weight)),
         SnapshotRecord::Machine(id, machine) => state.machines.put(id, machine),
+        SnapshotRecord::Gone(id, since) => drop(state.gone.insert(id, since)),
+        SnapshotRecord::Orders(id, orders) => drop(state.orders.insert(id, orders)),
     }
     Ok(())
 }
@@ -232,14 +242,14 @@ mod tests {
             .collect();
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(places, (0..18).collect::<Vec<u8>>());
         let removed = &story()[9];
         assert_eq!(first(codec::encode(removed).unwrap()), 5);
         let machine = after(&story());
         let places: Vec<u8> = records(machine.state())
             .map(|record| first(codec::encode(&record).unwrap()))
             .collect();
-        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9]);
+        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11]);
     }
 
     #[test]

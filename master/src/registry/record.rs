@@ -1,11 +1,12 @@
 //! The registry's records in a store: one for each agent, unreachable agent, framework, removed
-//! framework, leading scheduler, key of a framework's state, quota and weight of a role, machine of the schedule of maintenance.
+//! framework, leading scheduler, key of a framework's state, quota and weight of a role, machine of the schedule of maintenance, agent that
+//! is gone, and one about which operators have ordered something.
 //!
 //! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
 //! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
 
 use protocol::message::state::{self, StateValue};
-use protocol::{AgentId, AgentInfo, FrameworkId, MachineId, Quota};
+use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::de::DeserializeOwned;
@@ -36,6 +37,8 @@ const STATE: Kind = Kind("registry/state/");
 const QUOTA: Kind = Kind("registry/quota/");
 const WEIGHT: Kind = Kind("registry/weight/");
 const MACHINE: Kind = Kind("registry/machine/");
+const GONE: Kind = Kind("registry/gone/");
+const ORDERS: Kind = Kind("registry/orders/");
 const VERSION: Kind = Kind("registry/version/");
 
 /// One key of a framework's state.
@@ -123,6 +126,11 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
         | RegistryOperation::UpdateMaintenanceSchedule { .. }
         | RegistryOperation::StartMaintenance { .. }
         | RegistryOperation::StopMaintenance { .. }
+        | RegistryOperation::MarkAgentGone { .. }
+        | RegistryOperation::DrainAgent { .. }
+        | RegistryOperation::MarkAgentDrained { .. }
+        | RegistryOperation::DeactivateAgent { .. }
+        | RegistryOperation::ReactivateAgent { .. }
         | RegistryOperation::MarkAgentUnreachable { .. }
         | RegistryOperation::RemoveAgent { .. }
         | RegistryOperation::RemoveFramework { .. } => Ok(()),
@@ -206,6 +214,16 @@ pub(super) fn write(
                 let place = format!("{}/{}", id.ip(), id.hostname());
                 (MACHINE.key(&place), value.transpose()?)
             }
+            Entry::Gone(id) => {
+                let since = state.gone.get(id);
+                let value = since.map(|since| GONE.encode(since)).transpose()?;
+                (GONE.key(id.as_str()), value)
+            }
+            Entry::Orders(id) => {
+                let orders = state.orders.get(id);
+                let value = orders.map(|orders| ORDERS.encode(orders)).transpose()?;
+                (ORDERS.key(id.as_str()), value)
+            }
         };
         match value {
             Some(value) => changes.put(key, value),
@@ -271,6 +289,16 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
     each(store, MACHINE, |record| {
         let (id, machine): (MachineId, Machine) = MACHINE.decode(record)?;
         state.machines.put(id, machine);
+        Ok(())
+    })?;
+    each(store, GONE, |record| {
+        let since: Timestamp = GONE.decode(record)?;
+        state.gone.insert(id_in(GONE, record)?, since);
+        Ok(())
+    })?;
+    each(store, ORDERS, |record| {
+        let orders: AgentOrders = ORDERS.decode(record)?;
+        state.orders.insert(id_in(ORDERS, record)?, orders);
         Ok(())
     })?;
     each(store, VERSION, |record| {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota};
+use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, FrameworkInfo, MachineId, Quota};
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use super::{Applied, RegistryError, RegistryOperation, roles};
 
 /// How many unreachable agents are remembered (SPEC 3.1).
 pub(super) const UNREACHABLE_MAX: usize = 102_400;
+/// How many agents that are gone for good are remembered (SPEC 3.1).
+pub(super) const GONE_MAX: usize = 102_400;
 /// How many removed frameworks are remembered, so that their ids are refused.
 pub(super) const REMOVED_MAX: usize = 10_000;
 
@@ -39,6 +41,10 @@ pub struct RegistryState {
     pub weights: BTreeMap<String, f64>,
     /// The schedule of maintenance, and which machines are away.
     pub machines: Machines,
+    /// The agents that are gone for good, and since when.
+    pub gone: BTreeMap<AgentId, Timestamp>,
+    /// What operators have ordered about agents, reachable or not.
+    pub orders: BTreeMap<AgentId, AgentOrders>,
     /// How many operations were applied.
     pub version: u64,
 }
@@ -64,6 +70,8 @@ pub(super) enum Entry {
     Quota(String),
     Weight(String),
     Machine(MachineId),
+    Gone(AgentId),
+    Orders(AgentId),
 }
 
 impl RegistryState {
@@ -84,9 +92,20 @@ impl RegistryState {
             RegistryOperation::AdmitAgent { info }
             | RegistryOperation::MarkAgentReachable { info } => {
                 let id = info.id.clone().ok_or_else(|| refused("agent.id"))?;
+                if self.gone.contains_key(&id) {
+                    let reason =
+                        format!("agent.id is `{id}`: expected one that is not gone for good");
+                    return Err(RegistryError::Refused { reason });
+                }
                 self.agents.insert(id.clone(), info.clone());
                 self.unreachable.remove(&id);
                 vec![Entry::Agent(id.clone()), Entry::Unreachable(id)]
+            }
+            // It was given up while it was given time.
+            RegistryOperation::MarkAgentUnreachable { agent_id, .. }
+                if self.gone.contains_key(agent_id) =>
+            {
+                Vec::new()
             }
             RegistryOperation::MarkAgentUnreachable { agent_id, since } => {
                 self.agents.remove(agent_id);
@@ -98,13 +117,33 @@ impl RegistryState {
                 touched.extend(self.forget_oldest_unreachable());
                 touched
             }
-            RegistryOperation::RemoveAgent { agent_id } => {
-                self.agents.remove(agent_id);
-                self.unreachable.remove(agent_id);
-                vec![
-                    Entry::Agent(agent_id.clone()),
-                    Entry::Unreachable(agent_id.clone()),
-                ]
+            RegistryOperation::RemoveAgent { agent_id } => self.forget_agent(agent_id),
+            RegistryOperation::MarkAgentGone { agent_id, since } => {
+                let mut touched = self.forget_agent(agent_id);
+                self.gone.entry(agent_id.clone()).or_insert(*since);
+                touched.push(Entry::Gone(agent_id.clone()));
+                if self.gone.len() > GONE_MAX
+                    && let Some(oldest) = oldest(&self.gone)
+                {
+                    self.gone.remove(&oldest);
+                    touched.push(Entry::Gone(oldest));
+                }
+                touched
+            }
+            RegistryOperation::DrainAgent { agent_id, drain } => self.order(agent_id, |orders| {
+                orders.deactivated = true;
+                orders.drain = Some(*drain);
+            }),
+            RegistryOperation::MarkAgentDrained { agent_id } => self.order(agent_id, |orders| {
+                if let Some(drain) = &mut orders.drain {
+                    drain.drained = true;
+                }
+            }),
+            RegistryOperation::DeactivateAgent { agent_id } => {
+                self.order(agent_id, |orders| orders.deactivated = true)
+            }
+            RegistryOperation::ReactivateAgent { agent_id } => {
+                self.order(agent_id, |orders| *orders = AgentOrders::default())
             }
             RegistryOperation::AdmitFramework { info, deadline } => {
                 let id = self.admit_framework(info, *deadline)?;
@@ -202,15 +241,41 @@ impl RegistryState {
         Ok(id)
     }
 
-    fn forget_oldest_unreachable(&mut self) -> Option<Entry> {
-        if self.unreachable.len() <= UNREACHABLE_MAX {
-            return None;
+    fn forget_agent(&mut self, id: &AgentId) -> Vec<Entry> {
+        self.agents.remove(id);
+        self.unreachable.remove(id);
+        let mut touched = vec![Entry::Agent(id.clone()), Entry::Unreachable(id.clone())];
+        if self.orders.remove(id).is_some() {
+            touched.push(Entry::Orders(id.clone()));
         }
-        let oldest = self.unreachable.iter().min_by_key(|(_, since)| **since)?;
-        let oldest = oldest.0.clone();
-        self.unreachable.remove(&oldest);
-        Some(Entry::Unreachable(oldest))
+        touched
     }
+
+    /// Changes what is ordered about an agent that is known. What says nothing is not kept.
+    fn order(&mut self, id: &AgentId, change: impl FnOnce(&mut AgentOrders)) -> Vec<Entry> {
+        if !self.agents.contains_key(id) && !self.unreachable.contains_key(id) {
+            return Vec::new(); // It has left meanwhile.
+        }
+        let mut orders = self.orders.remove(id).unwrap_or_default();
+        change(&mut orders);
+        if orders != AgentOrders::default() {
+            self.orders.insert(id.clone(), orders);
+        }
+        vec![Entry::Orders(id.clone())]
+    }
+
+    fn forget_oldest_unreachable(&mut self) -> Vec<Entry> {
+        if self.unreachable.len() <= UNREACHABLE_MAX {
+            return Vec::new();
+        }
+        let oldest = oldest(&self.unreachable);
+        oldest.map_or_else(Vec::new, |oldest| self.forget_agent(&oldest))
+    }
+}
+
+fn oldest(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
+    let oldest = since.iter().min_by_key(|(_, since)| **since);
+    oldest.map(|(id, _)| id.clone())
 }
 
 fn refused(field: &str) -> RegistryError {

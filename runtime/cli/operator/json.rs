@@ -15,6 +15,7 @@ pub fn agent(agent: &AgentView) -> Value {
         "port": agent.info.port,
         "pid": agent.address,
         "active": agent.active,
+        "deactivated": agent.orders.deactivated,
         "registered_time": agent.registered.as_secs_f64(),
         "version": agent.version,
         "attributes": attributes_object(&agent.info.attributes),

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use protocol::view::{ClusterView, FrameworkView, TaskView};
+use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
 use serde_json::Value;
 
 use super::{ListArgs, Operator, json};
@@ -41,18 +41,28 @@ pub(super) fn plain(resources: &resources::Resources) -> String {
     resources.unallocate().brief().to_string()
 }
 
+/// How an agent is, in a word.
+fn standing(agent: &AgentView) -> &'static str {
+    match (agent.orders.drain, agent.orders.deactivated) {
+        (Some(drain), _) if drain.drained => "drained",
+        (Some(_), _) => "draining",
+        (None, true) => "deactivated",
+        (None, false) if agent.active => "active",
+        (None, false) => "inactive",
+    }
+}
+
 /// `meros agents`.
 pub async fn agents(args: ListArgs) -> Outcome {
     let view = view(&args).await?;
     if args.json {
         return print_json(&view.agents.iter().map(json::agent).collect());
     }
-    let row = |agent: &protocol::view::AgentView| {
-        let state = if agent.active { "active" } else { "inactive" };
+    let row = |agent: &AgentView| {
         [
             agent.id.to_string(),
             format!("{}:{}", agent.info.hostname, agent.info.port),
-            state.to_owned(),
+            standing(agent).to_owned(),
             plain(&agent.used),
             plain(&agent.info.resources),
             plain(&agent.oversubscribed),

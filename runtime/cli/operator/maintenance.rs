@@ -1,4 +1,5 @@
-//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` (SPEC 3.6).
+//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` of machines (SPEC 3.6), and `drain | deactivate |
+//! reactivate | gone` of single agents (SPEC 3.2).
 //!
 //! The leading master is asked, whatever master is named first. A schedule is changed by reading it and writing the whole anew, so of two
 //! operators who do that at once one may have to say it again. Decides nothing: the master judges what is planned.
@@ -9,10 +10,10 @@ use clap::{Args, Subcommand};
 use protocol::duration;
 use protocol::maintenance::{InverseAnswer, Window};
 use protocol::message::operator::{
-    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused,
-    ViewMaintenanceSchedule, ViewMaintenanceStatus,
+    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, StartMaintenance, StopMaintenance,
+    UpdateMaintenanceSchedule, UpdateRefused, ViewMaintenanceSchedule, ViewMaintenanceStatus,
 };
-use protocol::{MachineId, Unavailability};
+use protocol::{AgentId, MachineId, Unavailability};
 use runtime::prelude::Message;
 use runtime::{Remote, Timestamp};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ Example:
 Frameworks that have something on a machine that is scheduled are asked to leave it, and say whether they will. Nothing happens by the
 clock: a machine is away when it is taken down, and then its agents stop and their tasks are over.";
 
-/// Plan when machines are away, take them down, and bring them up again
+/// Plan when machines are away, take them down, and bring them up again; drain agents and give them up
 #[derive(Subcommand, Debug)]
 #[command(after_help = HELP)]
 pub enum MaintenanceArgs {
@@ -46,6 +47,39 @@ pub enum MaintenanceArgs {
     Down(MachinesArgs),
     /// Bring machines up that are down
     Up(MachinesArgs),
+    /// Have an agent's tasks end, and offer nothing of it; that is not taken back
+    Drain(DrainArgs),
+    /// Offer nothing of an agent; what runs there goes on
+    Deactivate(AgentArgs),
+    /// Offer an agent again that was deactivated or is drained
+    Reactivate(AgentArgs),
+    /// Give an agent up for good: its tasks are over, and it is refused for ever
+    Gone(AgentArgs),
+}
+
+/// One agent.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct AgentArgs {
+    /// The agent's id, as `meros agents` shows it
+    #[arg(value_name = "AGENT")]
+    agent_id: AgentId,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// `meros maintenance drain`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct DrainArgs {
+    #[command(flatten)]
+    of: AgentArgs,
+    /// The longest time that a task has to end, as in `30secs` [default: each task's own]
+    #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
+    max_grace_period: Option<Duration>,
+    /// Give the agent up for good when nothing is left on it
+    #[arg(long)]
+    mark_gone: bool,
 }
 
 /// Some machines.
@@ -122,7 +156,36 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
             out!("up: {}", listed(&args.machines));
             Ok(())
         }
+        MaintenanceArgs::Drain(args) => {
+            let drain = DrainAgent {
+                agent_id: args.of.agent_id.clone(),
+                max_grace_period: args.max_grace_period,
+                mark_gone: args.mark_gone,
+            };
+            order(&args.of, drain, "is being drained").await
+        }
+        MaintenanceArgs::Deactivate(args) => {
+            let agent_id = args.agent_id.clone();
+            order(&args, DeactivateAgent { agent_id }, "is deactivated").await
+        }
+        MaintenanceArgs::Reactivate(args) => {
+            let agent_id = args.agent_id.clone();
+            order(&args, ReactivateAgent { agent_id }, "is offered again").await
+        }
+        MaintenanceArgs::Gone(args) => {
+            let agent_id = args.agent_id.clone();
+            order(&args, MarkAgentGone { agent_id }, "is gone for good").await
+        }
     }
+}
+
+async fn order<M>(args: &AgentArgs, order: M, done: &str) -> Outcome
+where
+    M: Remote + Message<Result = Result<(), UpdateRefused>>,
+{
+    say(&args.cluster, order).await?;
+    out!("agent {} {done}", args.agent_id);
+    Ok(())
 }
 
 /// A schedule that says nothing of these machines.

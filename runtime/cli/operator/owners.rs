@@ -304,6 +304,7 @@ mod tests {
             },
             address: "host:5051".to_owned(),
             active: true,
+            orders: Default::default(),
             registered: Timestamp::default(),
             version: String::new(),
             oversubscribed: Default::default(),

@@ -246,19 +246,60 @@ fn machines_are_scheduled_taken_down_and_brought_up_with_the_statuses_of_mesos()
     });
 }
 
+/// SPEC 3.2, 3.12.
+#[test]
+fn an_agent_is_deactivated_drained_reactivated_and_gone_with_the_statuses_of_mesos() {
+    rehearse(|node| async move {
+        let (_master, pages) = staged(&node).await;
+        let agents =
+            async || asked(&pages, json!({ "type": "GET_AGENTS" })).await["get_agents"].take();
+        let id = agents().await["agents"][0]["agent_info"]["id"].take();
+        let order = |kind: &str, id: &Value| {
+            let mut call = json!({ "type": kind });
+            call[kind.to_lowercase()] = json!({ "agent_id": id });
+            call
+        };
+        assert_eq!(post(&pages, order("DEACTIVATE_AGENT", &id)).await.0, 200);
+        let agent = agents().await["agents"][0].take();
+        assert_eq!(
+            (&agent["active"], &agent["deactivated"]),
+            (&json!(false), &json!(true))
+        );
+        assert_eq!(agent["drain_info"], Value::Null);
+        let mut drain = order("DRAIN_AGENT", &id);
+        drain["drain_agent"]["max_grace_period"] = json!({ "seconds": -1 });
+        let (status, text) = post(&pages, drain.clone()).await;
+        assert!(
+            status == 400 && text.contains("max_grace_period.seconds"),
+            "{text}"
+        );
+        drain["drain_agent"]["max_grace_period"] = json!({ "seconds": 7, "nanos": 5 });
+        assert_eq!(post(&pages, drain).await.0, 200);
+        node.clock()
+            .advance(std::time::Duration::from_secs(1))
+            .await;
+        let drained = agents().await["agents"][0]["drain_info"].take();
+        let config =
+            json!({ "max_grace_period": { "nanoseconds": 7_000_000_005_i64 }, "mark_gone": false });
+        assert_eq!(drained, json!({ "state": "DRAINED", "config": config }));
+        assert_eq!(post(&pages, order("REACTIVATE_AGENT", &id)).await.0, 200);
+        assert_eq!(agents().await["agents"][0]["active"], true);
+        assert_eq!(post(&pages, order("MARK_AGENT_GONE", &id)).await.0, 200);
+        assert_eq!(agents().await["agents"], Value::Null);
+        assert_eq!(post(&pages, order("MARK_AGENT_GONE", &id)).await.0, 200);
+        for kind in ["DEACTIVATE_AGENT", "REACTIVATE_AGENT", "DRAIN_AGENT"] {
+            let (status, text) = post(&pages, order(kind, &id)).await;
+            assert!(status == 400 && text.contains("not gone"), "{text}");
+        }
+    });
+}
+
 /// SPEC 2.1: each call that is not served, by its name.
 #[test]
 fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_reason() {
     rehearse(|node| async move {
         let (_master, pages) = staged(&node).await;
-        for kind in [
-            "GET_LOGGING_LEVEL",
-            "SET_LOGGING_LEVEL",
-            "DRAIN_AGENT",
-            "DEACTIVATE_AGENT",
-            "REACTIVATE_AGENT",
-            "MARK_AGENT_GONE",
-        ] {
+        for kind in ["GET_LOGGING_LEVEL", "SET_LOGGING_LEVEL"] {
             let (status, text) = post(&pages, json!({ "type": kind })).await;
             assert_eq!(status, StatusCode::NOT_IMPLEMENTED, "{kind}");
             assert!(text.contains(kind), "{text}");

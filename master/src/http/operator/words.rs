@@ -20,7 +20,7 @@ use v1::schema::master::{
     ResponseGetAgentsAgent, ResponseGetExecutorsExecutor, ResponseGetFrameworksFramework,
 };
 use v1::schema::{
-    AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, FrameworkInfo,
+    AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo, FrameworkInfo,
     InverseOffer, MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role, UUID,
 };
 
@@ -103,7 +103,7 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
         };
         fields
             .agent_info(AgentInfoSeen(shown, &agent.id, info))
-            .active(agent.connected)
+            .active(agent.is_active())
             .version(agent.version.as_str())
             .pid(Some(format!("slave(1)@{}:{}", info.hostname, info.port)))
             .registered_time(Some(agent.registered))
@@ -112,7 +112,9 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
             .allocated_resources(say_resources(&shown.resources(&used)))
             .offered_resources(say_resources(&shown.resources(&offered)))
             .capabilities(Each(AGENT_CAPABILITIES.iter().map(capability)))
-            .deactivated(Some(false));
+            .deactivated(Some(agent.orders.deactivated))
+            .drain_info(agent.orders.drain.as_ref().map(DrainInfo::from))
+            .estimated_drain_start_time(agent.orders.drain.map(|drain| drain.since));
     }
 }
 

@@ -3,16 +3,19 @@
 //! Says in HTTP what it answered, as the pages do: 200 done, 202 it is being done, 400 wrong in itself, 403 who asks may not, 409 not as things are, 503 not
 //! just now. Decides nothing.
 
+use authority::Action;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use protocol::message::operator::UpdateRefused;
+use runtime::prelude::*;
 use v1::convert::operator::Said;
 
 use super::super::changes::{
-    ask, bad, change_quotas, change_weights, forbidden, remove_quota, set_quota,
+    ask, bad, change, change_quotas, change_weights, forbidden, remove_quota, set_quota,
 };
 use super::super::maintenance;
 use super::super::operate::operated;
-use crate::master::{EndFramework, NotEnded, TakeSnapshot};
+use crate::master::{EndFramework, Master, NotEnded, TakeSnapshot};
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -27,6 +30,10 @@ pub(super) async fn write(front: &Front, asker: &Asker, said: Said) -> Response 
         Said::Schedule(update) => maintenance::update(front, asker, update).await,
         Said::StartMaintenance(start) => maintenance::start(front, asker, start).await,
         Said::StopMaintenance(stop) => maintenance::stop(front, asker, stop).await,
+        Said::Drain(drain) => ordered(front, asker, Action::DrainAgents, drain).await,
+        Said::Deactivate(call) => ordered(front, asker, Action::DeactivateAgents, call).await,
+        Said::Reactivate(call) => ordered(front, asker, Action::ReactivateAgents, call).await,
+        Said::Gone(call) => ordered(front, asker, Action::MarkAgentsGone, call).await,
         Said::TearDown(down) => {
             let framework_id = down.framework_id;
             tear_down(front, asker, EndFramework { framework_id }).await
@@ -36,6 +43,18 @@ pub(super) async fn write(front: &Front, asker: &Asker, said: Said) -> Response 
             let problem = format!("type is `{kind}`: expected what changes something");
             (StatusCode::NOT_IMPLEMENTED, problem).into_response()
         }
+    }
+}
+
+/// Does what is ordered about an agent.
+async fn ordered<M>(front: &Front, asker: &Asker, action: Action, order: M) -> Response
+where
+    M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
+    Master: Handler<M>,
+{
+    match asker.may(action, None) {
+        Ok(()) => change(front, order).await,
+        Err(problem) => forbidden(problem),
     }
 }
 

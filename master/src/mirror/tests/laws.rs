@@ -123,6 +123,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
             oversubscribed: Resources::default(),
             ip: None,
             unavailability: None,
+            orders: Default::default(),
         })),
         2 => agents.update(&agent, |agent| {
             agent.connected = t > 2;

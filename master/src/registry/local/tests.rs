@@ -1,7 +1,9 @@
 //! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
 
 use protocol::maintenance::Window;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability};
+use protocol::{
+    AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability,
+};
 use resources::{Attributes, Resources};
 use runtime::rehearsal::rehearse;
 use runtime::{NodeId, Pid, Timestamp};
@@ -72,6 +74,28 @@ pub(in super::super) fn story() -> Vec<RegistryOperation> {
         },
         RegistryOperation::StopMaintenance {
             machines: vec![machine("host-2")],
+        },
+        RegistryOperation::DrainAgent {
+            agent_id: agent_id("a1"),
+            drain: Drain {
+                max_grace_period: Some(Duration::from_secs(5)),
+                mark_gone: true,
+                since,
+                drained: false,
+            },
+        },
+        RegistryOperation::MarkAgentDrained {
+            agent_id: agent_id("a1"),
+        },
+        RegistryOperation::DeactivateAgent {
+            agent_id: agent_id("a2"),
+        },
+        RegistryOperation::ReactivateAgent {
+            agent_id: agent_id("a2"),
+        },
+        RegistryOperation::MarkAgentGone {
+            agent_id: agent_id("a3"),
+            since,
         },
     ]
 }
@@ -146,6 +170,9 @@ fn what_was_answered_is_found_again_after_a_crash() {
         assert_eq!(known.weights, [("eng".to_owned(), 2.5)].into());
         let is_down = |name| known.machines.get(&machine(name)).map(|one| one.down);
         assert_eq!(is_down("host-1"), Some(true));
+        let orders: Vec<_> = known.orders.iter().collect();
+        assert!(orders.len() == 1 && orders[0].1.drain.is_some_and(|drain| drain.drained));
+        assert_eq!(known.gone.len(), 1);
         assert_eq!((is_down("host-2"), is_down("host-3")), (None, Some(false)));
         let f3 = FrameworkId::new("f3").unwrap();
         let kept = registry.framework_state(&f3, "kept").await.unwrap();

@@ -255,5 +255,12 @@ fn named(operation: &RegistryOperation) -> String {
         RegistryOperation::StopMaintenance { machines } => {
             format!("stop maintenance of {} machines", machines.len())
         }
+        RegistryOperation::MarkAgentGone { agent_id, .. } => format!("mark agent {agent_id} gone"),
+        RegistryOperation::DrainAgent { agent_id, .. } => format!("drain agent {agent_id}"),
+        RegistryOperation::MarkAgentDrained { agent_id } => {
+            format!("mark agent {agent_id} drained")
+        }
+        RegistryOperation::DeactivateAgent { agent_id } => format!("deactivate agent {agent_id}"),
+        RegistryOperation::ReactivateAgent { agent_id } => format!("reactivate agent {agent_id}"),
     }
 }

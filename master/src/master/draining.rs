@@ -1,0 +1,177 @@
+//! What the master hears about single agents from operators: they are drained, deactivated, reactivated, or gone for good (SPEC 3.2).
+//!
+//! Each order is judged by [`crate::draining`], recorded, and then carried out. While agents are being drained it is looked each second
+//! whether anything is left on them.
+
+use std::time::Duration;
+
+use authority::Action;
+use protocol::AgentId;
+use protocol::message::operator::{
+    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
+};
+use runtime::prelude::*;
+
+use super::Master;
+use crate::admission::Removal;
+use crate::registry::{RegistryError, RegistryOperation};
+
+/// How often it is looked whether an agent that is being drained is empty.
+const DRAIN_LOOK: Duration = Duration::from_secs(1);
+
+type Answer = Result<(), UpdateRefused>;
+
+impl Handler<DrainAgent> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, call: DrainAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let now = ctx.clock().wall();
+        let may = self.may_maintain(Action::DrainAgents, ctx);
+        let prepared = may.and_then(|()| self.books.prepare_drain(&call, now));
+        let drain = match &prepared {
+            Ok(RegistryOperation::DrainAgent { drain, .. }) => Some(*drain),
+            _ => None,
+        };
+        self.order(prepared, ctx, move |master, ctx| {
+            tracing::info!(agent = %call.agent_id, "an agent is being drained");
+            let id = &call.agent_id;
+            master.change(ctx, |books, _, out| books.agent_set_aside(id, drain, out));
+            master.look_at_draining(ctx);
+        })
+    }
+}
+
+impl Handler<DeactivateAgent> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, call: DeactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let may = self.may_maintain(Action::DeactivateAgents, ctx);
+        let prepared = may.and_then(|()| self.books.prepare_deactivation(&call.agent_id));
+        self.order(prepared, ctx, move |master, ctx| {
+            tracing::info!(agent = %call.agent_id, "an agent is deactivated");
+            let id = &call.agent_id;
+            master.change(ctx, |books, _, out| books.agent_set_aside(id, None, out));
+        })
+    }
+}
+
+impl Handler<ReactivateAgent> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, call: ReactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let may = self.may_maintain(Action::ReactivateAgents, ctx);
+        let prepared = may.and_then(|()| self.books.prepare_reactivation(&call.agent_id));
+        self.order(prepared, ctx, move |master, ctx| {
+            tracing::info!(agent = %call.agent_id, "an agent is reactivated");
+            let id = &call.agent_id;
+            master.change(ctx, |books, _, out| books.agent_reactivated(id, out));
+        })
+    }
+}
+
+impl Handler<MarkAgentGone> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(&mut self, call: MarkAgentGone, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let (promise, reply) = promise();
+        let now = ctx.clock().wall();
+        let may = self.may_maintain(Action::MarkAgentsGone, ctx);
+        let agent_id = call.agent_id;
+        if let Err(refused) = may
+            .and_then(|()| self.books.prepare_gone(&agent_id, now))
+            .map(drop)
+        {
+            promise.answer(Err(refused));
+            return reply;
+        }
+        if self.books.agents.is_gone(&agent_id) {
+            promise.answer(Ok(()));
+            return reply;
+        }
+        let waiting = self.going.entry(agent_id.clone()).or_default();
+        waiting.retain(Promise::is_awaited);
+        waiting.push(promise);
+        if waiting.len() == 1 {
+            tracing::info!(agent = %agent_id, "an operator declares an agent gone");
+            self.remove_agent(agent_id, Removal::Gone, ctx);
+        }
+        reply
+    }
+}
+
+impl Master {
+    /// Records what is ordered about an agent, and then carries it out.
+    fn order(
+        &mut self,
+        prepared: Result<RegistryOperation, UpdateRefused>,
+        ctx: &mut Context<Self>,
+        carry_out: impl FnOnce(&mut Self, &mut Context<Self>) + 'static,
+    ) -> Reply<Answer> {
+        let (promise, reply) = promise();
+        let operation = match prepared {
+            Ok(operation) => operation,
+            Err(refused) => {
+                promise.answer(Err(refused));
+                return reply;
+            }
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master: &mut Self, applied, ctx| {
+            if let Some(answer) = master.recorded(applied, ctx) {
+                if answer.is_ok() {
+                    carry_out(master, ctx);
+                }
+                promise.answer(answer);
+            }
+        });
+        reply
+    }
+
+    /// Looks which of the agents that are being drained are empty, now and each second while there are any.
+    pub(super) fn look_at_draining(&mut self, ctx: &mut Context<Self>) {
+        for agent in self.books.emptied() {
+            if self.leaving.contains(&agent) {
+                continue;
+            }
+            if !self.books.agents.is_draining(&agent) {
+                // An earlier master has recorded so much, and has then ended.
+                self.remove_agent(agent, Removal::Gone, ctx);
+            } else if self.drained.insert(agent.clone()) {
+                self.record_drained(agent, ctx);
+            }
+        }
+        if self.books.agents.draining().next().is_some() && self.drain_look.is_none() {
+            self.drain_look = Some(ctx.after(DRAIN_LOOK, |master, ctx| {
+                master.drain_look = None;
+                master.look_at_draining(ctx);
+            }));
+        }
+    }
+
+    fn record_drained(&mut self, agent_id: AgentId, ctx: &mut Context<Self>) {
+        let operation = RegistryOperation::MarkAgentDrained {
+            agent_id: agent_id.clone(),
+        };
+        let applied = self.registry.apply(operation);
+        ctx.then(applied, move |master: &mut Self, applied, ctx| {
+            // If the registry did not take it, the next look asks it again.
+            master.drained.remove(&agent_id);
+            match applied {
+                Ok(_) => {
+                    tracing::info!(agent = %agent_id, "an agent is drained");
+                    let gone = master.change(ctx, |books, _, _| books.agent_drained(&agent_id));
+                    if gone && !master.leaving.contains(&agent_id) {
+                        master.remove_agent(agent_id, Removal::Gone, ctx);
+                    }
+                }
+                Err(RegistryError::NotNow { reason }) => {
+                    tracing::warn!(agent = %agent_id, %reason, "cannot be recorded as drained yet");
+                }
+                Err(error) => {
+                    tracing::error!(agent = %agent_id, %error, "cannot be recorded as drained");
+                    master.step_down_if_over(&error, ctx);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! Agents that operators set aside: deactivated, drained, gone for good (SPEC 3.2).
+
+use protocol::message::operator::{
+    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
+};
+
+use super::*;
+
+impl World {
+    async fn order<M>(&self, order: M) -> Result<(), UpdateRefused>
+    where
+        M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
+        Master: Handler<M>,
+    {
+        let answer = self.master.ask(order, PATIENCE).await.unwrap();
+        self.settle().await;
+        answer
+    }
+
+    async fn drain(&self, agent: &AgentId, mark_gone: bool) -> Result<(), UpdateRefused> {
+        let drain = DrainAgent {
+            agent_id: agent.clone(),
+            max_grace_period: Some(Duration::from_secs(7)),
+            mark_gone,
+        };
+        self.order(drain).await
+    }
+
+    async fn gone(&self, agent: &AgentId) -> Result<(), UpdateRefused> {
+        let agent_id = agent.clone();
+        self.order(MarkAgentGone { agent_id }).await
+    }
+
+    async fn reactivate(&self, agent: &AgentId) -> Result<(), UpdateRefused> {
+        let agent_id = agent.clone();
+        self.order(ReactivateAgent { agent_id }).await
+    }
+
+    async fn orders(&self, agent: &AgentId) -> AgentOrders {
+        let books = self.books().await;
+        books.agents.get(agent).unwrap().orders
+    }
+}
+
+/// A cluster with one agent and a framework that runs task `t` there.
+async fn one_task(network: Network) -> (World, (Member, AgentId), (Member, FrameworkId)) {
+    let world = World::new(network, Config::default()).await;
+    let (agent, a) = world.agent("host-1").await;
+    let (scheduler, f) = world.framework("web", aware).await;
+    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+    world.settle().await;
+    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+    world.settle().await;
+    world.allocator();
+    agent.heard();
+    scheduler.heard();
+    (world, (agent, a), (scheduler, f))
+}
+
+#[test]
+fn nothing_of_a_deactivated_agent_is_offered_until_it_is_reactivated_whoever_comes_back() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.heard();
+        let agent_id = a.clone();
+        world.order(DeactivateAgent { agent_id }).await.unwrap();
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1", "agent S0 active false"]
+        );
+        assert_eq!(agent.heard(), [""; 0], "what runs there goes on");
+        world.grant(vec![grant(&f, &a, "cpus:1")]).await;
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:1"],
+            "granted before it was heard"
+        );
+        let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
+        register(&agent, Some(a.clone()), vec![running])
+            .await
+            .unwrap();
+        let told = world.allocator();
+        assert_eq!(told.last().unwrap(), "agent S0 active false", "{told:?}");
+        world.reactivate(&a).await.unwrap();
+        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        assert!(world.whims.state().orders.is_empty());
+        world.reactivate(&a).await.unwrap();
+        assert_eq!(world.allocator(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reactivated() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        world.drain(&a, false).await.unwrap();
+        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        assert_eq!(world.allocator(), ["agent S0 active false"]);
+        let refused = world.reactivate(&a).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("not being drained"),
+            "{refused}"
+        );
+        let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
+        register(&agent, Some(a.clone()), vec![running])
+            .await
+            .unwrap();
+        world.settle().await;
+        assert_eq!(agent.heard(), ["drain within Some(7s)"], "it is told again");
+
+        let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
+        agent.tell(killed.clone());
+        world.pass(5).await;
+        let drained = |orders: AgentOrders| orders.drain.unwrap().drained;
+        assert!(
+            !drained(world.orders(&a).await),
+            "its end is not acknowledged"
+        );
+        assert_eq!(scheduler.heard(), ["t TASK_KILLED REASON_SLAVE_DRAINING"]);
+        scheduler.tell(acknowledgement(&f, &killed));
+        world.pass(1).await;
+        assert!(drained(world.orders(&a).await));
+        let recorded = world.whims.state().orders[&a];
+        assert!(recorded.deactivated && drained(recorded));
+        world.allocator();
+        world.reactivate(&a).await.unwrap();
+        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        assert_eq!(world.orders(&a).await, AgentOrders::default());
+    });
+}
+
+#[test]
+fn an_agent_that_was_to_be_gone_when_it_is_drained_is() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        world.drain(&a, true).await.unwrap();
+        world.pass(1).await;
+        let heard = agent.heard();
+        let last = "shut down: an operator has declared the agent gone";
+        assert_eq!(heard.last().unwrap(), last);
+        let state = world.whims.state();
+        assert!(state.gone.contains_key(&a) && state.orders.is_empty() && state.agents.is_empty());
+        let refused = register(&agent, Some(a.clone()), vec![]).await.unwrap_err();
+        assert!(refused.to_string().contains("gone for good"), "{refused}");
+        assert_eq!(world.gone(&a).await, Ok(()), "it is, once more");
+        let refused = world.drain(&a, false).await.unwrap_err();
+        assert!(refused.to_string().contains("not gone"), "{refused}");
+    });
+}
+
+#[test]
+fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        world.gone(&a).await.unwrap();
+        let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
+        assert_eq!(scheduler.heard(), [gone, "lost S0"]);
+        assert_eq!(agent.heard().len(), 1, "it is told to stop");
+        let asked = ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: vec![(TaskId::new("never").unwrap(), Some(a))],
+        };
+        scheduler.tell(asked);
+        world.settle().await;
+        let answer = "never TASK_GONE_BY_OPERATOR REASON_RECONCILIATION";
+        assert_eq!(scheduler.heard(), [answer]);
+
+        let (other, b) = world.agent("host-2").await;
+        let offer = world.offer(&scheduler, &f, &b, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("u", &b, "cpus:1")]));
+        other.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        let heard = scheduler.heard();
+        assert!(
+            heard.iter().any(|line| line.contains("UNREACHABLE")),
+            "{heard:?}"
+        );
+        world.gone(&b).await.unwrap();
+        let gone = "u TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
+        assert_eq!(
+            scheduler.heard(),
+            [gone],
+            "and nobody hears twice that it is lost"
+        );
+        let unknown = AgentId::new("nobody").unwrap();
+        let refused = world.gone(&unknown).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("the master knows"),
+            "{refused}"
+        );
+    });
+}
