@@ -101,7 +101,11 @@ impl Handler<StopMaintenance> for Master {
 
 impl Master {
     /// Whether who asks from another node may do this with machines now.
-    pub(super) fn may_maintain(&self, action: Action, ctx: &Context<Self>) -> Result<(), UpdateRefused> {
+    pub(super) fn may_maintain(
+        &self,
+        action: Action,
+        ctx: &Context<Self>,
+    ) -> Result<(), UpdateRefused> {
         self.may_update()?;
         let asker = self.asker(ctx);
         let allowed = asker.map_or(Ok(()), |asker| asker.may(action, None));

@@ -20,8 +20,9 @@ use v1::schema::master::{
     ResponseGetAgentsAgent, ResponseGetExecutorsExecutor, ResponseGetFrameworksFramework,
 };
 use v1::schema::{
-    AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo, FrameworkInfo,
-    InverseOffer, MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role, UUID,
+    AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
+    FrameworkInfo, InverseOffer, MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role,
+    UUID,
 };
 
 use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, identity};
