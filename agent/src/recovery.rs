@@ -138,10 +138,79 @@ pub fn clean_up(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
+    use crate::detect::Host;
+    use crate::ledger::record::Entry;
+    use crate::ledger::record::tests::{container, id, task};
+    use storage::sled_store::SledStore;
+    use storage::{Changes, Store};
+
+    fn recovered(path: &Path, strict: bool, left: Vec<Left>) -> Result<Recovered, StartError> {
+        let host = Host {
+            name: "h".into(),
+            cores: 4,
+            memory: 1 << 30,
+            disk: 1 << 30,
+        };
+        let mut settings = Settings::new(vec!["m:5050".into()], path);
+        settings.strict = strict;
+        let config = settings.check_on(&host).unwrap();
+        recover(&WorkDir::lock(path).unwrap(), &config, left)
+    }
 
     #[test]
     fn a_machine_says_which_of_its_runs_this_is() {
         assert_eq!(boot_id(), boot_id());
         assert!(boot_id().len() < 100);
+    }
+
+    /// SPEC 5.3, `--strict`.
+    #[test]
+    fn what_cannot_be_read_ends_the_start_or_is_gone_on_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = book::directory(dir.path());
+        let mut store = SledStore::open(&directory).unwrap();
+        let mut changes = Changes::new();
+        changes.put(*b"update/7#000000", *b"\xffnothing");
+        store.commit(changes).unwrap();
+        drop(store);
+        let problem = recovered(dir.path(), true, Vec::new()).err().unwrap();
+        let words = problem.to_string();
+        for word in [
+            "update/7",
+            "--strict=false",
+            "--recover=cleanup",
+            "meta/executors",
+        ] {
+            assert!(words.contains(word), "{words}");
+        }
+        assert_eq!(recovered(dir.path(), false, Vec::new()).unwrap().errors, 1);
+        assert_eq!(recovered(dir.path(), true, Vec::new()).unwrap().errors, 0);
+
+        // A store that cannot be opened at all is set aside.
+        std::fs::write(directory.join("conf"), "nonsense").unwrap();
+        assert!(recovered(dir.path(), true, Vec::new()).is_err());
+        assert_eq!(recovered(dir.path(), false, Vec::new()).unwrap().errors, 1);
+        assert!(directory.with_file_name("executors.aside.1").exists());
+    }
+
+    /// Nobody knows any more whose they are.
+    #[test]
+    fn executors_without_an_agent_that_is_known_are_not_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = [
+            Entry::container(&id("c"), &container()).unwrap(),
+            Entry::task(&id("c"), &task("t")).unwrap(),
+        ];
+        Book::on_disk(dir.path()).write(&entries).unwrap();
+        let left = vec![Left {
+            container_id: id("c"),
+            pid: Some(1),
+        }];
+        let refused = recovered(dir.path(), true, left).err().unwrap();
+        assert!(matches!(refused, StartError::Incompatible(_)));
+        let anew = recovered(dir.path(), true, Vec::new()).unwrap();
+        assert_eq!((anew.agent_id(), anew.plan.containers.len()), (None, 0));
+        assert_eq!(anew.plan.forget.len(), 3);
     }
 }
