@@ -69,7 +69,9 @@ pub async fn serve(
         .layer(DefaultBodyLimit::max(options.body_max))
         .layer(from_fn_with_state(node.clone(), in_time))
         .layer(from_fn_with_state(node.clone(), outgoing))
-        .layer(from_fn_with_state(gate, admit));
+        .layer(from_fn_with_state(gate, admit))
+        // Handlers are made now, and not anew for each request.
+        .with_state(());
     let door = Door {
         node: node.clone(),
         routes,
