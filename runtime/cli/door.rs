@@ -229,7 +229,7 @@ mod tests {
             ("LIBPROCESS_SSL_KEY_FILE", "/key"),
             ("SSL_CA_DIR", "/ca"),
         ]);
-        let told = hint(false, &asks).unwrap();
+        let told = hint(false, asks).unwrap();
         for words in [
             "LIBPROCESS_SSL_ENABLED=true",
             "--http_certificate",
@@ -239,7 +239,7 @@ mod tests {
             assert!(told.contains(words), "{told}");
         }
         assert!(!told.contains("CERT_FILE"), "{told}");
-        assert_eq!(hint(true, &asks), None);
+        assert_eq!(hint(true, asks), None);
         assert_eq!(hint(false, given(&[("SSL_ENABLED", "0")])), None);
         assert_eq!(
             hint(false, given(&[("LIBPROCESS_SSL_KEY_FILE", "/key")])),

@@ -65,7 +65,7 @@ pub fn run(args: FairnessArgs) -> Outcome {
         let drawn = plot::svg(&moments, plan.first as usize);
         std::fs::write(path, drawn).map_err(|error| {
             Failure::because(
-                &format!("--plot `{}` cannot be written", path.display()),
+                format!("--plot `{}` cannot be written", path.display()),
                 &error,
             )
         })?;
