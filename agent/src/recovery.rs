@@ -158,6 +158,15 @@ mod tests {
         recover(&WorkDir::lock(path).unwrap(), &config, left)
     }
 
+    fn with_a_damaged_record() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = SledStore::open(book::directory(dir.path())).unwrap();
+        let mut changes = Changes::new();
+        changes.put(*b"update/7#000000", *b"\xffnothing");
+        store.commit(changes).unwrap();
+        dir
+    }
+
     #[test]
     fn a_machine_says_which_of_its_runs_this_is() {
         assert_eq!(boot_id(), boot_id());
@@ -167,13 +176,7 @@ mod tests {
     /// SPEC 5.3, `--strict`.
     #[test]
     fn what_cannot_be_read_ends_the_start_or_is_gone_on_without() {
-        let dir = tempfile::tempdir().unwrap();
-        let directory = book::directory(dir.path());
-        let mut store = SledStore::open(&directory).unwrap();
-        let mut changes = Changes::new();
-        changes.put(*b"update/7#000000", *b"\xffnothing");
-        store.commit(changes).unwrap();
-        drop(store);
+        let dir = with_a_damaged_record();
         let problem = recovered(dir.path(), true, Vec::new()).err().unwrap();
         let words = problem.to_string();
         for word in [
@@ -186,9 +189,13 @@ mod tests {
         }
         assert_eq!(recovered(dir.path(), false, Vec::new()).unwrap().errors, 1);
         assert_eq!(recovered(dir.path(), true, Vec::new()).unwrap().errors, 0);
+    }
 
-        // A store that cannot be opened at all is set aside.
-        std::fs::write(directory.join("conf"), "nonsense").unwrap();
+    #[test]
+    fn a_store_that_cannot_be_opened_is_set_aside_if_that_is_wanted() {
+        let dir = with_a_damaged_record();
+        let directory = book::directory(dir.path());
+        std::fs::write(directory.join("conf"), "not sled's").unwrap();
         assert!(recovered(dir.path(), true, Vec::new()).is_err());
         assert_eq!(recovered(dir.path(), false, Vec::new()).unwrap().errors, 1);
         assert!(directory.with_file_name("executors.aside.1").exists());
