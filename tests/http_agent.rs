@@ -117,7 +117,6 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
         "LAUNCH_CONTAINER",
         "PRUNE_IMAGES",
         "GET_OPERATIONS",
-        "SET_LOGGING_LEVEL",
     ] {
         check(endpoint.call(&call(&json!({"type": kind}))), 501, kind);
     }

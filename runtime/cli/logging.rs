@@ -1,4 +1,4 @@
-//! Logging: `tracing` to standard error, filtered by `--log`; and a panic's one line.
+//! Logging: `tracing` to standard error, filtered by `--log`, or for a while as an operator says; and a panic's one line.
 //!
 //! Standard output belongs to what a verb was asked for. Nothing here is remembered.
 
@@ -18,9 +18,18 @@ pub fn start(filter: &str) -> Outcome {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(parsed)
         .with_ansi(stderr().is_terminal())
-        .with_writer(stderr);
+        .with_writer(stderr)
+        .with_filter_reloading();
+    let filters = subscriber.reload_handle();
     // A second start (in tests) keeps the first one's filter.
-    let _ = subscriber.try_init();
+    if subscriber.try_init().is_ok() {
+        let begun = filter.to_owned();
+        ::http::logging::install(Box::new(move |level| {
+            let filter = level.map_or_else(|| begun.clone(), |level| level.to_string());
+            let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+            filters.reload(filter).map_err(|error| error.to_string())
+        }));
+    }
     // A panic is contained by the runtime and told as `Exited`; people need its place, not its backtrace.
     std::panic::set_hook(Box::new(|panic| {
         let words = words(panic.payload());

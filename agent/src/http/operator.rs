@@ -1,16 +1,15 @@
 //! `POST /api/v1`: tools ask an agent (SPEC 2.7). What it has no answer to is refused by its name.
 //!
-//! Reads a call, asks those who know, and writes what [`answers`] makes of it. Changes nothing.
+//! Reads a call, asks those who know, and writes what [`answers`] makes of it. Changes nothing but how much is logged.
 
 use std::time::Duration;
 
 use authority::{Action, Subject};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::api::{Asked, Refusal, answer};
 use http::files::{Entry, FileError, Place, browse, read};
-use tracing::level_filters::LevelFilter;
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
     ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetVersion,
@@ -28,6 +27,9 @@ pub(super) async fn call(
 ) -> Result<Response, Refusal> {
     let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
     let form = asked.accept()?;
+    if asked.call.r#type == Some(CallType::SetLoggingLevel) {
+        return pages.set_logging_level(&asked.call, &asked.subject);
+    }
     let found = pages.answer(&asked.call, &asked.subject).await?;
     Ok(answer(form, &found))
 }
@@ -78,7 +80,7 @@ impl Pages {
             }
             CallType::GetLoggingLevel => {
                 answer.get_logging_level = Some(ResponseGetLoggingLevel {
-                    level: level(LevelFilter::current()),
+                    level: http::logging::level(),
                 });
                 ResponseType::GetLoggingLevel
             }
@@ -127,6 +129,15 @@ impl Pages {
             }
         });
         Ok(answer)
+    }
+
+    fn set_logging_level(&self, call: &Call, who: &Subject) -> Result<Response, Refusal> {
+        let allowed = self.acls.now().check(who, Action::SetLogLevel, None);
+        allowed.map_err(Refusal::forbidden)?;
+        let asked = call.set_logging_level.as_ref();
+        let asked = asked.ok_or_else(|| absent("set_logging_level"))?;
+        http::logging::change(&self.node, asked.level, &asked.duration)?;
+        Ok(StatusCode::OK.into_response())
     }
 
     /// The runtime's counters, and the agent's own if they come in time.
@@ -209,14 +220,6 @@ fn patience(call: &Call) -> Result<Duration, Refusal> {
 }
 
 /// As glog counts, which Mesos logs with: 0 is what operators read, more is for developers.
-fn level(filter: LevelFilter) -> u32 {
-    match filter {
-        LevelFilter::TRACE => 2,
-        LevelFilter::DEBUG => 1,
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

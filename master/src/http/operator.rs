@@ -20,8 +20,8 @@ use v1::Form;
 use v1::convert::operator::said;
 use v1::pieces::Keeper;
 use v1::schema::master::{
-    Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetMetrics, ResponseGetVersion,
-    ResponseListFiles, ResponseType,
+    Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetLoggingLevel,
+    ResponseGetMetrics, ResponseGetVersion, ResponseListFiles, ResponseType,
 };
 use v1::schema::{Metric, VersionInfo};
 
@@ -56,10 +56,18 @@ async fn answered(
     let kind = asked.call.r#type.unwrap_or_default();
     may_ask(kind, &asker)?;
     match kind {
-        GetHealth | GetVersion | GetMetrics | ListFiles | ReadFile => {
+        GetHealth | GetVersion | GetMetrics | GetLoggingLevel | ListFiles | ReadFile => {
             let form = asked.accept()?;
             let answer = of_the_process(pages, &asked.call, kind).await?;
             Ok(::http::api::answer(form, &answer))
+        }
+        SetLoggingLevel => {
+            let said = asked.call.set_logging_level.as_ref();
+            let said = said.ok_or_else(|| {
+                Refusal::bad("set_logging_level is `absent`: expected a level and a duration")
+            })?;
+            ::http::logging::change(&pages.node, said.level, &said.duration)?;
+            Ok(StatusCode::OK.into_response())
         }
         GetFlags | GetMaster | GetState | GetAgents | GetFrameworks | GetExecutors | GetTasks
         | GetRoles | GetWeights | GetQuota => {
@@ -137,6 +145,7 @@ async fn answered(
 fn may_ask(kind: CallType, asker: &Asker) -> Result<(), Refusal> {
     let allowed = match kind {
         CallType::GetFlags => asker.may(Action::ViewFlags, None),
+        CallType::SetLoggingLevel => asker.may(Action::SetLogLevel, None),
         // As the pages that show the same.
         CallType::GetMetrics => asker.may(Action::GetEndpoints, "/metrics/snapshot"),
         _ => Ok(()),
@@ -201,6 +210,11 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
                 metrics: counters.into_iter().map(metric).collect(),
             });
             ResponseType::GetMetrics
+        }
+        CallType::GetLoggingLevel => {
+            let level = ::http::logging::level();
+            answer.get_logging_level = Some(ResponseGetLoggingLevel { level });
+            ResponseType::GetLoggingLevel
         }
         // A master logs to its standard error and shows no file.
         CallType::ListFiles => {

@@ -8,6 +8,7 @@ pub mod api;
 mod body;
 mod door;
 pub mod files;
+pub mod logging;
 pub mod metrics;
 mod outgoing;
 pub mod pages;
