@@ -4,17 +4,19 @@
 //! snapshot, at most each tenth of a second, finds what has changed since the one before (`changes`), and writes it once for each form
 //! (`encoding`) to all who see the same (`views`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So
 //! the master pays for one follower, however many have subscribed, and for nothing while nothing changes. Remembers the last snapshot, and
-//! the pages that it began streams with while somebody has still to read them. Streams end with the master whose books they tell of.
-//! Decides nothing.
+//! the pages that it began streams with while somebody has still to read them. Streams end with the master whose books they tell of, and
+//! when other ACLs hold by which their reader sees something else. Decides nothing.
 
 mod changes;
 mod encoding;
+mod viewer;
 mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use authority::{Acls, Shared};
 use axum::response::Response;
 use bytes::Bytes;
 use http::api::{Bounds, Events, Streams};
@@ -23,6 +25,7 @@ use runtime::{Errand, Instant, Patience, SpawnError, Timestamp};
 use v1::Content;
 
 use self::encoding::{ByForm, heartbeat, records};
+use self::viewer::Viewer;
 use self::views::{Got, Views, Wanted};
 use super::PATIENCE;
 use crate::books::Books;
@@ -82,7 +85,8 @@ pub fn open(
     config: &Config,
     streams: &Streams,
 ) -> Result<EventStream, SpawnError> {
-    let (front, max) = (front.clone(), config.max_operator_event_stream_subscribers);
+    let (front, acls) = (front.clone(), config.acls.clone());
+    let max = config.max_operator_event_stream_subscribers;
     let open = Arc::new(AtomicUsize::new(0));
     let count = open.clone();
     let again = Supervision::Restart {
@@ -92,6 +96,7 @@ pub fn open(
     };
     let broadcaster = node.supervise(NAME, again, move || Broadcaster {
         front: front.clone(),
+        acls: acls.clone(),
         views: Views::new(max),
         following: None,
         unread: Vec::new(),
@@ -114,24 +119,26 @@ impl EventStream {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// One more subscriber, who sees this: the response that is its stream, once it can be told how all is.
+    /// One more subscriber: the response that is its stream, once it can be told how all is. It is told what it sees, and cut off when it
+    /// sees something else.
     pub(super) async fn subscribe(
         &self,
         content: Content,
-        sight: Sight,
+        viewer: impl Into<Viewer>,
     ) -> Result<Response, NotNow> {
         let (events, response) = self.streams.open(content, BOUNDS);
-        let subscribe = Subscribe { events, sight };
+        let viewer = viewer.into();
+        let subscribe = Subscribe { events, viewer };
         let subscribed = self.broadcaster.ask(subscribe, SUBSCRIBE_PATIENCE);
         subscribed.await.unwrap_or(Err(NotNow::Late))?;
         Ok(response)
     }
 }
 
-/// Somebody subscribes, who sees this. Answered when the first event is written.
+/// Somebody subscribes. Answered when the first event is written.
 struct Subscribe {
     events: Events,
-    sight: Sight,
+    viewer: Viewer,
 }
 
 type Subscribed = Result<(), NotNow>;
@@ -143,6 +150,8 @@ impl Message for Subscribe {
 /// The actor.
 pub struct Broadcaster {
     front: Front,
+    /// Who may see what.
+    acls: Shared<Acls>,
     views: Views,
     following: Option<Following>,
     /// First events that somebody may still have to read.
@@ -174,14 +183,16 @@ impl Handler<Subscribe> for Broadcaster {
     type Result = Reply<Subscribed>;
 
     fn handle(&mut self, subscribe: Subscribe, ctx: &mut Context<Self>) -> Self::Result {
-        let Subscribe { events, sight } = subscribe;
+        let Subscribe { events, mut viewer } = subscribe;
         let (promise, reply) = promise();
         self.unread.retain(|record| !record.is_unique());
         let unread: usize = self.unread.iter().map(Bytes::len).sum();
         if unread > UNREAD_MAX {
             promise.answer(Err(NotNow::Unread(unread)));
         } else {
-            self.views.join(sight, events, promise);
+            // Other ACLs may hold than when it asked.
+            viewer.judge(&self.acls.now());
+            self.views.join(viewer, events, promise);
             self.look(ctx);
         }
         reply
@@ -189,9 +200,11 @@ impl Handler<Subscribe> for Broadcaster {
 }
 
 impl Broadcaster {
-    /// Between two looks: forgets who has gone, says that the master lives, and looks if there is something to see.
+    /// Between two looks: forgets who has gone, cuts off who sees something else by now, says that the master lives, and looks if there is
+    /// something to see.
     fn beat(&mut self, ctx: &mut Context<Self>) {
         self.views.forget_gone();
+        self.views.judge(&self.acls.now());
         self.count();
         let now = ctx.clock().now();
         if now >= self.heartbeat_due {
@@ -282,6 +295,7 @@ impl Broadcaster {
         got: Vec<Got>,
         ctx: &mut Context<Self>,
     ) {
+        self.views.judge(&self.acls.now());
         let firsts = self.views.end(got);
         self.unread.retain(|record| !record.is_unique());
         for first in firsts {

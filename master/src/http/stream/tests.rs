@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use authority::{Acls, Subject};
+use authority::Subject;
 use axum::body::{Body, BodyDataStream};
 use futures_util::{FutureExt, StreamExt};
 use proptest::prelude::*;
@@ -21,6 +21,7 @@ use super::super::tests::master;
 use super::*;
 use crate::master::{EndFramework, Master};
 use crate::mirror::tests::laws::{Event as Random, books, events, happen};
+use crate::permission::Asker;
 use crate::tasks::{Noted, Task};
 
 /// What somebody knows who hears a stream.
@@ -286,8 +287,13 @@ impl Reader {
 }
 
 fn open_for(node: &Node, master: &Handle<Master>, max: usize) -> EventStream {
+    open_by(node, master, max, &Shared::default())
+}
+
+fn open_by(node: &Node, master: &Handle<Master>, max: usize, acls: &Shared<Acls>) -> EventStream {
     let config = Config {
         max_operator_event_stream_subscribers: max,
+        acls: acls.clone(),
         ..Config::default()
     };
     open(node, &Front::of(master), &config, &Streams::new(node)).unwrap()
@@ -377,6 +383,44 @@ fn each_is_told_what_it_may_see_and_those_who_see_the_same_share_it() {
         // Whoever is one too many is the oldest of all, whatever it sees.
         readers.push(subscribe_seeing(&stream, Form::Json, blind).await);
         assert_eq!((all.types(), stream.subscribers()), (None, 3));
+    });
+}
+
+/// SPEC 3.7: the ACL file is read again at SIGHUP.
+#[test]
+fn who_sees_something_else_by_new_acls_is_cut_off_and_told_that_when_it_subscribes_again() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let acls = Shared::default();
+        let stream = open_by(&node, &master, 9, &acls);
+        let subscribe = async |name: &str| {
+            let asker = Asker::new(&acls.now(), Subject::named(name));
+            let subscribed = stream.subscribe(Content::One(Form::Json), asker).await;
+            Reader::of(subscribed.unwrap().into_body(), Form::Json)
+        };
+        let (mut ann, mut bob) = (subscribe("ann").await, subscribe("bob").await);
+        // One of whom only its sight is known.
+        let mut nobody = subscribe_seeing(&stream, Form::Json, "{}").await;
+        for reader in [&mut ann, &mut bob, &mut nobody] {
+            assert_eq!(reader.types(), Some(vec![EventType::Subscribed]));
+        }
+        // The same is said again: nobody notices.
+        acls.renew(Acls::parse("{}").unwrap());
+        node.clock().advance(INTERVAL * 2).await;
+        assert_eq!(stream.subscribers(), 3);
+
+        let text =
+            r#"{"view_frameworks":[{"principals":{"values":["bob"]},"users":{"type":"NONE"}}]}"#;
+        acls.renew(Acls::parse(text).unwrap());
+        framework(&node, &master, "second").await;
+        node.clock().advance(INTERVAL * 2).await;
+        assert!(ann.types().unwrap().contains(&EventType::FrameworkAdded));
+        assert_eq!((bob.types(), nobody.types()), (None, None));
+        assert_eq!(stream.subscribers(), 1);
+
+        let events = subscribe("bob").await.read().unwrap();
+        let state = events[0].subscribed.as_ref().unwrap().get_state.clone();
+        assert!(state.unwrap().get_frameworks.unwrap().frameworks.is_empty());
     });
 }
 

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use authority::Acls;
 use bytes::Bytes;
 use http::api::Events;
 use runtime::Promise;
 use v1::Form;
 
 use super::encoding::{ByForm, subscribed};
+use super::viewer::Viewer;
 use super::{NotNow, Subscribed};
 use crate::books::Books;
 use crate::sight::Sight;
@@ -19,11 +21,12 @@ use crate::sight::Sight;
 struct Subscriber {
     /// Rises with each that comes.
     number: u64,
+    viewer: Viewer,
     events: Events,
 }
 
 /// Somebody who waits for the first event.
-type Joining = (Events, Promise<Subscribed>);
+type Joining = (Viewer, Events, Promise<Subscribed>);
 
 /// All who see the same.
 struct View {
@@ -124,12 +127,13 @@ impl Views {
         self.all.iter().any(|view| !view.joining.is_empty())
     }
 
-    /// Somebody who sees this waits for the first event.
-    pub fn join(&mut self, sight: Sight, events: Events, promise: Promise<Subscribed>) {
-        let place = self.all.iter().position(|view| view.sight == sight);
+    /// Somebody waits for the first event.
+    pub fn join(&mut self, viewer: Viewer, events: Events, promise: Promise<Subscribed>) {
+        let mut sights = self.all.iter().map(|view| &view.sight);
+        let place = sights.position(|sight| sight == viewer.sight());
         let place = place.unwrap_or_else(|| {
             self.all.push(View {
-                sight,
+                sight: viewer.sight().clone(),
                 books: None,
                 whole: ByForm::default(),
                 subscribers: Vec::new(),
@@ -138,7 +142,7 @@ impl Views {
             });
             self.all.len() - 1
         });
-        self.all[place].joining.push((events, promise));
+        self.all[place].joining.push((viewer, events, promise));
     }
 
     /// A look begins: what each view needs of it, in their order.
@@ -147,7 +151,7 @@ impl Views {
             view.served = view.joining.len();
             let (joining, subscribers) = (&view.joining, &view.subscribers);
             let reads = |form: Form| subscribers.iter().any(|one| one.events.form() == form);
-            let begins = |form: Form| joining.iter().any(|(events, _)| events.form() == form);
+            let begins = |form: Form| joining.iter().any(|(_, events, _)| events.form() == form);
             Wanted {
                 sight: view.sight.clone(),
                 before: view.books.clone(),
@@ -170,7 +174,7 @@ impl Views {
                 None => view.cut(),
             }
             let waiting = view.joining.split_off(view.served.min(view.joining.len()));
-            for (events, promise) in std::mem::replace(&mut view.joining, waiting) {
+            for (viewer, events, promise) in std::mem::replace(&mut view.joining, waiting) {
                 let Some(whole) = got.whole.of(events.form()) else {
                     continue;
                 };
@@ -178,7 +182,11 @@ impl Views {
                 if events.write_record(whole.clone()).is_ok() {
                     let number = self.next;
                     self.next += 1;
-                    view.subscribers.push(Subscriber { number, events });
+                    view.subscribers.push(Subscriber {
+                        number,
+                        viewer,
+                        events,
+                    });
                     promise.answer(Ok(()));
                 }
             }
@@ -205,6 +213,11 @@ impl Views {
         }
     }
 
+    /// Who has subscribed and sees something else by these ACLs is cut off: it subscribes again, and is told that.
+    pub fn judge(&mut self, acls: &Arc<Acls>) {
+        self.all.iter_mut().for_each(|view| view.judge(acls));
+    }
+
     /// All who have subscribed are cut off; those that wait still do.
     pub fn cut(&mut self) {
         self.all.iter_mut().for_each(View::cut);
@@ -212,7 +225,7 @@ impl Views {
 
     /// Nobody can subscribe.
     pub fn refuse(&mut self, why: &NotNow) {
-        for (_, promise) in self.all.iter_mut().flat_map(|view| view.joining.drain(..)) {
+        for (_, _, promise) in self.all.iter_mut().flat_map(|view| view.joining.drain(..)) {
             promise.answer(Err(why.clone()));
         }
         self.all.retain(|view| !view.subscribers.is_empty());
@@ -244,6 +257,23 @@ impl View {
             }
             let mut records = records.of(events.form()).iter();
             records.all(|record| events.write_record(record.clone()).is_ok()) && !events.is_closed()
+        });
+    }
+
+    /// Who sees something else by these ACLs is cut off, without what it has not read yet.
+    fn judge(&mut self, acls: &Arc<Acls>) {
+        self.subscribers.retain_mut(|one| {
+            let sees_the_same = one.viewer.judge(acls);
+            if !sees_the_same {
+                let (principal, reason) = (one.viewer.principal(), "it sees something else now");
+                tracing::info!(
+                    principal,
+                    reason,
+                    "a subscriber of operator events is cut off"
+                );
+                one.events.cut(None);
+            }
+            sees_the_same
         });
     }
 
