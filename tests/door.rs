@@ -291,7 +291,12 @@ fn metric(port: u16, name: &str) -> Option<f64> {
 #[test]
 fn connections_beyond_the_bound_are_refused_and_counted() {
     let cluster = Cluster::with(0, &["--http_connections_max", "3"]);
-    let hold = || TcpStream::connect(("127.0.0.1", cluster.port)).expect("it connects");
+    // Who has begun to ask does not make room, as one who is silent does.
+    let hold = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", cluster.port)).expect("it connects");
+        let _ = stream.write_all(b"GET /health"); // Whoever is refused has gone already.
+        stream
+    };
     let held = [hold(), hold()];
     eventually("both to be there", || {
         (metric(cluster.port, "http/connections_open") == Some(3.0)).then_some(())

@@ -1,10 +1,12 @@
 //! The door of a service's pages: takes connections, so many at once, over TLS where that is chosen, and lets nobody keep one without doing
 //! something with it.
 //!
-//! A connection that comes beyond the bound is told 503 and closed at once. One whose handshake or request does not come to an end, that asks
-//! nothing, or whose reader takes next to nothing of its answer is ended after a [`Patience`]; each is counted ([`Figures`]). The name in a
-//! client's certificate goes along with each of its requests. What is asked and answered is not known here, and nothing here blocks the thread.
+//! A connection that comes beyond the bound takes the place of the one that is idle for longest, or is told 503 and closed at once if none is. One
+//! whose handshake or request does not come to an end, or whose reader takes next to nothing of its answer, is ended after a [`Patience`]; each is
+//! counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find out. The name in a client's certificate
+//! goes along with each of its requests. What is asked and answered is not known here, and nothing here blocks the thread.
 
+mod room;
 mod watch;
 mod watched;
 
@@ -26,12 +28,13 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use runtime::Node;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
 use transport::tls::Tls;
 
+use room::Room;
 use watch::Late;
 pub use watch::Patience;
 use watched::{Answer, Watched, Watching};
@@ -42,6 +45,10 @@ use crate::realm::Verified;
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
 /// who take nothing; more would save a few wake-ups.
 const UNSENT_MAX: u32 = 512 << 10;
+/// A peer that has said nothing for so long is asked whether it is there,
+const ALIVE_ASKED_AFTER: Duration = Duration::from_secs(30);
+/// and so often until it answers, or is given up.
+const ALIVE_ASKED_EACH: Duration = Duration::from_secs(15);
 /// How long to wait when no connection can be taken, since the process has no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// What is said where there is no room.
@@ -104,33 +111,9 @@ impl Figures {
     fn late(&self, late: Late) {
         let number = match late {
             Late::Head => &self.0.late_heads,
-            Late::Idle => &self.0.idle,
             Late::Stalled => &self.0.stalled,
         };
         number.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A connection that is open until this is dropped.
-struct Open(Figures);
-
-impl Open {
-    /// One more, unless there are so many already.
-    fn one_more(figures: &Figures, most: usize) -> Option<Self> {
-        // Only the accept loop opens any.
-        if figures.0.open.load(Ordering::Relaxed) >= most {
-            figures.0.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        figures.0.open.fetch_add(1, Ordering::Relaxed);
-        figures.0.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Self(figures.clone()))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -164,6 +147,8 @@ impl Door {
         let (leave, leaving) = told::channel(());
         let (all, each) = told::channel(());
         let mut until = pin!(until.fuse());
+        let clock = self.node.clock();
+        let room = Room::new(self.connections_max, self.patience, clock, &self.figures);
         loop {
             let accepted = select_biased! {
                 () = until => break,
@@ -171,19 +156,19 @@ impl Door {
             };
             match accepted {
                 Ok((connection, _)) => {
-                    let Some(open) = Open::one_more(&self.figures, self.connections_max) else {
+                    let Some(open) = room.enter() else {
                         if self.tls.is_none() {
                             refuse(&connection);
                         }
                         continue;
                     };
-                    bound(&connection);
+                    bound(&connection, self.patience);
                     let (door, mut leaving, each) = (self.clone(), leaving.clone(), each.clone());
                     tokio::spawn(async move {
                         let leaving = async move {
                             let _ = leaving.changed().await; // It never says more than that it is gone.
                         };
-                        door.welcome(connection, leaving).await;
+                        door.welcome(connection, &open.watching, leaving).await;
                         drop((open, each));
                     });
                 }
@@ -203,30 +188,42 @@ impl Door {
     }
 
     /// Serves one connection to its end, after a handshake where there is one.
-    async fn welcome(self, connection: TcpStream, leaving: impl Future<Output = ()>) {
+    async fn welcome(
+        self,
+        connection: TcpStream,
+        watching: &Watching,
+        leaving: impl Future<Output = ()>,
+    ) {
         let Some(tls) = self.tls.clone() else {
-            return self.serve(connection, None, leaving).await;
+            return self.serve(connection, None, watching, leaving).await;
         };
         let clock = self.node.clock().clone();
         let begin = async {
-            if !begins_privately(&connection).await? {
-                return Ok(Begun::Plainly(connection));
-            }
-            let (connection, name) = tls.accept(connection).await?;
-            io::Result::Ok(Begun::Privately(Box::new(connection), name))
+            let is_private = begins_privately(&connection).await;
+            watching.begins();
+            let shake_hands = async {
+                if !is_private? {
+                    return Ok(Begun::Plainly(connection));
+                }
+                let (connection, name) = tls.accept(connection).await?;
+                watching.rests();
+                io::Result::Ok(Begun::Privately(Box::new(connection), name))
+            };
+            clock.timeout(self.patience.head, shake_hands).await
         };
         let mut leaving = pin!(leaving.fuse());
         let begun = select_biased! {
-            begun = clock.timeout(self.patience.head, begin).fuse() => begun,
+            begun = begin.fuse() => begun,
+            () = watching.told_to_end().fuse() => return self.count_idle(),
             () = leaving => return,
         };
         match begun {
             Ok(Ok(Begun::Privately(connection, name))) => {
                 let verified = name.map(|name| Verified(Subject::named(name)));
-                self.serve(connection, verified, leaving).await;
+                self.serve(connection, verified, watching, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) if self.plain => {
-                self.serve(connection, None, leaving).await;
+                self.serve(connection, None, watching, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) => {
                 self.figures.0.plain_refused.fetch_add(1, Ordering::Relaxed);
@@ -246,12 +243,12 @@ impl Door {
         self,
         connection: C,
         verified: Option<Verified>,
+        watching: &Watching,
         leaving: impl Future<Output = ()>,
     ) where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let watching = Watching::new(self.patience, self.node.clock());
-        let pages = TowerToHyperService::new(self.routes);
+        let pages = TowerToHyperService::new(self.routes.clone());
         let of_answers = watching.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let answering = of_answers.asked();
@@ -267,7 +264,9 @@ impl Door {
         let connection = TokioIo::new(Watched::new(connection, watching.clone()));
         let mut connection = pin!(http1::Builder::new().serve_connection(connection, service));
         let (mut lateness, mut leaving) = (pin!(watching.late().fuse()), pin!(leaving.fuse()));
-        let late = loop {
+        let mut told_to_end = pin!(watching.told_to_end().fuse());
+        loop {
+            // The connection first: what has come is read before it is ended for being idle.
             select_biased! {
                 served = connection.as_mut().fuse() => {
                     if let Err(error) = served {
@@ -275,20 +274,28 @@ impl Door {
                     }
                     return;
                 }
-                late = lateness => break late,
+                late = lateness => {
+                    self.figures.late(late);
+                    tracing::debug!(?late, "a connection for pages is ended");
+                    return;
+                }
+                () = told_to_end => break,
                 () = leaving => connection.as_mut().graceful_shutdown(),
             }
-        };
-        self.figures.late(late);
-        tracing::debug!(?late, "a connection for pages is ended");
-        if late == Late::Idle {
-            // Nothing is under way, so this is said at once, or never.
-            connection.as_mut().graceful_shutdown();
-            let patience = self.node.clock().sleep(self.patience.head);
-            if let Either::Left((Err(error), _)) = select(connection, patience).await {
-                tracing::debug!(%error, "a connection for pages has ended");
-            }
         }
+        self.count_idle();
+        // Nothing is under way, so this is said at once, or never.
+        connection.as_mut().graceful_shutdown();
+        let patience = self.node.clock().sleep(self.patience.head);
+        if let Either::Left((Err(error), _)) = select(connection, patience).await {
+            tracing::debug!(%error, "a connection for pages has ended");
+        }
+    }
+
+    /// One that was idle makes room.
+    fn count_idle(&self) {
+        self.figures.0.idle.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!("an idle connection for pages makes room for another");
     }
 }
 
@@ -317,11 +324,17 @@ fn refuse_plain(connection: &TcpStream) {
     refuse_with(connection, PRIVATE);
 }
 
-/// Sees to it that a reader that takes nothing is noticed.
-fn bound(connection: &TcpStream) {
+/// Sees to it that a reader that takes nothing is noticed, and a peer that is no longer there, however long it may be silent.
+fn bound(connection: &TcpStream, patience: Patience) {
     let socket = SockRef::from(connection);
+    let alive = TcpKeepalive::new()
+        .with_time(ALIVE_ASKED_AFTER)
+        .with_interval(ALIVE_ASKED_EACH);
+    // Later than the watch, which counts what it ends. A peer that does not say that it is there is given up then, too.
+    let given_up = patience.stalled + patience.head;
     let bounded = socket
-        .set_tcp_user_timeout(Some(Patience::default().stalled))
+        .set_tcp_user_timeout(Some(given_up))
+        .and_then(|()| socket.set_tcp_keepalive(&alive))
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT_MAX));
     if let Err(error) = bounded {
         tracing::debug!(%error, "a connection may stall for longer than it should");

@@ -28,11 +28,23 @@ fn door(node: &Node) -> Door {
 
 /// A connection in memory to this door, and its end.
 fn connect(door: &Door, room: usize) -> (DuplexStream, JoinHandle<()>) {
+    connect_in(door, &room_of(door), room)
+}
+
+fn room_of(door: &Door) -> Room {
+    let clock = door.node.clock();
+    Room::new(door.connections_max, door.patience, clock, &door.figures)
+}
+
+/// One that has its place in there.
+fn connect_in(door: &Door, inside: &Room, room: usize) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = duplex(room);
-    (
-        near,
-        spawn_local(door.clone().serve(far, None, std::future::pending())),
-    )
+    let (door, open) = (door.clone(), inside.enter().expect("there is room"));
+    let served = spawn_local(async move {
+        let never = std::future::pending();
+        door.serve(far, None, &open.watching, never).await;
+    });
+    (near, served)
 }
 
 fn figure(figures: &Figures, name: &str) -> f64 {
@@ -71,24 +83,58 @@ fn a_head_that_comes_byte_by_byte_ends_its_connection() {
     });
 }
 
+/// As those are that schedulers and executors on Mesos' own library keep for their calls.
 #[test]
-fn a_connection_that_asks_again_is_kept_and_one_that_does_not_is_closed() {
+fn a_connection_may_be_silent_for_hours_before_its_first_request_and_between_two() {
     rehearse(|node| async move {
         let door = door(&node);
         let (mut connection, served) = connect(&door, 1000);
-        for _ in 0..5 {
+        for _ in 0..3 {
+            node.clock().sleep(Duration::from_secs(5 * 3600)).await;
+            assert!(!served.is_finished());
             connection.write_all(ASK).await.unwrap();
             read_small(&mut connection).await;
-            node.clock().sleep(Duration::from_secs(74)).await;
         }
-        connection.write_all(ASK).await.unwrap();
-        read_small(&mut connection).await;
-        let idle = node.clock().now();
-        assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
-        assert_eq!((node.clock().now() - idle).as_secs(), 75);
+        drop(connection);
         served.await.unwrap();
-        assert_eq!(figure(&door.figures, "closed_idle"), 1.0);
+        assert_eq!(figure(&door.figures, "closed_idle"), 0.0);
         assert_eq!(figure(&door.figures, "late_heads"), 0.0);
+    });
+}
+
+#[test]
+fn whoever_is_idle_for_longest_makes_room_and_nobody_else() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        let inside = room_of(&door);
+        let (mut first, first_served) = connect_in(&door, &inside, 1000);
+        assert_eq!(door.connections_max, 2);
+        let (mut second, second_served) = connect_in(&door, &inside, 1000);
+        let wait = async |seconds| node.clock().sleep(Duration::from_secs(seconds)).await;
+        wait(3).await;
+        assert!(inside.enter().is_none(), "what they say may be on its way");
+        wait(60).await;
+        // The first has been there for longer, but the second is idle for longer.
+        first.write_all(ASK).await.unwrap();
+        read_small(&mut first).await;
+        wait(60).await;
+        let (mut third, _third_served) = connect_in(&door, &inside, 1000);
+        assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
+        second_served.await.unwrap();
+        third.write_all(b"GET").await.unwrap();
+        wait(10).await;
+        let (mut fourth, _fourth_served) = connect_in(&door, &inside, 1000);
+        assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
+        first_served.await.unwrap();
+        fourth.write_all(b"GET").await.unwrap();
+        wait(10).await;
+        assert!(inside.enter().is_none(), "all are busy");
+        let of = |name| figure(&door.figures, name);
+        assert_eq!(
+            (of("closed_idle"), of("refused"), of("open")),
+            (2.0, 2.0, 2.0)
+        );
+        assert_eq!(of("accepted"), 4.0);
     });
 }
 

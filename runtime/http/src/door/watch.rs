@@ -1,7 +1,8 @@
 //! How long a connection may take over what it does: decided from what has come and gone.
 //!
 //! Pure: times are passed in. Who waits for whom is all that counts. While an answer is made nobody is hurried here, since whoever makes it
-//! has a patience of its own; and a stream of events has no end to be late for.
+//! has a patience of its own; and a stream of events has no end to be late for. Nor is anybody who says nothing: clients on Mesos' own library keep
+//! a second connection for calls, may be silent on it for half an hour, and take its end for the end of the service.
 
 use std::time::Duration;
 
@@ -13,10 +14,8 @@ pub(crate) const TAKEN_MIN: u64 = 64 << 10;
 /// How long each thing may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// From a request's first byte, or the connection's begin, until its head is whole; and for a handshake. Default 30 s.
+    /// From a request's first byte until its head is whole; and from a handshake's. Default 30 s.
     pub head: Duration,
-    /// Between two requests of one connection. Default 75 s: many clients keep theirs for a minute.
-    pub idle: Duration,
     /// What waits for its reader is given up if the reader takes less than 64 KiB of it in so long. Default 90 s, which is longer than a
     /// stream of events waits for its subscriber, so that a slow one hears why it is cut off.
     pub stalled: Duration,
@@ -26,7 +25,6 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(30),
-            idle: Duration::from_secs(75),
             stalled: Duration::from_secs(90),
         }
     }
@@ -35,7 +33,7 @@ impl Default for Patience {
 impl Patience {
     /// Nothing that begins now is late before this.
     fn shortest(&self) -> Duration {
-        self.head.min(self.idle).min(self.stalled)
+        self.head.min(self.stalled)
     }
 }
 
@@ -44,8 +42,6 @@ impl Patience {
 pub(crate) enum Late {
     /// The head of a request.
     Head,
-    /// The next request.
-    Idle,
     /// The reader.
     Stalled,
 }
@@ -58,6 +54,8 @@ enum Phase {
     Answer,
     /// There is no request, since then.
     Idle(Instant),
+    /// There is no request, and the connection was told to end.
+    Ending,
 }
 
 /// What waits for the reader.
@@ -81,14 +79,14 @@ impl Watch {
     pub fn new(patience: Patience, now: Instant) -> Self {
         Self {
             patience,
-            phase: Phase::Head(now),
+            phase: Phase::Idle(now),
             waiting: None,
         }
     }
 
     /// Some bytes came. Those of a head that has begun already give it no more time.
     pub fn has_read(&mut self, now: Instant) {
-        if let Phase::Idle(_) = self.phase {
+        if let Phase::Idle(_) | Phase::Ending = self.phase {
             self.phase = Phase::Head(now);
         }
     }
@@ -129,15 +127,34 @@ impl Watch {
         self.waiting = None;
     }
 
+    /// Since when nothing has been asked, if nothing is under way.
+    pub fn idle_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Idle(since) if self.waiting.is_none() => Some(since),
+            _ => None,
+        }
+    }
+
+    /// It is told to end, if nothing is under way; whether it was. A request that comes nevertheless is answered.
+    pub fn end(&mut self) -> bool {
+        let is_idle = self.idle_since().is_some();
+        if is_idle {
+            self.phase = Phase::Ending;
+        }
+        is_idle
+    }
+
+    /// Whether it was told to end, and nothing has come since.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending)
+    }
+
     /// What is too late now; otherwise when to look again, at the latest.
     pub fn look(&self, now: Instant) -> Result<Instant, Late> {
         let patience = &self.patience;
         let of_phase = match self.phase {
-            // What was asked is answered, even if its reader takes its time for the last of it.
-            Phase::Idle(_) if self.waiting.is_some() => None,
             Phase::Head(since) => Some((since + patience.head, Late::Head)),
-            Phase::Idle(since) => Some((since + patience.idle, Late::Idle)),
-            Phase::Answer => None,
+            Phase::Answer | Phase::Idle(_) | Phase::Ending => None,
         };
         let of_reader = self
             .waiting
@@ -174,29 +191,45 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_has_no_more_time_than_one_that_does_not_come() {
+    fn a_head_has_its_time_from_its_first_byte_on_and_no_more_if_it_comes_byte_by_byte() {
         let mut watch = Watch::new(Patience::default(), at(0));
-        assert_eq!(late(&watch, 0), (Late::Head, 30));
-        for second in 1..29 {
-            watch.has_read(at(second));
+        assert!(watch.look(at(100_000)).is_ok(), "nothing has begun");
+        for second in 0..29 {
+            watch.has_read(at(1000 + second));
         }
-        assert_eq!(late(&watch, 29), (Late::Head, 30));
+        assert_eq!(late(&watch, 1029), (Late::Head, 1030));
     }
 
     #[test]
-    fn an_answer_takes_what_it_takes_and_a_connection_waits_for_the_next_request_but_not_for_ever()
-    {
+    fn only_what_is_idle_is_told_to_end_and_what_it_says_then_still_counts() {
+        let mut watch = Watch::new(Patience::default(), at(0));
+        watch.has_read(at(1));
+        assert!(!watch.end() && !watch.is_ending());
+        watch.is_asked();
+        watch.waits(at(2));
+        assert!(!watch.end());
+        watch.has_answered(at(3));
+        assert!(!watch.end(), "its reader has not taken all");
+        watch.is_flushed();
+        assert_eq!(watch.idle_since(), Some(at(3)));
+        assert!(watch.end() && watch.is_ending());
+        assert!(!watch.end(), "once is enough");
+        watch.has_read(at(4));
+        assert!(!watch.is_ending());
+        assert_eq!(late(&watch, 4), (Late::Head, 34));
+    }
+
+    #[test]
+    fn an_answer_takes_what_it_takes_and_so_does_the_next_request() {
         let mut watch = Watch::new(Patience::default(), at(0));
         watch.has_read(at(1));
         watch.is_asked();
         watch.has_read(at(500));
         assert!(watch.look(at(100_000)).is_ok());
         watch.has_answered(at(1000));
-        assert_eq!(late(&watch, 1000), (Late::Idle, 1075));
-        // The next one has the time of a head from its first byte on.
-        watch.has_read(at(1070));
-        watch.has_read(at(1071));
-        assert_eq!(late(&watch, 1071), (Late::Head, 1100));
+        assert!(watch.look(at(100_000)).is_ok());
+        watch.has_read(at(200_000));
+        assert_eq!(late(&watch, 200_000), (Late::Head, 200_030));
     }
 
     #[test]
@@ -221,6 +254,7 @@ mod tests {
         watch.has_answered(at(100));
         assert_eq!(late(&watch, 100), (Late::Stalled, 189));
         watch.is_flushed();
-        assert_eq!(late(&watch, 100), (Late::Idle, 175));
+        assert_eq!(watch.idle_since(), Some(at(100)));
+        assert!(watch.look(at(100_000)).is_ok());
     }
 }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use runtime::Clock;
+use runtime::{Clock, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
 use super::watch::{Late, Patience, Watch};
 
@@ -17,6 +18,7 @@ use super::watch::{Late, Patience, Watch};
 #[derive(Clone)]
 pub(super) struct Watching {
     watch: Arc<Mutex<Watch>>,
+    told_to_end: Arc<Notify>,
     clock: Clock,
 }
 
@@ -26,6 +28,7 @@ impl Watching {
         let watch = Watch::new(patience, clock.now());
         Self {
             watch: Arc::new(Mutex::new(watch)),
+            told_to_end: Arc::default(),
             clock: clock.clone(),
         }
     }
@@ -33,6 +36,40 @@ impl Watching {
     fn watch(&self) -> MutexGuard<'_, Watch> {
         // Times and numbers only: whatever fell while it held them, they are as good as before.
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something is said.
+    pub fn begins(&self) {
+        self.watch().has_read(self.clock.now());
+    }
+
+    /// What was said has been dealt with.
+    pub fn rests(&self) {
+        self.watch().has_answered(self.clock.now());
+    }
+
+    /// Since when nothing has been asked, if nothing is under way.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.watch().idle_since()
+    }
+
+    /// Tells the connection to end if nothing is under way; whether it was told.
+    pub fn end(&self) -> bool {
+        let is_told = self.watch().end();
+        if is_told {
+            self.told_to_end.notify_one();
+        }
+        is_told
+    }
+
+    /// Waits until the connection is told to end, and has nothing under way.
+    pub async fn told_to_end(&self) {
+        loop {
+            self.told_to_end.notified().await;
+            if self.watch().is_ending() {
+                return;
+            }
+        }
     }
 
     /// The head of a request is whole; its answer is when what this gives is dropped.
@@ -67,8 +104,7 @@ pub(super) struct Answering(Watching);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let now = self.0.clock.now();
-        self.0.watch().has_answered(now);
+        self.0.rests();
     }
 }
 
@@ -133,8 +169,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Watched<C> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.connection).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            let now = self.watching.clock.now();
-            self.watching.watch().has_read(now);
+            self.watching.begins();
         }
         read
     }
