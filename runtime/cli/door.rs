@@ -30,8 +30,8 @@ pub struct DoorFlags {
     /// The key of --http_certificate: a PEM file. Read again at SIGHUP
     #[arg(long, env = "MEROS_HTTP_KEY", value_name = "FILE")]
     pub http_key: Option<PathBuf>,
-    /// Clients may show a certificate of these authorities, a PEM file, and are the name in it: `NAME` of a certificate made by `meros certs`, the
-    /// common name of others. HTTP Basic, where it is asked for and given, counts instead. Read again at SIGHUP
+    /// Clients may show a certificate of these authorities, a PEM file, and are the name in it: `NAME` of an operator's made by `meros certs`, of a
+    /// framework's for the scheduler API alone, the common name of others. HTTP Basic, where it is asked for and given, counts instead. Read again at SIGHUP
     #[arg(long, env = "MEROS_HTTP_CLIENT_CA", value_name = "FILE")]
     pub http_client_ca: Option<PathBuf>,
     /// Whoever comes over HTTPS must show a certificate of --http_client_ca

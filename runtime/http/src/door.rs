@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use authority::Subject;
 use axum::Router;
 use futures_util::future::{Either, select};
 use futures_util::{FutureExt, select_biased};
@@ -32,7 +31,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
-use transport::tls::Tls;
+use transport::tls::{Principal, Private, Tls};
 
 use room::Room;
 use watch::Late;
@@ -134,7 +133,7 @@ pub(crate) struct Door {
 /// How a connection begins.
 enum Begun {
     Plainly(TcpStream),
-    Privately(Box<transport::tls::Private>, Option<String>),
+    Privately(Box<Private>, Option<Principal>),
 }
 
 impl Door {
@@ -205,9 +204,9 @@ impl Door {
                 if !is_private? {
                     return Ok(Begun::Plainly(connection));
                 }
-                let (connection, name) = tls.accept(connection).await?;
+                let (connection, principal) = tls.accept(connection).await?;
                 watching.rests();
-                io::Result::Ok(Begun::Privately(Box::new(connection), name))
+                io::Result::Ok(Begun::Privately(Box::new(connection), principal))
             };
             clock.timeout(self.patience.head, shake_hands).await
         };
@@ -218,8 +217,8 @@ impl Door {
             () = leaving => return,
         };
         match begun {
-            Ok(Ok(Begun::Privately(connection, name))) => {
-                let verified = name.map(|name| Verified(Subject::named(name)));
+            Ok(Ok(Begun::Privately(connection, principal))) => {
+                let verified = principal.map(Verified::from);
                 self.serve(connection, verified, watching, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) if self.plain => {

@@ -3,7 +3,8 @@
 //!
 //! A [`Guard`] stands before all routes of a service. It puts the [`Subject`] into the request's extensions; what that subject may see of an
 //! answer, or change, is decided behind it. Who shows a certificate is the name in it, unless a realm that asks for HTTP Basic is given that:
-//! then it is who that proves, or nobody at all. Where a realm asks for nothing and there is no certificate it is nobody in particular.
+//! then it is who that proves, or nobody at all. Of the cluster's own certificates only those of operators count, and of frameworks where they speak.
+//! Where a realm asks for nothing and there is no certificate it is nobody in particular.
 //! Leaves `/api/v1/executor` alone: executors have tokens, and what they report is lost if it is refused. Never says whether a principal or a
 //! secret was wrong, and never logs either.
 
@@ -19,7 +20,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use runtime::{Instant, Node};
+use runtime::{Instant, Node, Role};
+use transport::tls::Principal;
 
 /// The most calls of one principal, or of all without a limit of their own together, that wait for their turn at once.
 const LINE_MAX: u64 = 64;
@@ -51,7 +53,30 @@ const FILTERED: [&str; 16] = [
 
 /// Who is on the other side of a connection, as its certificate has proved; the door puts it into each request.
 #[derive(Clone, Debug)]
-pub(crate) struct Verified(pub Subject);
+pub(crate) struct Verified {
+    subject: Subject,
+    /// What kind of node of ours it is, if it is one.
+    role: Option<Role>,
+}
+
+impl From<Principal> for Verified {
+    fn from(Principal { name, role }: Principal) -> Self {
+        let subject = Subject::named(name);
+        Self { subject, role }
+    }
+}
+
+impl Verified {
+    /// Who that is at this door. Keys of masters, agents and what runs there prove nothing here, or whoever holds one could do what operators do.
+    fn at(&self, door: Door) -> Option<&Subject> {
+        let counts = match self.role {
+            None | Some(Role::Operator) => true,
+            Some(Role::Framework) => door == Door::Scheduler,
+            Some(_) => false,
+        };
+        counts.then_some(&self.subject)
+    }
+}
 
 /// What each realm asks for: who has one of these credentials, or a certificate. `None` asks for nothing.
 #[derive(Clone, Debug, Default)]
@@ -199,7 +224,7 @@ impl Inner {
             Door::Readwrite => &self.realms.readwrite,
             Door::Scheduler => &self.realms.frameworks,
         };
-        let certified = verified.map(|Verified(subject)| subject.clone());
+        let certified = verified.and_then(|verified| verified.at(door).cloned());
         let Some(credentials) = credentials else {
             return Ok(certified.unwrap_or_default());
         };

@@ -28,8 +28,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
-pub use subject::Subject;
-pub(crate) use subject::principal;
+pub use subject::{Principal, Subject};
 
 /// The authority's certificate, beside every identity and in the authority's own directory.
 const CA_CERTIFICATE: &str = "ca.pem";

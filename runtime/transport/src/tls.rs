@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::certificates::principal;
+pub use crate::certificates::Principal;
 use crate::quic::config::NodeTime;
 
 /// What is shown to whoever connects, and what is asked of it; all of it PEM text.
@@ -76,12 +76,12 @@ impl Tls {
     }
 
     /// Shakes hands, and says who is on the other side, if it has shown a certificate with a name in it.
-    pub async fn accept(&self, connection: TcpStream) -> io::Result<(Private, Option<String>)> {
+    pub async fn accept(&self, connection: TcpStream) -> io::Result<(Private, Option<Principal>)> {
         let acceptor = TlsAcceptor::from(self.0.config.load_full());
         let connection = acceptor.accept(connection).await?;
         let chain = connection.get_ref().1.peer_certificates();
-        let name = chain.and_then(|chain| principal(chain.first()?));
-        Ok((connection, name))
+        let principal = chain.and_then(|chain| Principal::of(chain.first()?));
+        Ok((connection, principal))
     }
 }
 

@@ -117,7 +117,11 @@ fn a_certificate_proves_who_asks_where_nothing_else_is_said() {
             ..Realms::default()
         };
         let inner = inner(realms, "{}");
-        let web = Verified(Subject::named("web"));
+        let certificate = |role| {
+            let name = "web".to_owned();
+            Verified::from(Principal { name, role })
+        };
+        let web = certificate(None);
         let prove = |door, header: Option<String>| {
             let proved = inner.prove(door, Some(&web), &with(header.as_deref()));
             proved.ok().map(|subject| subject.principal.unwrap())
@@ -133,6 +137,21 @@ fn a_certificate_proves_who_asks_where_nothing_else_is_said() {
         assert_eq!(prove(Door::Readwrite, Some(token("ops:hush"))), None);
         // Where nothing is asked for nothing is read.
         assert_eq!(prove(Door::Readonly, Some(token("ops:hush"))), some("web"));
+        // An operator's and, where it speaks, a framework's counts; no other of the cluster's own.
+        let as_role = |door, role| {
+            let proved = inner.prove(door, Some(&certificate(Some(role))), &with(None));
+            proved.ok().map(|subject| subject.principal)
+        };
+        for role in Role::ALL {
+            let (asking, open, scheduler) = match role {
+                Role::Operator => (Some(some("web")), some("web"), some("web")),
+                Role::Framework => (None, None, some("web")),
+                _ => (None, None, None),
+            };
+            assert_eq!(as_role(Door::Readwrite, role), asking, "{role}");
+            assert_eq!(as_role(Door::Readonly, role), Some(open), "{role}");
+            assert_eq!(as_role(Door::Scheduler, role), Some(scheduler), "{role}");
+        }
         // Secrets that are chosen anew hold from the next request on.
         let anew = r#"{"credentials":[{"principal":"ops","secret":"new"}]}"#;
         credentials.renew(Credentials::parse(anew).unwrap());

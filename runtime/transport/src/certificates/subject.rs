@@ -40,20 +40,8 @@ impl Subject {
     pub fn of(certificate: &[u8]) -> Result<Self, String> {
         let names =
             alternative_names(certificate).ok_or("has no readable subject alternative names")?;
-        let mut found = None;
-        let mut rest = names;
-        while !rest.is_empty() {
-            let (tag, value) =
-                element(&mut rest).ok_or("has malformed subject alternative names")?;
-            if tag != tag::URI || !value.starts_with(SCHEME.as_bytes()) {
-                continue;
-            }
-            if found.replace(value).is_some() {
-                return Err(format!("has more than one {SCHEME} name"));
-            }
-        }
-        let uri =
-            found.ok_or_else(|| format!("has no {SCHEME} name: it was not issued to a node"))?;
+        let uri = own_name(names)?
+            .ok_or_else(|| format!("has no {SCHEME} name: it was not issued to a node"))?;
         Self::parse(uri).ok_or_else(|| {
             format!(
                 "is issued to {:?}: expected {SCHEME}<role>/<name>",
@@ -69,15 +57,50 @@ impl Subject {
     }
 }
 
-/// Who a certificate (DER) was issued to, as those are named who may do something: the name of a node of ours, or else the common name of its
-/// subject. Nobody, if it has none, or several, or one that is no plain text.
-pub(crate) fn principal(certificate: &[u8]) -> Option<String> {
-    if let Ok(subject) = Subject::of(certificate) {
-        return Some(subject.name);
+/// Who a certificate names, as those are named who may do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Its name.
+    pub name: String,
+    /// What kind of node of ours it is issued to. None: it is of another authority, and the name is its common name.
+    pub role: Option<Role>,
+}
+
+impl Principal {
+    /// Whom this certificate (DER) names: a node of ours, or else the common name of its subject. Nobody, if there is none, or several, or one
+    /// that is no plain text; and nobody where a name of ours cannot be read, whatever else it is called.
+    pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
+        let own = match alternative_names(certificate) {
+            Some(names) => own_name(names).ok()?,
+            None => None,
+        };
+        if let Some(uri) = own {
+            let Subject { role, name } = Subject::parse(uri)?;
+            let role = Some(role);
+            return Some(Self { name, role });
+        }
+        let name = common_name(certificate)?;
+        let is_plain = !name.is_empty() && !name.contains(char::is_control);
+        (is_plain && name.len() <= NAME_MAX).then(|| Self {
+            name: name.to_owned(),
+            role: None,
+        })
     }
-    let name = common_name(certificate)?;
-    let is_plain = !name.is_empty() && !name.contains(char::is_control);
-    (is_plain && name.len() <= NAME_MAX).then(|| name.to_owned())
+}
+
+/// The one `meros://` name among these, if there is one; an error if there are several.
+fn own_name(mut names: &[u8]) -> Result<Option<&[u8]>, String> {
+    let mut found = None;
+    while !names.is_empty() {
+        let (tag, value) = element(&mut names).ok_or("has malformed subject alternative names")?;
+        if tag != tag::URI || !value.starts_with(SCHEME.as_bytes()) {
+            continue;
+        }
+        if found.replace(value).is_some() {
+            return Err(format!("has more than one {SCHEME} name"));
+        }
+    }
+    Ok(found)
 }
 
 impl fmt::Display for Subject {

@@ -1,6 +1,7 @@
 //! Handshakes over real sockets, with certificates of all kinds.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use runtime::Role;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -71,7 +72,7 @@ async fn connect(
         let (mut connection, name) = tls.accept(connection).await?;
         connection.write_all(b"in").await?;
         connection.shutdown().await?;
-        Ok(name)
+        Ok(name.map(|principal| principal.name))
     };
     let ask = async {
         let connection = TcpStream::connect(address).await?;
@@ -173,11 +174,13 @@ fn what_is_renewed_is_shown_and_trusted_from_then_on_and_what_cannot_be_used_cha
 }
 
 #[test]
-fn a_principal_is_the_name_of_a_node_or_the_only_common_name() {
+fn a_principal_is_the_name_of_a_node_with_its_role_or_the_only_common_name() {
     let company = Company::new("own");
+    let of = |pem: &str| Principal::of(&certificates(pem).unwrap().remove(0));
     let name = |names: &[&str]| {
-        let (certificate, _) = company.issue(names, "host.example");
-        principal(&certificates(&certificate).unwrap().remove(0))
+        let principal = of(&company.issue(names, "host.example").0)?;
+        assert_eq!(principal.role, None);
+        Some(principal.name)
     };
     assert_eq!(name(&["alice"]).as_deref(), Some("alice"));
     assert_eq!(
@@ -188,8 +191,30 @@ fn a_principal_is_the_name_of_a_node_or_the_only_common_name() {
         assert_eq!(name(none), None, "{none:?}");
     }
     assert_eq!(name(&["x".repeat(129).as_str()]), None);
-    let node = Authority::create().unwrap();
-    let node = node.issue(runtime::Role::Operator, "ops").unwrap();
-    assert_eq!(principal(&node.chain().unwrap()[0]).as_deref(), Some("ops"));
-    assert_eq!(principal(b"no certificate"), None);
+    let authority = Authority::create().unwrap();
+    for role in Role::ALL {
+        let node = authority.issue(role, "ops").unwrap();
+        let principal = Principal::of(&node.chain().unwrap()[0]).unwrap();
+        assert_eq!(
+            (principal.name.as_str(), principal.role),
+            ("ops", Some(role))
+        );
+    }
+    assert_eq!(Principal::of(b"no certificate"), None);
+    // A name of ours that cannot be read is not passed over for the common name.
+    let with = |uris: &[&str]| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        let uris = uris.iter().map(|uri| (*uri).try_into().unwrap());
+        params.subject_alt_names = uris.map(SanType::URI).collect();
+        of(&params.self_signed(&company.0).unwrap().pem())
+    };
+    assert_eq!(with(&["https://alice.example"]).unwrap().name, "alice");
+    for wrong in [
+        &["meros://operator/a", "meros://operator/b"] as &[&str],
+        &["meros://king/a"],
+        &["meros://operator"],
+    ] {
+        assert_eq!(with(wrong), None, "{wrong:?}");
+    }
 }
