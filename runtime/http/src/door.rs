@@ -2,7 +2,7 @@
 //! something with it.
 //!
 //! A connection that comes beyond the bound takes the place of the one that is idle for longest, or is told 503 and closed at once if none is. One
-//! whose handshake or request does not come to an end, or whose reader takes next to nothing of its answer, is ended after a [`Patience`]; each is
+//! whose handshake or request does not come to an end, or whose reader takes too little of its answer, is ended after a [`Patience`]; each is
 //! counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find out. The name in a client's certificate
 //! goes along with each of its requests. What is asked and answered is not known here, and nothing here blocks the thread.
 
@@ -10,6 +10,7 @@ mod room;
 mod watch;
 mod watched;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -250,14 +251,18 @@ impl Door {
         let pages = TowerToHyperService::new(self.routes.clone());
         let of_answers = watching.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let answering = of_answers.asked();
+            let watching = of_answers.clone();
+            let answering = watching.asked();
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }
             let answered = pages.call(request);
             async move {
-                let answered = answered.await;
-                answered.map(|response| response.map(|body| Answer::new(body, answering)))
+                // It begins when what was asked before this is taken.
+                watching.taken().await;
+                let response = answered.await?;
+                watching.made(response.body());
+                Ok::<_, Infallible>(response.map(|body| Answer::new(body, answering)))
             }
         });
         let connection = TokioIo::new(Watched::new(connection, watching.clone()));

@@ -139,10 +139,10 @@ fn whoever_is_idle_for_longest_makes_room_and_nobody_else() {
 }
 
 #[test]
-fn a_reader_that_trickles_is_cut_off_and_one_that_is_slow_is_not() {
+fn a_reader_that_takes_too_little_of_a_page_is_cut_off_and_one_that_is_slow_is_not() {
     rehearse(|node| async move {
         let door = door(&node);
-        let read = async |pace: usize| {
+        let read = async |pace: usize, seconds: u64| {
             let (mut connection, served) = connect(&door, 128 << 10);
             let ask = b"GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
             connection.write_all(ask).await.unwrap();
@@ -154,18 +154,48 @@ fn a_reader_that_trickles_is_cut_off_and_one_that_is_slow_is_not() {
                 all += read;
                 // What was left behind in between is read to its end.
                 if !served.is_finished() {
-                    node.clock().sleep(Duration::from_secs(60)).await;
+                    node.clock().sleep(Duration::from_secs(seconds)).await;
                 }
             }
             served.await.unwrap();
-            (all, node.clock().now() - begun)
+            (all, (node.clock().now() - begun).as_secs())
         };
-        let (all, _) = read(64 << 10).await;
+        let (all, _) = read(64 << 10, 1).await;
         assert!(all > LARGE, "{all}");
         assert_eq!(figure(&door.figures, "stalled"), 0.0);
-        let (all, took) = read(1).await;
-        assert!(all < 200 << 10 && took.as_secs() <= 180, "{all} {took:?}");
+        // The whole page would be held for an hour.
+        let (all, took) = read(64 << 10, 60).await;
+        assert!(all < 400 << 10 && took <= 180, "{all} {took}");
         assert_eq!(figure(&door.figures, "stalled"), 1.0);
+        let (all, took) = read(1, 60).await;
+        assert!(all < 200 << 10 && took <= 180, "{all} {took}");
+        assert_eq!(figure(&door.figures, "stalled"), 2.0);
+    });
+}
+
+#[test]
+fn whoever_asks_for_many_pages_at_once_has_one_made_after_the_other_is_taken() {
+    rehearse(|node| async move {
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = made.clone();
+        let page = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { "x".repeat(LARGE) }
+        };
+        let door = Door {
+            routes: Router::new().route("/large", get(page)),
+            ..door(&node)
+        };
+        let (mut connection, _served) = connect(&door, 128 << 10);
+        let ask = "GET /large HTTP/1.1\r\nHost: h\r\n\r\n".repeat(50);
+        connection.write_all(ask.as_bytes()).await.unwrap();
+        node.clock().sleep(Duration::from_secs(1)).await;
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        let (mut all, mut piece) = (0, vec![0; 64 << 10]);
+        while all < 10 * LARGE {
+            all += connection.read(&mut piece).await.unwrap();
+        }
+        assert!((10..=12).contains(&made.load(Ordering::Relaxed)));
     });
 }
 

@@ -11,6 +11,9 @@ use runtime::Instant;
 /// So much at least must a reader take of what waits for it, each time its patience has passed.
 pub(crate) const TAKEN_MIN: u64 = 64 << 10;
 
+/// A reader has a second more for each so many bytes of an answer that is made.
+pub(crate) const TAKEN_IN_A_SECOND: u64 = 256 << 10;
+
 /// How long each thing may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -19,6 +22,9 @@ pub struct Patience {
     /// What waits for its reader is given up if the reader takes less than 64 KiB of it in so long. Default 90 s, which is longer than a
     /// stream of events waits for its subscriber, so that a slow one hears why it is cut off.
     pub stalled: Duration,
+    /// An answer that is made, and so held in memory until it is taken, must be taken in so long, and a second more for each 256 KiB of it. Default
+    /// 75 s. It is not about streams of events: those hold what they choose to.
+    pub taken: Duration,
 }
 
 impl Default for Patience {
@@ -26,6 +32,7 @@ impl Default for Patience {
         Self {
             head: Duration::from_secs(30),
             stalled: Duration::from_secs(90),
+            taken: Duration::from_secs(75),
         }
     }
 }
@@ -33,7 +40,7 @@ impl Default for Patience {
 impl Patience {
     /// Nothing that begins now is late before this.
     fn shortest(&self) -> Duration {
-        self.head.min(self.stalled)
+        self.head.min(self.stalled).min(self.taken)
     }
 }
 
@@ -72,6 +79,8 @@ pub(crate) struct Watch {
     patience: Patience,
     phase: Phase,
     waiting: Option<Waiting>,
+    /// When the last of the answer must be taken.
+    due: Option<Instant>,
 }
 
 impl Watch {
@@ -81,6 +90,7 @@ impl Watch {
             patience,
             phase: Phase::Idle(now),
             waiting: None,
+            due: None,
         }
     }
 
@@ -94,6 +104,12 @@ impl Watch {
     /// The head of a request is whole.
     pub fn is_asked(&mut self) {
         self.phase = Phase::Answer;
+    }
+
+    /// An answer is made, of so many bytes; if nobody knows how many, it is made as it is taken.
+    pub fn is_made(&mut self, bytes: Option<u64>, now: Instant) {
+        let taken = self.patience.taken;
+        self.due = bytes.map(|bytes| now + taken + Duration::from_secs(bytes / TAKEN_IN_A_SECOND));
     }
 
     /// An answer is whole, whether or not all of it has been taken yet.
@@ -125,6 +141,11 @@ impl Watch {
     /// Nothing waits any more.
     pub fn is_flushed(&mut self) {
         self.waiting = None;
+    }
+
+    /// Whether something waits for the reader.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
     }
 
     /// Since when nothing has been asked, if nothing is under way.
@@ -159,8 +180,9 @@ impl Watch {
         let of_reader = self
             .waiting
             .map(|waiting| (waiting.since + patience.stalled, Late::Stalled));
+        let of_answer = self.waiting.and(self.due).map(|due| (due, Late::Stalled));
         let mut next = now + patience.shortest();
-        for (due, late) in of_reader.into_iter().chain(of_phase) {
+        for (due, late) in of_reader.into_iter().chain(of_answer).chain(of_phase) {
             if due <= now {
                 return Err(late);
             }
@@ -230,6 +252,31 @@ mod tests {
         assert!(watch.look(at(100_000)).is_ok());
         watch.has_read(at(200_000));
         assert_eq!(late(&watch, 200_000), (Late::Head, 200_030));
+    }
+
+    #[test]
+    fn an_answer_that_is_made_must_be_taken_in_a_time_that_grows_with_its_size() {
+        for (mebibytes, due) in [(0, 85), (1, 89), (60, 325)] {
+            let mut watch = Watch::new(Patience::default(), at(0));
+            watch.is_asked();
+            watch.is_made(Some(mebibytes << 20), at(10));
+            assert!(watch.look(at(100_000)).is_ok(), "nothing waits");
+            // It takes enough to be there, and not enough to come to the end.
+            let mut now = 10;
+            while watch.look(at(now)).is_ok() {
+                watch.waits(at(now));
+                watch.is_taken(TAKEN_MIN as usize, at(now));
+                now += 1;
+            }
+            assert_eq!(now, due);
+            // A stream has no such time.
+            watch.is_flushed();
+            watch.has_answered(at(now));
+            watch.is_asked();
+            watch.is_made(None, at(now));
+            watch.waits(at(now));
+            assert_eq!(late(&watch, now), (Late::Stalled, now + 90));
+        }
     }
 
     #[test]

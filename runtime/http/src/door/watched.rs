@@ -1,4 +1,5 @@
-//! A connection and an answer that tell a [`Watch`] what comes and goes. They change nothing of it.
+//! A connection and an answer that tell a [`Watch`] what comes and goes. They change nothing of it. Whoever asks for several pages at once has the
+//! next one made when it has taken the one before: what is made for it is in memory until then.
 
 use std::io;
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use super::watch::{Late, Patience, Watch};
 pub(super) struct Watching {
     watch: Arc<Mutex<Watch>>,
     told_to_end: Arc<Notify>,
+    taken: Arc<Notify>,
     clock: Clock,
 }
 
@@ -29,6 +31,7 @@ impl Watching {
         Self {
             watch: Arc::new(Mutex::new(watch)),
             told_to_end: Arc::default(),
+            taken: Arc::default(),
             clock: clock.clone(),
         }
     }
@@ -76,6 +79,23 @@ impl Watching {
     pub fn asked(&self) -> Answering {
         self.watch().is_asked();
         Answering(self.clone())
+    }
+
+    /// An answer is made.
+    pub fn made(&self, body: &impl HttpBody) {
+        let bytes = body.size_hint().exact();
+        self.watch().is_made(bytes, self.clock.now());
+    }
+
+    /// Waits until nothing waits for the reader.
+    pub async fn taken(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if !self.watch().is_waiting() {
+                return;
+            }
+            taken.await;
+        }
     }
 
     /// Waits until something is late.
@@ -203,7 +223,10 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Watched<C> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.connection).poll_flush(cx);
         match flushed {
-            Poll::Ready(_) => self.watching.watch().is_flushed(),
+            Poll::Ready(_) => {
+                self.watching.watch().is_flushed();
+                self.watching.taken.notify_waiters();
+            }
             Poll::Pending => {
                 let now = self.watching.clock.now();
                 self.watching.watch().waits(now);
