@@ -22,7 +22,7 @@ use crate::container::Containerizer;
 use crate::container::callers::{NotHeard, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
-use crate::ledger::book::Book;
+use crate::ledger::book::{self, Book};
 use crate::ledger::plan::Incompatible;
 use crate::ledger::{AllWritten, Ledger};
 use crate::metrics;
@@ -129,11 +129,14 @@ impl WorkDir {
             .open(path.join("agent.lock"));
         let lock = lock.map_err(unusable)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self {
-                path: path.to_owned(),
-                sandboxes: Arc::new(Directories),
-                holding: Holding::Locked(lock),
-            }),
+            Ok(()) => {
+                book::close_to_others(path).map_err(unusable)?;
+                Ok(Self {
+                    path: path.to_owned(),
+                    sandboxes: Arc::new(Directories),
+                    holding: Holding::Locked(lock),
+                })
+            }
             Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
                 work_dir: work_dir(),
             }),

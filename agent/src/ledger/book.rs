@@ -4,6 +4,8 @@
 //! want nothing kept has none. What is too large for one value is cut into pieces; the pieces of one record are never mixed with another's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use storage::forgetful::ForgetfulStore;
@@ -18,7 +20,7 @@ const COMMIT_MAX: usize = COMMIT_BYTES_MAX / 2;
 /// The book.
 pub struct Book {
     /// `None` in a rehearsal, where nothing is on a disk.
-    directory: Option<PathBuf>,
+    work_dir: Option<PathBuf>,
     store: Option<Box<dyn Store>>,
     /// How many pieces a record has, where it has more than one.
     pieces: BTreeMap<String, usize>,
@@ -34,11 +36,45 @@ pub fn directory(work_dir: &Path) -> PathBuf {
     work_dir.join("meta").join("executors")
 }
 
+/// Rights of what holds the tokens of executors and whatever secrets tasks have: nobody but the agent's own user looks in.
+const PRIVATE: u32 = 0o700;
+
+/// Closes to others what is kept in this work directory, also what an earlier version has left open and what was set aside.
+pub fn close_to_others(work_dir: &Path) -> io::Result<()> {
+    let meta = work_dir.join("meta");
+    if !meta.exists() {
+        return Ok(());
+    }
+    let close = |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(PRIVATE));
+    close(&meta)?;
+    for entry in std::fs::read_dir(&meta)? {
+        let entry = entry?;
+        let is_of_book = entry.file_name().to_string_lossy().starts_with("executors");
+        if is_of_book && entry.file_type()?.is_dir() {
+            close(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the store of this work directory, which is made if it is missing.
+fn open(work_dir: &Path) -> Result<SledStore, StoreError> {
+    let directory = directory(work_dir);
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(PRIVATE).create(&directory);
+    let closed = made.and_then(|()| close_to_others(work_dir));
+    closed.map_err(|error| StoreError::Unusable {
+        dir: directory.clone(),
+        reason: error.to_string(),
+    })?;
+    SledStore::open(directory)
+}
+
 impl Book {
     /// A book in this work directory.
     pub fn on_disk(work_dir: &Path) -> Self {
         Self {
-            directory: Some(directory(work_dir)),
+            work_dir: Some(work_dir.to_owned()),
             store: None,
             pieces: BTreeMap::new(),
         }
@@ -47,7 +83,7 @@ impl Book {
     /// A book in memory, which ends with its owner.
     pub fn rehearsed() -> Self {
         Self {
-            directory: None,
+            work_dir: None,
             store: None,
             pieces: BTreeMap::new(),
         }
@@ -56,18 +92,23 @@ impl Book {
     fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => match &self.directory {
-                Some(directory) => Box::new(SledStore::open(directory)?),
+            None => match &self.work_dir {
+                Some(work_dir) => Box::new(open(work_dir)?),
                 None => Box::new(ForgetfulStore::new()) as Box<dyn Store>,
             },
         };
         Ok(self.store.insert(store))
     }
 
+    /// Whether there is nothing to open.
+    fn is_blank(&self) -> bool {
+        let work_dir = self.work_dir.as_ref();
+        self.store.is_none() && !work_dir.is_some_and(|path| directory(path).exists())
+    }
+
     /// All that is kept; nothing if nothing ever was.
     pub fn read(&mut self) -> Result<Found, StoreError> {
-        let is_there = self.directory.as_ref().is_some_and(|path| path.exists());
-        if self.store.is_none() && !is_there {
+        if self.is_blank() {
             return Ok(Found::default());
         }
         let records = self.store()?.scan(&[])?;
@@ -140,8 +181,7 @@ impl Book {
     }
 
     fn remove_where(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), StoreError> {
-        let is_there = self.directory.as_ref().is_some_and(|path| path.exists());
-        if self.store.is_none() && !is_there {
+        if self.is_blank() {
             return Ok(());
         }
         self.pieces.retain(|name, _| !wanted(name));
@@ -212,6 +252,31 @@ mod tests {
         assert_eq!((tasks.len(), &tasks[0].0), (1, &smaller));
         last.clear().unwrap();
         assert_eq!(last.read().unwrap(), Found::default());
+    }
+
+    #[test]
+    fn nobody_else_reads_what_is_kept_be_it_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = dir.path().join("meta");
+        let aside = meta.join("executors.aside.1");
+        std::fs::create_dir_all(&aside).unwrap();
+        let kept = directory(dir.path());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let open_up = |path: &Path| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        open_up(&meta);
+        open_up(&aside);
+        let entries = [Entry::agent(&agent("boot")).unwrap()];
+        Book::on_disk(dir.path()).write(&entries).unwrap();
+        assert_eq!([&meta, &kept, &aside].map(|path| mode(path)), [PRIVATE; 3]);
+        // An earlier version left it open.
+        open_up(&kept);
+        Book::on_disk(dir.path()).read().unwrap();
+        assert_eq!(mode(&kept), PRIVATE);
+        open_up(&meta);
+        crate::start::WorkDir::lock(dir.path()).unwrap();
+        assert_eq!(mode(&meta), PRIVATE, "though nothing is opened");
     }
 
     #[test]
