@@ -16,6 +16,8 @@ use protocol::message::executor::{
 };
 use protocol::message::scheduler::FrameworkMessage;
 use protocol::{KillPolicy, Source, TaskId, TaskInfo, TaskState, TaskStatus, Uuid};
+use rand::Rng;
+use rand::rngs::SmallRng;
 use runtime::prelude::*;
 use runtime::{ConnectError, SpawnError};
 
@@ -138,6 +140,8 @@ impl Unconfirmed {
 
 pub(crate) struct Driver {
     environment: Environment,
+    /// Spreads attempts to subscribe again.
+    rng: SmallRng,
     agent: Pid,
     executor: Box<dyn Executor>,
     subscribed: bool,
@@ -418,13 +422,13 @@ impl ExecutorDriverRef {
         executor: impl Executor,
     ) -> Result<Self, ExecutorConnectError> {
         let address = environment.address();
-        let (clock, max) = (node.clock(), environment.subscription_backoff_max);
+        let (clock, mut rng) = (node.clock(), node.rng());
         // Its agent may have ended since it started this executor.
         let mut away = Away::since(clock.now(), environment.recovery_timeout);
         let agent = loop {
             match away::reach(node, &address, SUBSCRIPTION_PATIENCE).await {
                 Ok(agent) => break agent,
-                Err(error) => match away.pause(clock.now(), max) {
+                Err(error) => match away.pause(clock.now(), rng.random()) {
                     Some(pause) => clock.sleep(pause).await,
                     None => return Err(error),
                 },
@@ -432,6 +436,7 @@ impl ExecutorDriverRef {
         };
         let driver = Driver {
             environment,
+            rng,
             agent,
             executor: Box::new(executor),
             subscribed: false,

@@ -27,7 +27,7 @@ pub const AGENT_PID: &str = "MESOS_SLAVE_PID";
 pub const CHECKPOINT: &str = "MESOS_CHECKPOINT";
 /// How long an executor may be without its agent. Only where they outlive a restart of it.
 pub const RECOVERY_TIMEOUT: &str = "MESOS_RECOVERY_TIMEOUT";
-/// The longest wait between two attempts to subscribe. Only where executors outlive a restart of their agent.
+/// The longest wait between two attempts to subscribe over HTTP. Only where executors outlive a restart of their agent.
 pub const SUBSCRIPTION_BACKOFF_MAX: &str = "MESOS_SUBSCRIPTION_BACKOFF_MAX";
 /// What an executor that speaks HTTP shows with each call: `Authorization: Bearer TOKEN`. Nobody else should see it.
 pub const AUTHENTICATION_TOKEN: &str = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
@@ -67,8 +67,6 @@ pub struct Environment {
     pub shutdown_grace_period: Duration,
     /// How long it may be without its agent; zero unless it outlives a restart of that, then 15 min unless said otherwise.
     pub recovery_timeout: Duration,
-    /// The longest wait between two attempts to subscribe again; 2 s unless said otherwise.
-    pub subscription_backoff_max: Duration,
 }
 
 /// The environment is not one that an agent makes.
@@ -137,7 +135,6 @@ impl Environment {
             token: text(TOKEN)?,
             shutdown_grace_period: duration(SHUTDOWN_GRACE_PERIOD, Duration::from_secs(5))?,
             recovery_timeout: if outlives { recovery } else { Duration::ZERO },
-            subscription_backoff_max: duration(SUBSCRIPTION_BACKOFF_MAX, Duration::from_secs(2))?,
         })
     }
 }

@@ -16,7 +16,7 @@ use super::{Containerizer, callers};
 use crate::config::Config;
 use crate::launcher::{ExecutorProgram, LaunchRequest};
 
-/// The longest wait between two attempts of an executor to subscribe (SPEC 5.3).
+/// The longest wait between two attempts of an executor to subscribe over HTTP (SPEC 5.3), unless the agent waits for it less than twice as long.
 const SUBSCRIPTION_BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 impl Containerizer {
@@ -106,7 +106,9 @@ fn variables(
     if checkpoint {
         let timeout = duration::format(config.settings.recovery_timeout);
         all.push((variable::RECOVERY_TIMEOUT, timeout));
-        let backoff = duration::format(SUBSCRIPTION_BACKOFF_MAX);
+        let backoff =
+            SUBSCRIPTION_BACKOFF_MAX.min(config.settings.executor_reregistration_timeout / 2);
+        let backoff = duration::format(backoff);
         all.push((variable::SUBSCRIPTION_BACKOFF_MAX, backoff));
     }
     if let Some(role) = allocation_role(container) {
@@ -182,7 +184,7 @@ mod tests {
             ("MESOS_SANDBOX", "/w/sandbox"),
             ("MESOS_CHECKPOINT", "1"),
             ("MESOS_RECOVERY_TIMEOUT", "15mins"),
-            ("MESOS_SUBSCRIPTION_BACKOFF_MAX", "2secs"),
+            ("MESOS_SUBSCRIPTION_BACKOFF_MAX", "1secs"),
             ("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", "5secs"),
             ("MESOS_EXECUTOR_AUTHENTICATION_TOKEN", "c.secret"),
             ("MESOS_ALLOCATION_ROLE", "ads"),

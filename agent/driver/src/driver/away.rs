@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use protocol::message::executor::ExecutorUpdated;
+use rand::Rng;
 use runtime::Instant;
 use runtime::prelude::*;
 
@@ -13,6 +14,9 @@ use super::{AGENT_ACTOR, Driver, DriverEnd, ExecutorConnectError};
 
 /// The first wait between two attempts to subscribe again; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// The longest one, whatever the environment says of it: an attempt costs next to nothing on a machine's own socket, and an agent that was
+/// started again waits for its executors no longer than `--executor_reregistration_timeout`.
+const BACKOFF_MAX: Duration = Duration::from_millis(250);
 /// How long one attempt to find the agent may take.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -46,11 +50,12 @@ impl Away {
         }
     }
 
-    /// How long to wait before the next attempt; `None` when it is too late for one.
-    pub(super) fn pause(&mut self, now: Instant, max: Duration) -> Option<Duration> {
+    /// How long to wait before the next attempt; `None` when it is too late for one. `chance` is between 0 and 1: all executors of an agent
+    /// lose it at once, and should not come back at once.
+    pub(super) fn pause(&mut self, now: Instant, chance: f64) -> Option<Duration> {
         let left = (self.until > now).then(|| self.until - now)?;
-        let pause = self.backoff.min(max).min(left);
-        self.backoff = (self.backoff * 2).min(max);
+        let pause = self.backoff.mul_f64(0.5 + 0.5 * chance).min(left);
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         self.attempt += 1;
         Some(pause)
     }
@@ -75,9 +80,9 @@ impl Driver {
     }
 
     fn look_later(&mut self, ctx: &mut Context<Self>) {
-        let (now, max) = (ctx.clock().now(), self.environment.subscription_backoff_max);
+        let (now, chance) = (ctx.clock().now(), self.rng.random());
         let Some(away) = &mut self.away else { return };
-        match away.pause(now, max) {
+        match away.pause(now, chance) {
             Some(pause) => {
                 let attempt = away.attempt;
                 ctx.after(pause, move |driver, ctx| driver.look(attempt, ctx));
@@ -137,17 +142,21 @@ impl Driver {
 mod tests {
     use super::*;
 
-    /// SPEC 5.3.
+    /// SPEC 5.3: the shortest time that an agent waits by default is 2 s.
     #[test]
-    fn attempts_come_ever_more_slowly_until_it_is_too_late() {
-        let (mut now, max) = (Instant::default(), Duration::from_secs(2));
-        let mut away = Away::since(now, Duration::from_secs(10));
-        let mut pauses = Vec::new();
-        while let Some(pause) = away.pause(now, max) {
-            pauses.push(pause.as_millis());
-            now = now + pause;
-        }
-        assert_eq!(pauses[..6], [50, 100, 200, 400, 800, 1600]);
-        assert_eq!(pauses[6..], [2000, 2000, 2000, 850]);
+    fn attempts_come_more_slowly_up_to_four_a_second_until_it_is_too_late() {
+        let pauses = |chance: f64| {
+            let mut now = Instant::default();
+            let mut away = Away::since(now, Duration::from_secs(2));
+            let mut pauses = Vec::new();
+            while let Some(pause) = away.pause(now, chance) {
+                pauses.push(pause.as_millis());
+                now = now + pause;
+            }
+            pauses
+        };
+        let longest = [50, 100, 200, 250, 250, 250, 250, 250, 250, 150];
+        assert_eq!(pauses(1.0), longest);
+        assert_eq!(pauses(0.0)[..5], [25, 50, 100, 125, 125]);
     }
 }
