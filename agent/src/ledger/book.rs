@@ -22,13 +22,24 @@ pub struct Book {
     /// `None` in a rehearsal, where nothing is on a disk.
     work_dir: Option<PathBuf>,
     store: Option<Box<dyn Store>>,
-    /// How many pieces a record has, where it has more than one.
-    pieces: BTreeMap<String, usize>,
+    /// How many pieces a record has, where it has more than one; `None` until the store has been looked through since it was opened.
+    pieces: Option<BTreeMap<String, usize>>,
 }
 
 /// The name of the record that a piece with this key is of.
 fn name_of(key: &str) -> &str {
     key.rsplit_once('#').map_or(key, |(name, _)| name)
+}
+
+/// How many pieces records have, where that is more than one.
+fn count(records: &[storage::Record]) -> BTreeMap<String, usize> {
+    let mut pieces: BTreeMap<String, usize> = BTreeMap::new();
+    for record in records {
+        let key = String::from_utf8_lossy(&record.key);
+        *pieces.entry(name_of(&key).to_owned()).or_default() += 1;
+    }
+    pieces.retain(|_, count| *count > 1);
+    pieces
 }
 
 /// Where the book of this work directory is.
@@ -76,7 +87,7 @@ impl Book {
         Self {
             work_dir: Some(work_dir.to_owned()),
             store: None,
-            pieces: BTreeMap::new(),
+            pieces: None,
         }
     }
 
@@ -85,7 +96,7 @@ impl Book {
         Self {
             work_dir: None,
             store: None,
-            pieces: BTreeMap::new(),
+            pieces: None,
         }
     }
 
@@ -112,25 +123,32 @@ impl Book {
             return Ok(Found::default());
         }
         let records = self.store()?.scan(&[])?;
-        let mut pieces: BTreeMap<String, usize> = BTreeMap::new();
-        for record in &records {
-            let key = String::from_utf8_lossy(&record.key);
-            *pieces.entry(name_of(&key).to_owned()).or_default() += 1;
-        }
-        pieces.retain(|_, count| *count > 1);
-        self.pieces = pieces;
+        self.pieces = Some(count(&records));
         let pairs = records.into_iter().map(|record| (record.key, record.value));
         Ok(Found::read(pairs))
+    }
+
+    /// How many pieces records have.
+    fn counted(&mut self) -> Result<&mut BTreeMap<String, usize>, StoreError> {
+        let counted = match self.pieces.take() {
+            Some(counted) => counted,
+            None => count(&self.store()?.scan(&[])?),
+        };
+        Ok(self.pieces.insert(counted))
     }
 
     /// Does all this, in order. It is on the disk when this returns. What is large is not all or nothing; each entry is.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
         let written = self.try_write(entries);
-        if written.is_err() {
-            // A store that failed is closed: the next time it is opened anew.
-            self.store = None;
+        self.closed_by(written)
+    }
+
+    /// A store that failed is closed, and opened anew the next time: what of the failed commit is on the disk, it says then.
+    fn closed_by<T>(&mut self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if outcome.is_err() {
+            (self.store, self.pieces) = (None, None);
         }
-        written
+        outcome
     }
 
     fn try_write(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
@@ -145,7 +163,7 @@ impl Book {
                 bytes = 0;
             }
             let name = key.text();
-            let before = self.pieces.remove(&name).unwrap_or(1);
+            let before = self.counted()?.remove(&name).unwrap_or(1);
             let mut count = 0;
             if matches!(entry, Entry::Put(..)) {
                 for part in value.chunks(VALUE_BYTES_MAX) {
@@ -157,7 +175,7 @@ impl Book {
                 changes.remove(piece(&name, number));
             }
             if count > 1 {
-                self.pieces.insert(name, count);
+                self.counted()?.insert(name, count);
             }
             bytes += value.len() + 512;
         }
@@ -171,20 +189,24 @@ impl Book {
     pub fn discard(&mut self, names: &BTreeSet<String>) -> Result<(), StoreError> {
         match names.is_empty() {
             true => Ok(()),
-            false => self.remove_where(|name| names.contains(name)),
+            false => {
+                let removed = self.remove_where(|name| names.contains(name));
+                self.closed_by(removed)
+            }
         }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) -> Result<(), StoreError> {
-        self.remove_where(|_| true)
+        let removed = self.remove_where(|_| true);
+        self.closed_by(removed)
     }
 
     fn remove_where(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), StoreError> {
         if self.is_blank() {
             return Ok(());
         }
-        self.pieces.retain(|name, _| !wanted(name));
+        self.counted()?.retain(|name, _| !wanted(name));
         let mut records = self.store()?.scan(&[])?;
         records.retain(|record| {
             let key = String::from_utf8_lossy(&record.key);
@@ -202,11 +224,44 @@ impl Book {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::record::Key;
     use super::super::record::tests::{agent, container, id, task};
     use super::*;
     use protocol::TaskInfo;
+
+    /// A store whose disk is full: nothing of a commit comes there.
+    struct Full(Box<dyn Store>);
+
+    impl Store for Full {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.0.get(key)
+        }
+
+        fn page(
+            &self,
+            prefix: &[u8],
+            after: Option<&[u8]>,
+            limit: usize,
+        ) -> Result<Vec<storage::Record>, StoreError> {
+            self.0.page(prefix, after, limit)
+        }
+
+        fn commit(&mut self, _: Changes) -> Result<(), StoreError> {
+            let (dir, reason) = (PathBuf::from("/w"), "no space is left".to_owned());
+            Err(StoreError::Unusable { dir, reason })
+        }
+    }
+
+    impl Book {
+        /// The same book, whose next write fails.
+        pub(crate) fn failing_once(mut self) -> Self {
+            self.store().unwrap();
+            let store = self.store.take().unwrap();
+            self.store = Some(Box::new(Full(store)));
+            self
+        }
+    }
 
     fn large() -> TaskInfo {
         TaskInfo {
@@ -252,6 +307,36 @@ mod tests {
         assert_eq!((tasks.len(), &tasks[0].0), (1, &smaller));
         last.clear().unwrap();
         assert_eq!(last.read().unwrap(), Found::default());
+    }
+
+    #[test]
+    fn a_write_that_failed_leaves_no_piece_that_nobody_removes() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let mut book = Book::on_disk(work_dir.path());
+        let write = |book: &mut Book, task: &TaskInfo| {
+            book.write(&[
+                Entry::container(&id("c"), &container()).unwrap(),
+                Entry::task(&id("c"), task).unwrap(),
+            ])
+        };
+        let smaller = TaskInfo {
+            data: vec![5; 10],
+            ..large()
+        };
+        write(&mut book, &large()).unwrap();
+        let mut book = book.failing_once();
+        assert!(write(&mut book, &smaller).is_err());
+        write(&mut book, &smaller).unwrap();
+        let found = book.read().unwrap();
+        assert_eq!(found.containers[&id("c")].tasks[0].0, smaller);
+        assert_eq!(found.unreadable, []);
+        // One that was to become larger is not taken for that.
+        let mut book = book.failing_once();
+        assert!(write(&mut book, &large()).is_err());
+        let key = Key::Task(id("c"), large().task_id);
+        book.write(&[Entry::Remove(key)]).unwrap();
+        assert!(book.read().unwrap().containers[&id("c")].tasks.is_empty());
+        assert_eq!(book.counted().unwrap().len(), 0);
     }
 
     #[test]
