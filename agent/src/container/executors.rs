@@ -7,11 +7,14 @@ use protocol::message::executor::{
     ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor, UpdateStored,
 };
 use protocol::message::scheduler::FrameworkMessage;
-use protocol::{ContainerId, TaskStatus};
+use protocol::{ContainerId, StatusUpdate, TaskStatus};
 use runtime::prelude::*;
 
 use super::Containerizer;
+use super::events::TaskClosed;
+use super::keeping::UpdateRefused;
 use super::machine::Heard;
+use crate::status::{Forward, Repeated, TellClosed, TellRefused};
 
 impl Containerizer {
     /// The executor in this container gives one of its tasks a state.
@@ -40,18 +43,64 @@ impl Containerizer {
             }
             Heard::Late | Heard::Unknown => {
                 self.counts.invalid_status_updates += 1;
-                if let (Some(executor), Some(uuid)) = (executor, status.uuid) {
-                    // So that the executor does not keep it for ever.
-                    let _ = ctx.node().tell(
-                        &executor,
-                        UpdateStored {
-                            task_id: status.task_id,
-                            uuid,
-                        },
-                    );
-                }
+                self.hear_again(id, status, executor, ctx);
             }
         }
+    }
+
+    /// A status that changes nothing: the executor need not keep it for ever, but one that was heard before it keeps until the agent does.
+    fn hear_again(
+        &self,
+        id: &ContainerId,
+        mut status: TaskStatus,
+        executor: Option<Pid>,
+        ctx: &Context<Self>,
+    ) {
+        let (Some(uuid), Some((framework, _))) = (status.uuid, self.containers.entry(id)) else {
+            return;
+        };
+        let record = self.state_record(id, &status.task_id);
+        if record.is_none() {
+            if let Some(executor) = executor {
+                let task_id = status.task_id;
+                let _ = ctx.node().tell(&executor, UpdateStored { task_id, uuid });
+            }
+            return;
+        }
+        status.agent_id = self.agent.id.clone();
+        let update = StatusUpdate {
+            framework_id: framework.clone(),
+            latest_state: status.state,
+            status,
+        };
+        let repeated = Repeated(Forward {
+            update,
+            executor,
+            record,
+        });
+        if let Err(error) = self.status.tell(repeated) {
+            tracing::error!(%error, "a status update is not confirmed: nobody takes care of it");
+        }
+    }
+
+    /// Has the status updates tell which ends are acknowledged, and what they did not take.
+    pub(super) fn follow_updates(&self, ctx: &Context<Self>) {
+        let (closed, refused) = (ctx.handle(), ctx.handle());
+        let tell_closed = Box::new(move |(framework_id, task_id)| {
+            let _ = closed.tell(TaskClosed {
+                framework_id,
+                task_id,
+            });
+        });
+        let tell_refused = Box::new(move |(framework_id, task_id), uuid| {
+            let _ = refused.tell(UpdateRefused {
+                framework_id,
+                task_id,
+                uuid,
+            });
+        });
+        let _ = self.status.tell(TellClosed(tell_closed)); // If it is gone, so is the agent.
+        let _ = self.status.tell(TellRefused(tell_refused));
     }
 
     /// Bytes from an executor, which is the one they say, for its scheduler. Without a master they are lost.

@@ -4,7 +4,7 @@
 //! Only containers of frameworks with `checkpoint` do. What is decided of each is in [`super::machine`], what is gone on with as a whole in
 //! [`crate::ledger::plan`]. Never reads the disk.
 
-use protocol::{AgentInfo, ContainerId, FrameworkId, TaskId};
+use protocol::{AgentInfo, ContainerId, FrameworkId, TaskId, Uuid};
 use runtime::codec::Garbled;
 use runtime::prelude::*;
 
@@ -41,6 +41,15 @@ pub(super) struct Recorded {
     fresh: Vec<(ContainerId, Order)>,
     tasks: Vec<(ContainerId, TaskId)>,
     outcome: Result<(), String>,
+}
+
+/// Too many updates of this task wait: this one is not taken, and must be when the executor says it again.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub(super) struct UpdateRefused {
+    pub(super) framework_id: FrameworkId,
+    pub(super) task_id: TaskId,
+    pub(super) uuid: Uuid,
 }
 
 /// Have all executors subscribed again that outlived an earlier process of the agent? Answered when they have, or are given up.
@@ -270,6 +279,26 @@ impl Handler<Recorded> for Containerizer {
                     });
                 }
             }
+        }
+    }
+}
+
+impl Handler<UpdateRefused> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, refused: UpdateRefused, _: &mut Context<Self>) {
+        let (framework, task) = (&refused.framework_id, &refused.task_id);
+        let Some(id) = self.containers.of_task(framework, task) else {
+            return;
+        };
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.not_taken(task, refused.uuid);
+        }
+        let record = self.state_record(&id, task);
+        let entry = record.map(|(id, state)| Entry::state(&id, task, &state));
+        match entry {
+            Some(Ok(entry)) => self.keep(vec![entry], None),
+            Some(Err(garbled)) => tracing::error!(%garbled, "how a task is cannot be kept"),
+            None => {}
         }
     }
 }

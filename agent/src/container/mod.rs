@@ -43,7 +43,7 @@ use crate::launcher::Launcher;
 use crate::metrics::Counts;
 use crate::sandbox;
 use crate::sandboxes::Sandboxes;
-use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates, TellClosed};
+use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 
 /// Sandboxes made in one go.
 const SANDBOXES_AT_ONCE: usize = 32;
@@ -570,14 +570,7 @@ impl Actor for Containerizer {
                 tracing::error!(%error, "an event of the launcher is lost");
             }
         }));
-        let closed = ctx.handle();
-        let tell_closed = Box::new(move |(framework_id, task_id)| {
-            let _ = closed.tell(events::TaskClosed {
-                framework_id,
-                task_id,
-            });
-        });
-        let _ = self.status.tell(TellClosed(tell_closed));
+        self.follow_updates(ctx);
         self.recover(ctx);
     }
 }

@@ -2,21 +2,25 @@
 //!
 //! Hears updates from the containerizer, acknowledgements and masters from the agent. Remembers one stream a task
 //! ([`stream::Streams`]). Confirms an update to its executor once it is in care; where the task outlives the agent, that is when it is in
-//! the ledger, and not before is it sent. Never judges a state.
+//! the ledger, and not before is it sent. What the ledger cannot take is sent, but not confirmed. Never judges a state.
 
 mod numbers;
 pub mod stream;
+#[cfg(test)]
+mod tests;
+mod unkept;
 
 use std::collections::BTreeMap;
 
 use protocol::message::executor::UpdateStored;
 use protocol::message::task::TaskUpdated;
-use protocol::{AgentId, ContainerId, FrameworkId, StatusUpdate, Uuid};
+use protocol::{AgentId, ContainerId, FrameworkId, StatusUpdate, TaskId, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
 
 use self::numbers::Numbers;
 use self::stream::{Accepted, Acknowledged, Key, Streams};
+use self::unkept::{Again, Unkept};
 use crate::ledger::record::{self, Entry, StateRecord};
 use crate::ledger::{Keep, Ledger, Then};
 
@@ -32,13 +36,19 @@ pub struct Forward {
     pub record: Option<(ContainerId, StateRecord)>,
 }
 
+/// The executor has said this before, or its task has ended: it is confirmed as soon as it need not be said once more.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Repeated(pub Forward);
+
 /// This update is in the ledger, or cannot be.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Kept {
     update: StatusUpdate,
-    executor: Option<Pid>,
     number: u64,
+    /// Whether it was on its way to its framework before, since it could not be kept then.
+    is_again: bool,
     outcome: Result<(), String>,
 }
 
@@ -72,6 +82,11 @@ pub struct ForgetTask(pub Key);
 #[rtype(result = "()")]
 pub struct TellClosed(pub Box<dyn Fn(Key) + Send>);
 
+/// Updates that are refused since too many of their task wait are told there: they must be taken when they come again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct TellRefused(pub Box<dyn Fn(Key, Uuid) + Send>);
+
 /// How many updates wait for an acknowledgement?
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "usize")]
@@ -83,11 +98,17 @@ pub struct StatusUpdates {
     streams: Streams,
     master: Option<(AgentId, Pid)>,
     tell_closed: Option<Box<dyn Fn(Key) + Send>>,
+    tell_refused: Option<Box<dyn Fn(Key, Uuid) + Send>>,
     timer: Option<(Instant, Errand)>,
     ledger: Option<Handle<Ledger>>,
     /// The number that the next update has in the ledger.
     next: u64,
     numbers: Numbers,
+    unkept: Unkept,
+}
+
+fn key_of(update: &StatusUpdate) -> Key {
+    (update.framework_id.clone(), update.status.task_id.clone())
 }
 
 impl StatusUpdates {
@@ -103,9 +124,8 @@ impl StatusUpdates {
             ..Self::default()
         };
         for (number, update) in left {
-            let key = (update.framework_id.clone(), update.status.task_id.clone());
             if let Some(uuid) = update.status.uuid {
-                own.numbers.add(key, uuid, number);
+                own.numbers.add(key_of(&update), uuid, number);
             }
             // There is no master yet: what is in flight is sent to the first.
             let _ = own.streams.accept(update, now);
@@ -113,58 +133,65 @@ impl StatusUpdates {
         own
     }
 
-    /// Takes an update into care.
-    fn take(
-        &mut self,
-        update: StatusUpdate,
-        executor: Option<Pid>,
-        ctx: &mut Context<Self>,
-    ) -> bool {
-        let stored = update.status.uuid.map(|uuid| UpdateStored {
-            task_id: update.status.task_id.clone(),
-            uuid,
-        });
-        let accepted = self.streams.accept(update, ctx.clock().now());
-        let is_new = matches!(accepted, Accepted::Send(_) | Accepted::Queued);
-        match accepted {
+    /// Takes an update into care. `false` if too many of its task wait.
+    fn take(&mut self, update: StatusUpdate, ctx: &mut Context<Self>) -> bool {
+        let (key, uuid) = (key_of(&update), update.status.uuid);
+        match self.streams.accept(update, ctx.clock().now()) {
             Accepted::Send(update) => {
                 self.send(update, ctx);
                 self.keep_time(ctx);
             }
             Accepted::Queued | Accepted::Duplicate | Accepted::AfterEnd => {}
             // Unconfirmed, so that the executor keeps it.
-            Accepted::Full => return false,
+            Accepted::Full => {
+                if let (Some(tell), Some(uuid)) = (&self.tell_refused, uuid) {
+                    tell(key, uuid);
+                }
+                return false;
+            }
         }
-        if let (Some(executor), Some(stored)) = (executor, stored) {
-            // An executor that has gone needs no confirmation.
-            let _ = ctx.node().tell(&executor, stored);
-        }
-        is_new
+        true
     }
 
-    /// Puts an update into the ledger; it comes back as [`Kept`].
-    fn keep(&mut self, forward: Forward, ctx: &mut Context<Self>) {
+    /// The executor need not say this again.
+    fn confirm(&self, executor: Option<Pid>, task_id: TaskId, uuid: Uuid, ctx: &Context<Self>) {
+        if let Some(executor) = executor {
+            // One that has gone needs no confirmation.
+            let _ = ctx.node().tell(&executor, UpdateStored { task_id, uuid });
+        }
+    }
+
+    /// Puts an update into the ledger, `again` under a number that it was to have; it comes back as [`Kept`].
+    fn keep(&mut self, forward: Forward, again: Option<u64>, ctx: &mut Context<Self>) {
         let Forward {
             update,
             executor,
             record,
         } = forward;
-        let (Some(ledger), Some((container, state))) = (&self.ledger, record) else {
-            self.take(update, executor, ctx);
+        let (key, uuid) = (key_of(&update), update.status.uuid);
+        let (Some(ledger), Some((container, mut state)), Some(uuid)) = (&self.ledger, record, uuid)
+        else {
+            if let (true, Some(uuid)) = (self.take(update, ctx), uuid) {
+                self.confirm(executor, key.1, uuid, ctx);
+            }
             return;
         };
-        let number = self.next;
-        self.next += 1;
-        let task = &update.status.task_id;
+        // What was not kept is not known to the next process of the agent.
+        let unkept = &self.unkept;
+        let is_known = |given: &Uuid| *given == uuid || !unkept.has_failed(&key, *given);
+        state.given.retain(is_known);
+        let number = again.unwrap_or(self.next);
+        self.next = self.next.max(number + 1);
         let entries = [
             Entry::update(number, &update),
-            Entry::state(&container, task, &state),
+            Entry::state(&container, &key.1, &state),
         ];
         let entries: Result<Vec<Entry>, _> = entries.into_iter().collect();
+        self.unkept.write(key, uuid, executor);
         let mut kept = Kept {
             update,
-            executor,
             number,
+            is_again: again.is_some(),
             outcome: Ok(()),
         };
         let own = ctx.handle();
@@ -257,7 +284,22 @@ impl Process for StatusUpdates {}
 impl Handler<Forward> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, forward: Forward, ctx: &mut Context<Self>) {
-        self.keep(forward, ctx);
+        self.keep(forward, None, ctx);
+    }
+}
+
+impl Handler<Repeated> for StatusUpdates {
+    type Result = ();
+    fn handle(&mut self, Repeated(forward): Repeated, ctx: &mut Context<Self>) {
+        let key = key_of(&forward.update);
+        let Some(uuid) = forward.update.status.uuid else {
+            return;
+        };
+        match self.unkept.again(&key, uuid, forward.executor.as_ref()) {
+            Again::Wait => {}
+            Again::Keep(number) => self.keep(forward, Some(number), ctx),
+            Again::Confirm => self.confirm(forward.executor, key.1, uuid, ctx),
+        }
     }
 }
 
@@ -265,17 +307,30 @@ impl Handler<Kept> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, kept: Kept, ctx: &mut Context<Self>) {
         let (update, number) = (kept.update, kept.number);
-        if let Err(problem) = kept.outcome {
-            // Better heard now than never; should the agent be started again, it may say so once more.
-            tracing::error!(task = %update.status.task_id, problem, "a status update is sent that is not kept");
-            self.take(update, kept.executor, ctx);
+        let key = key_of(&update);
+        let Some(uuid) = update.status.uuid else {
             return;
+        };
+        let executor = self.unkept.take(&key, uuid);
+        // One that is said again is in care already, or has been.
+        let is_taken = kept.is_again || self.take(update, ctx);
+        let in_care = self.streams.has(&key, uuid);
+        match kept.outcome {
+            Ok(()) => {
+                if !in_care || !self.numbers.add(key.clone(), uuid, number) {
+                    self.forget([number]);
+                }
+            }
+            Err(problem) => {
+                // Better heard now than never; its executor says it once more should the agent be started again.
+                tracing::error!(task = %key.1, problem, "a status update is sent that is not kept");
+                if in_care {
+                    return self.unkept.fail(key, uuid, number);
+                }
+            }
         }
-        let key = (update.framework_id.clone(), update.status.task_id.clone());
-        let uuid = update.status.uuid;
-        match (self.take(update, kept.executor, ctx), uuid) {
-            (true, Some(uuid)) => self.numbers.add(key, uuid, number),
-            _ => self.forget([number]),
+        if is_taken {
+            self.confirm(executor, key.1, uuid, ctx);
         }
     }
 }
@@ -287,6 +342,7 @@ impl Handler<Acknowledge> for StatusUpdates {
         if acknowledged != Acknowledged::Stale {
             let number = self.numbers.take(&key, uuid);
             self.forget(number);
+            self.unkept.acknowledged(&key, uuid);
         }
         match acknowledged {
             Acknowledged::Next(update) => {
@@ -323,6 +379,7 @@ impl Handler<ForgetFramework> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetFramework(framework): ForgetFramework, _: &mut Context<Self>) {
         self.streams.forget_framework(&framework);
+        self.unkept.forget_framework(&framework);
         let numbers = self.numbers.take_framework(&framework);
         self.forget(numbers);
     }
@@ -332,6 +389,7 @@ impl Handler<ForgetTask> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetTask(key): ForgetTask, _: &mut Context<Self>) {
         self.streams.forget(&key);
+        self.unkept.forget(&key);
         let numbers = self.numbers.take_task(&key);
         self.forget(numbers);
     }
@@ -341,6 +399,13 @@ impl Handler<TellClosed> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, TellClosed(tell): TellClosed, _: &mut Context<Self>) {
         self.tell_closed = Some(tell);
+    }
+}
+
+impl Handler<TellRefused> for StatusUpdates {
+    type Result = ();
+    fn handle(&mut self, TellRefused(tell): TellRefused, _: &mut Context<Self>) {
+        self.tell_refused = Some(tell);
     }
 }
 

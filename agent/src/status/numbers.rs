@@ -11,9 +11,14 @@ use super::stream::Key;
 pub(super) struct Numbers(BTreeMap<Key, Vec<(Uuid, u64)>>);
 
 impl Numbers {
-    /// This update has this number.
-    pub(super) fn add(&mut self, key: Key, uuid: Uuid, number: u64) {
-        self.0.entry(key).or_default().push((uuid, number));
+    /// This update has this number. `false` if it has another already.
+    pub(super) fn add(&mut self, key: Key, uuid: Uuid, number: u64) -> bool {
+        let of_task = self.0.entry(key).or_default();
+        let is_new = of_task.iter().all(|(own, _)| *own != uuid);
+        if is_new {
+            of_task.push((uuid, number));
+        }
+        is_new
     }
 
     /// Takes the number of one update.

@@ -101,6 +101,13 @@ impl Streams {
         stream.start(now).map_or(Accepted::Queued, Accepted::Send)
     }
 
+    /// Whether this update waits for its acknowledgement.
+    pub fn has(&self, key: &Key, uuid: Uuid) -> bool {
+        let stream = self.open.get(key);
+        let mut waiting = stream.iter().flat_map(|stream| &stream.waiting);
+        waiting.any(|update| update.status.uuid == Some(uuid))
+    }
+
     /// The framework has this update.
     pub fn acknowledge(&mut self, key: &Key, uuid: Uuid, now: Instant) -> Acknowledged {
         let Some(stream) = self.open.get_mut(key) else {

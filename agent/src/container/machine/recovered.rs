@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(told(&effects), ["run lost", "end running"]);
         assert!(over_http.repeats(&id("running"), Uuid([1; 16])));
         assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
+        over_http.not_taken(&id("running"), Uuid([2; 16]));
+        assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
         assert_eq!(over_http.reregistration_overdue(), []);
 
         let mut native = recovered(&all);

@@ -93,6 +93,13 @@ impl Container {
         false
     }
 
+    /// This status was not taken into care, so it is new when the executor gives it again.
+    pub fn not_taken(&mut self, task_id: &TaskId, uuid: Uuid) {
+        if let Some(task) = self.tasks.get_mut(task_id) {
+            task.given.retain(|given| *given != uuid);
+        }
+    }
+
     /// The time in which an executor whose stream broke should have subscribed again is over.
     pub fn return_overdue(&mut self) -> Vec<Effect> {
         let is_away = self.phase == Phase::Running && self.actor.is_none();
