@@ -33,6 +33,7 @@ use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::events::{KillEverything, Registered};
 use crate::container::keeping::WhenRecovered;
+use crate::ledger::Ledger;
 use crate::metrics::AgentFigures;
 use crate::operations::{self, Acknowledged, Apply, Operations};
 use crate::oversubscription::{EstimateRejected, Estimated};
@@ -120,6 +121,8 @@ pub struct Agent {
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
     operations: Handle<Operations>,
+    /// `None` if nothing outlives it.
+    ledger: Option<Handle<Ledger>>,
     /// Its resources after all operations, as far as masters know of them.
     total: Resources,
     sandboxes: Arc<dyn Sandboxes>,
@@ -156,6 +159,7 @@ impl Agent {
         containerizer: Handle<Containerizer>,
         status: Handle<StatusUpdates>,
         operations: Handle<Operations>,
+        ledger: Option<Handle<Ledger>>,
         sandboxes: Arc<dyn Sandboxes>,
         rng: SmallRng,
         started: Instant,
@@ -168,6 +172,7 @@ impl Agent {
             containerizer,
             status,
             operations,
+            ledger,
             sandboxes,
             rng,
             turn: 0,
@@ -372,6 +377,7 @@ impl Actor for Agent {
         ctx.link(&self.containerizer.pid());
         ctx.link(&self.status.pid());
         ctx.link(&self.operations.pid());
+        self.watch_ledger(ctx);
         self.keep_links(ctx);
         if self.info.id.is_none() {
             return self.register(ctx);
@@ -517,11 +523,12 @@ impl Handler<Exited> for Agent {
         {
             return self.lose_master(&exited.reason.to_string(), ctx);
         }
-        let own = [
+        let mut own = vec![
             self.containerizer.pid(),
             self.status.pid(),
             self.operations.pid(),
         ];
+        own.extend(self.ledger.as_ref().map(Handle::pid));
         if own.contains(&exited.pid) && !ctx.node().is_shutting_down() {
             let end = AgentEnd::Broken {
                 name: exited.pid.name().to_owned(),

@@ -254,6 +254,7 @@ pub fn start_with(
         containerizer.clone(),
         status.clone(),
         operations,
+        ledger.clone(),
         work_dir.sandboxes.clone(),
         node.rng(),
         started,

@@ -112,7 +112,7 @@ impl Containerizer {
         match entries {
             Ok(entries) => {
                 let mut recorded = recorded(Ok(()));
-                let then: Then = Box::new(move |outcome| {
+                let then = Then::new(move |outcome| {
                     recorded.outcome = outcome;
                     if let Err(error) = own.tell(recorded) {
                         tracing::error!(%error, "the containerizer does not hear that a task may start");

@@ -20,8 +20,29 @@ const WAITING_MAX: usize = 65_536;
 /// Bytes that are written at once, about.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
 
-/// What is called with the outcome once it is on the disk, or cannot be.
-pub type Then = Box<dyn FnOnce(Result<(), String>) + Send>;
+/// What is called with the outcome once it is on the disk, or cannot be: also if the ledger falls before, or does not even hear.
+pub struct Then(Option<Box<dyn FnOnce(Result<(), String>) + Send>>);
+
+impl Then {
+    /// Calls this.
+    pub fn new(then: impl FnOnce(Result<(), String>) + Send + 'static) -> Self {
+        Self(Some(Box::new(then)))
+    }
+
+    fn tell(mut self, outcome: Result<(), String>) {
+        if let Some(then) = self.0.take() {
+            then(outcome);
+        }
+    }
+}
+
+impl Drop for Then {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then(Err("the agent's ledger has fallen".to_owned()));
+        }
+    }
+}
 
 /// Keep this, and forget that, in this order.
 #[derive(Message)]
@@ -43,6 +64,11 @@ pub struct ForgetEverything;
 #[rtype(result = "()")]
 pub struct AllWritten;
 
+/// Why will nothing be kept any more? Answered when that is so.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "String")]
+pub struct WhenBroken;
+
 /// The actor.
 pub struct Ledger {
     /// Away while it is written.
@@ -54,6 +80,8 @@ pub struct Ledger {
     /// Set once the book is lost for good, why.
     broken: Option<String>,
     idle: Vec<Promise<()>>,
+    /// Who is told when it breaks.
+    watching: Vec<Promise<String>>,
 }
 
 impl Ledger {
@@ -66,6 +94,7 @@ impl Ledger {
             forgotten: false,
             broken: None,
             idle: Vec::new(),
+            watching: Vec::new(),
         }
     }
 
@@ -120,14 +149,17 @@ impl Ledger {
                 );
             }
             for then in told {
-                then(outcome.clone());
+                then.tell(outcome.clone());
             }
             match &this.broken {
                 None => this.write(ctx),
-                Some(_) => {
+                Some(problem) => {
+                    for watching in this.watching.drain(..) {
+                        watching.answer(problem.clone());
+                    }
                     this.idle.clear();
                     let waiting = this.waiting.drain(..).filter_map(|keep| keep.then);
-                    waiting.for_each(|then| then(outcome.clone()));
+                    waiting.for_each(|then| then.tell(outcome.clone()));
                 }
             }
         });
@@ -144,13 +176,13 @@ impl Handler<Keep> for Ledger {
     type Result = ();
     fn handle(&mut self, keep: Keep, ctx: &mut Context<Self>) {
         if self.forgotten {
-            return keep.then.into_iter().for_each(|then| then(Ok(())));
+            return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
         let full = || "too much waits for the agent's disk".to_owned();
         let crowded = (self.waiting.len() >= WAITING_MAX).then(full);
         if let Some(problem) = self.broken.clone().or(crowded) {
             let told = keep.then.into_iter();
-            return told.for_each(|then| then(Err(problem.clone())));
+            return told.for_each(|then| then.tell(Err(problem.clone())));
         }
         self.waiting.push_back(keep);
         self.write(ctx);
@@ -163,9 +195,21 @@ impl Handler<ForgetEverything> for Ledger {
         self.forgotten = true;
         self.to_forget = true;
         for keep in self.waiting.drain(..) {
-            keep.then.into_iter().for_each(|then| then(Ok(())));
+            keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
         self.write(ctx);
+    }
+}
+
+impl Handler<WhenBroken> for Ledger {
+    type Result = Reply<String>;
+    fn handle(&mut self, _: WhenBroken, _: &mut Context<Self>) -> Reply<String> {
+        let (promise, reply) = promise();
+        match &self.broken {
+            Some(problem) => promise.answer(problem.clone()),
+            None => self.watching.push(promise),
+        }
+        reply
     }
 }
 

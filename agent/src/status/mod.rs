@@ -202,7 +202,7 @@ impl StatusUpdates {
         };
         match entries {
             Ok(entries) => {
-                let then: Then = Box::new(move |outcome| {
+                let then = Then::new(move |outcome| {
                     kept.outcome = outcome;
                     tell(kept);
                 });
@@ -210,6 +210,7 @@ impl StatusUpdates {
                     entries,
                     then: Some(then),
                 };
+                // What is not heard comes back as what cannot be kept.
                 if let Err(error) = ledger.tell(keep) {
                     tracing::error!(%error, "the agent's ledger does not hear");
                 }

@@ -137,3 +137,16 @@ fn what_is_said_again_while_it_is_written_is_confirmed_once_to_who_said_it_last(
         assert_eq!(story.confirmed(), [0, 2], "it is kept");
     });
 }
+
+#[test]
+fn what_a_fallen_ledger_does_not_hear_is_sent_and_not_confirmed() {
+    rehearse(|node| async move {
+        let story = Story::begin(node, Book::rehearsed()).await;
+        story.ledger.stop();
+        story.settle().await;
+        story.status.tell(story.end(0)).unwrap();
+        story.settle().await;
+        assert_eq!(story.master.heard(), [UUID]);
+        assert_eq!(story.confirmed(), [0, 0]);
+    });
+}
