@@ -64,10 +64,10 @@ pub enum AgentEnd {
     /// Its operator told it to leave.
     #[error("unregistered")]
     Left,
-    /// Its operator stopped it, and it will come back: executors wait for that.
+    /// Its operator stopped it, and it will come back: executors wait for that, or what ended ones have said last and nobody has acknowledged.
     #[error("stopped; {waiting} executors wait for it to be started again")]
     Departed {
-        /// How many.
+        /// How many executors.
         waiting: usize,
     },
     /// One of its own actors has fallen, and what that knew is gone.

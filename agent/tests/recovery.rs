@@ -11,6 +11,7 @@ mod stage;
 
 use std::time::Duration;
 
+use meros_agent::LauncherEvent;
 use protocol::message::task::RunTasks;
 use protocol::{FrameworkInfo, Reason, TaskState};
 use stage::*;
@@ -159,5 +160,32 @@ fn an_agent_that_is_stopped_leaves_only_if_nothing_waits_for_it() {
         world.advance(1).await;
         let heard = world.master.heard.lock().unwrap();
         assert_eq!(heard.registrations.last().unwrap().1.agent.id, None);
+    });
+}
+
+/// SPEC 5.3: a framework that is away hears at some time how its tasks have ended.
+#[test]
+fn an_agent_that_is_stopped_comes_back_for_ends_that_nobody_has_acknowledged() {
+    world(silent(), |world| async move {
+        run(&world, &["a"]).await;
+        let _executor = world.executor(0).await;
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: protocol::Termination::Exited(3),
+        });
+        world.settle().await;
+        world.agent.go_away();
+        let end = world.agent.ended().await;
+        assert_eq!(end, meros_agent::AgentEnd::Departed { waiting: 1 });
+        assert!(!world.master.heard.lock().unwrap().left);
+
+        world.master.heard.lock().unwrap().updates.clear();
+        let world = world.restart(Stage::prompt()).await;
+        world.advance(1).await;
+        let heard = world.master.heard.lock().unwrap();
+        let (_, last) = heard.registrations.last().unwrap();
+        assert_eq!(last.agent.id, Some(agent_id()));
+        let told = &heard.updates.last().unwrap().1;
+        assert_eq!(told.latest_state, TaskState::Failed);
     });
 }

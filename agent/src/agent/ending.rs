@@ -10,7 +10,8 @@ use crate::container::keeping::Depart;
 use crate::ledger::WhenBroken;
 use crate::operations;
 
-/// The agent should stop. If executors wait for it to come back it goes without a word, else it leaves.
+/// The agent should stop. If executors wait for it to come back, or ends of tasks that nobody has acknowledged, it goes without a word, else it
+/// leaves.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct GoAway;
@@ -20,9 +21,15 @@ impl Handler<GoAway> for Agent {
     fn handle(&mut self, _: GoAway, ctx: &mut Context<Self>) {
         let staying = self.containerizer.ask(Depart, operations::PATIENCE);
         ctx.then(staying, |this, staying, ctx| match staying {
-            Ok(waiting) if waiting > 0 => this.finish(AgentEnd::Departed { waiting }, ctx),
             // Nothing would wait for it: its master and frameworks are told at once.
-            _ => this.leave(ctx),
+            Ok(0) => this.leave(ctx),
+            Ok(waiting) => this.finish(AgentEnd::Departed { waiting }, ctx),
+            // Something may wait.
+            Err(error) => {
+                let name = "containerizer".to_owned();
+                let reason = format!("it does not say what waits for the agent: {error}");
+                this.finish(AgentEnd::Broken { name, reason }, ctx);
+            }
         });
     }
 }

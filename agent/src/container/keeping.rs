@@ -57,7 +57,8 @@ pub(super) struct UpdateRefused {
 #[rtype(result = "()")]
 pub struct WhenRecovered;
 
-/// The agent goes, and comes back: what does not outlive it ends. Gives how many containers live on.
+/// The agent goes, and comes back: what does not outlive it ends. Gives how many containers live on or have ended with something to say that
+/// nobody has acknowledged.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "usize")]
 pub struct Depart;
@@ -316,32 +317,26 @@ impl Handler<WhenRecovered> for Containerizer {
 impl Handler<Depart> for Containerizer {
     type Result = usize;
     fn handle(&mut self, _: Depart, ctx: &mut Context<Self>) -> usize {
-        let runs = |container: &Container| container.phase != Phase::Terminated;
-        let all: Vec<(ContainerId, bool)> = self
-            .containers
-            .iter()
-            .filter(|(_, container)| runs(container))
-            .map(|(_, container)| (container.id.clone(), container.is_kept()))
-            .collect();
-        let stays = |id: &ContainerId, this: &Self| {
+        let (mut waiting, mut ending) = (0, Vec::new());
+        for (framework, container) in self.containers.iter() {
             // One that was not started yet, or is being ended, is none to come back to.
-            let phase = this.containers.get(id).map(|container| container.phase);
-            matches!(
-                phase,
-                Some(Phase::Launching | Phase::Registering | Phase::Recovering | Phase::Running)
-            )
-        };
-        let (mut staying, mut ending) = (0, Vec::new());
-        for (id, kept) in all {
-            match kept && stays(&id, self) {
-                true => staying += 1,
-                false => ending.push(id),
+            let lives = matches!(
+                container.phase,
+                Phase::Launching | Phase::Registering | Phase::Recovering | Phase::Running
+            );
+            let lives_on = container.is_kept() && lives;
+            if !lives_on {
+                ending.push(container.id.clone());
+            }
+            let owes = container.is_kept() && container.owes_an_end();
+            if lives_on || owes && !self.is_ending(framework) {
+                waiting += 1;
             }
         }
-        self.keeping.departing = staying > 0;
+        self.keeping.departing = waiting > 0;
         for id in ending {
             self.with(&id, ctx, Container::destroy);
         }
-        staying
+        waiting
     }
 }

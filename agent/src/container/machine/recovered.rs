@@ -68,6 +68,12 @@ impl Container {
         })
     }
 
+    /// Whether a task of it has ended that somebody still wants to hear of.
+    pub fn owes_an_end(&self) -> bool {
+        let mut tasks = self.tasks.values();
+        tasks.any(|task| task.state.is_terminal() && !task.disowned)
+    }
+
     /// This task is on the disk: the executor may have it.
     pub fn recorded(&mut self, task_id: &TaskId) -> Vec<Effect> {
         if !self.unwritten.remove(task_id) || !self.is_heard() {
