@@ -61,8 +61,12 @@ impl Company {
     }
 }
 
-/// What a client that trusts this authority hears, or why it hears nothing.
-fn ask(port: u16, trusts: &Company, shows: Option<&Pair>, request: &str) -> Result<String, String> {
+/// A connection of a client that trusts this authority and shows this.
+fn connect(
+    port: u16,
+    trusts: &Company,
+    shows: Option<&Pair>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(trusts.certificate().as_bytes());
     roots
@@ -86,7 +90,12 @@ fn ask(port: u16, trusts: &Company, shows: Option<&Pair>, request: &str) -> Resu
     let connection = ClientConnection::new(Arc::new(config), host).expect("a client");
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let mut stream = StreamOwned::new(connection, stream);
+    StreamOwned::new(connection, stream)
+}
+
+/// What a client that trusts this authority hears, or why it hears nothing.
+fn ask(port: u16, trusts: &Company, shows: Option<&Pair>, request: &str) -> Result<String, String> {
+    let mut stream = connect(port, trusts, shows);
     let mut text = String::new();
     let heard = stream
         .write_all(request.as_bytes())
@@ -236,6 +245,12 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
     assert_eq!(status(by_old, "/metrics/snapshot"), "200");
     assert!(ask(port, &old, None, &page("/health", "")).is_ok());
 
+    // Who has shown a certificate that would be refused now is not heard for ever.
+    let alice = old.issue("alice");
+    let mut kept = connect(port, &old, Some(&alice));
+    let keeps = page("/health", "").replace("close", "keep-alive");
+    kept.write_all(keeps.as_bytes()).expect("it is asked");
+    assert!(kept.read(&mut [0; 1024]).expect("an answer") > 0);
     new.keep(directory.path());
     write(
         "credentials",
@@ -250,6 +265,8 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
         r#"{"limits":[{"principal":"ops","qps":0.001,"capacity":0}]}"#,
     );
     hang_up(4, "what was read just now counts");
+    let rest = kept.read_to_string(&mut String::new());
+    rest.expect("it ends in good order, and soon");
     assert!(ask(port, &old, None, &page("/health", "")).is_err());
     assert!(ask(port, &new, None, &page("/health", "")).is_ok());
     assert_eq!(status(by_old, "/metrics/snapshot"), "401");

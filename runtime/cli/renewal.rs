@@ -1,7 +1,8 @@
 //! Renewal: a master or an agent reads its certificates, and who may do what, again when it is told to, and goes by what is new without a restart.
 //!
 //! Hears SIGHUP. What is read is checked whole before anything changes: what cannot be used is told in the log, by flag and field, and what was
-//! there goes on; each file by itself. Remembers nothing. Never ends a link or a connection: new handshakes show and trust what is new.
+//! there goes on; each file by itself. Remembers nothing. Ends no link, and no connection but of who has shown a certificate of HTTPS
+//! that may count no more: new handshakes show and trust what is new.
 
 use transport::{Identity, Renewal};
 
@@ -11,7 +12,8 @@ use crate::signals::Hangups;
 /// What `--help` says of it.
 pub const HELP: &str = "SIGHUP makes it read its certificate, key and ca.pem again, and the files of --http_certificate, --http_key, --http_client_ca, \
      --acls, --rate_limits and of credentials: links and connections go on, what comes then goes by what is new, and files that cannot be used \
-     are told in the log and change nothing.";
+     are told in the log and change nothing. When --http_client_ca has changed, who has shown a certificate over HTTPS shows it anew: its connection \
+     ends after its answer.";
 
 /// Something that is read again.
 pub struct Again {

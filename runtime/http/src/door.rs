@@ -4,14 +4,15 @@
 //! A connection that comes beyond the bound takes the place of the one that is idle for longest, or is told 503 and closed at once if none is. One
 //! whose handshake or request does not come to an end, or whose reader takes too little of its answer, is ended after a [`Patience`]; each is
 //! counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find out. The name in a client's certificate
-//! goes along with each of its requests. What is asked and answered is not known here, and nothing here blocks the thread.
+//! goes along with each of its requests; when other authorities of clients are trusted such a connection ends after its answer. What is asked and
+//! answered is not known here, and nothing here blocks the thread.
 
 mod room;
 mod watch;
 mod watched;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, select};
 use futures_util::{FutureExt, select_biased};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -32,7 +33,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
-use transport::tls::{Principal, Private, Tls};
+use transport::tls::{Private, Tls};
 
 use room::Room;
 use watch::Late;
@@ -134,7 +135,8 @@ pub(crate) struct Door {
 /// How a connection begins.
 enum Begun {
     Plainly(TcpStream),
-    Privately(Box<Private>, Option<Principal>),
+    /// With who it is, and when that may count no more.
+    Privately(Box<Private>, Option<Verified>, BoxFuture<'static, ()>),
 }
 
 impl Door {
@@ -205,9 +207,17 @@ impl Door {
                 if !is_private? {
                     return Ok(Begun::Plainly(connection));
                 }
+                // From before the handshake on, so that no change is missed.
+                let trusts_others = tls.trusts_others().boxed();
                 let (connection, principal) = tls.accept(connection).await?;
                 watching.rests();
-                io::Result::Ok(Begun::Privately(Box::new(connection), principal))
+                let verified = principal.map(Verified::from);
+                let counts_no_more = match verified.is_some() {
+                    true => trusts_others,
+                    false => pending().boxed(),
+                };
+                let connection = Box::new(connection);
+                io::Result::Ok(Begun::Privately(connection, verified, counts_no_more))
             };
             clock.timeout(self.patience.head, shake_hands).await
         };
@@ -218,8 +228,8 @@ impl Door {
             () = leaving => return,
         };
         match begun {
-            Ok(Ok(Begun::Privately(connection, principal))) => {
-                let verified = principal.map(Verified::from);
+            Ok(Ok(Begun::Privately(connection, verified, counts_no_more))) => {
+                let leaving = select(counts_no_more, leaving).map(drop);
                 self.serve(connection, verified, watching, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) if self.plain => {

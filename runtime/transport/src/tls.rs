@@ -1,10 +1,12 @@
 //! TLS for those who do not speak our own protocol: what a service's pages are served over.
 //!
 //! A service shows a certificate, and may ask for one of whoever connects: what is verified names a principal. What is shown and trusted comes as
-//! PEM text, is checked whole, and can be renewed; connections that stand go on. Never decides what anybody may do, reads no file, and never
+//! PEM text, is checked whole, and can be renewed; connections that stand go on, and it can be
+//! heard when what their clients have shown may count no more. Never decides what anybody may do, reads no file, and never
 //! falls back to less than TLS 1.2.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -51,6 +54,8 @@ pub struct Tls(Arc<Inner>);
 
 struct Inner {
     config: ArcSwap<ServerConfig>,
+    /// The authorities of clients, of which each change is heard.
+    clients: watch::Sender<Option<String>>,
     clock: Clock,
 }
 
@@ -64,15 +69,35 @@ impl Tls {
     /// Shows this, and judges certificates by this clock.
     pub fn new(shown: &Shown, clock: &Clock) -> Result<Self, Unusable> {
         let config = ArcSwap::from_pointee(config(shown, clock)?);
+        let clients = watch::Sender::new(shown.clients.clone());
         let clock = clock.clone();
-        Ok(Self(Arc::new(Inner { config, clock })))
+        Ok(Self(Arc::new(Inner {
+            config,
+            clients,
+            clock,
+        })))
     }
 
     /// Shows this in all handshakes from now on. What cannot be used changes nothing.
     pub fn renew(&self, shown: &Shown) -> Result<(), Unusable> {
         let config = config(shown, &self.0.clock)?;
         self.0.config.store(Arc::new(config));
+        self.0.clients.send_if_modified(|clients| {
+            let is_other = *clients != shown.clients;
+            clients.clone_from(&shown.clients);
+            is_other
+        });
         Ok(())
+    }
+
+    /// Completes when other authorities of clients are trusted than now: who has shown a certificate by then may be nobody any more.
+    pub fn trusts_others(&self) -> impl Future<Output = ()> + use<> {
+        let mut clients = self.0.clients.subscribe();
+        async move {
+            if clients.changed().await.is_err() {
+                std::future::pending().await // Nobody is left who could renew it.
+            }
+        }
     }
 
     /// Shakes hands, and says who is on the other side, if it has shown a certificate with a name in it.

@@ -1,5 +1,6 @@
 //! Handshakes over real sockets, with certificates of all kinds.
 
+use futures_util::FutureExt;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use runtime::Role;
 use rustls::ClientConfig;
@@ -170,6 +171,32 @@ fn what_is_renewed_is_shown_and_trusted_from_then_on_and_what_cannot_be_used_cha
                 .0
                 .is_err()
         );
+    });
+}
+
+#[test]
+fn it_is_heard_when_other_clients_are_trusted_and_not_when_only_the_own_certificate_changes() {
+    play(async {
+        let (old, new) = (Company::new("old"), Company::new("new"));
+        let clock = Clock::real();
+        let of = |server: &Company, clients: &str| {
+            let server = server.issue(&[], "pages.example");
+            shown(&server, Some(clients.to_owned()), false)
+        };
+        let (trusted, others) = (old.certificate(), new.certificate());
+        let tls = Tls::new(&of(&old, &trusted), &clock).unwrap();
+        let mut heard = std::pin::pin!(tls.trusts_others());
+        let mut has_heard = || heard.as_mut().now_or_never().is_some();
+        tls.renew(&of(&new, &trusted)).unwrap();
+        assert!(!has_heard());
+        let unusable = Shown {
+            key: String::new(),
+            ..of(&new, &others)
+        };
+        assert!(tls.renew(&unusable).is_err() && !has_heard());
+        tls.renew(&of(&new, &others)).unwrap();
+        assert!(has_heard());
+        assert!(tls.trusts_others().now_or_never().is_none());
     });
 }
 
