@@ -23,6 +23,8 @@ use base64::engine::general_purpose::STANDARD;
 use runtime::{Instant, Node, Role};
 use transport::tls::Principal;
 
+use crate::server::Gate;
+
 /// The most calls of one principal, or of all without a limit of their own together, that wait for their turn at once.
 const LINE_MAX: u64 = 64;
 /// The longest that a call waits for its turn.
@@ -135,6 +137,11 @@ impl Door {
     }
 }
 
+/// Whether a request is answered however many others are under way: who asks whether somebody is there, and executors, who lose what is refused.
+pub(crate) fn passes_freely(method: &Method, path: &str) -> bool {
+    matches!(Door::of(method, bare(path)), Door::Open | Door::Executor)
+}
+
 /// A path without the name of the actor that Mesos has in front of it.
 fn bare(path: &str) -> &str {
     let without = ["/master", "/slave(1)"].map(|prefix| path.strip_prefix(prefix));
@@ -186,6 +193,8 @@ impl Guard {
 }
 
 async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Next) -> Response {
+    // Whoever goes on beyond this needs it no more.
+    let gate = request.extensions_mut().remove::<Gate>();
     let path = bare(request.uri().path());
     let door = Door::of(request.method(), path);
     let verified = request.extensions().get::<Verified>();
@@ -200,7 +209,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
     }
     if !matches!(door, Door::Open | Door::Executor)
-        && let Err(response) = inner.turn(&subject).await
+        && let Err(response) = inner.turn(&subject, gate.as_ref()).await
     {
         return *response;
     }
@@ -250,7 +259,7 @@ impl Inner {
     }
 
     /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
-    async fn turn(&self, subject: &Subject) -> Result<(), Box<Response>> {
+    async fn turn(&self, subject: &Subject, gate: Option<&Gate>) -> Result<(), Box<Response>> {
         let principal = subject.principal.as_deref();
         let clock = self.node.clock();
         let now = clock.now() - Instant::default();
@@ -261,7 +270,10 @@ impl Inner {
             .stand_in_line(principal, LINE_MAX, LINE_PATIENCE, now);
         match turn {
             Turn::Now(_) => {}
-            Turn::After(wait) => clock.sleep(wait).await,
+            Turn::After(wait) => {
+                let _aside = gate.map(Gate::aside);
+                clock.sleep(wait).await;
+            }
             Turn::Over(wait) => {
                 self.throttle
                     .count(principal, |traffic| traffic.dropped += 1);

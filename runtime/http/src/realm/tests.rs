@@ -196,15 +196,15 @@ fn a_call_waits_for_its_turn_and_is_dropped_over_the_capacity() {
         let clock = inner.node.clock().clone();
         let (noisy, quiet) = (Subject::named("noisy"), Subject::named("quiet"));
         let begun = clock.now();
-        inner.turn(&noisy).await.unwrap();
+        inner.turn(&noisy, None).await.unwrap();
         let waits = {
             let (inner, noisy) = (inner.clone(), noisy.clone());
-            async move { inner.turn(&noisy).await.is_ok() }
+            async move { inner.turn(&noisy, None).await.is_ok() }
         };
         let over = async {
-            let response = inner.turn(&noisy).await.unwrap_err();
+            let response = inner.turn(&noisy, None).await.unwrap_err();
             assert_eq!(clock.now(), begun, "the others are told at once");
-            inner.turn(&quiet).await.unwrap();
+            inner.turn(&quiet, None).await.unwrap();
             assert_eq!(clock.now(), begun, "nobody else is delayed");
             response
         };
