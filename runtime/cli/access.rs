@@ -38,7 +38,8 @@ pub struct AccessFlags {
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub acls_deny_by_default: bool,
     /// How many requests and calls a second are handled of each principal, and how many may wait: Mesos' JSON, or a file of it, which is read again
-    /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors; at masters those of native drivers
+    /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors, refused ones too: those of nobody known, among the
+    /// ones without a principal; at masters those of native drivers
     /// too [default: no limit]
     #[arg(long, env = "MESOS_RATE_LIMITS", value_name = "JSON|FILE")]
     pub rate_limits: Option<String>,

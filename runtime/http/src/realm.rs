@@ -198,7 +198,16 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
     let path = bare(request.uri().path());
     let door = Door::of(request.method(), path);
     let verified = request.extensions().get::<Verified>();
-    let subject = match inner.prove(door, verified, request.headers()) {
+    let proved = inner.prove(door, verified, request.headers());
+    if !matches!(door, Door::Open | Door::Executor) {
+        // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
+        let nobody = Subject::default();
+        let whose = proved.as_ref().unwrap_or(&nobody);
+        if let Err(response) = inner.turn(whose, gate.as_ref()).await {
+            return *response;
+        }
+    }
+    let subject = match proved {
         Ok(subject) => subject,
         Err(response) => return *response,
     };
@@ -207,11 +216,6 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         && let Err(forbidden) = inner.acls.now().check(&subject, Action::GetEndpoints, path)
     {
         return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
-    }
-    if !matches!(door, Door::Open | Door::Executor)
-        && let Err(response) = inner.turn(&subject, gate.as_ref()).await
-    {
-        return *response;
     }
     if door != Door::Executor {
         request.extensions_mut().insert(subject);

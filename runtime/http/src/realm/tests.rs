@@ -187,6 +187,38 @@ fn every_page_but_those_for_everybody_waits_for_its_turn() {
     });
 }
 
+/// Guesses and refusals have the turn of who asks.
+#[test]
+fn whoever_is_refused_has_taken_a_turn() {
+    stage(async {
+        let node = node("node").build();
+        let limits = r#"{"limits":[{"principal":"ops","qps":0.01,"capacity":0}],"aggregate_default_qps":0.01,"aggregate_default_capacity":0}"#;
+        let acls = r#"{"get_endpoints":[{"principals":{"type":"NONE"},"paths":{"type":"ANY"}}]}"#;
+        let credentials = Shared::new(Credentials::parse(OPS).unwrap());
+        let realms = Realms {
+            readonly: Some(credentials),
+            ..Realms::default()
+        };
+        let guard = Guard::new("agent", &node)
+            .asking(realms, Shared::new(Acls::parse(acls).unwrap()))
+            .throttling(Throttle::new(RateLimits::parse(limits).unwrap()));
+        let page = axum::routing::any(|| async { "here" });
+        let routes = guard.before(Router::new().route("/metrics", page));
+        let routes = TowerToHyperService::new(routes);
+        let ask = async |pair: &str| {
+            let request = Request::builder().uri("/metrics");
+            let request = request.header(AUTHORIZATION, token(pair));
+            let answered = routes.call(request.body(axum::body::Body::empty()).unwrap());
+            answered.await.unwrap().status().as_u16()
+        };
+        assert_eq!(ask("ops:guess").await, 401);
+        assert_eq!(ask("ops:guess").await, 503);
+        // A guess costs nothing to the principal whose secret is guessed at.
+        assert_eq!(ask("ops:hush:hush").await, 403);
+        assert_eq!(ask("ops:hush:hush").await, 503);
+    });
+}
+
 /// SPEC 3.3, W29.
 #[test]
 fn a_call_waits_for_its_turn_and_is_dropped_over_the_capacity() {
