@@ -46,6 +46,8 @@ use crate::realm::Verified;
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
 /// who take nothing; more would save a few wake-ups.
 const UNSENT_MAX: u32 = 512 << 10;
+/// The longest head of a request, and the most that is read before somebody wants it.
+const READ_MAX: usize = 64 << 10;
 /// A peer that has said nothing for so long is asked whether it is there,
 const ALIVE_ASKED_AFTER: Duration = Duration::from_secs(30);
 /// and so often until it answers, or is given up.
@@ -276,7 +278,9 @@ impl Door {
             }
         });
         let connection = TokioIo::new(Watched::new(connection, watching.clone()));
-        let mut connection = pin!(http1::Builder::new().serve_connection(connection, service));
+        let mut http = http1::Builder::new();
+        http.max_buf_size(READ_MAX);
+        let mut connection = pin!(http.serve_connection(connection, service));
         let (mut lateness, mut leaving) = (pin!(watching.late().fuse()), pin!(leaving.fuse()));
         let mut told_to_end = pin!(watching.told_to_end().fuse());
         loop {
