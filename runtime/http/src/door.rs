@@ -28,6 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use nix::errno::Errno;
 use runtime::Node;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -359,13 +360,19 @@ fn bound(connection: &TcpStream, patience: Patience) {
     }
 }
 
-/// Whether only the connection that was to be taken is meant.
+/// Whether only the connection that was to be taken is meant: accept(2) tells what became of it in the network, too.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionRefused
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+    ) || matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::EPROTO | Errno::ENOPROTOOPT | Errno::EHOSTDOWN | Errno::EOPNOTSUPP)
     )
 }
 
