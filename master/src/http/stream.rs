@@ -200,18 +200,18 @@ impl Handler<Subscribe> for Broadcaster {
 }
 
 impl Broadcaster {
-    /// Between two looks: forgets who has gone, cuts off who sees something else by now, says that the master lives, and looks if there is
+    /// Between two looks: cuts off who sees something else by now, says that the master lives, forgets who has gone, and looks if there is
     /// something to see.
     fn beat(&mut self, ctx: &mut Context<Self>) {
-        self.views.forget_gone();
         self.views.judge(&self.acls.now());
-        self.count();
         let now = ctx.clock().now();
         if now >= self.heartbeat_due {
             self.heartbeat_due = now + HEARTBEAT;
             let heartbeat = ByForm::make(|form| records(form, &[heartbeat()]));
             self.views.tell(&heartbeat);
         }
+        self.views.forget_gone();
+        self.count();
         match self.watched.is_none() || self.views.is_empty() {
             true => self.look(ctx),
             false => self.rest(ctx),

@@ -196,8 +196,7 @@ impl Views {
         while self.len() > self.max {
             self.cut_oldest();
         }
-        self.all
-            .retain(|view| !view.subscribers.is_empty() || !view.joining.is_empty());
+        self.all.retain(View::is_wanted);
         firsts
     }
 
@@ -206,11 +205,12 @@ impl Views {
         self.all.iter_mut().for_each(|view| view.tell(records));
     }
 
-    /// Those that have gone are forgotten.
+    /// Those that have gone are forgotten, with what was kept for them. Not while a look is under way, which knows the views by their order.
     pub fn forget_gone(&mut self) {
         for view in &mut self.all {
             view.subscribers.retain(|one| !one.events.is_closed());
         }
+        self.all.retain(View::is_wanted);
     }
 
     /// Who has subscribed and sees something else by these ACLs is cut off: it subscribes again, and is told that.
@@ -246,6 +246,11 @@ impl Views {
 }
 
 impl View {
+    /// Whether somebody has subscribed, or waits to.
+    fn is_wanted(&self) -> bool {
+        !self.subscribers.is_empty() || !self.joining.is_empty()
+    }
+
     /// All are told these records; those that have gone are forgotten, and those that lag behind cut off.
     fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
         self.subscribers.retain(|Subscriber { events, .. }| {
@@ -283,5 +288,56 @@ impl View {
         }
         self.books = None;
         self.whole = ByForm::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use authority::Subject;
+    use axum::response::Response;
+    use http::api::Streams;
+    use runtime::Node;
+    use runtime::rehearsal::rehearse;
+    use v1::Content;
+
+    use super::super::BOUNDS;
+    use super::*;
+    use crate::mirror::tests::laws::books;
+
+    /// Somebody joins who sees everything: the stream that it reads.
+    fn join(views: &mut Views, node: &Node) -> Response {
+        let (events, response) = Streams::new(node).open(Content::One(Form::Json), BOUNDS);
+        let sight = Sight::of(&Acls::default(), &Subject::default());
+        views.join(sight.into(), events, runtime::promise().0);
+        response
+    }
+
+    /// A look at these books.
+    fn look(views: &mut Views, books: &Arc<Books>, is_same: bool) {
+        let nothing = |_: &Sight, _: &Books, _: &Books, _: &ByForm<bool>| Some(ByForm::default());
+        let wanted = views.begin().into_iter();
+        let got = wanted.map(|wanted| wanted.of(books, nothing, is_same));
+        let got = got.collect();
+        views.end(got);
+    }
+
+    #[test]
+    fn with_the_last_who_sees_the_same_goes_what_was_kept_for_them() {
+        rehearse(|node| async move {
+            let (mut views, books) = (Views::new(9), Arc::new(books()));
+            let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
+            look(&mut views, &books, false);
+            drop(one);
+            views.forget_gone();
+            assert_eq!((views.len(), Arc::strong_count(&books)), (1, 2));
+            drop(other);
+            views.forget_gone();
+            assert_eq!((views.len(), Arc::strong_count(&books)), (0, 1));
+            // Who waits is not forgotten.
+            let _late = join(&mut views, &node);
+            views.forget_gone();
+            look(&mut views, &books, false);
+            assert_eq!(views.len(), 1);
+        });
     }
 }
