@@ -4,11 +4,12 @@
 //! snapshot, at most each tenth of a second, finds what has changed since the one before (`changes`), and writes it once for each form
 //! (`encoding`) to all who see the same (`views`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So
 //! the master pays for one follower, however many have subscribed, and for nothing while nothing changes. Remembers the last snapshot, and
-//! the pages that it began streams with while somebody has still to read them. Streams end with the master whose books they tell of, and
+//! the page that streams begin with while nothing has changed since. Streams end with the master whose books they tell of, and
 //! when other ACLs hold by which their reader sees something else. Decides nothing.
 
 mod changes;
 mod encoding;
+mod unread;
 mod viewer;
 mod views;
 
@@ -18,7 +19,6 @@ use std::time::Duration;
 
 use authority::{Acls, Shared};
 use axum::response::Response;
-use bytes::Bytes;
 use http::api::{Bounds, Events, Streams};
 use runtime::prelude::*;
 use runtime::{Errand, Instant, Patience, SpawnError, Timestamp};
@@ -99,7 +99,6 @@ pub fn open(
         acls: acls.clone(),
         views: Views::new(max),
         following: None,
-        unread: Vec::new(),
         is_looking: false,
         watched: None,
         next: None,
@@ -154,8 +153,6 @@ pub struct Broadcaster {
     acls: Shared<Acls>,
     views: Views,
     following: Option<Following>,
-    /// First events that somebody may still have to read.
-    unread: Vec<Bytes>,
     is_looking: bool,
     /// The question whether the books have changed, while it is not answered.
     watched: Option<Errand>,
@@ -185,8 +182,7 @@ impl Handler<Subscribe> for Broadcaster {
     fn handle(&mut self, subscribe: Subscribe, ctx: &mut Context<Self>) -> Self::Result {
         let Subscribe { events, mut viewer } = subscribe;
         let (promise, reply) = promise();
-        self.unread.retain(|record| !record.is_unique());
-        let unread: usize = self.unread.iter().map(Bytes::len).sum();
+        let unread = self.views.unread();
         if unread > UNREAD_MAX {
             promise.answer(Err(NotNow::Unread(unread)));
         } else {
@@ -248,7 +244,6 @@ impl Broadcaster {
         self.count();
         if self.views.is_empty() {
             self.following = None;
-            self.unread.clear();
             // One that is gone follows nobody's orders.
             let _ = master.tell(Unfollow);
             return;
@@ -296,13 +291,7 @@ impl Broadcaster {
         ctx: &mut Context<Self>,
     ) {
         self.views.judge(&self.acls.now());
-        let firsts = self.views.end(got);
-        self.unread.retain(|record| !record.is_unique());
-        for first in firsts {
-            if !self.unread.iter().any(|one| one.as_ptr() == first.as_ptr()) {
-                self.unread.push(first);
-            }
-        }
+        self.views.end(got);
         let changed = master.ask(Watch(books.clone()), Patience::WhileLinked);
         // It has changed, or there is nothing to wait for: the next beat finds out.
         self.watched = Some(ctx.then(changed, |this: &mut Self, _, _| this.watched = None));
@@ -318,7 +307,6 @@ impl Broadcaster {
     fn end(&mut self) {
         self.views.cut();
         self.following = None;
-        self.unread.clear();
         self.count();
     }
 

@@ -38,11 +38,6 @@ impl<T> ByForm<T> {
             Form::Protobuf => &self.protobuf,
         }
     }
-
-    /// Both.
-    pub fn both(&self) -> [&T; 2] {
-        [&self.json, &self.protobuf]
-    }
 }
 
 /// Records of these events, several in a piece.

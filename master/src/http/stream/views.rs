@@ -11,6 +11,7 @@ use runtime::Promise;
 use v1::Form;
 
 use super::encoding::{ByForm, subscribed};
+use super::unread::Unread;
 use super::viewer::Viewer;
 use super::{NotNow, Subscribed};
 use crate::books::Books;
@@ -100,6 +101,8 @@ pub(super) struct Views {
     /// The most subscribers.
     max: usize,
     next: u64,
+    /// The first events that they have still to read.
+    unread: Unread,
 }
 
 impl Views {
@@ -109,6 +112,7 @@ impl Views {
             all: Vec::new(),
             max: max.max(1),
             next: 0,
+            unread: Unread::default(),
         }
     }
 
@@ -120,6 +124,11 @@ impl Views {
     /// Whether nobody has subscribed, nor waits to.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.is_joined()
+    }
+
+    /// How many bytes of first events they have still to read.
+    pub fn unread(&self) -> usize {
+        self.unread.bytes()
     }
 
     /// Whether somebody waits for the first event.
@@ -163,10 +172,8 @@ impl Views {
         self.all.iter_mut().map(wanted).collect()
     }
 
-    /// The look that began last is over. Those who know the rest are told what has changed, and those who are new all of it. Gives all
-    /// first events that were told.
-    pub fn end(&mut self, got: Vec<Got>) -> Vec<Bytes> {
-        let mut firsts = Vec::new();
+    /// The look that began last is over. Those who know the rest are told what has changed, and those who are new all of it.
+    pub fn end(&mut self, got: Vec<Got>) {
         for (view, got) in self.all.iter_mut().zip(got) {
             match &got.changed {
                 Some(changed) => view.tell(changed),
@@ -179,7 +186,7 @@ impl Views {
                     continue;
                 };
                 // Whoever has gone meanwhile needs no answer.
-                if events.write_record(whole.clone()).is_ok() {
+                if events.write_record(self.unread.give(whole)).is_ok() {
                     let number = self.next;
                     self.next += 1;
                     view.subscribers.push(Subscriber {
@@ -190,14 +197,12 @@ impl Views {
                     promise.answer(Ok(()));
                 }
             }
-            firsts.extend(got.whole.both().into_iter().flatten().cloned());
             (view.books, view.whole) = (Some(got.books), got.whole);
         }
         while self.len() > self.max {
             self.cut_oldest();
         }
         self.all.retain(View::is_wanted);
-        firsts
     }
 
     /// All who have subscribed are told these records.
@@ -295,6 +300,7 @@ impl View {
 mod tests {
     use authority::Subject;
     use axum::response::Response;
+    use futures_util::StreamExt;
     use http::api::Streams;
     use runtime::Node;
     use runtime::rehearsal::rehearse;
@@ -319,6 +325,28 @@ mod tests {
         let got = wanted.map(|wanted| wanted.of(books, nothing, is_same));
         let got = got.collect();
         views.end(got);
+    }
+
+    #[test]
+    fn what_was_read_is_not_unread_though_it_is_kept_for_who_comes_next() {
+        rehearse(|node| async move {
+            let (mut views, books) = (Views::new(9), Arc::new(books()));
+            let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
+            look(&mut views, &books, false);
+            let mut one = one.into_body().into_data_stream();
+            let first = one.next().await.unwrap().unwrap();
+            assert_eq!(views.unread(), first.len());
+            drop(other);
+            let place = first.as_ptr();
+            drop(first);
+            assert_eq!(views.unread(), 0);
+
+            let late = join(&mut views, &node);
+            look(&mut views, &books, true);
+            let mut late = late.into_body().into_data_stream();
+            let first = late.next().await.unwrap().unwrap();
+            assert_eq!((first.as_ptr(), views.unread()), (place, first.len()));
+        });
     }
 
     #[test]
