@@ -196,21 +196,26 @@ impl Handler<Subscribe> for Broadcaster {
 }
 
 impl Broadcaster {
-    /// Between two looks: cuts off who sees something else by now, says that the master lives, forgets who has gone, and looks if there is
-    /// something to see.
+    /// Between two looks: forgets who has gone, and looks if there is something to see.
     fn beat(&mut self, ctx: &mut Context<Self>) {
+        self.tend(ctx);
+        self.views.forget_gone();
+        self.count();
+        match self.watched.is_none() || self.views.is_empty() {
+            true => self.look(ctx),
+            false => self.rest(ctx),
+        }
+    }
+
+    /// What is due whether or not anything has changed: cuts off who sees something else by now, and says that the master lives. At each
+    /// beat, and after each look: while somebody joins at every moment there is no beat.
+    fn tend(&mut self, ctx: &Context<Self>) {
         self.views.judge(&self.acls.now());
         let now = ctx.clock().now();
         if now >= self.heartbeat_due {
             self.heartbeat_due = now + HEARTBEAT;
             let heartbeat = ByForm::make(|form| records(form, &[heartbeat()]));
             self.views.tell(&heartbeat);
-        }
-        self.views.forget_gone();
-        self.count();
-        match self.watched.is_none() || self.views.is_empty() {
-            true => self.look(ctx),
-            false => self.rest(ctx),
         }
     }
 
@@ -282,7 +287,7 @@ impl Broadcaster {
         });
     }
 
-    /// Writes what was seen, and waits for a change.
+    /// Writes what was seen, which forgets who has gone, and waits for a change.
     fn tell(
         &mut self,
         master: &Handle<crate::master::Master>,
@@ -290,7 +295,7 @@ impl Broadcaster {
         got: Vec<Got>,
         ctx: &mut Context<Self>,
     ) {
-        self.views.judge(&self.acls.now());
+        self.tend(ctx);
         self.views.end(got);
         let changed = master.ask(Watch(books.clone()), Patience::WhileLinked);
         // It has changed, or there is nothing to wait for: the next beat finds out.

@@ -424,6 +424,24 @@ fn who_sees_something_else_by_new_acls_is_cut_off_and_told_that_when_it_subscrib
     });
 }
 
+/// Each who joins makes the next beat a later one.
+#[test]
+fn a_heartbeat_comes_also_while_others_join_and_leave_at_every_moment() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let stream = open_for(&node, &master, 9999);
+        let mut reader = subscribe(&stream, Form::Json).await;
+        assert_eq!(reader.types(), Some(vec![EventType::Subscribed]));
+        let began = node.clock().now();
+        while node.clock().now() - began < HEARTBEAT {
+            node.clock().advance(INTERVAL / 2).await;
+            drop(subscribe(&stream, Form::Json).await);
+        }
+        assert_eq!(reader.types(), Some(vec![EventType::Heartbeat]));
+        assert!(stream.subscribers() <= 3, "{}", stream.subscribers());
+    });
+}
+
 /// W15: how often the master is asked what it knows.
 #[test]
 fn a_master_in_which_nothing_happens_is_not_asked() {
