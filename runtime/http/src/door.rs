@@ -56,10 +56,15 @@ const ALIVE_ASKED_EACH: Duration = Duration::from_secs(15);
 /// How long to wait when no connection can be taken, since the process has no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// What is said where there is no room.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 57\r\n\r\nas many connections are open as --http_connections_max is";
-
+const FULL: (&str, &str) = (
+    "503 Service Unavailable\r\nretry-after: 1",
+    "as many connections are open as --http_connections_max is",
+);
 /// What is said to who speaks plainly where that is not answered.
-const PRIVATE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 43\r\n\r\nthis port speaks HTTPS: ask for https://...";
+const PRIVATE: (&str, &str) = (
+    "400 Bad Request",
+    "this port speaks HTTPS: ask for https://...",
+);
 /// The first byte of a TLS handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
@@ -163,7 +168,7 @@ impl Door {
                 Ok((connection, _)) => {
                     let Some(open) = room.enter() else {
                         if self.tls.is_none() {
-                            refuse(&connection);
+                            refuse(&connection, FULL);
                         }
                         continue;
                     };
@@ -318,13 +323,12 @@ impl Door {
     }
 }
 
-/// Says that there is no room, if that can be said at once.
-fn refuse(connection: &TcpStream) {
-    refuse_with(connection, FULL);
-}
-
-fn refuse_with(connection: &TcpStream, words: &[u8]) {
-    let _ = SockRef::from(connection).send(words); // Whoever does not hear it sees that the connection ends.
+/// Says this and why, if that can be said at once.
+fn refuse(connection: &TcpStream, (status, why): (&str, &str)) {
+    let length = why.len();
+    let text =
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{why}");
+    let _ = SockRef::from(connection).send(text.as_bytes()); // Whoever does not hear it sees that the connection ends.
 }
 
 /// Whether the first that is said is the begin of a handshake. What was said is still there to be read.
@@ -340,7 +344,7 @@ async fn begins_privately(connection: &TcpStream) -> io::Result<bool> {
 fn refuse_plain(connection: &TcpStream) {
     let mut asked = [0; 16 << 10];
     let _ = connection.try_read(&mut asked);
-    refuse_with(connection, PRIVATE);
+    refuse(connection, PRIVATE);
 }
 
 /// Sees to it that a reader that takes nothing is noticed, and a peer that is no longer there, however long it may be silent.
