@@ -39,16 +39,19 @@ impl Books {
         drain: &DrainAgent,
         now: Timestamp,
     ) -> Result<RegistryOperation, UpdateRefused> {
-        self.check_ordered(&drain.agent_id)?;
-        Ok(RegistryOperation::DrainAgent {
-            agent_id: drain.agent_id.clone(),
-            drain: Drain {
-                max_grace_period: drain.max_grace_period,
-                mark_gone: drain.mark_gone,
-                since: now,
-                drained: false,
+        let agent_id = &drain.agent_id;
+        self.prepared(
+            agent_id,
+            RegistryOperation::DrainAgent {
+                agent_id: agent_id.clone(),
+                drain: Drain {
+                    max_grace_period: drain.max_grace_period,
+                    mark_gone: drain.mark_gone,
+                    since: now,
+                    drained: false,
+                },
             },
-        })
+        )
     }
 
     /// Whether the agent may be deactivated, and what must be recorded for it.
@@ -56,9 +59,11 @@ impl Books {
         &self,
         agent_id: &AgentId,
     ) -> Result<RegistryOperation, UpdateRefused> {
-        self.check_ordered(agent_id)?;
-        let agent_id = agent_id.clone();
-        Ok(RegistryOperation::DeactivateAgent { agent_id })
+        let id = agent_id.clone();
+        self.prepared(
+            agent_id,
+            RegistryOperation::DeactivateAgent { agent_id: id },
+        )
     }
 
     /// Whether the agent may be reactivated, and what must be recorded for it.
@@ -66,15 +71,26 @@ impl Books {
         &self,
         agent_id: &AgentId,
     ) -> Result<RegistryOperation, UpdateRefused> {
+        let id = agent_id.clone();
+        self.prepared(
+            agent_id,
+            RegistryOperation::ReactivateAgent { agent_id: id },
+        )
+    }
+
+    /// The order, if it would be taken as things are. The registry has the last word: things may be otherwise when it is recorded.
+    fn prepared(
+        &self,
+        agent_id: &AgentId,
+        order: RegistryOperation,
+    ) -> Result<RegistryOperation, UpdateRefused> {
         self.check_ordered(agent_id)?;
-        let drain = self.agents.orders(agent_id).and_then(|orders| orders.drain);
-        if drain.is_some_and(|drain| !drain.drained) {
-            let expected =
-                "an agent that is not being drained any more: draining is not taken back";
-            return Err(invalid("agent_id", agent_id, expected));
+        match order.ordered(self.agents.orders(agent_id)) {
+            Ok(_) => Ok(order),
+            Err(refused) => Err(UpdateRefused::Invalid {
+                reason: refused.to_string(),
+            }),
         }
-        let agent_id = agent_id.clone();
-        Ok(RegistryOperation::ReactivateAgent { agent_id })
     }
 
     /// Whether the agent may be given up for good, and what must be recorded for it; nothing if it is gone already.
@@ -93,23 +109,29 @@ impl Books {
         }))
     }
 
-    /// It is recorded that the agent is set aside, and perhaps drained: nothing of it is offered.
-    pub fn agent_set_aside(&mut self, agent_id: &AgentId, drain: Option<Drain>, out: &mut Effects) {
-        let mut orders = self.agents.orders(agent_id).unwrap_or_default();
-        orders.deactivated = true;
-        orders.drain = drain.or(orders.drain);
-        self.agents.order(agent_id, Some(orders));
-        self.rescind_of_agent(agent_id, out);
+    /// The registry has taken this order about an agent: it is carried out. Nothing of an agent that is set aside is offered.
+    pub fn ordered(&mut self, agent_id: &AgentId, order: &RegistryOperation, out: &mut Effects) {
+        let before = self.agents.orders(agent_id);
+        let Ok(orders) = order.ordered(before) else {
+            return; // The registry took it, so there is nothing to refuse.
+        };
+        self.agents.order(agent_id, orders);
+        let is_aside = |orders: Option<AgentOrders>| orders.is_some_and(|one| one.deactivated);
+        let aside = is_aside(orders);
+        if aside {
+            self.rescind_of_agent(agent_id, out);
+        }
         let Some(agent) = self.agents.connected(agent_id) else {
             return;
         };
-        out.allocator(ToAllocator::AgentActivity(AgentActivity {
-            agent_id: agent_id.clone(),
-            active: false,
-        }));
-        if drain.is_some() {
-            let pid = agent.pid.clone();
-            self.tell_drain(&orders, &pid, out);
+        if aside != is_aside(before) {
+            out.allocator(ToAllocator::AgentActivity(AgentActivity {
+                agent_id: agent_id.clone(),
+                active: !aside,
+            }));
+        }
+        if matches!(order, RegistryOperation::DrainAgent { .. }) {
+            self.tell_drain(&agent.orders, &agent.pid, out);
         }
     }
 
@@ -121,30 +143,10 @@ impl Books {
         }
     }
 
-    /// It is recorded that the agent is offered again.
-    pub fn agent_reactivated(&mut self, agent_id: &AgentId, out: &mut Effects) {
-        let before = self.agents.orders(agent_id);
-        self.agents.order(agent_id, None);
-        if before.is_some() && self.agents.connected(agent_id).is_some() {
-            out.allocator(ToAllocator::AgentActivity(AgentActivity {
-                agent_id: agent_id.clone(),
-                active: true,
-            }));
-        }
-    }
-
-    /// It is recorded that nothing is left on the agent; gives whether it is to be given up for good now.
-    pub fn agent_drained(&mut self, agent_id: &AgentId) -> bool {
-        let Some(mut orders) = self.agents.orders(agent_id) else {
-            return false;
-        };
-        let Some(drain) = &mut orders.drain else {
-            return false;
-        };
-        drain.drained = true;
-        let mark_gone = drain.mark_gone;
-        self.agents.order(agent_id, Some(orders));
-        mark_gone
+    /// Whether the agent is drained and is to be given up for good then.
+    pub fn is_to_be_gone(&self, agent_id: &AgentId) -> bool {
+        let drain = self.agents.orders(agent_id).and_then(|orders| orders.drain);
+        drain.is_some_and(|drain| drain.drained && drain.mark_gone)
     }
 
     /// The agents that are being drained and on which nothing is left.

@@ -28,16 +28,7 @@ impl Handler<DrainAgent> for Master {
         let now = ctx.clock().wall();
         let may = self.may_maintain(Action::DrainAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_drain(&call, now));
-        let drain = match &prepared {
-            Ok(RegistryOperation::DrainAgent { drain, .. }) => Some(*drain),
-            _ => None,
-        };
-        self.order(prepared, ctx, move |master, ctx| {
-            tracing::info!(agent = %call.agent_id, "an agent is being drained");
-            let id = &call.agent_id;
-            master.change(ctx, |books, _, out| books.agent_set_aside(id, drain, out));
-            master.look_at_draining(ctx);
-        })
+        self.order(call.agent_id, prepared, ctx)
     }
 }
 
@@ -47,11 +38,7 @@ impl Handler<DeactivateAgent> for Master {
     fn handle(&mut self, call: DeactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
         let may = self.may_maintain(Action::DeactivateAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_deactivation(&call.agent_id));
-        self.order(prepared, ctx, move |master, ctx| {
-            tracing::info!(agent = %call.agent_id, "an agent is deactivated");
-            let id = &call.agent_id;
-            master.change(ctx, |books, _, out| books.agent_set_aside(id, None, out));
-        })
+        self.order(call.agent_id, prepared, ctx)
     }
 }
 
@@ -61,11 +48,7 @@ impl Handler<ReactivateAgent> for Master {
     fn handle(&mut self, call: ReactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
         let may = self.may_maintain(Action::ReactivateAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_reactivation(&call.agent_id));
-        self.order(prepared, ctx, move |master, ctx| {
-            tracing::info!(agent = %call.agent_id, "an agent is reactivated");
-            let id = &call.agent_id;
-            master.change(ctx, |books, _, out| books.agent_reactivated(id, out));
-        })
+        self.order(call.agent_id, prepared, ctx)
     }
 }
 
@@ -103,23 +86,25 @@ impl Master {
     /// Records what is ordered about an agent, and then carries it out.
     fn order(
         &mut self,
+        agent_id: AgentId,
         prepared: Result<RegistryOperation, UpdateRefused>,
         ctx: &mut Context<Self>,
-        carry_out: impl FnOnce(&mut Self, &mut Context<Self>) + 'static,
     ) -> Reply<Answer> {
         let (promise, reply) = promise();
-        let operation = match prepared {
-            Ok(operation) => operation,
+        let order = match prepared {
+            Ok(order) => order,
             Err(refused) => {
                 promise.answer(Err(refused));
                 return reply;
             }
         };
-        let applied = self.registry.apply(operation);
+        let applied = self.registry.apply(order.clone());
         ctx.then(applied, move |master: &mut Self, applied, ctx| {
             if let Some(answer) = master.recorded(applied, ctx) {
                 if answer.is_ok() {
-                    carry_out(master, ctx);
+                    tracing::info!(agent = %agent_id, ?order, "an operator's order about an agent is recorded");
+                    master.change(ctx, |books, _, out| books.ordered(&agent_id, &order, out));
+                    master.look_at_draining(ctx);
                 }
                 promise.answer(answer);
             }
@@ -149,23 +134,27 @@ impl Master {
     }
 
     fn record_drained(&mut self, agent_id: AgentId, ctx: &mut Context<Self>) {
-        let operation = RegistryOperation::MarkAgentDrained {
+        let order = RegistryOperation::MarkAgentDrained {
             agent_id: agent_id.clone(),
         };
-        let applied = self.registry.apply(operation);
+        let applied = self.registry.apply(order.clone());
         ctx.then(applied, move |master: &mut Self, applied, ctx| {
             // If the registry did not take it, the next look asks it again.
             master.drained.remove(&agent_id);
             match applied {
                 Ok(_) => {
                     tracing::info!(agent = %agent_id, "an agent is drained");
-                    let gone = master.change(ctx, |books, _, _| books.agent_drained(&agent_id));
+                    master.change(ctx, |books, _, out| books.ordered(&agent_id, &order, out));
+                    let gone = master.books.is_to_be_gone(&agent_id);
                     if gone && !master.leaving.contains(&agent_id) {
                         master.remove_agent(agent_id, Removal::Gone, ctx);
                     }
                 }
                 Err(RegistryError::NotNow { reason }) => {
                     tracing::warn!(agent = %agent_id, %reason, "cannot be recorded as drained yet");
+                }
+                Err(RegistryError::Refused { reason }) => {
+                    tracing::info!(agent = %agent_id, %reason, "has left before it was recorded as drained");
                 }
                 Err(error) => {
                     tracing::error!(agent = %agent_id, %error, "cannot be recorded as drained");

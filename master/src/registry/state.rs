@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, FrameworkInfo, MachineId, Quota};
+use resources::Invalid;
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -130,21 +131,10 @@ impl RegistryState {
                 }
                 touched
             }
-            RegistryOperation::DrainAgent { agent_id, drain } => self.order(agent_id, |orders| {
-                orders.deactivated = true;
-                orders.drain = Some(*drain);
-            }),
-            RegistryOperation::MarkAgentDrained { agent_id } => self.order(agent_id, |orders| {
-                if let Some(drain) = &mut orders.drain {
-                    drain.drained = true;
-                }
-            }),
-            RegistryOperation::DeactivateAgent { agent_id } => {
-                self.order(agent_id, |orders| orders.deactivated = true)
-            }
-            RegistryOperation::ReactivateAgent { agent_id } => {
-                self.order(agent_id, |orders| *orders = AgentOrders::default())
-            }
+            RegistryOperation::DrainAgent { agent_id, .. }
+            | RegistryOperation::MarkAgentDrained { agent_id }
+            | RegistryOperation::DeactivateAgent { agent_id }
+            | RegistryOperation::ReactivateAgent { agent_id } => self.order(agent_id, operation)?,
             RegistryOperation::AdmitFramework { info, deadline } => {
                 let id = self.admit_framework(info, *deadline)?;
                 vec![Entry::Framework(id)]
@@ -251,17 +241,22 @@ impl RegistryState {
         touched
     }
 
-    /// Changes what is ordered about an agent that is known. What says nothing is not kept.
-    fn order(&mut self, id: &AgentId, change: impl FnOnce(&mut AgentOrders)) -> Vec<Entry> {
+    /// Takes an order about an agent that is known. What says nothing is not kept.
+    fn order(
+        &mut self,
+        id: &AgentId,
+        order: &RegistryOperation,
+    ) -> Result<Vec<Entry>, RegistryError> {
         if !self.agents.contains_key(id) && !self.unreachable.contains_key(id) {
-            return Vec::new(); // It has left meanwhile.
+            let expected = "one that is part of the cluster";
+            return Err(refused_value("agent_id", id, expected));
         }
-        let mut orders = self.orders.remove(id).unwrap_or_default();
-        change(&mut orders);
-        if orders != AgentOrders::default() {
-            self.orders.insert(id.clone(), orders);
+        let orders = order.ordered(self.orders.get(id).copied())?;
+        match orders {
+            Some(orders) => drop(self.orders.insert(id.clone(), orders)),
+            None => drop(self.orders.remove(id)),
         }
-        vec![Entry::Orders(id.clone())]
+        Ok(vec![Entry::Orders(id.clone())])
     }
 
     fn forget_oldest_unreachable(&mut self) -> Vec<Entry> {
@@ -273,6 +268,39 @@ impl RegistryState {
     }
 }
 
+impl RegistryOperation {
+    /// What is ordered about an agent once it is ordered this, or why it cannot be; what is no order changes nothing. Whoever keeps a copy
+    /// of the orders calls it as well, when the registry has taken the order: what follows what is said here and nowhere else.
+    pub fn ordered(
+        &self,
+        before: Option<AgentOrders>,
+    ) -> Result<Option<AgentOrders>, RegistryError> {
+        let mut orders = before.unwrap_or_default();
+        match self {
+            Self::DrainAgent { drain, .. } => {
+                orders.deactivated = true;
+                orders.drain = Some(*drain);
+            }
+            Self::MarkAgentDrained { .. } => {
+                if let Some(drain) = &mut orders.drain {
+                    drain.drained = true;
+                }
+            }
+            Self::DeactivateAgent { .. } => orders.deactivated = true,
+            Self::ReactivateAgent { agent_id } => {
+                if orders.drain.is_some_and(|drain| !drain.drained) {
+                    let expected =
+                        "an agent that is not being drained any more: draining is not taken back";
+                    return Err(refused_value("agent_id", agent_id, expected));
+                }
+                orders = AgentOrders::default();
+            }
+            _ => {}
+        }
+        Ok((orders != AgentOrders::default()).then_some(orders))
+    }
+}
+
 fn oldest(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
     let oldest = since.iter().min_by_key(|(_, since)| **since);
     oldest.map(|(id, _)| id.clone())
@@ -281,5 +309,64 @@ fn oldest(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
 fn refused(field: &str) -> RegistryError {
     RegistryError::Refused {
         reason: format!("{field} is not set: expected the id the master gave"),
+    }
+}
+
+fn refused_value(field: &str, found: impl std::fmt::Display, expected: &str) -> RegistryError {
+    RegistryError::Refused {
+        reason: Invalid::new(field, found, expected).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Drain;
+
+    use super::super::local::tests::agent;
+    use super::*;
+
+    fn refused_by(state: &mut RegistryState, operation: &RegistryOperation, words: &str) {
+        let before = state.clone();
+        let refused = state.change(operation).unwrap_err();
+        let is_refused = matches!(&refused, RegistryError::Refused { .. });
+        assert!(
+            is_refused && refused.to_string().contains(words),
+            "{refused}"
+        );
+        assert_eq!(*state, before);
+    }
+
+    /// What the master has judged before may be otherwise when it is recorded.
+    #[test]
+    fn orders_are_judged_when_they_are_recorded() {
+        let agent_id = AgentId::new("a").unwrap();
+        let drain = RegistryOperation::DrainAgent {
+            agent_id: agent_id.clone(),
+            drain: Drain {
+                max_grace_period: None,
+                mark_gone: false,
+                since: Timestamp::from_nanos(7),
+                drained: false,
+            },
+        };
+        let id = || agent_id.clone();
+        let drained = RegistryOperation::MarkAgentDrained { agent_id: id() };
+        let off = RegistryOperation::DeactivateAgent { agent_id: id() };
+        let on = RegistryOperation::ReactivateAgent { agent_id: id() };
+        let mut state = RegistryState::default();
+        for order in [&drain, &drained, &off, &on] {
+            refused_by(&mut state, order, "agent_id is `a`: expected one that is");
+        }
+        let info = agent("a");
+        state
+            .change(&RegistryOperation::AdmitAgent { info })
+            .unwrap();
+        state.change(&drain).unwrap();
+        refused_by(&mut state, &on, "not being drained any more");
+        state.change(&off).unwrap();
+        refused_by(&mut state, &on, "not being drained any more");
+        state.change(&drained).unwrap();
+        state.change(&on).unwrap();
+        assert!(state.orders.is_empty());
     }
 }

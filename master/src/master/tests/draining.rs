@@ -194,3 +194,51 @@ fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
         );
     });
 }
+
+/// Two orders may both have been judged well before the first one is recorded.
+#[test]
+fn an_agent_is_not_reactivated_by_who_asked_while_its_drain_was_being_recorded() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), _) = one_task(network).await;
+        world.whims.delay(Duration::from_secs(1));
+        let drain = DrainAgent {
+            agent_id: a.clone(),
+            max_grace_period: Some(Duration::from_secs(7)),
+            mark_gone: false,
+        };
+        let drain = world.master.ask(drain, PATIENCE);
+        let agent_id = a.clone();
+        let reactivate = world.master.ask(ReactivateAgent { agent_id }, PATIENCE);
+        let (drained, reactivated) = futures_util::join!(drain, reactivate);
+        drained.unwrap().unwrap();
+        world.settle().await;
+        let refused = reactivated.unwrap().unwrap_err();
+        let words = "not being drained";
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        assert_eq!(world.allocator(), ["agent S0 active false"]);
+        let orders = world.orders(&a).await;
+        assert!(orders.drain.is_some_and(|drain| !drain.drained));
+        assert_eq!(world.whims.state().orders, [(a, orders)].into());
+    });
+}
+
+#[test]
+fn who_drains_an_agent_that_leaves_meanwhile_is_told_so_and_nothing_is_waited_for() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), _) = one_task(network).await;
+        world.whims.delay(Duration::from_secs(1));
+        agent.tell(UnregisterAgent {
+            agent_id: a.clone(),
+        });
+        world.settle().await;
+        let refused = world.drain(&a, false).await.unwrap_err();
+        let words = "expected one that is part of the cluster";
+        assert!(refused.to_string().contains(words), "{refused}");
+        let books = world.books().await;
+        assert_eq!(books.agents.standing(&a), crate::agents::Standing::Unknown);
+        assert_eq!(books.agents.orders(&a), None);
+        assert_eq!(books.agents.draining().count(), 0);
+        assert!(world.whims.state().orders.is_empty());
+    });
+}

@@ -11,7 +11,7 @@ use storage::forgetful::{Failure, ForgetfulDisk};
 
 use super::*;
 
-fn agent(id: &str) -> AgentInfo {
+pub(in super::super) fn agent(id: &str) -> AgentInfo {
     AgentInfo {
         hostname: "host".to_owned(),
         port: 5051,
