@@ -35,7 +35,7 @@ pub enum Removal {
     Left,
     /// Its node has registered anew, without its id: the earlier process is dead, and its tasks with it.
     Replaced,
-    /// Its machine is away: it is told to stop.
+    /// Its machine is away: it is told to stop, or refused if it comes.
     Maintenance,
     /// An operator has declared it gone for good: it is told to stop, and never taken in again.
     Gone,
@@ -112,6 +112,21 @@ impl Books {
             agent_id,
             operation,
         })
+    }
+
+    /// The agent that comes from a machine that is away, if it is known: it was not there when its machine went, and has to go as well.
+    /// An id that is another's says nothing about that other.
+    pub fn comes_from_down_machine(&self, message: &Arrival) -> Option<AgentId> {
+        self.down_machine(&message.agent.hostname, message.ip.as_deref())?;
+        let same_process = self.agents.at(&message.pid).map(|agent| &agent.id);
+        let agent_id = message.agent.id.as_ref().or(same_process)?;
+        let is_own = match self.agents.standing(agent_id) {
+            Standing::Registered(agent) => agent.pid.node().name() == message.pid.node().name(),
+            Standing::Recovered | Standing::Unreachable(_) => true,
+            Standing::Gone | Standing::Unknown => false,
+        };
+        let is_other = same_process.is_some_and(|own| own != agent_id);
+        (is_own && !is_other).then(|| agent_id.clone())
     }
 
     /// Earlier lives of the agent that has just registered with this id: others of the same node, which is no longer theirs.
@@ -322,9 +337,9 @@ impl Books {
                 OperationState::Unknown,
             ),
         };
-        let mut was_there = false;
+        let standing = self.agents.standing(agent_id);
+        let was_there = matches!(standing, Standing::Registered(_) | Standing::Recovered);
         if let Some(agent) = self.agents.forget(agent_id) {
-            was_there = true;
             if matches!(why, Removal::Maintenance | Removal::Gone) {
                 let reason = words.to_owned();
                 out.agent(&agent.pid, ToAgent::ShutDown(ShutDownAgent { reason }));
@@ -348,11 +363,13 @@ impl Books {
         }
         if why == Removal::Gone {
             self.agents.mark_gone(agent_id, now);
-            self.unreachable_tasks_gone(agent_id, now, out);
+        }
+        if matches!(why, Removal::Maintenance | Removal::Gone) {
+            self.unreachable_tasks_over(agent_id, lost, reason, words, now, out);
         }
         self.operations_of_lost_agent(agent_id, of_operations, out);
         // Of one that was out of reach all have heard.
-        if was_there || why != Removal::Gone {
+        if was_there {
             self.agent_lost(agent_id, out);
         }
         self.answer_early_kills(now, out);

@@ -161,17 +161,19 @@ impl Books {
         empty.cloned().collect()
     }
 
-    /// The tasks of an agent that is gone for good and was out of reach are over as well.
-    pub(crate) fn unreachable_tasks_gone(
+    /// The tasks of an agent that is no more and was out of reach are over as well.
+    pub(crate) fn unreachable_tasks_over(
         &mut self,
         agent_id: &AgentId,
+        state: TaskState,
+        reason: Reason,
+        words: &str,
         now: Timestamp,
         out: &mut Effects,
     ) {
         for mut task in self.tasks.take_all_unreachable(agent_id) {
             let known = self.frameworks.get(&task.framework_id);
-            let (state, reason) = (TaskState::GoneByOperator, Reason::AgentRemovedByOperator);
-            let status = master_status(known, &task.id, state, reason, GONE, now).on(agent_id);
+            let status = master_status(known, &task.id, state, reason, words, now).on(agent_id);
             task.observe(&status, status.state);
             self.counters.task_ended(&status);
             let framework = task.framework_id.clone();

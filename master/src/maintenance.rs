@@ -165,15 +165,17 @@ impl Books {
         self.plans_changed(out);
     }
 
-    /// It is recorded that these machines are away; gives the agents that have to go.
+    /// It is recorded that these machines are away; gives the agents that have to go. Of those that are awaited only the host name is known;
+    /// those that are out of reach have to go when they come ([`Books::comes_from_down_machine`]).
     pub fn maintenance_started(&mut self, machines: &[MachineId]) -> Vec<AgentId> {
         Arc::make_mut(&mut self.machines).start(machines);
-        let agents = self.agents.iter();
-        let away = agents.filter(|agent| {
-            let machine = self.machine_of(agent);
-            machine.is_some_and(|(_, machine)| machine.down)
-        });
-        away.map(|agent| agent.id.clone()).collect()
+        let is_down = |hostname: &str, ip| self.down_machine(hostname, ip).is_some();
+        let here = self.agents.iter().map(|agent| &**agent);
+        let here = here.filter(|agent| is_down(&agent.info.hostname, agent.ip.as_deref()));
+        let awaited = self.agents.recovered();
+        let awaited = awaited.filter(|(_, info)| is_down(&info.hostname, None));
+        let away = here.map(|agent| &agent.id).chain(awaited.map(|(id, _)| id));
+        away.cloned().collect()
     }
 
     /// It is recorded that these machines are back.

@@ -254,7 +254,14 @@ impl Master {
             let reason = "the registry is being asked about this agent already".to_owned();
             return Err(RegistrationRefused::NotNow { reason });
         }
-        self.change(ctx, |books, _, _| books.prepare_agent(message))
+        let prepared = self.change(ctx, |books, _, _| books.prepare_agent(message));
+        if let Some(id) = self.books.comes_from_down_machine(message)
+            && !self.leaving.contains(&id)
+        {
+            tracing::info!(agent = %id, "an agent has come from a machine that is down, and is removed");
+            self.remove_agent(id, Removal::Maintenance, ctx);
+        }
+        prepared
     }
 
     fn admit(&mut self, message: Arrival, id: AgentId, ctx: &mut Context<Self>) -> AgentRegistered {

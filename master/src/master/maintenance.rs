@@ -75,6 +75,7 @@ impl Handler<StartMaintenance> for Master {
             let machines = &start.machines;
             let away = master.change(ctx, |books, _, _| books.maintenance_started(machines));
             for agent in away {
+                // Who is being marked unreachable goes when it comes.
                 if !master.leaving.contains(&agent) {
                     master.remove_agent(agent, Removal::Maintenance, ctx);
                 }

@@ -6,6 +6,8 @@ use protocol::message::operator::{
 };
 
 use super::*;
+use crate::agents::Standing;
+use crate::registry::RegistryOperation;
 
 const STARTS: u64 = 9;
 
@@ -265,5 +267,95 @@ fn an_agent_whose_machine_goes_down_while_the_registry_writes_is_removed_again()
         drop(registered);
         assert_eq!(world.books().await.agents.iter().count(), 0);
         assert!(world.whims.state().agents.is_empty());
+    });
+}
+
+impl World {
+    /// Another master takes over what the registry holds.
+    async fn succeeded(self) -> World {
+        self.network.leave("master");
+        self.pass(1).await;
+        let heard = [Role::Agent, Role::Framework, Role::Operator];
+        let node = self.network.node("master", Role::Master, &heard);
+        World::on(self.network, node, Config::default(), self.whims).await
+    }
+
+    /// The agent comes to this master, which does not take it in.
+    async fn refuses(&self, agent: &mut Member, id: &AgentId) {
+        agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
+        let refused = register(agent, Some(id.clone()), vec![]).await.unwrap_err();
+        let words = "is down for maintenance";
+        assert!(refused.to_string().contains(words), "{refused}");
+        self.settle().await;
+    }
+}
+
+/// SPEC 3.6. Its old master may have ended between recording that the machine is down and removing it.
+#[test]
+fn an_agent_that_a_new_master_awaits_goes_when_its_machine_goes_or_it_comes() {
+    rehearse_network(|network| async move {
+        let first = World::new(network, Config::default()).await;
+        let (mut one, a) = first.agent("host-1").await;
+        let (_two, _) = first.agent("host-2").await;
+        let stay = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
+        let (_, f) = first.framework("web", stay).await;
+        plan(&first, &["host-1", "host-2"], STARTS).await.unwrap();
+        let clock = first.node.clock().clone();
+        let mut registry = FickleRegistry::new(first.whims.clone(), clock);
+        let machines = machines(&["host-1"]);
+        let recorded = RegistryOperation::StartMaintenance { machines };
+        registry.apply(recorded).await.unwrap();
+
+        let world = first.succeeded().await;
+        let scheduler = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f);
+        subscribe(&scheduler, info).await.unwrap();
+        let awaited = |books: &Books| books.agents.recovered().count();
+        assert_eq!(awaited(&*world.books().await), 2);
+        world.refuses(&mut one, &a).await;
+        assert_eq!(scheduler.heard(), ["lost S0"]);
+        assert_eq!(awaited(&*world.books().await), 1);
+        down(&world, &["host-2"]).await.unwrap();
+        assert_eq!(scheduler.heard(), ["lost S1"], "nobody waits for it");
+        assert_eq!(awaited(&*world.books().await), 0);
+        let state = world.whims.state();
+        assert!(state.agents.is_empty() && state.unreachable.is_empty());
+    });
+}
+
+/// SPEC 3.6.
+#[test]
+fn an_agent_that_was_out_of_reach_when_its_machine_went_goes_when_it_comes_and_so_do_its_tasks() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (mut agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("web", aware).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        scheduler.heard();
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        down(&world, &["host-1"]).await.unwrap();
+        let unreachable = "t TASK_UNREACHABLE REASON_SLAVE_REMOVED";
+        assert!(scheduler.heard().contains(&unreachable.to_owned()));
+        assert!(world.whims.state().unreachable.contains_key(&a));
+
+        // Whoever else takes its id is nobody's end.
+        let (other, b) = world.agent("host-2").await;
+        let taken = register(&agent, Some(b.clone()), vec![]).await;
+        assert!(taken.is_err());
+        world.settle().await;
+        assert!(world.books().await.agents.get(&b).is_some());
+        assert_eq!(other.heard(), [""; 0]);
+
+        world.refuses(&mut agent, &a).await;
+        let over = "t TASK_GONE REASON_SLAVE_REMOVED";
+        assert_eq!(scheduler.heard(), [over], "that it is lost all have heard");
+        assert!(world.whims.state().unreachable.is_empty());
+        let standing = world.books().await.agents.standing(&a) == Standing::Unknown;
+        assert!(standing, "nobody remembers it");
     });
 }
