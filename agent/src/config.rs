@@ -51,7 +51,8 @@ pub struct Settings {
     /// Whether executors of frameworks with `checkpoint` outlive the agent; default true.
     pub executors_outlive: bool,
     /// `--authenticate_http_executors`, default false: whether an executor that speaks HTTP must show its token with each call. Without that,
-    /// one that shows none is known by the ids that it names. A token that is shown must be right in any case.
+    /// one that shows none is known by the ids that it names, unless it has outlived the agent and is not back. A token that is shown must be right
+    /// in any case.
     pub authenticate_http_executors: bool,
     /// `--oversubscribed_resources_interval`, default 15 s (S32): how often the estimator is asked.
     pub oversubscribed_resources_interval: Duration,

@@ -12,7 +12,7 @@ use resources::Invalid;
 use runtime::prelude::*;
 
 use super::Containerizer;
-use super::machine::Container;
+use super::machine::{Container, Phase};
 use super::stream::{ExecutorStream, Welcome};
 use super::table::Table;
 
@@ -175,10 +175,17 @@ fn named(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, 
             return Err(NotHeard::Unproved { problem });
         }
         let current = table.current(framework_id, executor_id);
-        return current.ok_or_else(|| NotHeard::Unknown {
+        let id = current.ok_or_else(|| NotHeard::Unknown {
             framework_id: framework_id.clone(),
             executor_id: executor_id.clone(),
-        });
+        })?;
+        let is_recovering = |one: &Container| one.phase == Phase::Recovering;
+        if table.get(&id).is_some_and(is_recovering) {
+            // Nobody knows any more whether it spoke HTTP: one that spoke over its socket must not be stood for.
+            let problem = "the call bears no token, and the executor is one of an earlier process of the agent";
+            return Err(NotHeard::Unproved { problem });
+        }
+        return Ok(id);
     };
     let found = table.entry(&proof.container_id);
     let found = found.filter(|(_, container)| container.is_proved_by(&proof.secret));
@@ -402,6 +409,18 @@ mod tests {
         }
         let found = recognise(&table, &caller("command", None), true);
         assert!(matches!(found, Err(NotHeard::Unproved { .. })), "{found:?}");
+    }
+
+    /// Else whoever speaks first has the tasks of an executor that speaks over its socket.
+    #[test]
+    fn an_executor_of_an_earlier_process_proves_itself_in_any_case() {
+        let mut table = table();
+        let id = ContainerId::new("c.a").unwrap();
+        let own = token(table.get(&id).unwrap());
+        table.get_mut(&id).unwrap().phase = Phase::Recovering;
+        let found = recognise(&table, &caller("a", None), false);
+        assert!(matches!(found, Err(NotHeard::Unproved { .. })), "{found:?}");
+        assert_eq!(recognise(&table, &caller("a", Some(&own)), false), Ok(id));
     }
 
     /// SPEC 2.5.
