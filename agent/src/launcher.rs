@@ -239,7 +239,8 @@ async fn keep_alive(
         );
         let (recipe, mut body) = (recipe.clone(), zygote.body);
         let restarted = tokio::task::spawn_blocking(move || {
-            // Whatever state it is in, it must not live beside its successor.
+            // It must not live beside its successor: it may only have hung up, which ends the socket like its own end. Held or a child of
+            // ours, it is nobody else who is killed.
             body.end();
             recipe.start()
         });

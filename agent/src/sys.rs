@@ -1,11 +1,12 @@
-//! The only file of this crate with unsafe code: a fork for a process with one thread, and a spawn that does not copy its caller.
+//! The only file of this crate with unsafe code: a fork for a process with one thread, a spawn that does not copy its caller, and a hold on a
+//! process.
 //!
 //! Called by the zygote and by command executors, which have one thread each. Remembers nothing.
-//! Never called by the agent itself: it has threads, and what runs between fork and exec must not need their locks.
+//! Only [`HeldProcess`] is for the agent itself: it has threads, and what runs between fork and exec must not need their locks.
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -322,6 +323,40 @@ fn errno() -> i32 {
     nix::errno::Errno::last_raw()
 }
 
+/// A process that is no child of ours, held by a descriptor: a signal reaches it or nobody, whoever has its number by then.
+#[derive(Debug)]
+pub struct HeldProcess(OwnedFd);
+
+impl HeldProcess {
+    /// The process that has this number now. Whether that is the one that is meant must be asked after this.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        // SAFETY: it takes numbers only.
+        #[allow(unsafe_code)]
+        let made = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let made = RawFd::try_from(made).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+        #[allow(unsafe_code)]
+        let owned = unsafe { OwnedFd::from_raw_fd(made) };
+        Ok(Self(owned))
+    }
+
+    /// Kills it, unless it has ended.
+    pub fn kill(&self) -> io::Result<()> {
+        let (held, none) = (self.0.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: the descriptor is open as long as `self` is, and without details the kernel fills them in.
+        #[allow(unsafe_code)]
+        let sent =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held, libc::SIGKILL, none, 0) };
+        match sent {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 /// Ended children as something to wait for in an event loop.
 pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
     // SAFETY: the `SignalFd` owns a valid descriptor, and nobody replaces or closes it while the `AsyncFd` owns it.
@@ -366,6 +401,20 @@ mod tests {
             leads: Leads::Group,
             credentials: None,
         }
+    }
+
+    #[test]
+    fn a_held_process_is_killed_and_nobody_else_when_it_has_ended() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("98797")
+            .spawn()
+            .unwrap();
+        let held = HeldProcess::of(child.id() as i32).unwrap();
+        held.kill().unwrap();
+        assert!(!child.wait().unwrap().success());
+        let gone = held.kill().unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+        assert!(HeldProcess::of(0).is_err(), "not our own group");
     }
 
     #[test]

@@ -4,17 +4,17 @@
 //! another user's, or that speaks otherwise.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::Pid as ProcessId;
+use nix::errno::Errno;
+use nix::sys::socket::{self, MsgFlags, UnixCredentials, getsockopt, sockopt::PeerCredentials};
 
 use super::ZygoteError;
+use crate::sys::HeldProcess;
 use crate::zygote::wire::{self, FORM, Left, Report, Request, SOCKET};
 
 /// How long a zygote may take to be ready; it may have to end what an earlier agent left behind.
@@ -45,7 +45,7 @@ pub(super) enum Body {
     /// Ours.
     Child(Child),
     /// An earlier agent's.
-    Left(i32),
+    Left(HeldProcess),
 }
 
 impl Body {
@@ -56,8 +56,8 @@ impl Body {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Self::Left(pid) => {
-                let _ = kill(ProcessId::from_raw(*pid), Signal::SIGKILL);
+            Self::Left(process) => {
+                let _ = process.kill(); // It may have ended.
             }
         }
     }
@@ -109,8 +109,11 @@ impl Recipe {
             work_dir: self.work_dir.display().to_string(),
             problem,
         };
-        let peer = getsockopt(&socket, PeerCredentials);
-        let peer = peer.map_err(|error| foreign(error.to_string()))?;
+        let (peer, process) = match hold(&socket) {
+            Ok(held) => held,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(foreign(error.to_string())),
+        };
         if peer.uid() != nix::unistd::geteuid().as_raw() {
             return Err(foreign(format!("it runs as user {}", peer.uid())));
         }
@@ -126,7 +129,7 @@ impl Recipe {
                     "the executor launcher of an earlier agent goes on"
                 );
                 Ok(Some(Zygote {
-                    body: Body::Left(peer.pid()),
+                    body: Body::Left(process),
                     socket,
                     arrived,
                     left,
@@ -152,10 +155,8 @@ impl Recipe {
             Err(error) => {
                 tracing::warn!(%error, "ended without a word");
                 let socket = UnixStream::connect(self.work_dir.join(SOCKET));
-                if let Ok(peer) =
-                    socket.and_then(|socket| Ok(getsockopt(&socket, PeerCredentials)?))
-                {
-                    Body::Left(peer.pid()).end();
+                if let Ok((_, process)) = socket.and_then(|socket| hold(&socket)) {
+                    Body::Left(process).end();
                 }
                 0
             }
@@ -170,11 +171,25 @@ impl Recipe {
     }
 }
 
+/// The process that has the other end of this socket.
+fn hold(socket: &UnixStream) -> io::Result<(UnixCredentials, HeldProcess)> {
+    let peer = getsockopt(socket, PeerCredentials)?;
+    let process = HeldProcess::of(peer.pid())?;
+    // It still has that end, so it lives, and it was the one with this number when that was held.
+    let mut byte = [0];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    match socket::recv(socket.as_raw_fd(), &mut byte, flags) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(_) | Err(Errno::EAGAIN) => Ok((peer, process)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-    )
+    ) || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 fn unexpected(report: &Report) -> io::Error {
@@ -197,5 +212,23 @@ fn greet(mut socket: &UnixStream, first: &Request) -> io::Result<(Report, Vec<u8
         if let Some(report) = wire::decode::<Report>(&mut arrived).map_err(io::Error::other)? {
             return Ok((report, arrived));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_other_end_is_held_and_nobody_when_that_is_closed() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (peer, _) = hold(&ours).unwrap();
+        assert_eq!(peer.pid(), std::process::id() as i32);
+        theirs.write_all(b"a word").unwrap();
+        assert!(hold(&ours).is_ok());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let gone = hold(&ours).map(|_| ()).unwrap_err();
+        assert!(is_gone(&gone), "{gone}");
     }
 }
