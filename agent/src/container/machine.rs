@@ -280,6 +280,8 @@ impl Container {
         }
         match self.phase {
             Phase::Launching | Phase::Registering | Phase::Recovering => {}
+            // The answer was late, and it asks again.
+            Phase::Running if self.actor.as_ref() == Some(&actor) && !self.is_streamed() => {}
             Phase::Running => return refused("it is subscribed already"),
             _ => return refused("its container is being ended"),
         }

@@ -165,6 +165,7 @@ mod tests {
     use super::*;
     use crate::ledger::record::tests as records;
     use protocol::{FrameworkInfo, Uuid};
+    use runtime::{NodeId, Pid};
 
     fn recovered(tasks: &[(&str, TaskState)]) -> Container {
         let tasks = tasks.iter().map(|&(name, state)| {
@@ -244,7 +245,12 @@ mod tests {
         assert!(native.subscribe("wrong", actor()).is_err());
         let effects = native.subscribe("secret", actor()).unwrap();
         assert_eq!(told(&effects), ["run known", "run lost"]);
-        assert!(native.subscribe("secret", actor()).is_err());
+        // Its answer was late, and it asks again; anybody else is refused.
+        assert!(native.subscribe("wrong", actor()).is_err());
+        let other = Pid::new("executor", NodeId::new("executor-c", 2), 1);
+        assert!(native.subscribe("secret", other).is_err());
+        let effects = native.subscribe("secret", actor()).unwrap();
+        assert_eq!(told(&effects), ["run known", "run lost"]);
     }
 
     /// SPEC 5.3.

@@ -110,7 +110,8 @@ fn tasks_wait_for_the_executor_and_reach_it_in_their_order() {
         ]
     );
     assert_eq!(container.add(task("c")), [Effect::Run(Box::new(task("c")))]);
-    assert!(container.subscribe("secret", actor()).is_err(), "only once");
+    let another = Pid::new("executor", NodeId::new("executor-c", 2), 1);
+    assert!(container.subscribe("secret", another).is_err(), "only once");
 }
 
 #[test]
