@@ -15,11 +15,27 @@ use crate::id::{AgentId, FrameworkId, OfferId};
 /// The most bytes of a host's name.
 const HOSTNAME_BYTES_MAX: usize = 255;
 
-/// Names a machine: by its host name, its address or both; one of the two is there.
+/// Names a machine: by its host name, its address or both; one of the two is there. Both are in their one form, wherever they come from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Said")]
 pub struct MachineId {
     hostname: String,
     ip: String,
+}
+
+/// A machine's name as somebody else has written it, field by field the same.
+#[derive(Deserialize)]
+struct Said {
+    hostname: String,
+    ip: String,
+}
+
+impl TryFrom<Said> for MachineId {
+    type Error = Invalid;
+
+    fn try_from(said: Said) -> Result<Self, Invalid> {
+        Self::new(&said.hostname, &said.ip)
+    }
 }
 
 impl MachineId {
@@ -166,6 +182,22 @@ mod tests {
         ] {
             let invalid = MachineId::new(hostname, ip).unwrap_err();
             assert!(invalid.to_string().starts_with(field), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_elsewhere_is_taken_in_its_one_form_or_not_at_all() {
+        let read = |hostname: &str, ip: &str| {
+            let bytes = runtime::codec::encode(&(hostname, ip)).unwrap();
+            runtime::codec::decode::<MachineId>(&bytes)
+        };
+        let sound = machine("host-1", "10.0.0.7");
+        assert_eq!(read("HOST-1", "::ffff:10.0.0.7").unwrap(), sound);
+        let bytes = runtime::codec::encode(&sound).unwrap();
+        let plain = runtime::codec::encode(&("host-1", "10.0.0.7")).unwrap();
+        assert_eq!(bytes, plain, "the form on a wire is that of two texts");
+        for (hostname, ip) in [("", ""), ("host", "10.0.0"), ("a\nb", "")] {
+            assert!(read(hostname, ip).is_err(), "{hostname:?} {ip:?}");
         }
     }
 
