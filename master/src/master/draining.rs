@@ -60,29 +60,35 @@ impl Handler<MarkAgentGone> for Master {
         let now = ctx.clock().wall();
         let may = self.may_maintain(Action::MarkAgentsGone, ctx);
         let agent_id = call.agent_id;
-        if let Err(refused) = may
-            .and_then(|()| self.books.prepare_gone(&agent_id, now))
-            .map(drop)
-        {
-            promise.answer(Err(refused));
-            return reply;
-        }
-        if self.books.agents.is_gone(&agent_id) {
-            promise.answer(Ok(()));
-            return reply;
-        }
-        let waiting = self.going.entry(agent_id.clone()).or_default();
-        waiting.retain(Promise::is_awaited);
-        waiting.push(promise);
-        if waiting.len() == 1 {
-            tracing::info!(agent = %agent_id, "an operator declares an agent gone");
-            self.remove_agent(agent_id, Removal::Gone, ctx);
+        match may.and_then(|()| self.books.prepare_gone(&agent_id, now)) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(None) => promise.answer(Ok(())),
+            Ok(Some(_)) => {
+                tracing::info!(agent = %agent_id, "an operator declares an agent gone");
+                self.declare_gone(agent_id, Some(promise), ctx);
+            }
         }
         reply
     }
 }
 
 impl Master {
+    /// An agent is to be gone for good. It is recorded once, however many want it and wherever they have asked.
+    fn declare_gone(
+        &mut self,
+        agent_id: AgentId,
+        operator: Option<Promise<Answer>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let is_under_way = self.going.contains_key(&agent_id);
+        let waiting = self.going.entry(agent_id.clone()).or_default();
+        waiting.retain(Promise::is_awaited);
+        waiting.extend(operator);
+        if !is_under_way {
+            self.remove_agent(agent_id, Removal::Gone, ctx);
+        }
+    }
+
     /// Records what is ordered about an agent, and then carries it out.
     fn order(
         &mut self,
@@ -120,7 +126,7 @@ impl Master {
             }
             if !self.books.agents.is_draining(&agent) {
                 // An earlier master has recorded so much, and has then ended.
-                self.remove_agent(agent, Removal::Gone, ctx);
+                self.declare_gone(agent, None, ctx);
             } else if self.drained.insert(agent.clone()) {
                 self.record_drained(agent, ctx);
             }
@@ -147,7 +153,7 @@ impl Master {
                     master.change(ctx, |books, _, out| books.ordered(&agent_id, &order, out));
                     let gone = master.books.is_to_be_gone(&agent_id);
                     if gone && !master.leaving.contains(&agent_id) {
-                        master.remove_agent(agent_id, Removal::Gone, ctx);
+                        master.declare_gone(agent_id, None, ctx);
                     }
                 }
                 Err(RegistryError::NotNow { reason }) => {

@@ -5,6 +5,7 @@ use protocol::message::operator::{
 };
 
 use super::*;
+use crate::registry::RegistryOperation;
 
 impl World {
     async fn order<M>(&self, order: M) -> Result<(), UpdateRefused>
@@ -240,5 +241,32 @@ fn who_drains_an_agent_that_leaves_meanwhile_is_told_so_and_nothing_is_waited_fo
         assert_eq!(books.agents.orders(&a), None);
         assert_eq!(books.agents.draining().count(), 0);
         assert!(world.whims.state().orders.is_empty());
+    });
+}
+
+#[test]
+fn an_agent_that_is_declared_gone_again_is_recorded_once_though_nobody_waits_for_the_first() {
+    rehearse_network(|network| async move {
+        let (world, (_agent, a), (scheduler, _)) = one_task(network).await;
+        let mark = || MarkAgentGone {
+            agent_id: a.clone(),
+        };
+        world.whims.delay(Duration::from_secs(10));
+        let first = world.master.ask(mark(), Duration::from_secs(1)).await;
+        assert!(first.is_err(), "nobody waits any more");
+        let again = world.master.ask(mark(), Duration::from_secs(60));
+        assert_eq!(again.await, Ok(Ok(())));
+        world.pass(60).await;
+        let asked = world.whims.asked();
+        let marks = asked
+            .iter()
+            .filter(|one| matches!(one, RegistryOperation::MarkAgentGone { .. }));
+        assert_eq!(marks.count(), 1);
+        assert_eq!(
+            scheduler.heard().len(),
+            2,
+            "its task has ended, and it is lost"
+        );
+        assert!(world.books().await.agents.is_gone(&a));
     });
 }
