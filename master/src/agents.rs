@@ -11,8 +11,7 @@ use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// How many unreachable agents are remembered.
-const UNREACHABLE_MAX: usize = 102_400;
+use crate::registry::RegistryState;
 
 /// An agent that is registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,15 +178,9 @@ impl Agents {
         self.gone.contains_key(id)
     }
 
-    /// It is gone for good; it must be forgotten otherwise.
+    /// It is gone for good; it must be forgotten otherwise. Of too many the registry's rule says which one is forgotten.
     pub fn mark_gone(&mut self, id: &AgentId, since: Timestamp) {
-        self.gone.insert(id.clone(), since);
-        if self.gone.len() > UNREACHABLE_MAX {
-            let oldest = self.gone.iter().min_by_key(|(_, since)| **since);
-            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                self.gone.remove(&oldest);
-            }
-        }
+        RegistryState::remember_gone(&mut self.gone, id, since);
     }
 
     /// What operators have ordered about it, if anything.
@@ -260,12 +253,9 @@ impl Agents {
         let agent = self.forget(id);
         keep(&mut self.orders, id.clone(), orders);
         self.unreachable.insert(id.clone(), since);
-        if self.unreachable.len() > UNREACHABLE_MAX {
-            let oldest = self.unreachable.iter().min_by_key(|(_, since)| **since);
-            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                self.unreachable.remove(&oldest);
-                self.orders.remove(&oldest);
-            }
+        if let Some(oldest) = RegistryState::one_too_many(&self.unreachable) {
+            self.unreachable.remove(&oldest);
+            self.orders.remove(&oldest);
         }
         agent
     }

@@ -14,10 +14,8 @@ use super::framework_state::{Change, FrameworkStates};
 use super::machines::Machines;
 use super::{Applied, RegistryError, RegistryOperation, roles};
 
-/// How many unreachable agents are remembered (SPEC 3.1).
-pub(super) const UNREACHABLE_MAX: usize = 102_400;
-/// How many agents that are gone for good are remembered (SPEC 3.1).
-pub(super) const GONE_MAX: usize = 102_400;
+/// How many unreachable agents are remembered, and how many that are gone for good (SPEC 3.1).
+const LOST_AGENTS_MAX: usize = 102_400;
 /// How many removed frameworks are remembered, so that their ids are refused.
 pub(super) const REMOVED_MAX: usize = 10_000;
 
@@ -121,14 +119,9 @@ impl RegistryState {
             RegistryOperation::RemoveAgent { agent_id } => self.forget_agent(agent_id),
             RegistryOperation::MarkAgentGone { agent_id, since } => {
                 let mut touched = self.forget_agent(agent_id);
-                self.gone.entry(agent_id.clone()).or_insert(*since);
                 touched.push(Entry::Gone(agent_id.clone()));
-                if self.gone.len() > GONE_MAX
-                    && let Some(oldest) = oldest(&self.gone)
-                {
-                    self.gone.remove(&oldest);
-                    touched.push(Entry::Gone(oldest));
-                }
+                let forgotten = Self::remember_gone(&mut self.gone, agent_id, *since);
+                touched.extend(forgotten.map(Entry::Gone));
                 touched
             }
             RegistryOperation::DrainAgent { agent_id, .. }
@@ -260,11 +253,27 @@ impl RegistryState {
     }
 
     fn forget_oldest_unreachable(&mut self) -> Vec<Entry> {
-        if self.unreachable.len() <= UNREACHABLE_MAX {
-            return Vec::new();
-        }
-        let oldest = oldest(&self.unreachable);
+        let oldest = Self::one_too_many(&self.unreachable);
         oldest.map_or_else(Vec::new, |oldest| self.forget_agent(&oldest))
+    }
+
+    /// Which of these agents is to be forgotten, since when each is remembered: of too many the oldest. Books ask it as well.
+    pub(crate) fn one_too_many(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
+        let oldest = || since.iter().min_by_key(|(_, since)| **since);
+        let too_many = since.len() > LOST_AGENTS_MAX;
+        too_many.then(oldest).flatten().map(|(id, _)| id.clone())
+    }
+
+    /// An agent is gone for good, since the first time that it is said; gives the one that is forgotten for it. Books do it so as well.
+    pub(crate) fn remember_gone(
+        gone: &mut BTreeMap<AgentId, Timestamp>,
+        id: &AgentId,
+        since: Timestamp,
+    ) -> Option<AgentId> {
+        gone.entry(id.clone()).or_insert(since);
+        let oldest = Self::one_too_many(gone)?;
+        gone.remove(&oldest);
+        Some(oldest)
     }
 }
 
@@ -301,11 +310,6 @@ impl RegistryOperation {
     }
 }
 
-fn oldest(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
-    let oldest = since.iter().min_by_key(|(_, since)| **since);
-    oldest.map(|(id, _)| id.clone())
-}
-
 fn refused(field: &str) -> RegistryError {
     RegistryError::Refused {
         reason: format!("{field} is not set: expected the id the master gave"),
@@ -324,6 +328,7 @@ mod tests {
 
     use super::super::local::tests::agent;
     use super::*;
+    use crate::agents::Agents;
 
     fn refused_by(state: &mut RegistryState, operation: &RegistryOperation, words: &str) {
         let before = state.clone();
@@ -334,6 +339,34 @@ mod tests {
             "{refused}"
         );
         assert_eq!(*state, before);
+    }
+
+    #[test]
+    fn of_too_many_agents_that_are_gone_the_one_longest_gone_is_forgotten_here_and_in_the_books() {
+        let mut state = RegistryState::default();
+        let mut books = Agents::default();
+        for nth in 0..LOST_AGENTS_MAX + 3 {
+            let agent_id = AgentId::new(format!("a{nth}")).unwrap();
+            // The first two are said again later, and are as old as they were.
+            let again = (nth < 2).then_some(nth + 1_000);
+            for said in [nth].into_iter().chain(again) {
+                let (id, since) = (agent_id.clone(), Timestamp::from_nanos(said as u64));
+                let gone = RegistryOperation::MarkAgentGone {
+                    agent_id: id,
+                    since,
+                };
+                state.change(&gone).unwrap();
+                books.mark_gone(&agent_id, since);
+            }
+        }
+        let is_gone = |nth: usize| {
+            let id = AgentId::new(format!("a{nth}")).unwrap();
+            let kept = state.gone.contains_key(&id);
+            assert_eq!(kept, books.is_gone(&id), "{id}");
+            kept
+        };
+        assert_eq!(state.gone.len(), LOST_AGENTS_MAX);
+        assert_eq!([0, 1, 2, 3].map(is_gone), [false, false, false, true]);
     }
 
     /// What the master has judged before may be otherwise when it is recorded.
