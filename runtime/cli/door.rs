@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use clap::{ArgAction, Args};
 use http::HttpOptions;
+use nix::sys::resource::{Resource, getrlimit};
 use runtime::Clock;
 use transport::tls::{Shown, Tls, Unusable};
 
@@ -15,11 +17,25 @@ use crate::access;
 use crate::failure::{Failure, Outcome};
 use crate::renewal::Again;
 
+/// Where few files may be open and many members share them, each takes so many connections nevertheless.
+const CONNECTIONS_LEAST: usize = 16;
+/// Several members of one process say it once.
+static TOLD: Once = Once::new();
+
+/// How many files this process may open.
+fn open_files() -> Outcome<u64> {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE);
+    let (files, _) = limit.map_err(|error| Failure::because("the limit of open files", &error))?;
+    Ok(files)
+}
+
 /// The flags of masters and agents alike.
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct DoorFlags {
-    /// Connections over HTTP that are open at the same time; one more is told 503 and closed
+    /// Connections over HTTP that are open at the same time, but at most half as many as the files that this process may open. One more takes the
+    /// place of the one that is idle for longest; if none is, it is closed, and over plain HTTP told 503. An answer must be taken in 75 s and a
+    /// second more for each 256 KiB of it
     #[arg(long, env = "MEROS_HTTP_CONNECTIONS_MAX", default_value_t = 4096, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub http_connections_max: u32,
@@ -58,8 +74,13 @@ impl Default for DoorFlags {
 }
 
 impl DoorFlags {
-    /// What pages are served with.
+    /// What the pages of a process of its own are served with.
     pub fn options(&self) -> Outcome<HttpOptions> {
+        self.options_among(1)
+    }
+
+    /// What the pages of one of so many members of this process are served with.
+    pub fn options_among(&self, members: usize) -> Outcome<HttpOptions> {
         if let Some(hint) = hint(self.http_certificate.is_some(), |name| {
             std::env::var(name).ok()
         }) {
@@ -73,11 +94,30 @@ impl DoorFlags {
             }
         };
         Ok(HttpOptions {
-            connections_max: self.http_connections_max as usize,
+            connections_max: self.connections_max(open_files()?, members),
             tls,
             plain: self.http_plain,
             ..HttpOptions::default()
         })
+    }
+
+    /// How many connections each of so many members takes where the process may open so many files: half of those are for all else that it does.
+    fn connections_max(&self, files: u64, members: usize) -> usize {
+        let asked = self.http_connections_max as usize;
+        let files = usize::try_from(files).unwrap_or(usize::MAX);
+        let most = (files / 2 / members).max(CONNECTIONS_LEAST);
+        if most < asked {
+            let told = || {
+                tracing::info!(
+                    asked,
+                    most,
+                    files,
+                    "fewer connections over HTTP than --http_connections_max: half of the files that may be open are for other things"
+                );
+            };
+            TOLD.call_once(told);
+        }
+        asked.min(most)
     }
 
     /// Whether clients can prove who they are by a certificate.
@@ -245,6 +285,20 @@ mod tests {
             hint(false, given(&[("LIBPROCESS_SSL_KEY_FILE", "/key")])),
             None
         );
+    }
+
+    #[test]
+    fn connections_are_at_most_half_of_the_files_that_may_be_open() {
+        let flags = DoorFlags::default();
+        assert_eq!(flags.connections_max(1024, 1), 512);
+        assert_eq!(flags.connections_max(1024, 4), 128);
+        assert_eq!(flags.connections_max(1024, 1000), CONNECTIONS_LEAST);
+        assert_eq!(flags.connections_max(u64::MAX, 1), 4096);
+        let few = DoorFlags {
+            http_connections_max: 3,
+            ..flags
+        };
+        assert_eq!(few.connections_max(1024, 1000), 3);
     }
 
     #[test]

@@ -260,7 +260,8 @@ impl LocalCluster {
         options: &Options,
         access: &Access,
     ) -> Outcome<(http::HttpOptions, BTreeMap<String, String>)> {
-        let door = options.door.options()?;
+        let members = usize::from(options.masters) + usize::from(options.agents);
+        let door = options.door.options_among(members)?;
         let credentials = options.credentials.as_deref();
         let again = options.access.again("credentials", credentials, access);
         self.again.extend(again);
