@@ -159,7 +159,6 @@ impl Agent {
         containerizer: Handle<Containerizer>,
         status: Handle<StatusUpdates>,
         operations: Handle<Operations>,
-        ledger: Option<Handle<Ledger>>,
         sandboxes: Arc<dyn Sandboxes>,
         rng: SmallRng,
         started: Instant,
@@ -172,7 +171,7 @@ impl Agent {
             containerizer,
             status,
             operations,
-            ledger,
+            ledger: None,
             sandboxes,
             rng,
             turn: 0,
@@ -377,7 +376,9 @@ impl Actor for Agent {
         ctx.link(&self.containerizer.pid());
         ctx.link(&self.status.pid());
         ctx.link(&self.operations.pid());
-        self.watch_ledger(ctx);
+        if let Some(ledger) = &self.ledger {
+            ctx.link(&ledger.pid());
+        }
         self.keep_links(ctx);
         if self.info.id.is_none() {
             return self.register(ctx);

@@ -254,12 +254,11 @@ pub fn start_with(
         containerizer.clone(),
         status.clone(),
         operations,
-        ledger.clone(),
         work_dir.sandboxes.clone(),
         node.rng(),
         started,
     );
-    let agent = node.spawn("agent", agent)?;
+    let agent = node.spawn("agent", agent.keeping(ledger.clone()))?;
     let oversubscription = Oversubscription::new(
         modules.resource_estimator,
         monitor.refer(),

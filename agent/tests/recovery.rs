@@ -189,3 +189,22 @@ fn an_agent_that_is_stopped_comes_back_for_ends_that_nobody_has_acknowledged() {
         assert_eq!(told.latest_state, TaskState::Failed);
     });
 }
+
+/// SPEC 5.3: what happens from then on would not be kept.
+#[test]
+fn an_agent_whose_ledger_has_fallen_ends_and_harms_nobody() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"]).await;
+        let _executor = world.executor(0).await;
+        let ledger = world.node.whereis("ledger").unwrap();
+        world.node.stop(&ledger);
+        let end = world.agent.ended().await;
+        let of_ledger = |name: &str| name == "ledger";
+        assert!(
+            matches!(&end, meros_agent::AgentEnd::Broken { name, .. } if of_ledger(name)),
+            "{end}"
+        );
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert!(!*world.stage.keeps_nothing.lock().unwrap());
+    });
+}

@@ -7,7 +7,7 @@ use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Leave, WhenEnded};
 use crate::container::keeping::Depart;
-use crate::ledger::WhenBroken;
+use crate::ledger::Ledger;
 use crate::operations;
 
 /// The agent should stop. If executors wait for it to come back, or ends of tasks that nobody has acknowledged, it goes without a word, else it
@@ -42,18 +42,11 @@ impl Handler<Leave> for Agent {
 }
 
 impl Agent {
-    /// What cannot be kept any more would be lost with this process, so another must go on with what is kept: it ends.
-    pub(super) fn watch_ledger(&mut self, ctx: &mut Context<Self>) {
-        let Some(ledger) = &self.ledger else { return };
-        ctx.link(&ledger.pid());
-        let broken = ledger.ask(WhenBroken, Patience::WhileLinked);
-        ctx.then(broken, |this, broken, ctx| {
-            // One that falls is told by its link.
-            if let (Ok(reason), false) = (broken, ctx.node().is_shutting_down()) {
-                let name = "ledger".to_owned();
-                this.finish(AgentEnd::Broken { name, reason }, ctx);
-            }
-        });
+    /// The same agent, which ends with this ledger, if there is one: what could not be kept any more would be lost with its process, so another
+    /// must go on with what is kept.
+    pub fn keeping(mut self, ledger: Option<Handle<Ledger>>) -> Self {
+        self.ledger = ledger;
+        self
     }
 
     fn leave(&mut self, ctx: &mut Context<Self>) {

@@ -21,7 +21,9 @@ const WAITING_MAX: usize = 65_536;
 const TURN_BYTES: usize = 4 * 1024 * 1024;
 
 /// What is called with the outcome once it is on the disk, or cannot be: also if the ledger falls before, or does not even hear.
-pub struct Then(Option<Box<dyn FnOnce(Result<(), String>) + Send>>);
+pub struct Then(Option<Continuation>);
+
+type Continuation = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 impl Then {
     /// Calls this.
@@ -64,11 +66,6 @@ pub struct ForgetEverything;
 #[rtype(result = "()")]
 pub struct AllWritten;
 
-/// Why will nothing be kept any more? Answered when that is so.
-#[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "String")]
-pub struct WhenBroken;
-
 /// The actor.
 pub struct Ledger {
     /// Away while it is written.
@@ -77,11 +74,7 @@ pub struct Ledger {
     /// Whether everything is to be forgotten before anything else is written.
     to_forget: bool,
     forgotten: bool,
-    /// Set once the book is lost for good, why.
-    broken: Option<String>,
     idle: Vec<Promise<()>>,
-    /// Who is told when it breaks.
-    watching: Vec<Promise<String>>,
 }
 
 impl Ledger {
@@ -92,9 +85,7 @@ impl Ledger {
             waiting: VecDeque::new(),
             to_forget: false,
             forgotten: false,
-            broken: None,
             idle: Vec::new(),
-            watching: Vec::new(),
         }
     }
 
@@ -137,10 +128,7 @@ impl Ledger {
                     this.book = Some(book);
                     outcome
                 }
-                Err(interrupted) => {
-                    this.broken = Some(interrupted.to_string());
-                    Err(interrupted.to_string())
-                }
+                Err(interrupted) => Err(interrupted.to_string()),
             };
             if let Err(problem) = &outcome {
                 tracing::error!(
@@ -151,16 +139,10 @@ impl Ledger {
             for then in told {
                 then.tell(outcome.clone());
             }
-            match &this.broken {
-                None => this.write(ctx),
-                Some(problem) => {
-                    for watching in this.watching.drain(..) {
-                        watching.answer(problem.clone());
-                    }
-                    this.idle.clear();
-                    let waiting = this.waiting.drain(..).filter_map(|keep| keep.then);
-                    waiting.for_each(|then| then.tell(outcome.clone()));
-                }
+            match this.book {
+                Some(_) => this.write(ctx),
+                // The book is lost for good, and with this actor ends its agent.
+                None => ctx.stop(),
             }
         });
     }
@@ -178,9 +160,8 @@ impl Handler<Keep> for Ledger {
         if self.forgotten {
             return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
-        let full = || "too much waits for the agent's disk".to_owned();
-        let crowded = (self.waiting.len() >= WAITING_MAX).then(full);
-        if let Some(problem) = self.broken.clone().or(crowded) {
+        if self.waiting.len() >= WAITING_MAX {
+            let problem = "too much waits for the agent's disk".to_owned();
             let told = keep.then.into_iter();
             return told.for_each(|then| then.tell(Err(problem.clone())));
         }
@@ -198,18 +179,6 @@ impl Handler<ForgetEverything> for Ledger {
             keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
         self.write(ctx);
-    }
-}
-
-impl Handler<WhenBroken> for Ledger {
-    type Result = Reply<String>;
-    fn handle(&mut self, _: WhenBroken, _: &mut Context<Self>) -> Reply<String> {
-        let (promise, reply) = promise();
-        match &self.broken {
-            Some(problem) => promise.answer(problem.clone()),
-            None => self.watching.push(promise),
-        }
-        reply
     }
 }
 
