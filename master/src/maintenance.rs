@@ -23,6 +23,7 @@ use crate::agents::Agent;
 use crate::books::Books;
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::registry::{MACHINES_MAX, Machine, Machines, RegistryOperation};
+use crate::sight::Sight;
 use crate::size::in_frames;
 
 /// What frameworks said last, by agent.
@@ -149,6 +150,21 @@ impl Books {
                     id: id.clone(),
                     answers: answers.remove(id).unwrap_or_default(),
                 }),
+            }
+        }
+        status
+    }
+
+    /// The same, as far as somebody sees it: without what frameworks said that it does not see.
+    pub fn maintenance_seen(&self, sight: &Sight) -> MaintenanceStatus {
+        let mut status = self.maintenance_status();
+        let is_seen = |answer: &InverseAnswer| {
+            let framework = self.frameworks.get(&answer.framework_id);
+            framework.is_some_and(|framework| sight.framework(&framework.info))
+        };
+        if !sight.is_whole() {
+            for machine in &mut status.draining {
+                machine.answers.retain(is_seen);
             }
         }
         status

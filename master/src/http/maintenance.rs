@@ -2,7 +2,8 @@
 //! for `/api/v1`.
 //!
 //! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 403 who asks may not,
-//! 503 not just now. Who may not see the plans is shown empty ones, as in Mesos. Decides nothing else.
+//! 503 not just now. Who may not see the plans is shown empty ones, as in Mesos, and who does not see a framework
+//! nothing of what it said. Decides nothing else.
 
 use ::http::api;
 use authority::Action;
@@ -27,6 +28,7 @@ use v1::schema::master::{
 use v1::{Form, Limits};
 
 use super::changes::{BODY_MAX, ask, bad, change, forbidden, refused};
+use crate::master::TakeSnapshot;
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -155,7 +157,12 @@ async fn view_status(front: &Front, asker: &Asker) -> Result<ClusterStatus, Resp
         return Ok(ClusterStatus::default());
     }
     let status = ask(front, ViewMaintenanceStatus).await?;
-    status.map(|status| (&status).into()).map_err(refused)
+    let (status, sight) = (status.map_err(refused)?, asker.sight());
+    if sight.is_whole() {
+        return Ok((&status).into());
+    }
+    let books = ask(front, TakeSnapshot).await?;
+    Ok((&books.maintenance_seen(&sight)).into())
 }
 
 /// The answer to the question of `/api/v1` that this is: for the status, or else for the schedule.
@@ -185,7 +192,91 @@ pub(super) async fn answer(front: &Front, asker: &Asker, kind: CallType, form: F
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use authority::{Acls, Subject};
+    use module_api::allocator::{InverseGrant, InverseGranted};
+    use protocol::FrameworkInfo;
+    use protocol::message::scheduler::{AcceptInverseOffers, InverseOffersMade, Subscribe};
+    use runtime::prelude::*;
+    use runtime::rehearsal::rehearse;
+
+    use super::super::PATIENCE;
+    use super::super::tests::master;
     use super::*;
+
+    /// A scheduler that is asked to leave.
+    struct Leaving;
+
+    impl Actor for Leaving {
+        type Context = Context<Self>;
+    }
+
+    impl Process for Leaving {
+        fn hears(ears: &mut Ears<Self>) {
+            ears.hear_local::<InverseOffersMade>();
+        }
+    }
+
+    impl Handler<InverseOffersMade> for Leaving {
+        type Result = ();
+
+        fn handle(&mut self, _: InverseOffersMade, _: &mut Context<Self>) {}
+    }
+
+    /// SPEC 3.6, 3.7.
+    #[test]
+    fn who_does_not_see_a_framework_is_not_told_what_it_said() {
+        rehearse(|node| async move {
+            let master = master(&node).await;
+            let said: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
+            let windows = windows(&said).unwrap();
+            let update = UpdateMaintenanceSchedule { windows };
+            master.ask(update, PATIENCE).await.unwrap().unwrap();
+            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let agent = books.agents.iter().next().unwrap();
+            let scheduler = node.spawn("leaving", Leaving).unwrap();
+            let subscribe = Subscribe {
+                framework: FrameworkInfo::new("nobody", "leaving"),
+                scheduler: scheduler.pid(),
+                wants: Default::default(),
+            };
+            let subscribed = master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
+            let framework_id = subscribed.framework_id;
+            let grant = InverseGrant {
+                framework_id: framework_id.clone(),
+                agent_id: agent.id.clone(),
+                unavailability: agent.unavailability.unwrap(),
+            };
+            let granted = InverseGranted {
+                grants: vec![grant],
+            };
+            master.ask(granted, PATIENCE).await.unwrap();
+            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let offers = books.inverse_offers.iter();
+            let accept = AcceptInverseOffers {
+                framework_id,
+                inverse_offer_ids: offers.map(|offer| offer.id.clone()).collect(),
+                filters: Default::default(),
+            };
+            master.ask(accept, PATIENCE).await.unwrap();
+
+            let front = Front::of(&master);
+            let told = async |acls: &str| {
+                let acls = Arc::new(Acls::parse(acls).unwrap());
+                let asker = Asker::new(&acls, Subject::default());
+                let status = view_status(&front, &asker).await.unwrap();
+                status.draining_machines[0].statuses.len()
+            };
+            assert_eq!(told("{}").await, 1);
+            for (user, count) in [("nobody", 1), ("bob", 0)] {
+                let sees = r#"{"principals":{"type":"ANY"},"users":{"values":["USER"]}}"#;
+                let others = r#"{"principals":{"type":"ANY"},"users":{"type":"NONE"}}"#;
+                let acls = format!(r#"{{"view_frameworks":[{sees},{others}]}}"#);
+                assert_eq!(told(&acls.replace("USER", user)).await, count, "{user}");
+            }
+        });
+    }
 
     #[test]
     fn the_right_bodies_that_are_shown_are_right_and_others_are_told_so() {
