@@ -109,7 +109,7 @@ async fn answered(
         Subscribe => match pages.front.master() {
             Some(_) => {
                 let content = asked.accept_stream()?;
-                let subscribed = pages.events.subscribe(content, asker.sight()).await;
+                let subscribed = pages.events.subscribe(content, asker).await;
                 subscribed.map_err(Refusal::not_now)
             }
             None => Ok(to_the_leader(&pages.front, path)),

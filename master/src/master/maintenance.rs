@@ -42,7 +42,10 @@ impl Handler<ViewMaintenanceStatus> for Master {
 
     fn handle(&mut self, _: ViewMaintenanceStatus, ctx: &mut Context<Self>) -> Self::Result {
         self.may_maintain(Action::GetMaintenanceStatuses, ctx)?;
-        Ok(self.books.maintenance_status())
+        Ok(match self.asker(ctx) {
+            Some(asker) => self.books.maintenance_seen(&asker.sight()),
+            None => self.books.maintenance_status(),
+        })
     }
 }
 
