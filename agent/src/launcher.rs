@@ -2,7 +2,7 @@
 //!
 //! [`Launcher`] is the seam between the agent's actors and the host; tests put their own behind it. The real one,
 //! [`ZygoteLauncher`], speaks to a zygote process and starts another when that dies. A zygote that an earlier agent has left, with
-//! executors in it, is gone on with ([`zygote`]). It never waits in the agent's mailbox.
+//! executors in it, is gone on with (`zygote`). It never waits in the agent's mailbox.
 
 mod zygote;
 

@@ -2,7 +2,7 @@
 //!
 //! Bounded: so many requests at once, so large a body in so long a time, and a refusal in words beyond that; but whether somebody is there, and
 //! what executors say, is heard however many others ask. How many connections there are,
-//! and how long one may take, is for the [`door`](crate::door).
+//! and how long one may take, is for the `door`.
 
 use std::future::Future;
 use std::sync::Arc;
