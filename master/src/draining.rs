@@ -93,20 +93,13 @@ impl Books {
         }
     }
 
-    /// Whether the agent may be given up for good, and what must be recorded for it; nothing if it is gone already.
-    pub fn prepare_gone(
-        &self,
-        agent_id: &AgentId,
-        now: Timestamp,
-    ) -> Result<Option<RegistryOperation>, UpdateRefused> {
+    /// Whether the agent may be given up for good, and is not yet.
+    pub fn may_be_gone(&self, agent_id: &AgentId) -> Result<bool, UpdateRefused> {
         if self.agents.standing(agent_id) == Standing::Gone {
-            return Ok(None);
+            return Ok(false);
         }
         self.check_ordered(agent_id)?;
-        Ok(Some(RegistryOperation::MarkAgentGone {
-            agent_id: agent_id.clone(),
-            since: now,
-        }))
+        Ok(true)
     }
 
     /// The registry has taken this order about an agent: it is carried out. Nothing of an agent that is set aside is offered.

@@ -57,13 +57,12 @@ impl Handler<MarkAgentGone> for Master {
 
     fn handle(&mut self, call: MarkAgentGone, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
-        let now = ctx.clock().wall();
         let may = self.may_maintain(Action::MarkAgentsGone, ctx);
         let agent_id = call.agent_id;
-        match may.and_then(|()| self.books.prepare_gone(&agent_id, now)) {
+        match may.and_then(|()| self.books.may_be_gone(&agent_id)) {
             Err(refused) => promise.answer(Err(refused)),
-            Ok(None) => promise.answer(Ok(())),
-            Ok(Some(_)) => {
+            Ok(false) => promise.answer(Ok(())),
+            Ok(true) => {
                 tracing::info!(agent = %agent_id, "an operator declares an agent gone");
                 self.declare_gone(agent_id, Some(promise), ctx);
             }

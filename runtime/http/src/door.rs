@@ -41,7 +41,7 @@ use watch::Late;
 pub use watch::Patience;
 use watched::{Answer, Watched, Watching};
 
-use crate::metrics::{Counters, CountersSource};
+use crate::metrics::{self, Counters, CountersSource};
 use crate::realm::Verified;
 
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
@@ -106,15 +106,7 @@ impl Figures {
     /// A source that tells these too.
     pub fn beside(&self, own: CountersSource) -> CountersSource {
         let figures = self.clone();
-        Arc::new(move || {
-            let (own, figures) = (own(), figures.clone());
-            async move {
-                let mut counters = own.await.unwrap_or_default();
-                counters.extend(figures.counters());
-                Some(counters)
-            }
-            .boxed()
-        })
+        metrics::with(own, move || figures.counters())
     }
 
     fn late(&self, late: Late) {

@@ -65,11 +65,19 @@ pub fn traffic(throttle: &Throttle) -> Counters {
 /// A source that tells that too.
 pub fn with_traffic(own: CountersSource, throttle: &Throttle) -> CountersSource {
     let throttle = throttle.clone();
+    with(own, move || traffic(&throttle))
+}
+
+/// A source that tells what another one does, and these too.
+pub(crate) fn with(
+    own: CountersSource,
+    more: impl Fn() -> Counters + Send + Sync + 'static,
+) -> CountersSource {
     Arc::new(move || {
-        let (own, traffic) = (own(), traffic(&throttle));
+        let (own, more) = (own(), more());
         Box::pin(async move {
             let mut counters = own.await.unwrap_or_default();
-            counters.extend(traffic);
+            counters.extend(more);
             Some(counters)
         })
     })
