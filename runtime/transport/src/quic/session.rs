@@ -285,8 +285,10 @@ impl Wire {
                 )
                 .await;
             if closed.is_err() {
+                let reason = "the peer ended its stream, and was not heard again";
+                self.verdict().get_or_insert_with(|| reason.to_owned());
                 self.connection
-                    .close(Closing::Farewell.code(), b"the peer ended its stream");
+                    .close(Closing::Farewell.code(), reason.as_bytes());
             }
         }
     }
