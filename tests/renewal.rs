@@ -71,7 +71,7 @@ fn a_master_shows_its_new_certificate_after_a_hangup_and_keeps_its_agents() {
     eventually("the new authority's operator to be let in", || {
         active_agents(&cluster, &second)
     });
-    said("shows a new certificate from now on").expect("the log says so");
+    said("the certificate of links: what was read just now counts").expect("the log says so");
     assert_eq!(active_agents(&cluster, &cluster.certs()), None);
     assert_eq!(
         active_agents(&cluster, &second),

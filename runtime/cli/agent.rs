@@ -411,11 +411,11 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
-        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
         if let Some(renewal) = running.renewal.take() {
             let read = move || certs.identity(Role::Agent, &name);
-            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+            again.push(renewal::identity(renewal, read));
         }
+        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         running.until(signals.stop()).await
     })?
 }

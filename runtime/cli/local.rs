@@ -385,7 +385,7 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         };
         let mut cluster = started?;
         let again = std::mem::take(&mut cluster.again);
-        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
+        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         out!("ready {scheme}://127.0.0.1:{}", cluster.masters[0].port());
         let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
         cluster.stop()

@@ -114,7 +114,7 @@ fn no_zookeeper(value: &str) -> Result<String, String> {
     ))
 }
 
-/// How soon a group elects another leader.
+/// How soon a group elects another leader, and whom a leader asks before it answers.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct ElectionFlags {
@@ -129,6 +129,11 @@ pub struct ElectionFlags {
         value_name = "COUNT"
     )]
     pub election_ticks: usize,
+    /// While it leads, answer reads of the registry without asking the others whether it still does. It assumes that the clocks of all
+    /// masters run equally fast to within an election timeout, and that none stands still for as long: a leader that was paused
+    /// may answer from a state that a newer one has changed
+    #[arg(long, env = "MEROS_LEASE_READS")]
+    pub lease_reads: bool,
 }
 
 impl Default for ElectionFlags {
@@ -136,6 +141,7 @@ impl Default for ElectionFlags {
         Self {
             election_tick: Duration::from_millis(30),
             election_ticks: 10,
+            lease_reads: false,
         }
     }
 }
@@ -147,15 +153,17 @@ pub struct GroupPlan {
     pub address: Option<String>,
     /// The masters that begin it.
     pub initial: Vec<String>,
-    /// How soon it elects.
+    /// How soon it elects, and how it reads.
     pub election: ElectionFlags,
 }
 
 impl GroupPlan {
     fn settings(&self, address: String) -> Settings {
         let initial: Vec<&str> = self.initial.iter().map(String::as_str).collect();
+        let election = &self.election;
         Settings::new(address, &initial)
-            .electing(self.election.election_tick, self.election.election_ticks)
+            .electing(election.election_tick, election.election_ticks)
+            .reading(election.lease_reads)
     }
 }
 
@@ -522,11 +530,11 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
-        tokio::task::spawn_local(renewal::follow_all(signals.hangups(), again));
         if let Some(renewal) = running.renewal.take() {
             let read = move || certs.identity(Role::Master, &name);
-            tokio::task::spawn_local(renewal::follow(signals.hangups(), renewal, read));
+            again.push(renewal::identity(renewal, read));
         }
+        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         running.until(signals.stop()).await
     })?
 }

@@ -35,7 +35,7 @@ impl Again {
 }
 
 /// Renews each of these at each SIGHUP; never ends.
-pub async fn follow_all(mut hangups: Hangups, all: Vec<Again>) {
+pub async fn follow(mut hangups: Hangups, all: Vec<Again>) {
     while hangups.next().await {
         for again in &all {
             let what = again.what;
@@ -49,23 +49,10 @@ pub async fn follow_all(mut hangups: Hangups, all: Vec<Again>) {
     }
 }
 
-/// Reads the identity at each SIGHUP and shows it from then on; never ends.
-pub async fn follow(mut hangups: Hangups, renewal: Renewal, read: impl Fn() -> Outcome<Identity>) {
-    while hangups.next().await {
-        match renew(&renewal, &read) {
-            Ok(identity) => {
-                tracing::info!(node = %identity.subject(), "shows a new certificate from now on");
-            }
-            Err(failure) => {
-                tracing::error!(reason = %failure, "the new certificate cannot be used, the old one goes on");
-            }
-        }
-    }
-}
-
-fn renew(renewal: &Renewal, read: &impl Fn() -> Outcome<Identity>) -> Outcome<Identity> {
-    let identity = read()?;
-    let renewed = renewal.renew(&identity);
-    renewed.map_err(|error| Failure::because("no usable certificate", &error))?;
-    Ok(identity)
+/// The certificate that links show, as `read` finds it.
+pub fn identity(renewal: Renewal, read: impl Fn() -> Outcome<Identity> + 'static) -> Again {
+    Again::new("the certificate of links", move || {
+        let renewed = renewal.renew(&read()?);
+        renewed.map_err(|error| Failure::because("no usable certificate", &error))
+    })
 }

@@ -101,6 +101,33 @@ fn a_read_without_a_majority_is_refused_in_time() {
 }
 
 #[test]
+fn a_leader_answers_from_its_lease_only_where_that_is_asked_for_and_only_while_it_lasts() {
+    for lease_reads in [false, true] {
+        let settings = Settings {
+            lease_reads,
+            ..Settings::default()
+        };
+        let mut group = Group::with(6, 3, settings, Policy::default());
+        group.commit(1);
+        group.ticks(5);
+        let leader = group.elect();
+        group.isolate(&[leader]);
+        group.read(leader);
+        group.ticks(1);
+        let at_once = group.reads.iter().filter(|read| read.is_ok()).count();
+        assert_eq!(at_once, usize::from(lease_reads), "{lease_reads}");
+        // Whoever hears nobody steps down within an election timeout, and another may be elected no sooner.
+        group.ticks(2 * group.settings.election_ticks as u64);
+        assert_ne!(group.leader(), Some(leader));
+        group.read(leader);
+        group.ticks(group.settings.read_ticks_max + 1);
+        assert_eq!(group.reads.last(), Some(&Err(Rejected::Late)));
+        group.heal();
+        group.settle();
+    }
+}
+
+#[test]
 fn leadership_is_handed_over_and_proposals_meanwhile_are_refused() {
     let mut group = Group::new(8, 3);
     group.commit(5);

@@ -110,6 +110,13 @@ impl Settings {
         self
     }
 
+    /// With reads answered from the leader's lease or not; see the assumption at `lease_reads` of the raft settings.
+    #[must_use]
+    pub fn reading(mut self, from_lease: bool) -> Self {
+        self.raft.lease_reads = from_lease;
+        self
+    }
+
     /// Whether a member can live with them.
     pub fn check(&self) -> Result<(), Unusable> {
         self.raft.check()?;
