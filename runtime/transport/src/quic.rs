@@ -7,6 +7,7 @@
 
 mod accept;
 pub(crate) mod address;
+mod addresses;
 pub(crate) mod config;
 mod dial;
 mod ground;

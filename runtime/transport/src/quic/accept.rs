@@ -2,7 +2,8 @@
 //!
 //! Hears connections from outside. Remembers how many handshakes are under way, and lets those above the bound wait
 //! for their turn ([`Waiting`]); beyond its places they are refused at the cost of one packet, so that a whole cluster
-//! coming back costs seconds and not an outage.
+//! coming back costs seconds and not an outage. Who has to wait first shows by QUIC's Retry that its address is its own
+//! ([`Addresses`]): then it is known by that, and what it says again is one with what it said before.
 //! Never reads a byte of a stream before the certificate's role was found acceptable.
 
 use std::pin::pin;
@@ -14,9 +15,10 @@ use quinn::{Connection, Incoming};
 use runtime::{AttachError, Clock, Dialled, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::addresses::{Addresses, Held};
 use super::handshake::{self, Failure};
 use super::session::Session;
-use super::waiting::{Turned, Waiting};
+use super::waiting::Waiting;
 use super::{Closing, Shared, canonical};
 
 /// What has become of the connections that others began.
@@ -28,6 +30,8 @@ pub struct Handshakes {
     pub under_way_most: usize,
     /// The most that ever waited at once for their turn.
     pub waiting_most: usize,
+    /// Asked to show that their address is their own, before they wait.
+    pub retried: u64,
     /// Became links.
     pub linked: u64,
     /// Refused for one packet, because as many as allowed were under way and waiting, or the wait was too long.
@@ -42,6 +46,7 @@ pub(super) struct Tally {
     under_way: AtomicUsize,
     under_way_most: AtomicUsize,
     waiting_most: AtomicUsize,
+    retried: AtomicU64,
     linked: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -53,6 +58,7 @@ impl Tally {
             under_way: self.under_way.load(Ordering::Relaxed),
             under_way_most: self.under_way_most.load(Ordering::Relaxed),
             waiting_most: self.waiting_most.load(Ordering::Relaxed),
+            retried: self.retried.load(Ordering::Relaxed),
             linked: self.linked.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
@@ -75,30 +81,41 @@ impl Tally {
     }
 }
 
+/// One that has come, and the address it has shown to be its own.
+struct Visitor {
+    incoming: Incoming,
+    address: Option<Held>,
+}
+
 /// Accepts until the endpoint is closed.
 pub(super) async fn accept(shared: Arc<Shared>) {
     let clock = shared.node.clock().clone();
     let allowed = Arc::new(Semaphore::new(shared.options.handshakes_max));
-    let mut waiting = Waiting::new(
-        shared.options.handshakes_waiting_max,
-        shared.options.wait_max(),
-    );
+    let mut door = Door {
+        allowed: allowed.clone(),
+        addresses: Addresses::default(),
+        waiting: Waiting::new(
+            shared.options.handshakes_waiting_max,
+            shared.options.wait_max(),
+        ),
+        shared: shared.clone(),
+    };
     loop {
-        while let Some(late) = waiting.late(clock.now()) {
-            refuse(&shared, late);
+        while let Some(late) = door.waiting.late(clock.now()) {
+            door.refuse(late.incoming);
         }
-        let mut room = pin!(room(&allowed, !waiting.is_empty()).fuse());
+        let mut room = pin!(room(&allowed, !door.waiting.is_empty()).fuse());
         let mut knock = pin!(shared.endpoint.accept().fuse());
-        let mut due = pin!(due(&clock, waiting.due()).fuse());
+        let mut due = pin!(due(&clock, door.waiting.due()).fuse());
         select_biased! {
             permit = room => {
-                if let Some(incoming) = waiting.next() {
-                    serve(&shared, incoming, permit);
+                if let Some(visitor) = door.waiting.next() {
+                    serve(&shared, visitor, permit);
                 }
             }
             incoming = knock => match incoming {
                 None => break,
-                Some(incoming) => receive(&shared, incoming, &allowed, &mut waiting),
+                Some(incoming) => door.receive(incoming),
             },
             () = due => {}
         }
@@ -121,40 +138,67 @@ async fn due(clock: &Clock, at: Option<Instant>) {
     }
 }
 
-/// One has come: it is served at once, or waits, or is sent away.
-fn receive(
-    shared: &Arc<Shared>,
-    incoming: Incoming,
-    allowed: &Arc<Semaphore>,
-    waiting: &mut Waiting<Incoming>,
-) {
-    if waiting.is_empty()
-        && let Ok(permit) = allowed.clone().try_acquire_owned()
-    {
-        return serve(shared, incoming, Some(permit));
-    }
-    let (now, from) = (shared.node.clock().now(), incoming.remote_address());
-    match waiting.join(now, from, incoming) {
-        Ok(()) => shared.handshakes.waits(waiting.len()),
-        Err(Turned::Again(incoming)) => incoming.ignore(),
-        Err(Turned::Full(incoming)) => refuse(shared, incoming),
-    }
+/// Who is let in, and when.
+struct Door {
+    shared: Arc<Shared>,
+    allowed: Arc<Semaphore>,
+    addresses: Addresses,
+    waiting: Waiting<Visitor>,
 }
 
-fn refuse(shared: &Shared, incoming: Incoming) {
-    shared.handshakes.refused.fetch_add(1, Ordering::Relaxed);
-    incoming.refuse();
+impl Door {
+    /// One has come: it is served at once, or waits, or is sent away.
+    fn receive(&mut self, incoming: Incoming) {
+        let address = match incoming.remote_address_validated() {
+            false => None,
+            true => match self.addresses.hold(incoming.remote_address()) {
+                // It waits already, or is being served: a dialler that begins anew is let in by its first attempt.
+                None => return incoming.ignore(),
+                held => held,
+            },
+        };
+        if self.waiting.is_empty()
+            && let Ok(permit) = self.allowed.clone().try_acquire_owned()
+        {
+            return serve(&self.shared, Visitor { incoming, address }, Some(permit));
+        }
+        if self.waiting.is_full() {
+            return self.refuse(incoming);
+        }
+        if address.is_none() {
+            return self.retry(incoming);
+        }
+        let now = self.shared.node.clock().now();
+        self.waiting.join(now, Visitor { incoming, address });
+        self.shared.handshakes.waits(self.waiting.len());
+    }
+
+    fn refuse(&self, incoming: Incoming) {
+        let refused = &self.shared.handshakes.refused;
+        refused.fetch_add(1, Ordering::Relaxed);
+        incoming.refuse();
+    }
+
+    /// Asks it to come again with what is sent to its address: one packet, and nothing is remembered.
+    fn retry(&self, incoming: Incoming) {
+        let retried = &self.shared.handshakes.retried;
+        retried.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = incoming.retry() {
+            self.refuse(error.into_incoming()); // not before an address is validated
+        }
+    }
 }
 
 /// Makes a link of it, unless the endpoint closes.
-fn serve(shared: &Arc<Shared>, incoming: Incoming, permit: Option<OwnedSemaphorePermit>) {
+fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePermit>) {
+    let Visitor { incoming, address } = visitor;
     if shared.state().closing {
         return incoming.refuse();
     }
     shared.handshakes.begun();
     let shared = shared.clone();
     tokio::spawn(async move {
-        let address = incoming.remote_address();
+        let from = incoming.remote_address();
         let clock = shared.node.clock().clone();
         let admitted = admit(&shared, incoming);
         let admitted = clock
@@ -164,17 +208,17 @@ fn serve(shared: &Arc<Shared>, incoming: Incoming, permit: Option<OwnedSemaphore
         match admitted {
             Ok(Ok(session)) => drop(tokio::spawn(session.run())),
             Ok(Err(Failure::Lost(error))) => {
-                tracing::debug!(%address, %error, "a connection ended unfinished")
+                tracing::debug!(address = %from, %error, "a connection ended unfinished")
             }
             Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
-                tracing::debug!(%address, reason, "not linked")
+                tracing::debug!(address = %from, reason, "not linked")
             }
             Ok(Err(Failure::Close(_, reason))) => {
-                tracing::warn!(%address, reason, "refused a connection")
+                tracing::warn!(address = %from, reason, "refused a connection")
             }
-            Err(late) => tracing::debug!(%address, %late, "gave up on a handshake"),
+            Err(late) => tracing::debug!(address = %from, %late, "gave up on a handshake"),
         }
-        drop(permit);
+        drop((permit, address));
     });
 }
 

@@ -159,7 +159,8 @@ pub(crate) fn server(
         .max_incoming(2 * waiting + INCOMING_MIN)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_BYTES * waiting.max(INCOMING_MIN) as u64)
-        .migration(false);
+        .migration(false)
+        .time_source(Arc::new(NodeTime(clock.clone()))); // of tokens that show whose an address is
     Ok(server)
 }
 
@@ -223,6 +224,13 @@ impl TimeProvider for NodeTime {
         Some(UnixTime::since_unix_epoch(Duration::from_nanos(
             self.0.wall().as_nanos(),
         )))
+    }
+}
+
+impl quinn::TimeSource for NodeTime {
+    #[allow(clippy::disallowed_types, reason = "quinn speaks of time in these")]
+    fn now(&self) -> std::time::SystemTime {
+        std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(self.0.wall().as_nanos())
     }
 }
 

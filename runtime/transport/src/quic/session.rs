@@ -5,11 +5,13 @@
 //! gathered; one reads ordinary frames; another serves the rest and the end. Hears the link and the connection, remembers the
 //! reason it ends for. Never looks into a frame: that is the link's business.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{Either, join_all, ready, select};
+use futures_util::future::{BoxFuture, Either, join_all, ready, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use quinn::{
@@ -125,21 +127,18 @@ impl Session {
             tokio::spawn(wire.clone().write_ping()),
         ];
         // What was received before the end is still delivered, and decoded if that does not take too long.
-        let rest = std::pin::pin!(wire.read_rest());
-        let end = std::pin::pin!(wire.serve_end(writers));
+        let rest = pin!(wire.read_rest());
+        let end = pin!(wire.serve_end(writers));
         let (lost, rest) = match select(end, rest).await {
             Either::Left((lost, rest)) => (lost, Either::Left(rest)),
             Either::Right(((), end)) => (end.await, Either::Right(ready(()))),
         };
         let _ = reader.await;
-        let clock = wire.shared.node.clock();
         let decoded = async {
             rest.await;
             wire.link.decoded().await;
         };
-        let _ = clock
-            .timeout(wire.shared.options.farewell_timeout, decoded)
-            .await; // lost if late
+        wire.farewell(1, decoded).await; // lost if late
         let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
         wire.link.close(&reason);
         wire.shared.parted(wire.address, &wire.connection);
@@ -172,10 +171,7 @@ impl Wire {
 
     /// Waits for the end: the connection's, or the link's, whose last words are then given time to reach the peer.
     async fn serve_end(&self, writers: [JoinHandle<()>; 2]) -> ConnectionError {
-        let (lost, closed) = (
-            std::pin::pin!(self.connection.closed()),
-            std::pin::pin!(self.link.closed()),
-        );
+        let (lost, closed) = (pin!(self.connection.closed()), pin!(self.link.closed()));
         match select(lost, closed).await {
             Either::Left((lost, _)) => lost,
             Either::Right((reason, _)) => {
@@ -183,10 +179,7 @@ impl Wire {
                     join_all(writers).await;
                     let _ = self.sending.acquire_many(BULKS_MAX).await; // never closed
                 };
-                let clock = self.shared.node.clock();
-                let _ = clock
-                    .timeout(self.shared.options.farewell_timeout, last_words)
-                    .await; // cut off if late
+                self.farewell(1, last_words).await; // cut off if late
                 self.connection
                     .close(Closing::Farewell.code(), reason.as_bytes());
                 self.connection.closed().await
@@ -194,13 +187,22 @@ impl Wire {
         }
     }
 
+    /// Waits until this is done, or as many times the farewell's patience have passed; whether it is done. Boxed, so that no
+    /// connection keeps room for its end.
+    fn farewell<'a>(
+        &'a self,
+        times: u32,
+        last: impl Future<Output: Send> + Send + 'a,
+    ) -> BoxFuture<'a, bool> {
+        let patience = self.shared.options.farewell_timeout * times;
+        let clock = self.shared.node.clock();
+        async move { clock.timeout(patience, last).await.is_ok() }.boxed()
+    }
+
     /// Ends a stream, and waits until the peer has all of it.
     async fn finish(&self, mut stream: SendStream) {
         if stream.finish().is_ok() {
-            let clock = self.shared.node.clock();
-            let _ = clock
-                .timeout(self.shared.options.farewell_timeout, stream.stopped())
-                .await; // cut off if late
+            self.farewell(1, stream.stopped()).await; // cut off if late
         }
     }
 
@@ -277,14 +279,8 @@ impl Wire {
         self.judge(served);
         if farewell {
             // The peer has said all it will say, and closes when it has our acknowledgement; should it not, we do.
-            let clock = self.shared.node.clock();
-            let closed = clock
-                .timeout(
-                    self.shared.options.farewell_timeout * 2,
-                    self.connection.closed(),
-                )
-                .await;
-            if closed.is_err() {
+            let closed = self.farewell(2, self.connection.closed()).await;
+            if !closed {
                 let reason = "the peer ended its stream, and was not heard again";
                 self.verdict().get_or_insert_with(|| reason.to_owned());
                 self.connection
@@ -294,12 +290,8 @@ impl Wire {
     }
 
     async fn read_lane(&self, mut stream: RecvStream) -> Result<(), Trouble> {
-        let mut pieces: [Bytes; PIECES] = Default::default();
         let mut buffer = BytesMut::new();
-        while let Some(count) = stream.read_chunks(&mut pieces).await? {
-            for piece in &mut pieces[..count] {
-                buffer.extend_from_slice(&std::mem::take(piece));
-            }
+        while read_pieces(&mut stream, |piece| buffer.extend_from_slice(piece)).await? {
             let used = buffer.len();
             self.link.deliver(&mut buffer)?;
             shrink(&mut buffer, used);
@@ -318,7 +310,7 @@ impl Wire {
         let mut under_way = FuturesUnordered::new();
         let mut ping = true;
         loop {
-            let mut accepting = std::pin::pin!(self.connection.accept_uni().fuse());
+            let mut accepting = pin!(self.connection.accept_uni().fuse());
             select_biased! {
                 served = under_way.select_next_some() => self.judge(served),
                 stream = accepting => match stream {
@@ -364,16 +356,19 @@ impl Wire {
         // What is announced is not believed with memory: room is counted here, and all but the first is taken as bytes come.
         let _room = self.room.take(length).await.ok_or(Trouble::Lost)?;
         let (mut body, mut rested) = (self.shared.spares.take(length), 0);
-        let mut pieces: [Bytes; PIECES] = Default::default();
-        while let Some(count) = stream.read_chunks(&mut pieces).await? {
-            for piece in &mut pieces[..count] {
-                let piece = std::mem::take(piece);
-                if body.len() + piece.len() > length {
-                    return Err(Trouble::Garbled(format!(
-                        "bulk {token} is longer than the {length} bytes announced"
-                    )));
-                }
-                body.extend_from_slice(&piece);
+        let mut is_longer = false;
+        while read_pieces(&mut stream, |piece| {
+            is_longer |= body.len() + piece.len() > length;
+            if !is_longer {
+                body.extend_from_slice(piece);
+            }
+        })
+        .await?
+        {
+            if is_longer {
+                return Err(Trouble::Garbled(format!(
+                    "bulk {token} is longer than the {length} bytes announced"
+                )));
             }
             if body.len() - rested >= BATCH_MAX {
                 rested = body.len();
@@ -398,6 +393,25 @@ impl Wire {
         }
         Ok(())
     }
+}
+
+/// Hands what has come of a stream to `keep`, and tells whether there may be more. The pieces are on the stack of each poll:
+/// in the future of a lane, which hardly does anything but wait, they would be a KiB of every connection.
+async fn read_pieces(
+    stream: &mut RecvStream,
+    mut keep: impl FnMut(&[u8]),
+) -> Result<bool, ReadError> {
+    poll_fn(|cx| {
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        let read = pin!(stream.read_chunks(&mut pieces)).poll(cx);
+        read.map_ok(|count| {
+            for piece in &pieces[..count.unwrap_or(0)] {
+                keep(piece);
+            }
+            count.is_some()
+        })
+    })
+    .await
 }
 
 /// The end of a connection in words for those who watched the peer.

@@ -113,6 +113,44 @@ fn a_crowd_that_finds_places_to_wait_is_let_in_by_turns_and_nobody_comes_twice()
 }
 
 #[test]
+fn who_knocks_again_while_it_waits_or_is_being_served_costs_no_second_handshake() {
+    stage(async {
+        // So far away that a turn takes longer than a dialler is silent.
+        let far = |_: Datagram| Fate::After(Duration::from_millis(400));
+        let ether = Ether::new(Clock::paused(), far);
+        let options = Options {
+            handshakes_max: HANDSHAKES_MAX,
+            handshake_timeout: 60 * SECOND,
+            ..Options::default()
+        };
+        let member = |name: &str, role, number: u8| {
+            let seed = u64::from(number);
+            member_with(&ether, name, role, number, seed, options.clone())
+        };
+        let (_master, served) = member("master-1", Role::Master, 1);
+        let agent = |number: u8| member(&format!("agent-{number}"), Role::Agent, number);
+        let crowd: Vec<_> = (50..100).map(agent).collect();
+        let clock = Clock::paused();
+        let begun = clock.now();
+        let linking = crowd.iter().map(|(node, _)| node.connect("10.0.0.1:5050"));
+        for linked in join_all(linking).await {
+            linked.unwrap();
+        }
+        let took = clock.now() - begun;
+        assert!(took > 6 * SECOND, "most have knocked again: {took:?}");
+        clock.sleep(20 * SECOND).await;
+        let seen = served.handshakes();
+        assert!(
+            seen.retried > 42,
+            "each that waits, each time it knocks: {seen:?}"
+        );
+        assert_eq!((seen.linked, seen.refused), (50, 0), "{seen:?}");
+        // Only what was under way still when nobody waited any more: 14 here, and 46 without the rule.
+        assert!(seen.failed < 25, "{seen:?}");
+    });
+}
+
+#[test]
 fn who_waits_in_vain_is_sent_away_in_time_and_holds_one_place_however_often_it_knocks() {
     stage(async {
         // Who holds the only place hears nothing of the master, so that its handshake never ends.
@@ -150,11 +188,11 @@ fn who_waits_in_vain_is_sent_away_in_time_and_holds_one_place_however_often_it_k
         };
         let (stuck, waited) = join(stuck, waits).await;
         assert!(stuck.is_err());
-        // Half of the time that a handshake may take, and the way there and back.
-        assert_eq!(waited, 10 * SECOND + Duration::from_millis(10));
+        // Half of the time that a handshake may take, and the way there and back, twice: it has shown its address first.
+        assert_eq!(waited, 10 * SECOND + Duration::from_millis(20));
         let seen = served.handshakes();
-        // One place for each address: the one that is stuck knocks as well.
-        assert_eq!((seen.waiting_most, seen.under_way_most), (2, 1), "{seen:?}");
+        // The one that is stuck knocks as well, but hears nobody ask whose address that is.
+        assert_eq!((seen.waiting_most, seen.under_way_most), (1, 1), "{seen:?}");
         // When that has given up there is room again.
         clock.sleep(SECOND).await;
         agent.connect("10.0.0.1:5050").await.unwrap();
