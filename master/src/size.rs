@@ -16,6 +16,9 @@ pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
 
 /// The list, cut so that no piece with more than one item is above so many bytes on the wire.
 pub fn in_pieces<T: Serialize>(items: Vec<T>, bytes_max: usize) -> Vec<Vec<T>> {
+    if items.len() == 1 {
+        return vec![items]; // However large: it is not cut.
+    }
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     let (mut bytes, mut buffer) = (0, BytesMut::new());

@@ -16,12 +16,15 @@ mod packing;
 mod quota;
 mod run;
 mod shared;
+mod side;
 
 pub use book::{Booked, Refusal};
 pub use explain::Case;
 pub(super) use quota::chop;
 pub use run::Asked;
+pub use side::Side;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +38,8 @@ use protocol::agent::Domain;
 use protocol::{AgentId, Capability, FrameworkId};
 use resources::{Attributes, Quantities, Resource, Resources, Role};
 use runtime::Instant;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
 
 use super::by_client::ByClient;
 use super::clients::{Clients, index};
@@ -42,92 +47,7 @@ use super::filter::Filters;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
-use shared::{add_held, take_held};
-
-/// One pool of one agent.
-#[derive(Clone, Debug, Default)]
-pub struct Side {
-    /// All there is.
-    pub total: Resources,
-    /// What is offered or launched. May exceed the total when the agent has shrunk.
-    pub held: Resources,
-    /// What is neither; computed when it is first needed.
-    available: Option<Resources>,
-    /// Whether more is held than there is, so that what is freed is not simply available again.
-    over: bool,
-    /// Whether there are shared volumes: they stay available whoever uses them, but each run gives one copy only (SPEC 4.5).
-    sharing: bool,
-    /// The copies that were given since the run before this one.
-    given: Resources,
-}
-
-impl Side {
-    fn of(total: Resources) -> Self {
-        Self {
-            sharing: total.iter().any(Resource::is_shared),
-            total,
-            ..Self::default()
-        }
-    }
-
-    /// What may be granted.
-    pub fn available(&mut self) -> &Resources {
-        let (total, held, over) = (&self.total, &self.held, &mut self.over);
-        let (sharing, given) = (self.sharing, &self.given);
-        self.available.get_or_insert_with(|| {
-            if sharing {
-                let held = held.non_shared();
-                *over = !total.contains(&held);
-                return total.saturating_sub(&held).saturating_sub(given);
-            }
-            *over = !total.contains(held);
-            total.saturating_sub(held)
-        })
-    }
-
-    /// A run begins: of each shared volume there is a copy to give again.
-    fn begin_run(&mut self) {
-        if !self.given.is_empty() {
-            self.given = Resources::new();
-            self.available = None;
-        }
-    }
-
-    /// What is granted is no longer available. It must have been, and `rest` must be what was available beside it.
-    fn grant(&mut self, granted: &Resources, rest: Resources) {
-        if rest.is_empty() && !self.over && !self.sharing {
-            self.held = self.total.clone(); // Which costs no sum.
-        } else {
-            self.held += granted;
-        }
-        self.available = Some(rest);
-        if self.sharing {
-            self.given += &granted.shared();
-        }
-    }
-
-    /// This is held, whether or not it was available.
-    fn hold(&mut self, held: &Resources) {
-        self.held += held;
-        self.available = None;
-    }
-
-    /// This is held no more. It must have been.
-    fn free(&mut self, freed: &Resources) {
-        self.held.subtract_what_is_there(freed);
-        match &mut self.available {
-            Some(available) if !self.over && !self.sharing => *available += freed,
-            _ => self.available = None,
-        }
-    }
-
-    /// There is this much now.
-    fn set_total(&mut self, total: Resources) {
-        self.sharing = total.iter().any(Resource::is_shared);
-        self.total = total;
-        self.available = None;
-    }
-}
+use shared::take_held;
 
 /// One agent.
 #[derive(Clone, Debug)]
@@ -151,8 +71,6 @@ pub struct Agent {
     domain: Option<Domain>,
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
-    /// Who holds what here, by pool.
-    pub holders: ByClient<[Resources; 2]>,
     /// Who refused what here.
     pub filters: ByClient<Filters>,
     /// What was refused here last: who refuses the same shares it.
@@ -182,7 +100,7 @@ pub struct Books {
     pub clients: Clients,
     agents: Vec<Option<Agent>>,
     unused: Vec<u32>,
-    by_id: BTreeMap<AgentId, u32>,
+    by_id: FxHashMap<AgentId, u32>,
     frameworks: BTreeMap<FrameworkId, Framework>,
     /// The agents that will be away.
     departing: BTreeMap<AgentId, Departure>,
@@ -221,7 +139,7 @@ impl Default for Books {
             clients: Clients::default(),
             agents: Vec::new(),
             unused: Vec::new(),
-            by_id: BTreeMap::new(),
+            by_id: FxHashMap::default(),
             frameworks: BTreeMap::new(),
             departing: BTreeMap::new(),
             totals: Default::default(),
@@ -330,7 +248,6 @@ impl Books {
                 Side::of(regular.unallocate()),
                 Side::of(oversubscribed.revocable().unallocate()),
             ],
-            holders: ByClient::default(),
             filters: ByClient::default(),
             refused: None,
             mark: Mark::Unmarked,
@@ -373,15 +290,12 @@ impl Books {
                 member.filtered.remove(&slot);
             }
         }
-        for (client, held) in agent.holders {
-            for pool in Pool::ALL {
-                self.clients
-                    .free(pool, client, &held[index(pool)].quantities());
+        for (pool, side) in Pool::ALL.into_iter().zip(agent.sides) {
+            for (client, held) in side.holders {
+                self.clients.free(pool, client, &held.quantities());
+                self.clients.leave(client);
+                self.clients.release(client);
             }
-            if let Some(member) = self.clients.get_mut(client) {
-                member.places = member.places.saturating_sub(1);
-            }
-            self.clients.release(client);
         }
     }
 
@@ -404,7 +318,7 @@ impl Books {
         let agent = self.agents[slot as usize].as_mut()?;
         let side = &mut agent.sides[index(Pool::Revocable)];
         side.set_total(lent.total.revocable().unallocate());
-        let resources = side.held.saturating_sub(&side.total);
+        let resources = side.held().saturating_sub(&side.total);
         self.count_totals(slot, true);
         self.mark(slot, Mark::Run);
         let agent_id = lent.agent_id;
@@ -462,16 +376,13 @@ impl Books {
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
-        let parts = [held.non_revocable(), held.revocable()];
-        let (holding, first) = agent.holders.admit(client, Default::default);
-        if first && let Some(member) = self.clients.get_mut(client) {
-            member.places += 1;
-        }
-        for (pool, part) in Pool::ALL.into_iter().zip(parts) {
-            let side = &mut agent.sides[index(pool)];
-            let more = add_held(&mut holding[index(pool)], &part);
-            side.hold(&part);
-            self.clients.hold(pool, client, &more);
+        for pool in Pool::ALL {
+            let part = of_pool(held, pool);
+            if !part.is_empty() {
+                let side = &mut agent.sides[index(pool)];
+                let (more, first) = side.hold(client, part.into_owned());
+                self.clients.hold(pool, client, &more, first);
+            }
         }
     }
 
@@ -481,42 +392,39 @@ impl Books {
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
-        let Some(holding) = agent.holders.get_mut(client) else {
-            return;
-        };
         for pool in Pool::ALL {
-            let revocable = pool == Pool::Revocable;
-            let part = freed.filter(|resource| resource.is_revocable() == revocable);
+            let side = &mut agent.sides[index(pool)];
+            let Some(held) = side.holders.get_mut(client) else {
+                continue;
+            };
+            let mut part = of_pool(freed, pool);
             if part.is_empty() {
                 continue;
             }
-            let held = &mut holding[index(pool)];
-            let short = match *held == part {
-                true => None,
-                false => held.lacking(&part),
-            };
-            let part = match short {
-                None => part,
-                Some(lacking) => {
-                    tracing::warn!(agent = %agent.id, %lacking, "more was recovered than was held");
-                    let rest = held.saturating_sub(&part);
-                    held.saturating_sub(&rest)
-                }
-            };
+            if *held != *part
+                && let Some(lacking) = held.lacking(&part)
+            {
+                tracing::warn!(agent = %agent.id, %lacking, "more was recovered than was held");
+                let rest = held.saturating_sub(&part);
+                part = Cow::Owned(held.saturating_sub(&rest));
+            }
             let less = take_held(held, &part);
-            agent.sides[index(pool)].free(&part);
+            let last = held.is_empty();
+            side.free(&part);
             self.clients.free(pool, client, &less);
-        }
-        if holding.iter().all(Resources::is_empty) {
-            agent.holders.remove(client);
-            if let Some(member) = self.clients.get_mut(client) {
-                member.places = member.places.saturating_sub(1);
+            if last {
+                side.holders.remove(client);
+                self.clients.leave(client);
             }
         }
     }
 
     /// The parts of what a framework holds, each with its role and without it: by their allocation, or else by the framework's only role.
-    fn by_role(&self, framework: &FrameworkId, resources: &Resources) -> Vec<(Role, Resources)> {
+    fn by_role(
+        &self,
+        framework: &FrameworkId,
+        resources: &Resources,
+    ) -> SmallVec<[(Role, Resources); 1]> {
         let mut parts: BTreeMap<Role, Resources> = BTreeMap::new();
         let first = resources
             .iter()
@@ -527,7 +435,7 @@ impl Books {
                 .iter()
                 .all(|resource| resource.allocation_role() == Some(role))
         {
-            return vec![(role.clone(), resources.unallocate())];
+            return smallvec![(role.clone(), resources.unallocate())];
         }
         for resource in resources {
             let role = match resource.allocation_role() {
@@ -595,5 +503,14 @@ impl Books {
     /// All agents.
     pub fn agents(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().flatten()
+    }
+}
+
+/// What of this is in that pool.
+fn of_pool(all: &Resources, pool: Pool) -> Cow<'_, Resources> {
+    let own = |resource: &Resource| resource.is_revocable() == (pool == Pool::Revocable);
+    match all.iter().all(own) {
+        true => Cow::Borrowed(all),
+        false => Cow::Owned(all.filter(own)),
     }
 }

@@ -28,6 +28,10 @@ impl<T> ByClient<T> {
         let (at, new) = match self.seek(client) {
             Ok(at) => (at, false),
             Err(gap) => {
+                // One at first: a list begins with room for four, and there is one for each agent.
+                if self.0.len() == self.0.capacity() {
+                    self.0.reserve_exact(self.0.len().max(1));
+                }
                 self.0.insert(gap, (client, make()));
                 (gap, true)
             }

@@ -32,8 +32,8 @@ pub struct Member {
     pub choice: Choice,
     /// What its offers have at least and at most.
     shape: Shape,
-    /// On how many agents it holds anything.
-    pub places: usize,
+    /// On how many agents it holds anything, each pool counted apart.
+    places: usize,
     /// The agents on which it has filters.
     pub filtered: BTreeSet<u32>,
     told: Option<Told>,
@@ -246,10 +246,11 @@ impl Clients {
         }
     }
 
-    /// A client holds more.
-    pub fn hold(&mut self, pool: Pool, client: Client, amount: &Quantities) {
+    /// A client holds more on an agent; it is the first that it holds there in that pool, or not.
+    pub fn hold(&mut self, pool: Pool, client: Client, amount: &Quantities, first: bool) {
         if let Some(member) = self.get_mut(client) {
             member.held[index(pool)] += amount;
+            member.places += usize::from(first);
             self.touch(client);
         }
     }
@@ -259,6 +260,13 @@ impl Clients {
         if let Some(member) = self.get_mut(client) {
             member.held[index(pool)] -= amount;
             self.touch(client);
+        }
+    }
+
+    /// A client holds nothing any more on an agent in some pool.
+    pub fn leave(&mut self, client: Client) {
+        if let Some(member) = self.get_mut(client) {
+            member.places = member.places.saturating_sub(1);
         }
     }
 
@@ -387,7 +395,7 @@ mod tests {
             "joined, and active in one pool"
         );
         clients.presume(pool, client, &cpus(4));
-        clients.hold(pool, client, &cpus(4));
+        clients.hold(pool, client, &cpus(4), true);
         assert_eq!(told(&mut clients), [], "its advice was followed");
         clients.presume(pool, client, &cpus(2));
         let amount = cpus(2);
@@ -400,7 +408,7 @@ mod tests {
             }],
             "its advice was refused"
         );
-        clients.hold(pool, client, &cpus(1));
+        clients.hold(pool, client, &cpus(1), false);
         clients.free(pool, client, &cpus(1));
         assert_eq!(told(&mut clients), []);
         clients.forget_told();

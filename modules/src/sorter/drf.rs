@@ -245,9 +245,9 @@ impl Walk<'_> {
         }
         // What may be given of the unreserved part, whoever it is.
         let free = match self.stage {
-            Stage::Guarantees => room.free.lesser(budgets.required()),
+            Stage::Guarantees => Cow::Owned(room.free.lesser(budgets.required())),
             Stage::Fair => budgets.spare(&room.free),
-            Stage::Revocable => room.free.clone(),
+            Stage::Revocable => Cow::Borrowed(&room.free),
         };
         let plain = room.reserved.is_empty();
         match self.stage {

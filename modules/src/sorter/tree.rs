@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use module_api::sorter::{self, Client};
-use resources::{Quantities, Role, Scalar};
+use resources::{Quantities, Role};
 use rustc_hash::FxHashMap;
 
 use super::order::{Fair, Order};
@@ -60,7 +60,7 @@ pub struct Tree<O: Order = Fair> {
     unused: Vec<usize>,
     clients: FxHashMap<Client, usize>,
     weights: BTreeMap<Role, f64>,
-    total: Vec<(resources::Name, Scalar)>,
+    total: Quantities,
     /// The total or a weight has changed, and with it every share.
     stale: bool,
     /// Whether branches in which there is nothing to find are parked, so that a long walk meets each of them once.
@@ -90,14 +90,6 @@ impl<R> Node<R> {
     }
 }
 
-/// The dominant share: the largest part of any resource (S78).
-fn share(held: &Quantities, total: &[(resources::Name, Scalar)]) -> f64 {
-    let parts = total
-        .iter()
-        .map(|(name, all)| held.get(name).as_f64() / all.as_f64());
-    parts.fold(0.0, f64::max)
-}
-
 impl<O: Order> Tree<O> {
     /// A tree of nobody, whose siblings stand in this order.
     pub fn ordered_by(order: O) -> Self {
@@ -107,7 +99,7 @@ impl<O: Order> Tree<O> {
             unused: Vec::new(),
             clients: FxHashMap::default(),
             weights: BTreeMap::new(),
-            total: Vec::new(),
+            total: Quantities::new(),
             stale: false,
             parks: false,
             parked: Vec::new(),
@@ -135,8 +127,7 @@ impl<O: Order> Tree<O> {
 
     /// The cluster has this much now. What there is none of counts for no share.
     pub fn set_total(&mut self, total: &Quantities) {
-        let some = total.iter().filter(|(_, amount)| !amount.is_zero());
-        self.total = some.map(|(name, amount)| (name.clone(), amount)).collect();
+        self.total = total.clone();
         self.stale = true;
     }
 
@@ -314,7 +305,7 @@ impl<O: Order> Tree<O> {
     /// A client's dominant share, from 0 to 1.
     pub fn share_of(&self, client: Client) -> f64 {
         let node = self.clients.get(&client).map(|node| &self.nodes[*node]);
-        node.map_or(0.0, |node| share(&node.held, &self.total))
+        node.map_or(0.0, |node| node.held.dominant_share(&self.total))
     }
 
     /// What a client holds.
@@ -383,7 +374,7 @@ impl<O: Order> Tree<O> {
         let before = above.children.take(&node.place);
         act(node);
         if !self.stale {
-            let share = share(&node.held, &self.total);
+            let share = node.held.dominant_share(&self.total);
             node.place.rank = self.order.rank(share, node.weight);
         }
         let place = match before {
@@ -403,7 +394,7 @@ impl<O: Order> Tree<O> {
             return;
         }
         for node in &mut self.nodes {
-            let share = share(&node.held, &self.total);
+            let share = node.held.dominant_share(&self.total);
             node.place.rank = self.order.rank(share, node.weight);
         }
         for at in 0..self.nodes.len() {

@@ -359,10 +359,10 @@ impl World {
         for agent in self.books.agents() {
             let side = &agent.sides[0];
             assert!(
-                side.total.contains(&side.held),
+                side.total.contains(&side.held()),
                 "{}: {}",
                 agent.id,
-                side.held
+                side.held()
             );
         }
     }
@@ -395,7 +395,7 @@ proptest! {
             world.take(step);
             if ran {
                 for agent in world.books.agents() {
-                    let rest = agent.sides[0].total.saturating_sub(&agent.sides[0].held);
+                    let rest = agent.sides[0].total.saturating_sub(&agent.sides[0].held());
                     let rest = rest.filter(|own| !own.is_reserved()).quantities();
                     prop_assert!(!is_allocatable(&rest, &world.books.sets_min), "{}: {rest}", agent.id);
                 }

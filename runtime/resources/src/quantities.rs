@@ -98,6 +98,22 @@ impl Quantities {
             .collect()
     }
 
+    /// The largest part that any of these is of the amount of its name in `whole`: the dominant share (S78). What `whole` has nothing of
+    /// counts for none.
+    pub fn dominant_share(&self, whole: &Self) -> f64 {
+        let mut share: f64 = 0.0;
+        let mut whole = whole.0.iter().peekable();
+        for (name, amount) in &self.0 {
+            while whole.next_if(|(other, _)| other < name).is_some() {}
+            let all = whole.next_if(|(other, _)| other == name);
+            if let Some((_, all)) = all.filter(|(_, all)| !all.is_zero()) {
+                let part = amount.thousandths() as f64 / all.thousandths() as f64;
+                share = share.max(part);
+            }
+        }
+        share
+    }
+
     fn seek(&self, name: &Name) -> Result<usize, usize> {
         // A handful of names: looking at each in turn beats a binary search.
         for (at, (own, _)) in self.0.iter().enumerate() {
@@ -240,6 +256,22 @@ mod tests {
         );
         assert_eq!(sum.checked_sub(&parse("cpus:2")), None);
         assert_eq!(sum.lesser(&parse("cpus:1;bugs:9")), parse("cpus:1;bugs:3"));
+    }
+
+    /// S78.
+    #[test]
+    fn a_dominant_share_is_the_largest_part_of_what_there_is() {
+        let whole = parse("cpus:10;mem:100;gpus:0;apes:4");
+        for (held, share) in [
+            ("", 0.0),
+            ("cpus:1;mem:50", 0.5),
+            ("cpus:9;mem:50;apes:1", 0.9),
+            ("apes:3", 0.75),
+            ("disk:5;gpus:1", 0.0),
+            ("cpus:20", 2.0),
+        ] {
+            assert_eq!(parse(held).dominant_share(&whole), share, "{held}");
+        }
     }
 
     #[test]

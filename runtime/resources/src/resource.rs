@@ -66,6 +66,32 @@ impl Resource {
         Ok(Self::raw(name, value, annotations))
     }
 
+    /// The same; if it says no more than `like`, it shares that one's note.
+    pub(crate) fn annotated_like(
+        name: Name,
+        value: Value,
+        annotations: Annotations,
+        like: Option<&Resource>,
+    ) -> Result<Self, Invalid> {
+        // Either's own name, and what holds for some names only, is not shared.
+        let shares = |like: &&Resource| {
+            !matches!(name, Name::Other(_))
+                && annotations.disk.is_none()
+                && like.kind != Kind::Other
+                && *like.annotations() == annotations
+        };
+        let Some(like) = like.filter(shares) else {
+            return Self::annotated(name, value, annotations);
+        };
+        check_type(&name, &value)?;
+        Ok(Self {
+            kind: name.kind(),
+            copies: 1,
+            value,
+            note: like.note.clone(),
+        })
+    }
+
     fn raw(name: Name, value: Value, annotations: Annotations) -> Self {
         let kind = name.kind();
         let name = match name {

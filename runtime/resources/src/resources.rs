@@ -226,6 +226,11 @@ impl Resources {
             .sum()
     }
 
+    /// Entries that are in order already, none of them empty.
+    pub(crate) fn ordered(items: Items) -> Self {
+        Self { items }
+    }
+
     /// Any entries as a canonical collection.
     pub(crate) fn canonical(mut items: Items) -> Self {
         items.retain(|own| !own.is_gone());

@@ -116,6 +116,10 @@ impl Value {
     pub(crate) fn subtract(&mut self, other: &Self) {
         match (self, other) {
             (Self::Scalar(own), Self::Scalar(less)) => *own = own.saturating_sub(*less),
+            // Often all of it: then no copy is made.
+            (Self::Ranges(own), Self::Ranges(less)) if Arc::ptr_eq(own, less) => {
+                *own = Arc::default();
+            }
             (Self::Ranges(own), Self::Ranges(less)) => Arc::make_mut(own).subtract(less),
             (Self::Set(own), Self::Set(less)) => Arc::make_mut(own).subtract(less),
             _ => {}

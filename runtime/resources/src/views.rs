@@ -156,11 +156,13 @@ impl Resources {
     fn annotate(&self, change: impl Fn(&mut Annotations)) -> Self {
         let mut items = Items::with_capacity(self.len());
         let mut last: Option<&Resource> = None;
+        let mut alike = true;
         for own in self {
             // Neighbours mostly share one note: so do their changed forms.
             let changed = match (last, items.last()) {
                 (Some(before), Some(like)) if own.shares_note(before) => own.with_note_of(like),
                 _ => {
+                    alike &= last.is_none();
                     let mut notes = own.annotations().clone();
                     change(&mut notes);
                     own.with(notes)
@@ -169,7 +171,11 @@ impl Resources {
             items.push(changed);
             last = Some(own);
         }
-        Self::canonical(items)
+        match alike {
+            // All said the same and do so still: they stay in their order.
+            true => Self::ordered(items),
+            false => Self::canonical(items),
+        }
     }
 
     fn try_annotate(&self, change: impl Fn(&mut Annotations)) -> Result<Self, Invalid> {

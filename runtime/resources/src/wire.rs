@@ -54,22 +54,28 @@ impl Serialize for Resource {
     }
 }
 
-impl<'de> Deserialize<'de> for Resource {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Incoming {
+impl Incoming {
+    /// The resource that this says, if there can be one. It may share the note of one before.
+    fn resource(self, before: Option<&Resource>) -> Result<Resource, Invalid> {
+        let Self {
             name,
             value,
             copies,
             annotations,
-        } = Incoming::deserialize(deserializer)?;
+        } = self;
         if copies > COPIES_MAX {
             let expected = format!("at most {COPIES_MAX}");
-            return Err(D::Error::custom(Invalid::new("copies", copies, expected)));
+            return Err(Invalid::new("copies", copies, expected));
         }
-        let resource = Resource::annotated(name, value, annotations.unwrap_or_default());
-        resource
-            .and_then(|resource| resource.counted(copies))
-            .map_err(D::Error::custom)
+        let annotations = annotations.unwrap_or_default();
+        Resource::annotated_like(name, value, annotations, before)?.counted(copies)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let incoming = Incoming::deserialize(deserializer)?;
+        incoming.resource(None).map_err(D::Error::custom)
     }
 }
 
@@ -108,8 +114,9 @@ impl<'de> Deserialize<'de> for Resources {
             fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Resources, A::Error> {
                 let room = entries.size_hint().unwrap_or(0).min(CAPACITY_MAX);
                 let mut items = Items::with_capacity(room);
-                while let Some(entry) = entries.next_element()? {
-                    items.push(entry);
+                while let Some(entry) = entries.next_element::<Incoming>()? {
+                    let resource = entry.resource(items.last()).map_err(A::Error::custom)?;
+                    items.push(resource);
                 }
                 Ok(Resources::canonical(items).share_notes())
             }

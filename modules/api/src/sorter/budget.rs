@@ -4,6 +4,7 @@
 //! all three give and charge by the same functions. A limit holds for its role and for all below it, so whoever is given something is
 //! charged on every level above it. Knows no agent and no framework, and never reads a clock.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use resources::{Name, Quantities, Role, Scalar};
@@ -38,6 +39,12 @@ struct Level {
 }
 
 impl Level {
+    /// What of this name must stay free for clients right in its role.
+    fn lacking(&self, name: &Name) -> Scalar {
+        let below = self.below.get(name);
+        self.required.get(name).saturating_sub(below)
+    }
+
     /// As much of an amount as the limit leaves.
     fn within(&self, mut amount: Quantities) -> Quantities {
         for (name, left) in self.budget.left.iter() {
@@ -182,18 +189,11 @@ impl Budgets {
         &self.required
     }
 
-    /// What guarantees still lack for clients right in this role: of each level above them what no role below that level requires for itself.
-    pub fn needs(&self, place: Option<Place>) -> Quantities {
-        let levels = self.lacking(place);
-        levels.fold(Quantities::new(), |needs, lacking| needs + &lacking)
-    }
-
-    /// The same by level, the nearest first.
-    fn lacking(&self, place: Option<Place>) -> impl Iterator<Item = Quantities> {
-        self.chain(place).map(|(place, _)| {
-            let level = &self.levels[place as usize];
-            level.required.saturating_sub(&level.below)
-        })
+    /// Whether guarantees still lack anything of this name for clients right in this role: of each level above them what no role below that
+    /// level requires for itself.
+    pub fn lacks(&self, place: Option<Place>, name: &Name) -> bool {
+        let mut levels = self.chain(place);
+        levels.any(|(place, _)| !self.levels[place as usize].lacking(name).is_zero())
     }
 
     /// Whether guarantees lack anything for clients right in this role.
@@ -225,9 +225,9 @@ impl Budgets {
     }
 
     /// As much of this as need not stay free for guarantees.
-    pub fn spare(&self, amount: &Quantities) -> Quantities {
+    pub fn spare<'a>(&self, amount: &'a Quantities) -> Cow<'a, Quantities> {
         if self.required.is_empty() {
-            return amount.clone();
+            return Cow::Borrowed(amount);
         }
         let spared = amount.iter().map(|(name, amount)| {
             let required = self.required.get(name);
@@ -242,33 +242,31 @@ impl Budgets {
                 },
             )
         });
-        spared.collect()
+        Cow::Owned(spared.collect())
     }
 
     /// What a client of this role, with the budget at `place`, is given of a room when it is next.
     pub fn portion(&self, stage: Stage, place: Option<Place>, role: &Role, room: &Room) -> Portion {
         let mut limits = Limits::of(self, place);
         let mut portion = Portion::default();
-        let met = match stage {
-            Stage::Guarantees => {
-                let mut met = Quantities::new();
-                for (depth, lacking) in (0..).zip(self.lacking(place)) {
-                    if lacking.is_empty() {
-                        continue;
-                    }
-                    let part = room.free.saturating_sub(&met);
-                    let part = part.iter();
-                    let part = part
-                        .map(|(name, amount)| (name.clone(), cut(name, amount, lacking.get(name))));
-                    met += &limits.take_lacking(depth, part.collect());
+        let (mut met, mut rest) = (Quantities::new(), Cow::Borrowed(&room.free));
+        if stage == Stage::Guarantees {
+            for (depth, (place, _)) in (0..).zip(self.chain(place)) {
+                let level = &self.levels[place as usize];
+                let part = rest.iter().filter_map(|(name, amount)| {
+                    let lacking = level.lacking(name);
+                    (!lacking.is_zero()).then(|| (name.clone(), cut(name, amount, lacking)))
+                });
+                let part = limits.take_lacking(depth, part.collect());
+                if !part.is_empty() {
+                    met += &part;
+                    *rest.to_mut() -= &part;
                 }
-                if met.is_empty() {
-                    return portion;
-                }
-                met
             }
-            Stage::Fair | Stage::Revocable => Quantities::new(),
-        };
+            if met.is_empty() {
+                return portion;
+            }
+        }
         for (n, (owner, amount)) in room.reserved.iter().enumerate() {
             let own = match stage {
                 Stage::Guarantees => owner == role,
@@ -279,8 +277,7 @@ impl Budgets {
                 portion.reserved.push((n, part));
             }
         }
-        let rest = self.spare(&room.free.saturating_sub(&met));
-        portion.free = met + &limits.take(None, rest);
+        portion.free = limits.take(None, self.spare(&rest).into_owned()) + &met;
         portion
     }
 
@@ -352,8 +349,8 @@ impl Budgets {
         };
         shape.cut(&mut portion);
         // Cut to its shape, it may be that nothing is left that a guarantee lacks.
-        if bind && stage == Stage::Guarantees && self.needs(place).lesser(&portion.free).is_empty()
-        {
+        let meets = |(name, amount): (&Name, Scalar)| !amount.is_zero() && self.lacks(place, name);
+        if bind && stage == Stage::Guarantees && !portion.free.iter().any(meets) {
             return Portion::default();
         }
         portion

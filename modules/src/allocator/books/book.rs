@@ -14,7 +14,6 @@ use runtime::Instant;
 use super::Books;
 use super::quota::room;
 use super::run::Asked;
-use super::shared::add_held;
 use crate::allocator::clients::{Member, Takes, index};
 use crate::allocator::cutting::cut;
 
@@ -183,7 +182,7 @@ impl Books {
             role: taker.role.as_str().to_owned(),
             agent_id: granted.agent_id,
             session: granted.session,
-            resources: granted.resources.allocate(&taker.role),
+            resources: granted.resources,
         };
         Ok(Followed {
             grant: (taker.client, grant),
@@ -209,34 +208,36 @@ impl Books {
             return Err(Refusal::Incapable);
         }
         let side = &mut agent.sides[index(pool)];
-        let (mut granted, mut rest) = taker.chop(side.available());
+        let available = side.available();
+        // What is granted and what remains, if it is not simply all.
+        let mut part = taker.chop(available);
         if taker.shape.is_some() {
-            granted = taker.shaped(granted);
-            rest = side.available().saturating_sub(&granted);
+            let granted = taker.shaped(part.map_or_else(|| available.clone(), |(own, _)| own));
+            let rest = available.saturating_sub(&granted);
+            part = Some((granted, rest));
         }
         if taker.stage != Stage::Revocable && !self.quotas.is_empty() {
-            let portion = self.quotas.portion(taker.stage, &taker.role, &granted);
-            granted = portion.ok_or(Refusal::TooLittle)?;
-            rest = side.available().saturating_sub(&granted);
+            let granted = part.as_ref().map_or(available, |(granted, _)| granted);
+            let portion = self.quotas.portion(taker.stage, &taker.role, granted);
+            let granted = portion.ok_or(Refusal::TooLittle)?;
+            let rest = available.saturating_sub(&granted);
+            part = Some((granted, rest));
         }
+        let granted = part.as_ref().map_or(available, |(granted, _)| granted);
         let amount = granted.quantities();
         if !is_allocatable(&amount, taker.sets(sets_min)) {
             return Err(Refusal::TooLittle);
         }
         let filters = agent.filters.get(client);
-        let covers = |refused: &Arc<Resources>| refused.contains(&granted);
+        let covers = |refused: &Arc<Resources>| refused.contains(granted);
         if filters.is_some_and(|filters| filters.hide(now, covers)) {
             return Err(Refusal::Filtered);
         }
-        side.grant(&granted, rest);
+        let resources = granted.allocate(&taker.role);
         let (agent_id, session) = (agent.id.clone(), agent.session);
-        let (holding, first) = agent.holders.admit(client, Default::default);
-        let more = add_held(&mut holding[index(pool)], &granted);
-        let sharing = !side.given.is_empty();
-        self.clients.hold(pool, client, &more);
-        if let Some(member) = self.clients.get_mut(client).filter(|_| first) {
-            member.places += 1;
-        }
+        let (more, first) = side.grant(client, part, amount.clone());
+        self.clients.hold(pool, client, &more, first);
+        let sharing = side.is_sharing();
         if pool == Pool::Regular {
             self.quotas.touch(slot);
             self.settle();
@@ -248,7 +249,7 @@ impl Books {
         Ok(Granted {
             agent_id,
             session,
-            resources: granted,
+            resources,
             amount,
         })
     }
@@ -267,6 +268,7 @@ struct Followed {
 struct Granted {
     agent_id: AgentId,
     session: u64,
+    /// Allocated to the client's role.
     resources: Resources,
     amount: Quantities,
 }
@@ -316,14 +318,20 @@ impl Taker {
         }
     }
 
-    /// What may be given to it of what is available, and what remains.
-    pub(super) fn chop(&self, available: &Resources) -> (Resources, Resources) {
+    /// What may be given to it of what is available, and what remains, if something does.
+    pub(super) fn chop(&self, available: &Resources) -> Option<(Resources, Resources)> {
         if available.iter().all(|resource| self.takes(resource)) {
-            return (available.clone(), Resources::new());
+            return None;
         }
         let granted = available.filter(|resource| self.takes(resource));
         let rest = available.filter(|resource| !self.takes(resource));
-        (granted, rest)
+        Some((granted, rest))
+    }
+
+    /// What may be given to it of what is available.
+    pub(super) fn portion(&self, available: &Resources) -> Resources {
+        let chopped = self.chop(available);
+        chopped.map_or_else(|| available.clone(), |(granted, _)| granted)
     }
 
     /// What of this an offer to it has, by what it can use.

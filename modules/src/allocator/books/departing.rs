@@ -100,7 +100,7 @@ impl Books {
             return;
         };
         departure.refused.retain(|_, until| *until > now);
-        let holders = agent.holders.iter();
+        let holders = agent.sides.iter().flat_map(|side| side.holders.iter());
         let holders = holders.filter_map(|(client, _)| self.clients.get(client));
         // A framework may hold something in several roles.
         let holders: BTreeSet<&FrameworkId> = holders.map(|member| &member.framework).collect();

@@ -130,7 +130,7 @@ impl Books {
             Pool::Revocable => Stage::Revocable,
         };
         let taker = case.taker(stage);
-        let (all_free, _) = taker.chop(agent.sides[index(pool)].available());
+        let all_free = taker.portion(agent.sides[index(pool)].available());
         let free = taker.shaped(all_free.clone());
         if !is_allocatable(&free.quantities(), &case.sets_min) {
             reasons.extend(case.lacking(&taker, agent, &free, &self.clients, shares));
@@ -230,7 +230,10 @@ impl Case {
         shares: &Shares,
     ) -> Vec<Reason> {
         let pool = taker.stage.pool();
-        let (all, others) = taker.chop(&agent.sides[index(pool)].total);
+        let total = &agent.sides[index(pool)].total;
+        let (all, others) = taker
+            .chop(total)
+            .unwrap_or_else(|| (total.clone(), Resources::new()));
         let all = taker.shaped(all).quantities();
         if is_allocatable(&all, &self.sets_min) {
             return vec![self.taken(taker, agent, free, clients, shares)];
@@ -274,8 +277,8 @@ impl Case {
         let fit = |held: &Resources| held.filter(|one| taker.unfit(one).is_none()).quantities();
         let mut holders = Vec::new();
         let mut own = Quantities::new();
-        for (client, held) in agent.holders.iter() {
-            let held = fit(&held[n]);
+        for (client, held) in agent.sides[n].holders.iter() {
+            let held = fit(held);
             match clients.get(client) {
                 _ if held.is_empty() => {}
                 _ if client == self.client => own = held,
@@ -285,7 +288,7 @@ impl Case {
         }
         let whole = agent.sides[n].total.quantities();
         holders.sort_by(|(_, one), (_, other)| {
-            let part = |held| shares.part(held, &whole);
+            let part = |held: &Quantities| held.dominant_share(&whole);
             part(other).total_cmp(&part(one))
         });
         let more = holders.len().saturating_sub(NAMED_MAX) as u64;

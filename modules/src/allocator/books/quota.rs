@@ -40,9 +40,9 @@ impl Share {
         self.consumed[at].1.add(resource.name(), amount);
     }
 
-    fn consumed(&self, place: Place) -> Quantities {
+    fn consumed(&self, place: Place) -> Option<&Quantities> {
         let own = self.consumed.iter().find(|(known, _)| *known == place);
-        own.map_or_else(Quantities::new, |(_, amount)| amount.clone())
+        own.map(|(_, amount)| amount)
     }
 }
 
@@ -199,13 +199,13 @@ impl Quotas {
         }
         // A shared volume counts once, whoever holds it.
         let mut shared: Vec<(Place, &Resource)> = Vec::new();
-        for (client, held) in agent.holders.iter() {
+        for (client, held) in agent.sides[n].holders.iter() {
             let Some(member) = clients.get(client) else {
                 continue;
             };
             let place = self.place(&member.role);
             for (place, budget) in self.budgets.chain(place) {
-                for resource in &held[n] {
+                for resource in held {
                     let first = !resource.is_shared() || {
                         let known = |(at, one): &(Place, &Resource)| {
                             *at == place && one.annotations() == resource.annotations()
@@ -237,15 +237,19 @@ impl Quotas {
         headroom += &share.idle;
         headroom -= &before.idle;
         self.budgets.set_headroom(headroom);
-        let mut places: SmallVec<[Place; 8]> = SmallVec::new();
-        for (place, amount) in &share.consumed {
-            self.consumed[*place as usize] += amount;
-            places.push(*place);
-        }
-        for (place, amount) in &before.consumed {
-            self.consumed[*place as usize] -= amount;
-            self.loosened |= !share.consumed(*place).contains(amount);
-            places.push(*place);
+        let both = share.consumed.iter().chain(&before.consumed);
+        let mut places: SmallVec<[Place; 8]> = both.map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.retain(|place| share.consumed(*place) != before.consumed(*place));
+        let nothing = Quantities::new();
+        for place in &places {
+            let now = share.consumed(*place).unwrap_or(&nothing);
+            let before = before.consumed(*place).unwrap_or(&nothing);
+            let consumed = &mut self.consumed[*place as usize];
+            *consumed += now;
+            *consumed -= before;
+            self.loosened |= !now.contains(before);
         }
         let chains = places
             .iter()
@@ -338,7 +342,11 @@ impl Quotas {
         shape: Option<&Shape>,
         room: &mut Room,
     ) -> Quantities {
-        let place = self.believed.find(role);
+        // What is told is the same table.
+        let place = match self.retell {
+            true => self.believed.find(role),
+            false => self.place(role),
+        };
         if !self.retell {
             let chain = self.believed.chain(place).map(|(place, _)| place);
             self.changed.extend(chain);
@@ -353,18 +361,27 @@ impl Quotas {
         role: &Role,
         pool: &Resources,
     ) -> Option<Resources> {
+        let parts = self.parts(stage, role, pool)?;
+        Some(parts.into_iter().collect())
+    }
+
+    /// The same, entry by entry.
+    pub(super) fn parts(&mut self, stage: Stage, role: &Role, pool: &Resources) -> Option<Parts> {
         let place = self.place(role);
-        let given = given(&self.budgets, stage, place, role, pool);
-        let needs = match stage {
-            Stage::Guarantees => self.budgets.needs(place),
-            Stage::Fair | Stage::Revocable => return Some(given),
-        };
+        let budgets = &self.budgets;
+        if stage != Stage::Guarantees {
+            return Some(parts(budgets, stage, place, role, pool));
+        }
+        if !budgets.is_needy(place) {
+            return None;
+        }
+        let parts = parts(budgets, stage, place, role, pool);
         // Cut to what is indivisible, it may be that nothing is left that a guarantee lacks.
         let meets = |own: &Resource| {
             let amount = own.amount().filter(|amount| !amount.is_zero());
-            !own.is_reserved() && amount.is_some() && !needs.get(&own.name()).is_zero()
+            !own.is_reserved() && amount.is_some() && budgets.lacks(place, &own.name())
         };
-        given.iter().any(meets).then_some(given)
+        parts.iter().any(meets).then_some(parts)
     }
 
     /// Notes the agents of which something that somebody might want was kept back, or was when they were walked.
@@ -403,6 +420,14 @@ impl Quotas {
     }
 }
 
+/// Parts of a pool, of each entry at most one, in no order.
+pub(super) type Parts = SmallVec<[Resource; 5]>;
+
+/// Whether all of an entry is given to whoever is given anything: what is no amount is never cut.
+pub(super) fn is_uncut(own: &Resource) -> bool {
+    own.amount().is_none() && !own.is_reserved()
+}
+
 /// What of this these budgets give to a client of this role.
 pub(super) fn given(
     budgets: &Budgets,
@@ -411,6 +436,18 @@ pub(super) fn given(
     role: &Role,
     pool: &Resources,
 ) -> Resources {
+    let parts = parts(budgets, stage, place, role, pool);
+    parts.into_iter().collect()
+}
+
+/// The same, entry by entry.
+fn parts(
+    budgets: &Budgets,
+    stage: Stage,
+    place: Option<Place>,
+    role: &Role,
+    pool: &Resources,
+) -> Parts {
     let room = room(pool);
     let portion = budgets.portion(stage, place, role, &room);
     let mut free = portion.free;
@@ -419,11 +456,11 @@ pub(super) fn given(
         reserved[n] = amount;
     }
     // What cannot be cut first and the biggest of it before the rest, or what fits would depend on the order of names.
-    let mut entries: Vec<&Resource> = pool.iter().collect();
+    let mut entries: SmallVec<[&Resource; 8]> = pool.iter().collect();
     entries.sort_by_key(|own| std::cmp::Reverse((own.is_indivisible(), own.amount())));
     let cut = entries.into_iter().filter_map(|own| {
         if own.amount().is_none() {
-            let given = stage == Stage::Fair || !own.is_reserved() || own.role() == role;
+            let given = is_uncut(own) || stage == Stage::Fair || own.role() == role;
             return given.then(|| own.clone());
         }
         let most = match owner(own) {

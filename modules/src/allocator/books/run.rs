@@ -3,6 +3,7 @@
 //! Pure: the order of agents is shuffled by whoever begins the run. Stages: what is guaranteed and lacking, then fair sharing of what is
 //! regular, then of what is revocable. What the sorter answers is booked beside this.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use resources::{Quantities, Resources};
 use runtime::Instant;
 
 use super::book::Taker;
-use super::quota::{Quotas, room};
+use super::quota::{Parts, Quotas, is_uncut, room};
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
 
@@ -127,7 +128,7 @@ impl Books {
             changes: self.changes(number == 0),
             sets_min,
             rooms,
-            exclusions: exclusions.0,
+            exclusions: exclusions.all,
         };
         Some((slate, asked))
     }
@@ -182,6 +183,12 @@ fn may_be_allocatable(room: &Room, sets_min: &[Quantities]) -> bool {
     is_allocatable(&all, sets_min)
 }
 
+/// Whether what is given of an offer whatever its quota is all among what was refused: else nothing is hidden.
+fn has_uncut(refused: &Resources, offered: &Resources) -> bool {
+    let mut uncut = offered.iter().filter(|own| is_uncut(own));
+    uncut.all(|own| refused.contains_resource(own))
+}
+
 /// What filters are looked at with.
 struct Looks<'a> {
     stage: Stage,
@@ -218,21 +225,27 @@ impl Looks<'_> {
                 continue;
             };
             // What a grant would have, as far as it goes without quota.
-            let offered = || {
-                let taker = Taker::of(client, member, self.stage);
-                taker.shaped(taker.chop(available).0)
+            let offered = match plain && member.shape().is_none() {
+                true => Cow::Borrowed(available),
+                false => {
+                    let taker = Taker::of(client, member, self.stage);
+                    Cow::Owned(taker.shaped(taker.portion(available)))
+                }
             };
-            let mut hidden = if plain && member.shape().is_none() {
-                filters.hide(now, &mut covers_all)
-            } else {
-                let offered = offered();
-                filters.hide(now, |refused| refused.contains(&offered))
+            let mut hidden = match &offered {
+                Cow::Borrowed(_) => filters.hide(now, &mut covers_all),
+                Cow::Owned(offered) => filters.hide(now, |refused| refused.contains(offered)),
             };
             // The sorter would spend on it what quota leaves to the client, and other rooms would go without.
-            if cuts && !hidden {
-                let portion = self.quotas.portion(self.stage, &member.role, &offered());
-                let hides = |portion| filters.hide(now, |refused| refused.contains(&portion));
-                hidden = portion.is_some_and(hides);
+            if cuts && !hidden && filters.hide(now, |refused| has_uncut(refused, &offered)) {
+                let parts = self.quotas.parts(self.stage, &member.role, &offered);
+                let covers = |parts: Parts| {
+                    let within = |refused: &Arc<Resources>| {
+                        parts.iter().all(|own| refused.contains_resource(own))
+                    };
+                    filters.hide(now, within)
+                };
+                hidden = parts.is_some_and(covers);
             }
             if hidden {
                 exclusions.add(client, n);
@@ -243,17 +256,25 @@ impl Looks<'_> {
 
 /// Exclusions by client, in the order in which they were first needed.
 #[derive(Default)]
-struct Exclusions(Vec<Exclusion>, rustc_hash::FxHashMap<Client, usize>);
+struct Exclusions {
+    all: Vec<Exclusion>,
+    /// By client, which are dense numbers: its place in `all`, and one.
+    places: Vec<u32>,
+}
 
 impl Exclusions {
     fn add(&mut self, client: Client, room: usize) {
-        let at = *self.1.entry(client).or_insert_with(|| {
-            self.0.push(Exclusion {
+        let n = client as usize;
+        if self.places.len() <= n {
+            self.places.resize(n + 1, 0);
+        }
+        if self.places[n] == 0 {
+            self.all.push(Exclusion {
                 client,
                 rooms: Vec::new(),
             });
-            self.0.len() - 1
-        });
-        self.0[at].add(room);
+            self.places[n] = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        }
+        self.all[self.places[n] as usize - 1].add(room);
     }
 }

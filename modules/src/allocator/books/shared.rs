@@ -4,11 +4,11 @@
 
 use resources::{Quantities, Resource, Resources};
 
-/// Adds to what a client holds, and says by how much that has grown: a shared volume counts once, however many copies are held.
-pub(super) fn add_held(holding: &mut Resources, part: &Resources) -> Quantities {
+/// Adds this of so much to what a client holds, and says by how much that has grown: a shared volume counts once, however many copies are held.
+pub(super) fn add_held(holding: &mut Resources, part: Resources, amount: Quantities) -> Quantities {
     if !part.iter().any(Resource::is_shared) {
         *holding += part;
-        return part.quantities();
+        return amount;
     }
     let before = holding.quantities();
     *holding += part;

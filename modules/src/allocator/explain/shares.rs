@@ -43,23 +43,16 @@ impl Shares {
         shares
     }
 
-    /// The largest part that this is of any resource of `whole`.
-    pub fn part(&self, held: &Quantities, whole: &Quantities) -> f64 {
-        let some = whole.iter().filter(|(_, all)| !all.is_zero());
-        some.map(|(name, all)| held.get(name).as_f64() / all.as_f64())
-            .fold(0.0, f64::max)
-    }
-
     /// The dominant share of what one client holds.
     pub fn of_member(&self, member: &Member) -> f64 {
-        self.part(member.held(self.pool), &self.total)
+        member.held(self.pool).dominant_share(&self.total)
     }
 
     /// The dominant share of a role and those below it, divided by its weight.
     pub fn of_role(&self, role: &Role) -> f64 {
         let weight = self.weights.get(role).copied().unwrap_or(1.0);
         let held = self.roles.get(role);
-        held.map_or(0.0, |held| self.part(held, &self.total)) / weight
+        held.map_or(0.0, |held| held.dominant_share(&self.total)) / weight
     }
 
     /// What a role and those below it hold.
@@ -92,7 +85,7 @@ impl Shares {
             // The other is below it: the frameworks right in the role are what that is measured against.
             None => {
                 let own = way.last().and_then(|role| self.members.get(role));
-                own.map_or(0.0, |held| self.part(held, &self.total))
+                own.map_or(0.0, |held| held.dominant_share(&self.total))
             }
         };
         (at(&ways), at(&other_ways))

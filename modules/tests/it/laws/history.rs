@@ -215,11 +215,13 @@ impl World {
             listed += 1;
             let host = &self.ledger.hosts[&agent.id];
             let mut held = BTreeMap::new();
-            for (client, [regular, revocable]) in agent.holders.iter() {
-                assert!(regular.revocable().is_empty() && revocable.non_revocable().is_empty());
-                let member = self.books.clients.get(client).unwrap();
-                let who = (member.framework.clone(), member.role.clone());
-                held.insert(who, regular.clone() + revocable.clone());
+            for (revocable, side) in [false, true].into_iter().zip(&agent.sides) {
+                for (client, part) in side.holders.iter() {
+                    assert!(part.iter().all(|own| own.is_revocable() == revocable));
+                    let member = self.books.clients.get(client).unwrap();
+                    let who = (member.framework.clone(), member.role.clone());
+                    *held.entry(who).or_default() += part;
+                }
             }
             assert_eq!(held, host.held, "{}", agent.id);
             let [mut regular, mut revocable] = agent.sides.clone();
@@ -228,7 +230,7 @@ impl World {
             assert_eq!(regular.available(), &host.free(), "{}", agent.id);
             assert_eq!(revocable.available(), &host.free_lent(), "{}", agent.id);
             assert!(
-                host.total.contains(&regular.held),
+                host.total.contains(&regular.held()),
                 "{} is over-committed",
                 agent.id
             );

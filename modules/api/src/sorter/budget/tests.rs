@@ -94,8 +94,15 @@ fn a_guarantee_of_a_role_leaves_to_those_below_it_what_they_are_guaranteed() {
     ];
     let mut all = budgets("cpus:10", &table);
     assert_eq!(all.required(), &quantities("cpus:10"));
-    assert_eq!(all.needs(all.find(&role("a/b"))), quantities("cpus:6"));
-    assert_eq!(all.needs(all.find(&role("a/x"))), quantities("cpus:2"));
+    let lacking = |name: &str| {
+        let chain = all.chain(all.find(&role(name)));
+        let levels = chain.map(|(place, _)| all.levels[place as usize].lacking(&Name::Cpus));
+        levels.sum::<Scalar>()
+    };
+    assert_eq!(lacking("a/b"), Scalar::whole(6));
+    assert_eq!(lacking("a/x"), Scalar::whole(2));
+    assert!(all.lacks(all.find(&role("a/x")), &Name::Cpus));
+    assert!(!all.lacks(all.find(&role("a/x")), &Name::Mem));
     let mut room = free("cpus:10");
     assert_eq!(
         given(&mut all, Stage::Guarantees, "a/b", &mut room),
