@@ -109,6 +109,9 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
     let listed = answer(list).list_files.expect("a list").file_infos;
     assert_eq!(listed.len(), 4);
 
+    let none = answer(json!({"type": "GET_RESOURCE_PROVIDERS"})).get_resource_providers;
+    assert!(none.is_some_and(|none| none.resource_providers.is_empty()));
+
     let check = |answer: Answer, status: u16, words: &str| {
         assert_eq!(answer.status, status, "{}: {words}", answer.text());
         assert!(answer.text().contains(words), "{}: {words}", answer.text());

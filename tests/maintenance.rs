@@ -6,7 +6,7 @@ use v1::{Form, Limits};
 
 use crate::api::{Answer, Endpoint};
 use crate::http_scheduler::{Scheduler, framework, value};
-use crate::support::{Cluster, eventually, get, send_whole, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, get, send_whole, stderr, stdout};
 
 /// When the machine will be away, in nanoseconds.
 const START: i64 = 1_900_000_000_000_000_000;
@@ -52,6 +52,33 @@ fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
         let slaves = page(cluster.port, "/slaves");
         (slaves["slaves"] == json!([])).then_some(())
     });
+}
+
+/// W30.
+#[test]
+fn an_agent_is_drained_task_by_task_where_that_is_asked() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    let _agent = cluster.agent("agent", "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    let tasks = ["t1", "t2"].map(|id| offer.task(id, "exec sleep 1000"));
+    scheduler.says(offer.launch(&tasks));
+    scheduler.until("TASK_RUNNING");
+    scheduler.until("TASK_RUNNING");
+    let agent_id = offer.0["agent_id"]["value"].as_str().expect("an id");
+    let drain = ["maintenance", "drain", agent_id, "--at_a_time", "1"];
+    let mut draining = Running::start(&mut cluster.verb(drain));
+    scheduler.until("TASK_KILLED");
+    scheduler.until("TASK_KILLED");
+    assert!(draining.wait().success());
+    eventually("the agent to be drained", || {
+        let slave = &page(cluster.port, "/slaves")["slaves"][0];
+        (slave["drain_info"]["state"] == "DRAINED").then_some(())
+    });
+    let undrained = cluster.output(["maintenance", "undrain", agent_id]);
+    assert!(stderr(&undrained).contains("not drained yet"));
+    let reactivated = cluster.output(["maintenance", "reactivate", agent_id]);
+    assert!(reactivated.status.success(), "{}", stderr(&reactivated));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use authority::{Acls, Shared};
+use authority::{Acls, Shared, Throttle};
 use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
@@ -60,8 +60,12 @@ pub struct Settings {
     pub qos_correction_interval_min: Duration,
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
+    /// Whether pages and APIs are served over HTTPS alone, default false. Executors that speak HTTP are told.
+    pub https_only: bool,
     /// `--acls`: who may see what, default everybody everything.
     pub acls: Shared<Acls>,
+    /// `--rate_limits`: how often each operator may ask, default as often as he likes.
+    pub throttle: Throttle,
     /// What else the operator has chosen, for pages: the names of flags with their values.
     pub chosen: BTreeMap<String, String>,
 }
@@ -91,7 +95,9 @@ impl Settings {
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
+            https_only: false,
             acls: Shared::default(),
+            throttle: Throttle::default(),
             chosen: BTreeMap::new(),
         }
     }

@@ -78,6 +78,15 @@ impl Books {
         )
     }
 
+    /// Whether the agent's drain may be cancelled, and what must be recorded for it.
+    pub fn prepare_cancelled_drain(
+        &self,
+        agent_id: &AgentId,
+    ) -> Result<RegistryOperation, UpdateRefused> {
+        let id = agent_id.clone();
+        self.prepared(agent_id, RegistryOperation::CancelDrain { agent_id: id })
+    }
+
     /// The order, if it would be taken as things are. The registry has the last word: things may be otherwise when it is recorded.
     fn prepared(
         &self,

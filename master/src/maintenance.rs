@@ -181,10 +181,14 @@ impl Books {
         self.plans_changed(out);
     }
 
-    /// It is recorded that these machines are away; gives the agents that have to go. Of those that are awaited only the host name is known;
-    /// those that are out of reach have to go when they come ([`Books::comes_from_down_machine`]).
-    pub fn maintenance_started(&mut self, machines: &[MachineId]) -> Vec<AgentId> {
+    /// It is recorded that these machines are away. Their agents have to go.
+    pub fn maintenance_started(&mut self, machines: &[MachineId]) {
         Arc::make_mut(&mut self.machines).start(machines);
+    }
+
+    /// The agents that have to go, since their machines are down; a master that takes over may find some as well. Of those that are awaited only
+    /// the host name is known; those that are out of reach have to go when they come ([`Books::comes_from_down_machine`]).
+    pub fn on_down_machines(&self) -> Vec<AgentId> {
         let is_down = |hostname: &str, ip| self.down_machine(hostname, ip).is_some();
         let here = self.agents.iter().map(|agent| &**agent);
         let here = here.filter(|agent| is_down(&agent.info.hostname, agent.ip.as_deref()));

@@ -17,6 +17,7 @@ mod perform;
 mod schedulers;
 mod standbys;
 mod turns;
+mod verbs;
 
 pub(crate) use operators::ExplainTo;
 pub use operators::{EndFramework, NotEnded};
@@ -29,10 +30,10 @@ use module_api::AllocatorRef;
 use module_api::allocator::{Begin, Granted, InverseGranted, WhitelistChanged, Withdrawn};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
-    DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone, Operate,
-    ReactivateAgent, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas,
-    UpdateRefused, UpdateWeights, ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus,
-    ViewRoles,
+    CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
+    Operate, ReactivateAgent, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule,
+    UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewMaintenanceSchedule,
+    ViewMaintenanceStatus, ViewRoles,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
@@ -278,6 +279,7 @@ impl Process for Master {
         ears.hear::<DrainAgent>(&[Role::Operator]);
         ears.hear::<DeactivateAgent>(&[Role::Operator]);
         ears.hear::<ReactivateAgent>(&[Role::Operator]);
+        ears.hear::<CancelDrain>(&[Role::Operator]);
         ears.hear::<MarkAgentGone>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
         ears.hear_local::<Granted>();
@@ -462,6 +464,7 @@ impl Master {
         effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
         self.begin_allocation(ctx);
         self.perform(effects, ctx);
+        self.leave_down_machines(ctx);
         self.look_at_draining(ctx);
         self.changed();
     }

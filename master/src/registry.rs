@@ -146,6 +146,11 @@ pub enum RegistryOperation {
         /// Which.
         agent_id: AgentId,
     },
+    /// An agent that is being drained is so no more, and is offered again.
+    CancelDrain {
+        /// Which.
+        agent_id: AgentId,
+    },
 }
 
 /// The operation is where it cannot be lost.

@@ -294,7 +294,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
     settings.port = address.port();
+    settings.https_only = door.tls.is_some() && !door.plain;
     settings.acls = access.acls.clone();
+    settings.throttle = access.throttle.clone();
     settings.chosen.extend(access.shown);
     settings.chosen.extend(door_flags);
     settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));

@@ -2,6 +2,7 @@
 //!
 //! Remembers one connection for the time of one verb. Never speaks for a framework.
 
+pub mod drain;
 pub mod explain;
 pub mod json;
 pub mod kill;

@@ -131,6 +131,19 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.then(sleep, move |actor, (), ctx| act(actor, ctx))
     }
 
+    /// As [`after`](Self::after), and as said by whoever has sent the message that is being handled now: [`sender`](Self::sender) names him again.
+    pub fn after_as_sender<F>(&mut self, delay: Duration, act: F) -> Errand
+    where
+        F: FnOnce(&mut A, &mut Self) + 'static,
+    {
+        let sender = self.sender.clone();
+        self.after(delay, move |actor, ctx| {
+            let before = std::mem::replace(&mut ctx.sender, sender);
+            act(actor, ctx);
+            ctx.sender = before;
+        })
+    }
+
     /// Does this again and again, first after one period, until cancelled. Periods missed while the actor
     /// was busy are skipped. A period below a millisecond counts as a millisecond.
     pub fn every<F>(&mut self, period: Duration, act: F) -> Errand

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Handler, Message, ResponseFuture};
 use futures_util::FutureExt;
+use tokio::sync::oneshot;
 
+use crate::ask::Promise;
 use crate::clock;
 use crate::context::Context;
 use crate::mailbox::Meter;
@@ -37,6 +39,22 @@ pub(crate) fn respond<A, M>(
     if let Some(future) = future.and_then(Option::take) {
         run(future, asker, ctx);
     }
+}
+
+/// Answers with what a handler has returned, now or when it is there: for who calls a handler of its own for somebody who waits.
+pub fn answer_with<A, M>(promise: Promise<M::Result>, response: A::Result, ctx: &mut Context<A>)
+where
+    A: Actor<Context = Context<A>> + Handler<M>,
+    M: Message + Send + 'static,
+{
+    let (tell, told) = oneshot::channel();
+    respond::<A, M>(response, Some(tell), ctx);
+    ctx.then(told, move |_, answer, _| {
+        // What is never said breaks the promise.
+        if let Ok(answer) = answer {
+            promise.answer(answer);
+        }
+    });
 }
 
 fn run<A, T>(future: ResponseFuture<T>, asker: Option<OneshotSender<T>>, ctx: &mut Context<A>)

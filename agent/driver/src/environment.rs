@@ -35,6 +35,10 @@ pub const AUTHENTICATION_TOKEN: &str = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
 pub const ALLOCATION_ROLE: &str = "MESOS_ALLOCATION_ROLE";
 /// Whether command executors speak HTTP: always `0`.
 pub const HTTP_COMMAND_EXECUTOR: &str = "MESOS_HTTP_COMMAND_EXECUTOR";
+/// How the agent serves HTTP: `http` or `https`. Mesos has no name for it.
+pub const AGENT_SCHEME: &str = "MEROS_AGENT_SCHEME";
+/// `true` where the agent serves HTTPS alone: executors on Mesos' own library look there.
+pub const LIBPROCESS_SSL_ENABLED: &str = "LIBPROCESS_SSL_ENABLED";
 /// The port of an executor that is linked to libprocess: `0`, that is any.
 pub const LIBPROCESS_PORT: &str = "LIBPROCESS_PORT";
 /// The Unix socket on which the agent hears its executors.

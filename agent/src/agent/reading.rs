@@ -5,9 +5,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authority::Subject;
+use authority::{Subject, Turn};
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use runtime::prelude::*;
+use runtime::{Instant, Sender};
 
 use super::Agent;
 use crate::container::events::TakeSurvey;
@@ -40,9 +41,15 @@ impl Handler<ReadSandbox> for Agent {
             .filter(|_| !self.config.settings.acls.now().is_open());
         let subject = sender.map(|sender| Subject::named(sender.peer.node.name()));
         let admitted = subject.map(|subject| self.admitted(subject, &read, runs.clone(), ctx));
+        let turn = self.turn(ctx);
         let (node, sandboxes) = (ctx.node().clone(), self.sandboxes.clone());
         Box::pin(async move {
             let piece = async {
+                match turn {
+                    Turn::Now(_) => {}
+                    Turn::After(wait) => node.clock().sleep(wait).await,
+                    Turn::Over(_) => return Err(Unread::because(TOO_MANY)),
+                }
                 let sandbox = match admitted {
                     Some(admitted) => admitted.await?,
                     None => runs.join(LATEST),
@@ -68,6 +75,10 @@ impl Handler<ReadSandbox> for Agent {
     }
 }
 
+/// Why a command is refused.
+const TOO_MANY: &str =
+    "too many commands of this principal wait for their turn under --rate_limits; try again";
+
 /// Why nothing is read.
 enum Unread {
     NotFound,
@@ -81,6 +92,17 @@ impl Unread {
 }
 
 impl Agent {
+    /// Whether what is being handled has its turn by the rate limits.
+    fn turn(&self, ctx: &Context<Self>) -> Turn {
+        let is_command = |sender: &&Sender| sender.peer.role == Role::Operator;
+        let Some(sender) = ctx.sender().filter(is_command) else {
+            return Turn::Now(1);
+        };
+        let now = ctx.clock().now() - Instant::default();
+        let throttle = &self.config.settings.throttle;
+        throttle.stand_in_line_as_command(sender.peer.node.name(), now)
+    }
+
     /// The newest sandbox below `runs`, if this subject may look into it.
     fn admitted(
         &self,

@@ -116,6 +116,12 @@ fn variables(
     }
     if !container.is_command {
         all.push((variable::AUTHENTICATION_TOKEN, callers::token(container)));
+        let https_only = config.settings.https_only;
+        let scheme = if https_only { "https" } else { "http" };
+        all.push((variable::AGENT_SCHEME, scheme.to_owned()));
+        if https_only {
+            all.push((variable::LIBPROCESS_SSL_ENABLED, "true".to_owned()));
+        }
     }
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
     all.into_iter().map(owned).collect()
@@ -140,14 +146,23 @@ mod tests {
     use resources::{Resources, Role};
 
     fn environment(checkpoint: bool, is_command: bool) -> BTreeMap<String, String> {
+        environment_of(checkpoint, is_command, |_| ())
+    }
+
+    fn environment_of(
+        checkpoint: bool,
+        is_command: bool,
+        choose: impl FnOnce(&mut Settings),
+    ) -> BTreeMap<String, String> {
         let host = Host {
             name: "h".into(),
             cores: 8,
             memory: 16 << 30,
             disk: 100 << 30,
         };
-        let config = Settings::new(vec!["m:5050".into()], "/w").check_on(&host);
-        let config = config.unwrap();
+        let mut settings = Settings::new(vec!["m:5050".into()], "/w");
+        choose(&mut settings);
+        let config = settings.check_on(&host).unwrap();
         let agent_id = AgentId::new("s").unwrap();
         let resources: Resources = "cpus:1".parse().unwrap();
         let executor = ExecutorInfo {
@@ -190,6 +205,7 @@ mod tests {
             ("MESOS_ALLOCATION_ROLE", "ads"),
             ("MESOS_HTTP_COMMAND_EXECUTOR", "0"),
             ("LIBPROCESS_PORT", "0"),
+            ("MEROS_AGENT_SCHEME", "http"),
         ] {
             assert_eq!(of_two.get(name).map(String::as_str), Some(value), "{name}");
         }
@@ -202,5 +218,23 @@ mod tests {
         ] {
             assert!(!of_one.contains_key(absent), "{absent}");
         }
+    }
+
+    #[test]
+    fn an_executor_that_speaks_http_is_told_where_only_https_is_served() {
+        let scheme = |environment: BTreeMap<String, String>| {
+            let of = |name: &str| environment.get(name).cloned().unwrap_or_default();
+            (of("MEROS_AGENT_SCHEME"), of("LIBPROCESS_SSL_ENABLED"))
+        };
+        let told = |scheme: &str, ssl: &str| (scheme.to_owned(), ssl.to_owned());
+        assert_eq!(scheme(environment(true, false)), told("http", ""));
+        let https =
+            |is_command| environment_of(true, is_command, |chosen| chosen.https_only = true);
+        assert_eq!(scheme(https(false)), told("https", "true"));
+        assert_eq!(
+            scheme(https(true)),
+            told("", ""),
+            "it speaks over its socket"
+        );
     }
 }

@@ -12,7 +12,7 @@ use http::api::{Asked, Refusal, answer};
 use http::files::{Entry, FileError, Place, browse, read};
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
-    ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetVersion,
+    ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders, ResponseGetVersion,
     ResponseListFiles, ResponseReadFile, ResponseType,
 };
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
@@ -122,6 +122,11 @@ impl Pages {
                 let roles = self.acls.now().approver(who, Action::ViewRoles);
                 answer.get_agent = Some(answers::agent(&self.state().await?, &roles));
                 ResponseType::GetAgent
+            }
+            // Disks of resource providers are not served, so there are none.
+            CallType::GetResourceProviders => {
+                answer.get_resource_providers = Some(ResponseGetResourceProviders::default());
+                ResponseType::GetResourceProviders
             }
             other => {
                 let problem = format!("{other} is not served by this agent yet");

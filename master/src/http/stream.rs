@@ -44,9 +44,10 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const UNREAD_MAX: usize = 256 << 20;
 /// How much one subscriber may leave unread. All share the same bytes, so this is what all of them hold, in each form; it has room for what a
 /// busy master has to say at once.
-const BOUNDS: Bounds = Bounds {
+pub const BOUNDS: Bounds = Bounds {
     bytes_max: 64 << 20,
     wait_max: Duration::from_secs(75),
+    together_max: None,
 };
 /// How long it may take until a subscriber is told how all is.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(30);

@@ -8,11 +8,12 @@ use std::time::Duration;
 use authority::Action;
 use protocol::AgentId;
 use protocol::message::operator::{
-    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
+    CancelDrain, DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
 };
 use runtime::prelude::*;
 
 use super::Master;
+use super::verbs::InTurn;
 use crate::admission::Removal;
 use crate::registry::{RegistryError, RegistryOperation};
 
@@ -21,10 +22,14 @@ const DRAIN_LOOK: Duration = Duration::from_secs(1);
 
 type Answer = Result<(), UpdateRefused>;
 
-impl Handler<DrainAgent> for Master {
+impl Handler<InTurn<DrainAgent>> for Master {
     type Result = Reply<Answer>;
 
-    fn handle(&mut self, call: DrainAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<DrainAgent>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Answer> {
         let now = ctx.clock().wall();
         let may = self.may_maintain(Action::DrainAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_drain(&call, now));
@@ -32,30 +37,56 @@ impl Handler<DrainAgent> for Master {
     }
 }
 
-impl Handler<DeactivateAgent> for Master {
+impl Handler<InTurn<DeactivateAgent>> for Master {
     type Result = Reply<Answer>;
 
-    fn handle(&mut self, call: DeactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<DeactivateAgent>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Answer> {
         let may = self.may_maintain(Action::DeactivateAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_deactivation(&call.agent_id));
         self.order(call.agent_id, prepared, ctx)
     }
 }
 
-impl Handler<ReactivateAgent> for Master {
+impl Handler<InTurn<ReactivateAgent>> for Master {
     type Result = Reply<Answer>;
 
-    fn handle(&mut self, call: ReactivateAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<ReactivateAgent>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Answer> {
         let may = self.may_maintain(Action::ReactivateAgents, ctx);
         let prepared = may.and_then(|()| self.books.prepare_reactivation(&call.agent_id));
         self.order(call.agent_id, prepared, ctx)
     }
 }
 
-impl Handler<MarkAgentGone> for Master {
+impl Handler<InTurn<CancelDrain>> for Master {
     type Result = Reply<Answer>;
 
-    fn handle(&mut self, call: MarkAgentGone, ctx: &mut Context<Self>) -> Reply<Answer> {
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<CancelDrain>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Answer> {
+        let may = self.may_maintain(Action::ReactivateAgents, ctx);
+        let prepared = may.and_then(|()| self.books.prepare_cancelled_drain(&call.agent_id));
+        self.order(call.agent_id, prepared, ctx)
+    }
+}
+
+impl Handler<InTurn<MarkAgentGone>> for Master {
+    type Result = Reply<Answer>;
+
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<MarkAgentGone>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Answer> {
         let (promise, reply) = promise();
         let may = self.may_maintain(Action::MarkAgentsGone, ctx);
         let agent_id = call.agent_id;

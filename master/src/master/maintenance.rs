@@ -14,6 +14,7 @@ use runtime::prelude::*;
 
 use super::Master;
 use super::operators::not_allowed;
+use super::verbs::InTurn;
 use crate::admission::Removal;
 use crate::maintenance;
 use crate::registry::{Machines, RegistryOperation};
@@ -28,19 +29,27 @@ impl Handler<InverseGranted> for Master {
     }
 }
 
-impl Handler<ViewMaintenanceSchedule> for Master {
+impl Handler<InTurn<ViewMaintenanceSchedule>> for Master {
     type Result = Result<Vec<Window>, UpdateRefused>;
 
-    fn handle(&mut self, _: ViewMaintenanceSchedule, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        _: InTurn<ViewMaintenanceSchedule>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         self.may_maintain(Action::GetMaintenanceSchedules, ctx)?;
         Ok(self.books.machines.windows())
     }
 }
 
-impl Handler<ViewMaintenanceStatus> for Master {
+impl Handler<InTurn<ViewMaintenanceStatus>> for Master {
     type Result = Result<MaintenanceStatus, UpdateRefused>;
 
-    fn handle(&mut self, _: ViewMaintenanceStatus, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        _: InTurn<ViewMaintenanceStatus>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         self.may_maintain(Action::GetMaintenanceStatuses, ctx)?;
         Ok(match self.asker(ctx) {
             Some(asker) => self.books.maintenance_seen(&asker.sight()),
@@ -49,12 +58,12 @@ impl Handler<ViewMaintenanceStatus> for Master {
     }
 }
 
-impl Handler<UpdateMaintenanceSchedule> for Master {
+impl Handler<InTurn<UpdateMaintenanceSchedule>> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
     fn handle(
         &mut self,
-        update: UpdateMaintenanceSchedule,
+        InTurn(update): InTurn<UpdateMaintenanceSchedule>,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
         let prepare = |machines: &Machines| maintenance::prepare_schedule(machines, &update);
@@ -67,30 +76,33 @@ impl Handler<UpdateMaintenanceSchedule> for Master {
     }
 }
 
-impl Handler<StartMaintenance> for Master {
+impl Handler<InTurn<StartMaintenance>> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
-    fn handle(&mut self, start: StartMaintenance, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(start): InTurn<StartMaintenance>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let prepare = |machines: &Machines| maintenance::prepare_start(machines, &start);
         let prepared = self.prepare_maintenance(Action::StartMaintenances, prepare, ctx);
         self.maintain(prepared, ctx, move |master, ctx| {
             tracing::info!(machines = %listed(&start.machines), "machines are down");
             let machines = &start.machines;
-            let away = master.change(ctx, |books, _, _| books.maintenance_started(machines));
-            for agent in away {
-                // Who is being marked unreachable goes when it comes.
-                if !master.leaving.contains(&agent) {
-                    master.remove_agent(agent, Removal::Maintenance, ctx);
-                }
-            }
+            master.change(ctx, |books, _, _| books.maintenance_started(machines));
+            master.leave_down_machines(ctx);
         })
     }
 }
 
-impl Handler<StopMaintenance> for Master {
+impl Handler<InTurn<StopMaintenance>> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
-    fn handle(&mut self, stop: StopMaintenance, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(stop): InTurn<StopMaintenance>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let prepare = |machines: &Machines| maintenance::prepare_stop(machines, &stop);
         let prepared = self.prepare_maintenance(Action::StopMaintenances, prepare, ctx);
         self.maintain(prepared, ctx, move |master, ctx| {
@@ -104,6 +116,16 @@ impl Handler<StopMaintenance> for Master {
 }
 
 impl Master {
+    /// Agents whose machines are down go.
+    pub(super) fn leave_down_machines(&mut self, ctx: &mut Context<Self>) {
+        for agent in self.books.on_down_machines() {
+            // Who is being marked unreachable goes when it comes.
+            if !self.leaving.contains(&agent) {
+                self.remove_agent(agent, Removal::Maintenance, ctx);
+            }
+        }
+    }
+
     /// Whether who asks from another node may do this with machines now.
     pub(super) fn may_maintain(
         &self,

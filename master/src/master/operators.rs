@@ -15,6 +15,7 @@ use runtime::Promise;
 use runtime::prelude::*;
 
 use super::Master;
+use super::verbs::InTurn;
 use crate::books::Books;
 use crate::permission::Asker;
 use crate::registry::{Applied, RegistryError};
@@ -24,26 +25,30 @@ use crate::{view, weights};
 /// The most operators that wait for one framework's end.
 const WAITING_MAX: usize = 1000;
 
-impl Handler<ViewCluster> for Master {
+impl Handler<InTurn<ViewCluster>> for Master {
     type Result = Reply<ClusterView>;
 
-    fn handle(&mut self, _: ViewCluster, ctx: &mut Context<Self>) -> Reply<ClusterView> {
+    fn handle(&mut self, _: InTurn<ViewCluster>, ctx: &mut Context<Self>) -> Reply<ClusterView> {
         self.view(ctx, view::cluster)
     }
 }
 
-impl Handler<ViewRoles> for Master {
+impl Handler<InTurn<ViewRoles>> for Master {
     type Result = Reply<Vec<RoleView>>;
 
-    fn handle(&mut self, _: ViewRoles, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: InTurn<ViewRoles>, ctx: &mut Context<Self>) -> Self::Result {
         self.view(ctx, view::roles)
     }
 }
 
-impl Handler<ExplainOffers> for Master {
+impl Handler<InTurn<ExplainOffers>> for Master {
     type Result = Reply<Result<OffersExplained, Unexplained>>;
 
-    fn handle(&mut self, question: ExplainOffers, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(question): InTurn<ExplainOffers>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let asker = self.asker(ctx);
         let may = |asker: &Asker| asker.may(Action::GetEndpoints, "/explain");
         match asker.as_ref().map_or(Ok(()), may) {
@@ -108,10 +113,14 @@ impl Master {
     }
 }
 
-impl Handler<UpdateQuotas> for Master {
+impl Handler<InTurn<UpdateQuotas>> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
-    fn handle(&mut self, update: UpdateQuotas, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(update): InTurn<UpdateQuotas>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let (promise, reply) = promise();
         let allowed = self.may_update().and_then(|()| {
             let asker = self.asker(ctx);
@@ -149,10 +158,14 @@ impl Handler<UpdateQuotas> for Master {
     }
 }
 
-impl Handler<UpdateWeights> for Master {
+impl Handler<InTurn<UpdateWeights>> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
-    fn handle(&mut self, update: UpdateWeights, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(update): InTurn<UpdateWeights>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let (promise, reply) = promise();
         let allowed = self
             .may_update()
@@ -248,10 +261,10 @@ pub(super) fn not_allowed(forbidden: Forbidden) -> UpdateRefused {
     UpdateRefused::Invalid { reason }
 }
 
-impl Handler<Operate> for Master {
+impl Handler<InTurn<Operate>> for Master {
     type Result = Result<(), OperationRefused>;
 
-    fn handle(&mut self, call: Operate, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, InTurn(call): InTurn<Operate>, ctx: &mut Context<Self>) -> Self::Result {
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
         let asker = self.asker(ctx);
         let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
@@ -326,10 +339,14 @@ impl Handler<EndFramework> for Master {
     }
 }
 
-impl Handler<KillByOperator> for Master {
+impl Handler<InTurn<KillByOperator>> for Master {
     type Result = Result<FrameworkId, OperatorError>;
 
-    fn handle(&mut self, call: KillByOperator, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        InTurn(call): InTurn<KillByOperator>,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let asker = self.asker(ctx);
         self.change(ctx, |books, now, out| {
             books.kill_by_operator(call, asker.as_ref(), now, out)

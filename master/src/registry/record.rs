@@ -131,6 +131,7 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
         | RegistryOperation::MarkAgentDrained { .. }
         | RegistryOperation::DeactivateAgent { .. }
         | RegistryOperation::ReactivateAgent { .. }
+        | RegistryOperation::CancelDrain { .. }
         | RegistryOperation::MarkAgentUnreachable { .. }
         | RegistryOperation::RemoveAgent { .. }
         | RegistryOperation::RemoveFramework { .. } => Ok(()),

@@ -127,7 +127,8 @@ impl RegistryState {
             RegistryOperation::DrainAgent { agent_id, .. }
             | RegistryOperation::MarkAgentDrained { agent_id }
             | RegistryOperation::DeactivateAgent { agent_id }
-            | RegistryOperation::ReactivateAgent { agent_id } => self.order(agent_id, operation)?,
+            | RegistryOperation::ReactivateAgent { agent_id }
+            | RegistryOperation::CancelDrain { agent_id } => self.order(agent_id, operation)?,
             RegistryOperation::AdmitFramework { info, deadline } => {
                 let id = self.admit_framework(info, *deadline)?;
                 vec![Entry::Framework(id)]
@@ -298,8 +299,14 @@ impl RegistryOperation {
             Self::DeactivateAgent { .. } => orders.deactivated = true,
             Self::ReactivateAgent { agent_id } => {
                 if orders.drain.is_some_and(|drain| !drain.drained) {
-                    let expected =
-                        "an agent that is not being drained any more: draining is not taken back";
+                    let expected = "an agent that is not being drained any more, unless the drain is cancelled";
+                    return Err(refused_value("agent_id", agent_id, expected));
+                }
+                orders = AgentOrders::default();
+            }
+            Self::CancelDrain { agent_id } => {
+                if orders.drain.is_none_or(|drain| drain.drained) {
+                    let expected = "an agent that is being drained, and is not drained yet";
                     return Err(refused_value("agent_id", agent_id, expected));
                 }
                 orders = AgentOrders::default();
@@ -386,8 +393,9 @@ mod tests {
         let drained = RegistryOperation::MarkAgentDrained { agent_id: id() };
         let off = RegistryOperation::DeactivateAgent { agent_id: id() };
         let on = RegistryOperation::ReactivateAgent { agent_id: id() };
+        let cancel = RegistryOperation::CancelDrain { agent_id: id() };
         let mut state = RegistryState::default();
-        for order in [&drain, &drained, &off, &on] {
+        for order in [&drain, &drained, &off, &on, &cancel] {
             refused_by(&mut state, order, "agent_id is `a`: expected one that is");
         }
         let info = agent("a");
@@ -399,7 +407,14 @@ mod tests {
         state.change(&off).unwrap();
         refused_by(&mut state, &on, "not being drained any more");
         state.change(&drained).unwrap();
+        refused_by(&mut state, &cancel, "not drained yet");
         state.change(&on).unwrap();
+        assert!(state.orders.is_empty());
+        refused_by(&mut state, &cancel, "that is being drained");
+        state.change(&drain).unwrap();
+        state.change(&cancel).unwrap();
+        // It may have been found empty just before that.
+        state.change(&drained).unwrap();
         assert!(state.orders.is_empty());
     }
 }

@@ -66,6 +66,11 @@ impl RateLimits {
         })
     }
 
+    /// Whether this principal is named: it has a limit of its own, or none.
+    pub(crate) fn is_named(&self, principal: &str) -> bool {
+        self.principals.contains_key(principal)
+    }
+
     /// The limit under which this principal's messages are counted, and with whose.
     pub(crate) fn of<'a>(&self, principal: Option<&'a str>) -> Option<(Lane<'a>, Limit)> {
         let named = principal.and_then(|name| Some((name, self.principals.get(name)?)));

@@ -12,6 +12,10 @@ use crate::limits::{Lane, Limit, RateLimits};
 
 /// Principals whose traffic is counted; what comes of more is not.
 const COUNTED_MAX: usize = 10_000;
+/// The most commands of one operator, or of all without a limit of their own together, that wait for their turn at once.
+const COMMANDS_MAX: u64 = 64;
+/// The longest that a command waits for its turn: it waits ten seconds for an answer.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 /// The longest wait that is said.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -143,6 +147,22 @@ impl Throttle {
         }
         bucket.permits -= 1.0;
         Turn::After(wait)
+    }
+
+    /// What an operator's command says over a link, which has a line of its own length. It is counted only where its name has a limit of its own:
+    /// who has no name is called by the number of its process.
+    pub fn stand_in_line_as_command(&self, name: &str, now: Duration) -> Turn {
+        let turn = self.stand_in_line(Some(name), COMMANDS_MAX, COMMAND_PATIENCE, now);
+        if self.state().limits.is_named(name) {
+            self.count(Some(name), |traffic| {
+                traffic.received += 1;
+                match turn {
+                    Turn::Over(_) => traffic.dropped += 1,
+                    Turn::Now(_) | Turn::After(_) => traffic.processed += 1,
+                }
+            });
+        }
+        turn
     }
 
     /// So many messages wait at their sender's, however many those are; how many of them may be handled now? Told to wait, ask again then.
@@ -283,6 +303,31 @@ mod tests {
         assert_eq!(throttle.take_or_book(Some("p"), 9, Duration::ZERO), waits);
         let behind = Duration::from_millis(1500);
         assert_eq!(stand(SECOND), Turn::After(behind), "it comes after that");
+    }
+
+    /// W29: a command that is not named in the file has no counter, since each of them has another name.
+    #[test]
+    fn commands_have_the_limit_of_their_name_and_are_counted_if_that_is_known() {
+        let throttle = throttle(
+            r#"{"limits":[{"principal":"ops","qps":1,"capacity":1},{"principal":"free"}],"aggregate_default_qps":1}"#,
+        );
+        let come = |name: &str| throttle.stand_in_line_as_command(name, Duration::ZERO);
+        let turns = [Turn::Now(1), Turn::After(SECOND), Turn::Over(2 * SECOND)];
+        assert_eq!([come("ops"), come("ops"), come("ops")], turns);
+        assert_eq!([come("free"), come("free")], [Turn::Now(1); 2]);
+        // All others share one limit, and wait for as long as a command does.
+        let after = |seconds| Turn::After(seconds * SECOND);
+        assert_eq!(come("operator-1"), Turn::Now(1));
+        let others: Vec<Turn> = (1..=6).map(|_| come("operator-2")).collect();
+        let waits = [after(1), after(2), after(3), after(4), after(5)];
+        assert_eq!(
+            (&others[..5], others[5]),
+            (&waits[..], Turn::Over(6 * SECOND))
+        );
+        let traffic = throttle.traffic();
+        assert_eq!(traffic.keys().collect::<Vec<_>>(), ["free", "ops"]);
+        let ops = traffic["ops"];
+        assert_eq!((ops.received, ops.processed, ops.dropped), (3, 2, 1));
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! `meros bench http`: what the HTTP APIs cost.
 //!
-//! Four figures, each of a real master and its HTTP listener in this process (`state`) or in one of their own (`subscribers`), or of a whole
-//! embedded cluster (`launches`): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it, how many
-//! tasks and offers a framework handles over HTTP beside one on the native driver, and what a subscriber costs.
+//! Figures, each of a real master and its HTTP listener in this process (`state`) or in one of their own (`subscribers`, `stalled`), or of a
+//! whole embedded cluster (`launches`): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it,
+//! how many tasks and offers a framework handles over HTTP beside one on the native driver, what a subscriber costs, and what one that never
+//! reads.
 
+mod alone;
+mod bare;
 mod client;
 mod launches;
 mod offers;
+mod raw;
 mod scheduler;
+mod stalled;
 mod state;
 mod subscribers;
 
@@ -70,6 +75,8 @@ enum Measure {
     Frameworks,
     /// Memory of a subscriber
     Subscribers,
+    /// Memory while subscribers never read, and far more happens than is kept for them
+    Stalled,
 }
 
 impl HttpArgs {
@@ -104,6 +111,9 @@ async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     }
     if wanted(Measure::Subscribers) {
         figures.extend(subscribers::measure(args).await?);
+    }
+    if wanted(Measure::Stalled) {
+        figures.extend(stalled::measure(args).await?);
     }
     Ok(figures)
 }

@@ -1,5 +1,5 @@
-//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` of machines (SPEC 3.6), and `drain | deactivate |
-//! reactivate | gone` of single agents (SPEC 3.2).
+//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` of machines (SPEC 3.6), and `drain | undrain |
+//! deactivate | reactivate | gone` of single agents (SPEC 3.2).
 //!
 //! The leading master is asked, whatever master is named first. A schedule is changed by reading it and writing the whole anew, so of two
 //! operators who do that at once one may have to say it again. Decides nothing: the master judges what is planned.
@@ -10,8 +10,9 @@ use clap::{Args, Subcommand};
 use protocol::duration;
 use protocol::maintenance::{InverseAnswer, Window};
 use protocol::message::operator::{
-    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, StartMaintenance, StopMaintenance,
-    UpdateMaintenanceSchedule, UpdateRefused, ViewMaintenanceSchedule, ViewMaintenanceStatus,
+    CancelDrain, DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, StartMaintenance,
+    StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused, ViewMaintenanceSchedule,
+    ViewMaintenanceStatus,
 };
 use protocol::{AgentId, MachineId, Unavailability};
 use runtime::prelude::Message;
@@ -47,8 +48,10 @@ pub enum MaintenanceArgs {
     Down(MachinesArgs),
     /// Bring machines up that are down
     Up(MachinesArgs),
-    /// Have an agent's tasks end, and offer nothing of it; that is not taken back
+    /// Have an agent's tasks end, and offer nothing of it
     Drain(DrainArgs),
+    /// Drain an agent no more but offer it again, before it is drained; tasks that were told to end still do
+    Undrain(AgentArgs),
     /// Offer nothing of an agent; what runs there goes on
     Deactivate(AgentArgs),
     /// Offer an agent again that was deactivated or is drained
@@ -80,6 +83,9 @@ pub struct DrainArgs {
     /// Give the agent up for good when nothing is left on it
     #[arg(long)]
     mark_gone: bool,
+    /// Kill at most so many tasks of each framework at a time, and wait; until the last one `reactivate` takes the agent back [default: all at once]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "max_grace_period")]
+    at_a_time: Option<u32>,
 }
 
 /// Some machines.
@@ -162,7 +168,14 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
                 max_grace_period: args.max_grace_period,
                 mark_gone: args.mark_gone,
             };
-            order(&args.of, drain, "is being drained").await
+            match args.at_a_time {
+                Some(at_a_time) => slowly(&args.of, drain, at_a_time).await,
+                None => order(&args.of, drain, "is being drained").await,
+            }
+        }
+        MaintenanceArgs::Undrain(args) => {
+            let agent_id = args.agent_id.clone();
+            order(&args, CancelDrain { agent_id }, "is offered again").await
         }
         MaintenanceArgs::Deactivate(args) => {
             let agent_id = args.agent_id.clone();
@@ -177,6 +190,15 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
             order(&args, MarkAgentGone { agent_id }, "is gone for good").await
         }
     }
+}
+
+async fn slowly(args: &AgentArgs, drain: DrainAgent, at_a_time: u32) -> Outcome {
+    let operator = Operator::connect(&args.cluster).await?;
+    let drained = super::drain::drain(&operator, drain, at_a_time).await;
+    operator.close().await;
+    drained?;
+    out!("agent {} is drained", args.agent_id);
+    Ok(())
 }
 
 async fn order<M>(args: &AgentArgs, order: M, done: &str) -> Outcome

@@ -1,4 +1,4 @@
-//! The pages every service has: `/health`, `/version`, `/metrics`, `/metrics/snapshot`, `/__processes__` (SPEC 3.9).
+//! The pages every service has: `/health`, `/version`, `/metrics`, `/metrics/snapshot`, `/logging/toggle`, `/__processes__` (SPEC 3.9).
 
 use std::time::Duration;
 
@@ -8,15 +8,20 @@ use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
+use v1::schema::DurationInfo;
 
+use crate::api::Refusal;
 use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
 
 /// How long a metrics page waits for a service's counters unless `?timeout=` says otherwise.
 const COUNTERS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the log's level is changed for a while.
+pub(crate) const TOGGLE: &str = "/logging/toggle";
 
 /// What the pages say of the service they belong to.
 #[derive(Clone)]
@@ -38,6 +43,7 @@ pub fn common_routes(about: About) -> Router {
         .route("/version", get(version))
         .route("/metrics/snapshot", get(snapshot))
         .route("/metrics", get(prometheus))
+        .route(TOGGLE, post(toggle))
         .route("/__processes__", get(processes));
     let prefix = match about.service {
         "master" => "/master",
@@ -77,8 +83,41 @@ async fn prometheus(State(about): State<About>) -> Response {
         .into_response()
 }
 
-/// Reads `5secs`, `100ms`, or a bare number of seconds; at most a minute.
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+#[derive(Deserialize)]
+struct ToggleQuery {
+    level: Option<String>,
+    duration: Option<String>,
+}
+
+/// Logs as much as is said for as long as is said, as the call `SET_LOGGING_LEVEL` does; says how much is logged where nothing is.
+async fn toggle(
+    State(about): State<About>,
+    Query(query): Query<ToggleQuery>,
+) -> Result<Response, Refusal> {
+    let (level, duration) = match (&query.level, &query.duration) {
+        (None, None) => return Ok(format!("{}\n", crate::logging::level()).into_response()),
+        (Some(level), Some(duration)) => (level, duration),
+        _ => {
+            let expected = "level and duration: expected both, as in `?level=1&duration=10mins`";
+            return Err(Refusal::bad(expected));
+        }
+    };
+    let wrong = |field, value: &str, expected| {
+        let value: String = value.chars().take(80).collect();
+        Refusal::bad(format!("{field} is `{value}`: expected {expected}"))
+    };
+    let number = level.parse();
+    let number = number.map_err(|_| wrong("level", level, "a number, 0 or above"))?;
+    let nanoseconds = parse_duration(duration).map(|time| i64::try_from(time.as_nanos()));
+    let Some(Ok(nanoseconds)) = nanoseconds else {
+        return Err(wrong("duration", duration, "a time, as in `10mins`"));
+    };
+    crate::logging::change(&about.node, number, &DurationInfo { nanoseconds })?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Reads `5secs`, `100ms`, `10mins`, `2hrs`, or a bare number of seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -86,11 +125,17 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
         "" | "secs" => 1.0,
         "ms" => 0.001,
         "mins" => 60.0,
-        _ => f64::NAN,
+        "hrs" => 3600.0,
+        _ => return None,
     };
-    let seconds = text[..digits].parse::<f64>().unwrap_or(f64::NAN) * unit;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(timeout) if timeout <= crate::metrics::PATIENCE_MAX => Ok(timeout),
+    let seconds = text[..digits].parse::<f64>().ok()? * unit;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Reads a duration of at most a minute.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Some(timeout) if timeout <= crate::metrics::PATIENCE_MAX => Ok(timeout),
         _ => Err(format!(
             "timeout `{text}` is invalid: expected at most a minute, as in `5secs` or `100ms`\n"
         )),
@@ -113,6 +158,42 @@ async fn not_found(uri: Uri) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SPEC 3.9.
+    #[test]
+    fn the_log_is_changed_by_level_and_duration_and_by_nothing_less() {
+        runtime::rehearsal::stage(async {
+            let about = About {
+                node: runtime::rehearsal::node("node").build(),
+                service: "agent",
+                version: "1",
+                counters: std::sync::Arc::new(|| Box::pin(async { None })),
+            };
+            let ask = async |level: Option<&str>, duration: Option<&str>| {
+                let (level, duration) = (level.map(str::to_owned), duration.map(str::to_owned));
+                let query = Query(ToggleQuery { level, duration });
+                let answer = toggle(State(about.clone()), query).await;
+                let answer = answer.unwrap_or_else(IntoResponse::into_response);
+                let status = answer.status().as_u16();
+                let body = axum::body::to_bytes(answer.into_body(), 4096)
+                    .await
+                    .unwrap();
+                (status, String::from_utf8(body.to_vec()).unwrap())
+            };
+            assert_eq!(ask(None, None).await.0, 200);
+            for (level, duration, words) in [
+                (Some("1"), None, "expected both"),
+                (None, Some("1mins"), "expected both"),
+                (Some("-1"), Some("1mins"), "level is `-1`"),
+                (Some("1"), Some("long"), "duration is `long`"),
+                (Some("1"), Some("1e9hrs"), "duration is `1e9hrs`"),
+                (Some("1"), Some("25hrs"), "expected 24 hours or less"),
+            ] {
+                let (status, text) = ask(level, duration).await;
+                assert!(status == 400 && text.contains(words), "{status} {text}");
+            }
+        });
+    }
 
     #[test]
     fn a_timeout_is_read_as_mesos_writes_it_and_bounded() {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Action, Credentials, Shared, Subject, Throttle, Turn};
+use authority::{Acls, Action, Credentials, Forbidden, Shared, Subject, Throttle, Turn};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -23,6 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use runtime::{Instant, Node, Role};
 use transport::tls::Principal;
 
+use crate::pages::TOGGLE;
 use crate::server::Gate;
 
 /// The most calls of one principal, or of all without a limit of their own together, that wait for their turn at once.
@@ -211,10 +212,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         Ok(subject) => subject,
         Err(response) => return *response,
     };
-    if door == Door::Readonly
-        && !FILTERED.contains(&path)
-        && let Err(forbidden) = inner.acls.now().check(&subject, Action::GetEndpoints, path)
-    {
+    if let Err(forbidden) = inner.may_enter(&subject, door, path) {
         return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
     }
     if door != Door::Executor {
@@ -224,6 +222,21 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
 }
 
 impl Inner {
+    /// Whether the page is for this subject at all. What it shows or changes most pages decide themselves.
+    fn may_enter(&self, subject: &Subject, door: Door, path: &str) -> Result<(), Forbidden> {
+        let acls = self.acls.now();
+        match door {
+            Door::Readonly if !FILTERED.contains(&path) => {
+                acls.check(subject, Action::GetEndpoints, path)
+            }
+            // The page that changes something and asks nobody.
+            Door::Readwrite if path == TOGGLE => acls
+                .check(subject, Action::GetEndpoints, path)
+                .and_then(|()| acls.check(subject, Action::SetLogLevel, None)),
+            _ => Ok(()),
+        }
+    }
+
     /// Who asks, as far as this door wants to know.
     fn prove(
         &self,

@@ -404,6 +404,9 @@ fn a_released_message_keeps_its_bytes() {
         line(ReactivateAgent {
             agent_id: id("m-S1"),
         }),
+        line(CancelDrain {
+            agent_id: id("m-S1"),
+        }),
         line(MarkAgentGone {
             agent_id: id("m-S1"),
         }),

@@ -291,6 +291,7 @@ fn what_cannot_be_taken_has_its_status_and_says_why() {
         let id = json!({ "value": stream.framework() });
         let (nobody, ops) = (Subject::default(), Subject::named("ops"));
         let (own, other) = (stream.id.clone(), "not this");
+        let stranger = stage.subscribe(web()).await.id;
         let with = |mut framework: Value, field: &str, value: Value| {
             framework[field] = value;
             subscribe(framework)
@@ -325,6 +326,13 @@ fn what_cannot_be_taken_has_its_status_and_says_why() {
                 &nobody,
                 400,
                 "Mesos-Stream-Id is `not this`",
+            ),
+            (
+                json!({"type": "REVIVE", "framework_id": id}),
+                Some(&stranger),
+                &nobody,
+                400,
+                "the id of the framework's newest stream",
             ),
             (
                 json!({"type": "REVIVE", "framework_id": id}),

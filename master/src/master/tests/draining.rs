@@ -1,7 +1,7 @@
 //! Agents that operators set aside: deactivated, drained, gone for good (SPEC 3.2).
 
 use protocol::message::operator::{
-    DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
+    CancelDrain, DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
 };
 
 use super::*;
@@ -129,6 +129,59 @@ fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reacti
         world.allocator();
         world.reactivate(&a).await.unwrap();
         assert_eq!(world.allocator(), ["agent S0 active true"]);
+        assert_eq!(world.orders(&a).await, AgentOrders::default());
+    });
+}
+
+/// W30.
+#[test]
+fn a_drain_is_cancelled_until_the_agent_is_drained_and_what_was_not_told_to_end_goes_on() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        let cancel = || CancelDrain {
+            agent_id: a.clone(),
+        };
+        let refused = world.order(cancel()).await.unwrap_err();
+        let words = "expected an agent that is being drained";
+        assert!(refused.to_string().contains(words), "{refused}");
+        // It is away when it is to be drained, and gone for good after that.
+        world.network.sever("host-1", "master");
+        world.settle().await;
+        world.drain(&a, true).await.unwrap();
+        world.order(cancel()).await.unwrap();
+        assert_eq!(world.orders(&a).await, AgentOrders::default());
+        assert!(world.whims.state().orders.is_empty());
+        world.network.heal("host-1", "master");
+        agent.node.connect("master").await.unwrap();
+        world.allocator();
+        agent.heard();
+        scheduler.heard();
+        let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
+        register(&agent, Some(a.clone()), vec![running])
+            .await
+            .unwrap();
+        world.pass(5).await;
+        let told = agent.heard();
+        assert!(!told.iter().any(|line| line.contains("drain")), "{told:?}");
+        let told = world.allocator();
+        let inactive = "agent S0 active false".to_owned();
+        assert!(!told.contains(&inactive), "{told:?}");
+        let books = world.books().await;
+        assert!(books.agents.get(&a).is_some_and(|agent| agent.is_active()));
+        assert_eq!(books.tasks.on_agent(&a).unwrap().tasks().count(), 1);
+
+        // A task that was told to end does, and the agent stays.
+        world.drain(&a, true).await.unwrap();
+        world.order(cancel()).await.unwrap();
+        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        let told = ["agent S0 active false", "agent S0 active true"];
+        assert_eq!(world.allocator(), told);
+        let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
+        agent.tell(killed.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &killed));
+        world.pass(5).await;
+        assert!(world.whims.state().gone.is_empty());
         assert_eq!(world.orders(&a).await, AgentOrders::default());
     });
 }

@@ -290,15 +290,20 @@ impl World {
     }
 }
 
+/// A framework that waits an hour for its next scheduler.
+fn stays(info: &mut FrameworkInfo) {
+    info.failover_timeout = Duration::from_secs(3600);
+}
+
 /// SPEC 3.6. Its old master may have ended between recording that the machine is down and removing it.
 #[test]
-fn an_agent_that_a_new_master_awaits_goes_when_its_machine_goes_or_it_comes() {
+fn an_agent_that_a_new_master_awaits_goes_when_its_machine_is_down_or_goes() {
     rehearse_network(|network| async move {
         let first = World::new(network, Config::default()).await;
         let (mut one, a) = first.agent("host-1").await;
         let (_two, _) = first.agent("host-2").await;
-        let stay = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
-        let (_, f) = first.framework("web", stay).await;
+        let (_three, _) = first.agent("host-3").await;
+        let (_, f) = first.framework("web", stays).await;
         plan(&first, &["host-1", "host-2"], STARTS).await.unwrap();
         let clock = first.node.clock().clone();
         let mut registry = FickleRegistry::new(first.whims.clone(), clock);
@@ -307,20 +312,55 @@ fn an_agent_that_a_new_master_awaits_goes_when_its_machine_goes_or_it_comes() {
         registry.apply(recorded).await.unwrap();
 
         let world = first.succeeded().await;
+        world.settle().await;
+        let awaited = |books: &Books| books.agents.recovered().count();
+        assert_eq!(awaited(&*world.books().await), 2, "nobody waits for S0");
+        assert!(!world.whims.state().agents.contains_key(&a));
         let scheduler = world.member("web-2", "scheduler", Role::Framework).await;
         let mut info = FrameworkInfo::new("nobody", "web");
         info.id = Some(f);
         subscribe(&scheduler, info).await.unwrap();
-        let awaited = |books: &Books| books.agents.recovered().count();
-        assert_eq!(awaited(&*world.books().await), 2);
         world.refuses(&mut one, &a).await;
-        assert_eq!(scheduler.heard(), ["lost S0"]);
-        assert_eq!(awaited(&*world.books().await), 1);
         down(&world, &["host-2"]).await.unwrap();
-        assert_eq!(scheduler.heard(), ["lost S1"], "nobody waits for it");
-        assert_eq!(awaited(&*world.books().await), 0);
+        assert_eq!(scheduler.heard(), ["lost S1"], "nor for S1");
+        assert_eq!(awaited(&*world.books().await), 1);
         let state = world.whims.state();
-        assert!(state.agents.is_empty() && state.unreachable.is_empty());
+        assert_eq!((state.agents.len(), state.unreachable.len()), (1, 0));
+    });
+}
+
+/// SPEC 4.7: Mesos' allocator alone remembers answers, and so forgets them with its master.
+#[test]
+fn what_a_framework_has_answered_to_an_inverse_offer_the_next_master_asks_again() {
+    rehearse_network(|network| async move {
+        let first = World::new(network, Config::default()).await;
+        let (mut agent, a) = first.agent("host-1").await;
+        let (scheduler, f) = first.framework("web", stays).await;
+        plan(&first, &["host-1"], STARTS).await.unwrap();
+        first.ask_to_leave(&f, &a).await;
+        scheduler.tell(AcceptInverseOffers {
+            framework_id: f.clone(),
+            inverse_offer_ids: first.inverse_offers().await,
+            filters: Default::default(),
+        });
+        first.settle().await;
+        let answers = |books: &Books| books.maintenance_status().draining.remove(0).answers;
+        assert_eq!(answers(&*first.books().await).len(), 1);
+
+        let world = first.succeeded().await;
+        agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
+        register(&agent, Some(a.clone()), vec![]).await.unwrap();
+        let scheduler = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f.clone());
+        subscribe(&scheduler, info).await.unwrap();
+        world.settle().await;
+        assert_eq!(answers(&*world.books().await), []);
+        let told = world.allocator();
+        let away = told.iter().filter(|line| **line == "agent S0 away Some(9)");
+        assert_eq!(away.count(), 1, "so that it asks who is there: {told:?}");
+        world.ask_to_leave(&f, &a).await;
+        assert_eq!(scheduler.heard(), ["inverse O0 of S0"]);
     });
 }
 

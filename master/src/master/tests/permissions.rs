@@ -392,3 +392,54 @@ fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
         assert_eq!(revived, 3);
     });
 }
+
+/// W29: what operators' commands say over a link, too; and whoever has waited is still who he was.
+#[test]
+fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
+    rehearse_network(|network| async move {
+        let nobody =
+            r#"{"update_weights":[{"principals":{"type":"NONE"},"roles":{"type":"ANY"}}]}"#;
+        let limits = r#"{"limits":[{"principal":"ops","qps":1,"capacity":3}]}"#;
+        let config = Config {
+            acls: Acls::parse(nobody).unwrap().into(),
+            ..limited(limits)
+        };
+        let throttle = config.throttle.clone();
+        let world = World::new(network, config).await;
+        let patience = Duration::from_secs(30);
+        let weights = || UpdateWeights {
+            weights: [("eng".to_owned(), 2.0)].into(),
+        };
+        let node = world.network.node("ops", Role::Operator, &[Role::Master]);
+        let master = node.find("master", "master", PATIENCE).await.unwrap();
+        let clock = world.node.clock();
+        let begun = clock.now();
+        let asked = (0..5).map(async |_| {
+            let answer = node.ask(&master, weights(), patience).await.unwrap();
+            ((clock.now() - begun).as_secs(), answer.unwrap_err())
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        for (number, (waited, refused)) in answers.into_iter().enumerate() {
+            let (seconds, words) = match number {
+                4 => (0, "too many commands"),
+                waits => (waits as u64, "may update_weights"),
+            };
+            assert_eq!(waited, seconds);
+            assert!(refused.to_string().contains(words), "{refused}");
+        }
+        let traffic = throttle.traffic()["ops"];
+        assert_eq!((traffic.processed, traffic.dropped), (4, 1));
+
+        // Others have another limit or none, and a page has had its turn.
+        let other = world.network.node("other", Role::Operator, &[Role::Master]);
+        let master = other.find("master", "master", PATIENCE).await.unwrap();
+        let (before, mut views) = (clock.now(), 0);
+        for _ in 0..9 {
+            let view = other.ask(&master, ViewCluster, patience).await;
+            views += usize::from(view.is_ok());
+            let page = world.master.ask(weights(), patience).await;
+            assert_eq!(page, Ok(Ok(())));
+        }
+        assert_eq!((views, clock.now()), (9, before));
+    });
+}

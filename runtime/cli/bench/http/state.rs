@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use protocol::message::task::TaskUpdated;
 use protocol::{FrameworkInfo, Offer, Source, StatusUpdate, TaskState, TaskStatus, Uuid};
 use runtime::prelude::*;
@@ -17,6 +18,7 @@ use v1::schema::master::{Call, CallType};
 
 use super::super::Figure;
 use super::super::crowd::embedded::Embedded;
+use super::bare;
 use super::client::Connection;
 use super::{FASTER, HttpArgs, MESOS_JSON, MESOS_PROTOBUF};
 use crate::failure::{Failure, Outcome};
@@ -57,30 +59,34 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         ("state_json", MESOS_JSON),
         ("state_protobuf", MESOS_PROTOBUF),
     ] {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let (mut taken, mut page) = (Vec::new(), Bytes::new());
         for _ in 0..TIMES {
             let begun = clock.now();
-            let body = match bench {
+            page = match bench {
                 "state_json" => connection.get("/state").await?,
                 _ => connection.call("/api/v1", Form::Protobuf, &ask).await?,
             };
             taken.push((clock.now() - begun).as_secs_f64() * 1000.0);
-            bytes = body.len();
         }
-        let first = taken[0];
-        taken.sort_by(f64::total_cmp);
-        let (median, slowest) = (taken[TIMES / 2], taken[TIMES - 1]);
+        let (first, bytes) = (taken[0], page.len());
+        let (median, slowest) = bare::median_and_last(taken);
+        let mut parameters = json!({
+            "agents": agents, "running": ended, "completed": ended, "times": TIMES, "bytes": bytes,
+            "bytes_per_second": (bytes as f64 / median * 1000.0).round(), "first_ms": first, "slowest_ms": slowest,
+            "mesos_recorded_ms": mesos.as_secs_f64() * 1000.0,
+            "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        });
+        if bench == "state_json" {
+            parameters["serde_json_writes_it_in_ms"] = json!(bare::written(&page)?);
+        }
+        parameters["bare_hyper_copies_it_in_ms"] = json!(bare::copied(page, TIMES).await?);
         figures.push(Figure {
             bench,
             figure: median,
             unit: "ms",
             limit: mesos.as_secs_f64() * 1000.0 / f64::from(FASTER),
             limit_is: "recorded: a fifth of what Mesos took",
-            parameters: json!({
-                "agents": agents, "running": ended, "completed": ended, "times": TIMES, "bytes": bytes,
-                "bytes_per_second": (bytes as f64 / median * 1000.0).round(), "first_ms": first, "slowest_ms": slowest,
-                "cores": std::thread::available_parallelism().map_or(0, usize::from),
-            }),
+            parameters,
         });
     }
     drop(connection);

@@ -7,22 +7,17 @@ use std::time::Duration;
 use protocol::FrameworkInfo;
 use runtime::Clock;
 use serde_json::json;
-use transport::Authority;
 use v1::Form;
 use v1::schema::master::{Call, CallType};
 
 use super::super::Figure;
-use super::super::process::Process;
 use super::HttpArgs;
+use super::alone::Alone;
 use super::client::Connection;
 use super::scheduler::HttpScheduler;
-use crate::agent::own_program;
-use crate::failure::{Failure, Outcome};
-use crate::member::free_port;
+use crate::failure::Outcome;
 use crate::member::raise_open_files;
 
-/// How long a master may take to answer.
-const STARTING: Duration = Duration::from_secs(30);
 /// How long memory may settle.
 const SETTLING: Duration = Duration::from_secs(2);
 /// What one of them may cost, in KiB.
@@ -35,37 +30,18 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     args.say(&format!(
         "{count} frameworks and {count} operators subscribe"
     ));
-    let directory = tempfile::Builder::new().prefix("meros-bench-").tempdir();
-    let directory =
-        directory.map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
-    let certs = directory.path().join("certs");
-    Authority::load_or_create(&certs)
-        .map_err(|error| Failure::because("cannot make certificates", &error))?;
-    let (port, program) = (free_port()?.to_string(), own_program()?);
-    let work_dir = directory.path().join("master").display().to_string();
-    let master = [
-        "master",
-        "--ip",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--work_dir",
-        &work_dir,
-    ];
-    let master = Process::start(&program, &master, directory.path())?;
-    let address = format!("127.0.0.1:{port}");
-    wait_for(&address).await?;
+    let master = Alone::start(&[]).await?;
     let clock = Clock::real();
 
     clock.sleep(SETTLING).await;
-    let before = master.usage()?.resident;
+    let before = master.resident()?;
     let mut frameworks = Vec::new();
     for number in 0..count {
         let info = FrameworkInfo::new("nobody", format!("framework-{number}"));
-        frameworks.push(HttpScheduler::subscribe(&address, Form::Json, &info).await?);
+        frameworks.push(HttpScheduler::subscribe(&master.address, Form::Json, &info).await?);
     }
     clock.sleep(SETTLING).await;
-    let with_frameworks = master.usage()?.resident;
+    let with_frameworks = master.resident()?;
 
     let ask = Call {
         r#type: Some(CallType::Subscribe),
@@ -73,13 +49,13 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     };
     let mut operators = Vec::new();
     for _ in 0..count {
-        let connection = Connection::open(&address).await?;
+        let connection = Connection::open(&master.address).await?;
         operators.push(connection.subscribe("/api/v1", Form::Json, &ask).await?);
     }
     // All of them leave: that is what those operators do not read.
     drop(frameworks);
     clock.sleep(2 * SETTLING).await;
-    let with_operators = master.usage()?.resident;
+    let with_operators = master.resident()?;
     drop(operators);
     let figure = |bench, more: f64, reads| Figure {
         bench,
@@ -93,20 +69,4 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         figure("http_framework", with_frameworks - before, true),
         figure("http_operator", with_operators - with_frameworks, false),
     ])
-}
-
-async fn wait_for(address: &str) -> Outcome {
-    let clock = Clock::real();
-    let begun = clock.now();
-    loop {
-        if let Ok(mut connection) = Connection::open(address).await
-            && connection.get("/state").await.is_ok()
-        {
-            return Ok(());
-        }
-        if clock.now() - begun > STARTING {
-            return Err(Failure::new(format!("no master answers at {address}")));
-        }
-        clock.sleep(Duration::from_millis(50)).await;
-    }
 }

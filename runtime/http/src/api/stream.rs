@@ -25,6 +25,9 @@ pub struct Bounds {
     pub bytes_max: usize,
     /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
+    /// Bytes that wait to be read in all streams of the listener that have this bound, together. While there are more, each of them may hold
+    /// back no more than its share. Default 256 MiB. None where what waits is the same memory in many streams, which their writer bounds.
+    pub together_max: Option<usize>,
 }
 
 impl Default for Bounds {
@@ -32,6 +35,7 @@ impl Default for Bounds {
         Self {
             bytes_max: 4 << 20,
             wait_max: Duration::from_secs(75),
+            together_max: Some(256 << 20),
         }
     }
 }
@@ -49,6 +53,9 @@ pub struct Streams(Arc<Listener>);
 struct Listener {
     clock: Clock,
     open: AtomicUsize,
+    /// How many of them are bounded together, and the bytes that wait in those.
+    bounded: AtomicUsize,
+    waiting: AtomicUsize,
     /// Those that were opened, some of which may have ended.
     all: Mutex<Vec<Weak<Shared>>>,
 }
@@ -59,6 +66,8 @@ impl Streams {
         Self(Arc::new(Listener {
             clock: node.clock().clone(),
             open: AtomicUsize::new(0),
+            bounded: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             all: Mutex::default(),
         }))
     }
@@ -68,11 +77,16 @@ impl Streams {
         self.0.open.load(Ordering::Relaxed)
     }
 
+    /// How many bytes wait to be read in the streams that are bounded together.
+    pub fn waiting(&self) -> usize {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+
     /// Opens a stream: the end to write to, and the response whose body it is. RecordIO in any case; `content` says how it is called:
     /// scheduler and executor streams bear the type of the messages in them, as Mesos has it.
     pub fn open(&self, content: Content, bounds: Bounds) -> (Events, Response) {
         let shared = Arc::new(Shared {
-            clock: self.0.clock.clone(),
+            listener: self.0.clone(),
             bounds,
             form: content.form(),
             queue: Mutex::default(),
@@ -83,10 +97,10 @@ impl Streams {
             all.push(Arc::downgrade(&shared));
         }
         self.0.open.fetch_add(1, Ordering::Relaxed);
-        let reader = Reader {
-            shared: shared.clone(),
-            listener: self.0.clone(),
-        };
+        if bounds.together_max.is_some() {
+            self.0.bounded.fetch_add(1, Ordering::Relaxed);
+        }
+        let reader = Reader(shared.clone());
         let body = Body::from_stream(reader);
         let form = content.form().media_type();
         let response = match content {
@@ -113,7 +127,7 @@ impl Streams {
 
 #[derive(Debug)]
 struct Shared {
-    clock: Clock,
+    listener: Arc<Listener>,
     bounds: Bounds,
     form: Form,
     queue: Mutex<Queue>,
@@ -142,7 +156,38 @@ impl Queue {
 
 impl Shared {
     fn change<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
-        change(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = queue.bytes;
+        let changed = change(&mut queue);
+        if self.bounds.together_max.is_some() {
+            let waiting = &self.listener.waiting;
+            match queue.bytes.checked_sub(before) {
+                Some(more) => waiting.fetch_add(more, Ordering::Relaxed),
+                None => waiting.fetch_sub(before - queue.bytes, Ordering::Relaxed),
+            };
+        }
+        changed
+    }
+
+    /// The most that this stream may hold back now, and why if that is for the others.
+    fn bytes_max(&self) -> (usize, &'static str) {
+        let Bounds {
+            bytes_max,
+            together_max,
+            ..
+        } = self.bounds;
+        let waiting = self.listener.waiting.load(Ordering::Relaxed);
+        match together_max.filter(|max| waiting > *max) {
+            None => (bytes_max, ""),
+            Some(max) => {
+                let share = max / self.listener.bounded.load(Ordering::Relaxed).max(1);
+                let because = ", its share while all subscribers together leave too much unread";
+                match share < bytes_max {
+                    true => (share, because),
+                    false => (bytes_max, ""),
+                }
+            }
+        }
     }
 
     fn end(&self) {
@@ -174,7 +219,7 @@ impl Events {
 
     /// Writes an event that [`Events::record`] made.
     pub fn write_record(&self, record: Bytes) -> Result<(), Closed> {
-        let now = self.shared.clock.now();
+        let now = self.shared.listener.clock.now();
         self.shared.change(|queue| {
             if queue.ended || queue.unread {
                 return Err(Closed);
@@ -188,16 +233,14 @@ impl Events {
 
     /// Why the reader is too slow, if it is: whoever writes then cuts it off with [`Events::cut`], and a reason.
     pub fn lag(&self) -> Option<String> {
-        let Bounds {
-            bytes_max,
-            wait_max,
-        } = self.shared.bounds;
-        let now = self.shared.clock.now();
+        let wait_max = self.shared.bounds.wait_max;
+        let (bytes_max, because) = self.shared.bytes_max();
+        let now = self.shared.listener.clock.now();
         self.shared.change(|queue| {
             let waits = queue.records.front().map(|(since, _)| now - *since);
             if queue.records.len() > 1 && queue.bytes > bytes_max {
                 return Some(format!(
-                    "{} bytes of events wait to be read, which are more than {bytes_max}",
+                    "{} bytes of events wait to be read, which are more than {bytes_max}{because}",
                     queue.bytes
                 ));
             }
@@ -213,7 +256,7 @@ impl Events {
     /// Cuts the reader off: what waits is dropped, and `last` is all that can still be read.
     pub fn cut(&self, last: Option<&dyn Message>) {
         let last = last.map(|last| self.record(last));
-        let now = self.shared.clock.now();
+        let now = self.shared.listener.clock.now();
         self.shared.change(|queue| {
             // A record that is half read by the connection is whole there already.
             queue.records.clear();
@@ -259,16 +302,13 @@ impl Drop for Events {
 }
 
 /// The end that the connection reads.
-struct Reader {
-    shared: Arc<Shared>,
-    listener: Arc<Listener>,
-}
+struct Reader(Arc<Shared>);
 
 impl Stream for Reader {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.shared.change(|queue| match queue.records.pop_front() {
+        self.0.change(|queue| match queue.records.pop_front() {
             Some((_, record)) => {
                 queue.bytes -= record.len();
                 Poll::Ready(Some(Ok(record)))
@@ -284,8 +324,12 @@ impl Stream for Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.listener.open.fetch_sub(1, Ordering::Relaxed);
-        self.shared.change(|queue| {
+        let listener = &self.0.listener;
+        listener.open.fetch_sub(1, Ordering::Relaxed);
+        if self.0.bounds.together_max.is_some() {
+            listener.bounded.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.0.change(|queue| {
             queue.unread = true;
             queue.records = VecDeque::new();
             queue.bytes = 0;
@@ -350,7 +394,7 @@ mod tests {
             let (node, streams) = streams();
             let bounds = Bounds {
                 bytes_max: 100,
-                wait_max: Duration::from_secs(75),
+                ..Bounds::default()
             };
             let (events, response) = streams.open(json(), bounds);
             // One event may be as large as it likes.
@@ -372,6 +416,57 @@ mod tests {
             assert_eq!(events.lag(), None);
             node.clock().advance(Duration::from_secs(1)).await;
             assert!(events.lag().is_some_and(|reason| reason.contains("75 s")));
+        });
+    }
+
+    /// W4: what one may hold back is much where many do.
+    #[test]
+    fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_let_be() {
+        stage(async {
+            let (_, streams) = streams();
+            let bounds = Bounds {
+                together_max: Some(100_000),
+                ..Bounds::default()
+            };
+            let open = |_| streams.open(json(), bounds);
+            let (stalled, responses): (Vec<_>, Vec<_>) = (0..1000).map(open).unzip();
+            let (read, response) = streams.open(json(), bounds);
+            let mut body = response.into_body().into_data_stream();
+            // Another kind of stream counts for nothing.
+            let together_max = None;
+            let (apart, _apart) = streams.open(
+                json(),
+                Bounds {
+                    together_max,
+                    ..bounds
+                },
+            );
+            let event = Event::error("x".repeat(50));
+            apart.write(&Event::error("x".repeat(200_000))).unwrap();
+            let (mut most, mut reasons) = (0, Vec::new());
+            // Each of them alone is far below its own bound.
+            for events in (0..9).flat_map(|_| &stalled) {
+                if events.write(&event).is_ok()
+                    && let Some(reason) = events.lag()
+                {
+                    events.cut(None);
+                    reasons.push(reason);
+                }
+                most = most.max(streams.waiting());
+                read.write(&event).unwrap();
+                assert_eq!(read.lag(), None);
+                assert!(body.next().await.is_some());
+            }
+                assert!((90_000..=100_000).contains(&most), "{most}");
+            assert!(reasons.len() > 100, "{}", reasons.len());
+            assert!(
+                reasons[0].contains("more than 99, its share"),
+                "{}",
+                reasons[0]
+            );
+            assert_eq!(apart.lag(), None);
+            drop(responses);
+            assert_eq!((streams.waiting(), streams.open_now()), (0, 2));
         });
     }
 

@@ -57,6 +57,33 @@ fn each_path_has_its_door_with_and_without_the_actors_name() {
     }
 }
 
+/// SPEC 3.7, 3.9.
+#[test]
+fn the_log_is_changed_by_those_who_may_see_the_page_and_set_the_level() {
+    stage(async {
+        let guard = Guard::new("master", &node("node").build());
+        let only = |acl: &str, object: &str| {
+            format!(
+                r#"{{"{acl}":[{{"principals":{{"values":["ops"]}},"{object}":{{"type":"NONE"}}}}]}}"#
+            )
+        };
+        for (acls, ops) in [
+            ("{}".to_owned(), true),
+            (only("get_endpoints", "paths"), false),
+            (only("set_log_level", "level"), false),
+        ] {
+            let acls = Shared::new(Acls::parse(&acls).unwrap());
+            let Guard(inner) = guard.clone().asking(Realms::default(), acls);
+            let may = |name: &str| inner.may_enter(&Subject::named(name), Door::Readwrite, TOGGLE);
+            assert_eq!((may("ops").is_ok(), may("ann").is_ok()), (ops, true));
+        }
+        assert_eq!(
+            Door::of(&Method::POST, bare("/master/logging/toggle")),
+            Door::Readwrite
+        );
+    });
+}
+
 /// SPEC 3.7: whatever is wrong, the answer is the same.
 #[test]
 fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {

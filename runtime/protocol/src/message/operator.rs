@@ -75,7 +75,7 @@ pub struct StopMaintenance {
     pub machines: Vec<MachineId>,
 }
 
-/// An operator wants this agent drained: nothing of it is offered, and its tasks end (SPEC 3.2). That is not taken back.
+/// An operator wants this agent drained: nothing of it is offered, and its tasks end (SPEC 3.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAgent {
     /// Which.
@@ -96,6 +96,13 @@ pub struct DeactivateAgent {
 /// An operator wants this agent, which was deactivated or is drained, offered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReactivateAgent {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
+/// An operator wants this agent, which is being drained, drained no more but offered again (W30). Tasks that were told to end still do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelDrain {
     /// Which.
     pub agent_id: AgentId,
 }
@@ -250,6 +257,7 @@ remote! { StopMaintenance = "operator/stop_maintenance" v1 -> Result<(), UpdateR
 remote! { DrainAgent = "operator/drain_agent" v1 -> Result<(), UpdateRefused> }
 remote! { DeactivateAgent = "operator/deactivate_agent" v1 -> Result<(), UpdateRefused> }
 remote! { ReactivateAgent = "operator/reactivate_agent" v1 -> Result<(), UpdateRefused> }
+remote! { CancelDrain = "operator/cancel_drain" v1 -> Result<(), UpdateRefused> }
 remote! { MarkAgentGone = "operator/mark_agent_gone" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }

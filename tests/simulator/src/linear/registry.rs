@@ -262,5 +262,8 @@ fn named(operation: &RegistryOperation) -> String {
         }
         RegistryOperation::DeactivateAgent { agent_id } => format!("deactivate agent {agent_id}"),
         RegistryOperation::ReactivateAgent { agent_id } => format!("reactivate agent {agent_id}"),
+        RegistryOperation::CancelDrain { agent_id } => {
+            format!("cancel the drain of agent {agent_id}")
+        }
     }
 }
