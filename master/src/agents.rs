@@ -175,7 +175,12 @@ impl Agents {
 
     /// Whether it is gone for good.
     pub fn is_gone(&self, id: &AgentId) -> bool {
-        self.gone.contains_key(id)
+        self.gone_since(id).is_some()
+    }
+
+    /// Since when it is gone for good, as the registry has it.
+    pub fn gone_since(&self, id: &AgentId) -> Option<Timestamp> {
+        self.gone.get(id).copied()
     }
 
     /// It is gone for good; it must be forgotten otherwise. Of too many the registry's rule says which one is forgotten.

@@ -12,8 +12,8 @@ use http::api::{Asked, Refusal, answer};
 use http::files::{Entry, FileError, Place, browse, read};
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
-    ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders, ResponseGetVersion,
-    ResponseListFiles, ResponseReadFile, ResponseType,
+    ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders,
+    ResponseGetVersion, ResponseListFiles, ResponseReadFile, ResponseType,
 };
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
 

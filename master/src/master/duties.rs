@@ -109,11 +109,23 @@ impl Master {
         why: Removal,
         ctx: &mut Context<Self>,
     ) {
+        let since = ctx.clock().wall();
+        self.record_removed_agent(agent_id, why, since, ctx);
+    }
+
+    /// The registry and the books, which forget the oldest of too many, say the same time, however often it is tried.
+    fn record_removed_agent(
+        &mut self,
+        agent_id: AgentId,
+        why: Removal,
+        since: Timestamp,
+        ctx: &mut Context<Self>,
+    ) {
         self.leaving.insert(agent_id.clone());
         let operation = match why {
             Removal::Gone => RegistryOperation::MarkAgentGone {
                 agent_id: agent_id.clone(),
-                since: ctx.clock().wall(),
+                since,
             },
             _ => RegistryOperation::RemoveAgent {
                 agent_id: agent_id.clone(),
@@ -124,8 +136,8 @@ impl Master {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
                 master.health.remove(&agent_id);
-                master.change(ctx, |books, now, out| {
-                    books.agent_removed(&agent_id, why, now, out);
+                master.change(ctx, |books, _, out| {
+                    books.agent_removed(&agent_id, why, since, out);
                 });
                 let is_gone = master.books.agents.is_gone(&agent_id);
                 let waiting = is_gone.then(|| master.going.remove(&agent_id)).flatten();
@@ -135,7 +147,7 @@ impl Master {
             }
             Err(RegistryError::NotNow { .. }) => {
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
-                    master.remove_agent(agent_id, why, ctx);
+                    master.record_removed_agent(agent_id, why, since, ctx);
                 });
             }
             Err(error) => {

@@ -197,7 +197,10 @@ async fn slowly(args: &AgentArgs, drain: DrainAgent, at_a_time: u32) -> Outcome 
     let drained = super::drain::drain(&operator, drain, at_a_time).await;
     operator.close().await;
     drained?;
-    out!("agent {} is drained", args.agent_id);
+    out!(
+        "nothing is left on agent {}, which is being drained",
+        args.agent_id
+    );
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use protocol::message::operator::{
 };
 
 use super::*;
-use crate::registry::RegistryOperation;
+use crate::registry::{RegistryError, RegistryOperation};
 
 impl World {
     async fn order<M>(&self, order: M) -> Result<(), UpdateRefused>
@@ -246,6 +246,29 @@ fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
             refused.to_string().contains("the master knows"),
             "{refused}"
         );
+    });
+}
+
+/// Of too many that are gone both forget the one that is gone for longest.
+#[test]
+fn books_and_registry_say_the_same_time_of_an_agent_that_is_gone_however_long_that_took() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("host-1").await;
+        let reason = "no majority".to_owned();
+        world.whims.refuse(RegistryError::NotNow { reason });
+        world.whims.delay(Duration::from_secs(1));
+        let (asked, begun) = (world.whims.asked().len(), world.node.clock().wall());
+        world.gone(&a).await.unwrap();
+        assert!(world.node.clock().wall() > begun);
+        let since = world.books().await.agents.gone_since(&a);
+        assert_eq!(since, Some(begun));
+        assert_eq!(world.whims.state().gone.get(&a).copied(), since);
+        let gone = RegistryOperation::MarkAgentGone {
+            agent_id: a,
+            since: begun,
+        };
+        assert_eq!(world.whims.asked()[asked..], [gone.clone(), gone]);
     });
 }
 

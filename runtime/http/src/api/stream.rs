@@ -457,7 +457,7 @@ mod tests {
                 assert_eq!(read.lag(), None);
                 assert!(body.next().await.is_some());
             }
-                assert!((90_000..=100_000).contains(&most), "{most}");
+            assert!((90_000..=100_000).contains(&most), "{most}");
             assert!(reasons.len() > 100, "{}", reasons.len());
             assert!(
                 reasons[0].contains("more than 99, its share"),
