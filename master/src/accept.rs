@@ -415,6 +415,7 @@ impl Books {
             executor.resources = resources;
         }
         let placed = Task::placed(framework.id.clone(), task, needs.task, TaskState::Staging);
+        self.forget_revocation(&placed.framework_id, &placed.id);
         self.tasks.insert(placed, task.executor.as_ref());
         Ok(())
     }

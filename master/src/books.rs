@@ -2,7 +2,7 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::revocation`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
@@ -31,6 +31,7 @@ use crate::maintenance::Answers;
 use crate::offers::Offers;
 use crate::operations::Operations;
 use crate::registry::{Machines, RegistryState};
+use crate::revocation::Revocations;
 use crate::standby::Standbys;
 use crate::tasks::{Freed, Limits, Tasks};
 use crate::weights::{self, Weights};
@@ -89,6 +90,7 @@ pub struct Books {
     begun: bool,
     pub(crate) ids: Ids,
     pub(crate) early_kills: EarlyKills,
+    pub(crate) revocations: Revocations,
     pub(crate) policy: Policy,
 }
 
@@ -118,6 +120,7 @@ impl Books {
             roles_seen: None,
             begun: false,
             early_kills: BTreeMap::new(),
+            revocations: BTreeMap::new(),
             policy: Policy {
                 roles: config.roles.clone(),
                 root_submissions: config.root_submissions,

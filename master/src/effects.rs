@@ -7,19 +7,21 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Converted, FrameworkActivity,
     FrameworkAdded, FrameworkRemoved, InverseAnswered, QuotasChanged, Recovered, Revived,
-    Suppressed, UnavailabilityChanged, WeightsChanged,
+    Suppressed, TasksListed, UnavailabilityChanged, WeightsChanged,
 };
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkFailed, FrameworkMessage,
     InverseOfferRescinded, InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade,
-    OperationChanged, StatusChanged,
+    OperationChanged, StatusChanged, TasksRevoked,
 };
 use protocol::message::standby::YouLead;
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::Pid;
+
+use crate::revocation::TaskKey;
 
 /// What decisions want done, in this order.
 pub type Effects = Vec<Effect>;
@@ -91,6 +93,8 @@ pub enum ToScheduler {
     RescindInverse(InverseOfferRescinded),
     /// A task has a new state.
     Status(Box<StatusChanged>),
+    /// Some tasks must make room.
+    Revoked(TasksRevoked),
     /// An operation has a new state.
     Operation(Box<OperationChanged>),
     /// From an executor.
@@ -136,6 +140,8 @@ pub enum ToAllocator {
     QuotasChanged(QuotasChanged),
     /// Roles have other weights.
     WeightsChanged(WeightsChanged),
+    /// This runs where you have asked.
+    TasksListed(TasksListed),
 }
 
 /// What is to be looked at again later. Each names a session or an id, so that one that comes too late does nothing.
@@ -149,6 +155,8 @@ pub enum Due {
     LeadersAwaited,
     /// The agents that the registry knew have had their time to come back.
     RecoveryOver,
+    /// These tasks must make room, and have had their time.
+    Revoked(Vec<TaskKey>),
 }
 
 /// Shorthands that read well where effects are made.

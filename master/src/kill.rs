@@ -29,7 +29,7 @@ impl Books {
         self.pass_on_kill(call, now, out);
     }
 
-    fn pass_on_kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
+    pub(crate) fn pass_on_kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         let (framework, id) = (&call.framework_id, &call.task_id);
         match self.tasks.get(framework, id) {
             Some(task) if !task.told.is_terminal() => {

@@ -32,6 +32,7 @@ pub mod permission;
 pub mod quota;
 pub mod reconcile;
 pub mod registry;
+pub mod revocation;
 pub mod sight;
 mod size;
 pub mod standby;

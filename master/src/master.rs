@@ -14,6 +14,7 @@ mod maintenance;
 mod operators;
 mod over_http;
 mod perform;
+mod revocation;
 mod schedulers;
 mod standbys;
 mod turns;
@@ -27,7 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::AllocatorRef;
-use module_api::allocator::{Begin, Granted, InverseGranted, WhitelistChanged, Withdrawn};
+use module_api::allocator::{
+    Begin, Granted, InverseGranted, TasksWanted, VictimsNamed, WhitelistChanged, Withdrawn,
+};
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
@@ -285,6 +288,8 @@ impl Process for Master {
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
         ears.hear_local::<InverseGranted>();
+        ears.hear_local::<TasksWanted>();
+        ears.hear_local::<VictimsNamed>();
     }
 }
 

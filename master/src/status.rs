@@ -26,6 +26,7 @@ impl Books {
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
         self.explain_drained(&agent_id, &mut status);
+        self.explain_revoked(&framework_id, &mut status);
         let Some(framework) = self.frameworks.get(&framework_id) else {
             self.counters.count("master/invalid_status_updates");
             self.answer_for_the_removed(&framework_id, &agent_id, &status, out);

@@ -253,6 +253,7 @@ impl Books {
         }
         self.forget_answers_by(id);
         self.early_kills.retain(|(framework, _), _| framework != id);
+        self.revocations.retain(|(framework, _), _| framework != id);
         self.dismiss_standbys(id, out);
         out.allocator(ToAllocator::FrameworkRemoved(FrameworkRemoved {
             framework_id: id.clone(),

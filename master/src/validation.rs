@@ -15,7 +15,7 @@ use module_api::demand::{AgentTest, CONSTRAINTS_MAX};
 use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
-    Wants,
+    Wants, marks,
 };
 use resources::{Invalid, Resource, Resources, Role};
 
@@ -136,6 +136,7 @@ impl TaskRules<'_> {
     /// Whether this task may be launched, in the order of SPEC 3.3, and what it takes.
     pub fn check(&self, task: &TaskInfo) -> Result<Needs, Invalid> {
         self.check_identity(task)?;
+        marks::priority(&task.labels)?;
         match (&task.command, &task.executor) {
             (Some(command), None) => self.check_command("task.command", command)?,
             (None, Some(executor)) => self.check_executor(executor)?,

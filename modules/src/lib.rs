@@ -23,13 +23,17 @@ use rand::rngs::SmallRng;
 use resources::{Name, Quantities};
 use runtime::prelude::*;
 
-use allocator::{AgentOrder, Allocator};
+use allocator::{AgentOrder, Allocator, Revocation};
 use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
 use resource_estimator::{Fixed, ResourceEstimator};
 use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
 const AGENT_ORDER: &str = "agent_order";
+const REVOKE_AFTER: &str = "revoke_after";
+const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
+/// How long a task has that is to make room, unless it is said.
+const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
@@ -97,7 +101,12 @@ fn start_allocator(
     sorter: SorterRef,
     given: &Parameters,
 ) -> Result<AllocatorRef, ModuleError> {
-    given.only(&[MIN_ALLOCATABLE, AGENT_ORDER])?;
+    given.only(&[
+        MIN_ALLOCATABLE,
+        AGENT_ORDER,
+        REVOKE_AFTER,
+        REVOCATION_GRACE_PERIOD,
+    ])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
     let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
     let order = given.optional(AGENT_ORDER, "random or tightest_first", |text| match text {
@@ -106,11 +115,31 @@ fn start_allocator(
         _ => None,
     })?;
     let order = order.unwrap_or_default();
+    let revocation = revocation(given)?;
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
-        Allocator::new(sorter.clone(), sets_min.clone(), home.rng()).going_through(order)
+        let allocator = Allocator::new(sorter.clone(), sets_min.clone(), home.rng());
+        let allocator = allocator.going_through(order);
+        match revocation {
+            Some(revocation) => allocator.revoking(revocation),
+            None => allocator,
+        }
     })?;
     Ok(AllocatorRef::new(allocator))
+}
+
+/// Whether and how tasks make room for what is guaranteed (S122, S123).
+fn revocation(given: &Parameters) -> Result<Option<Revocation>, ModuleError> {
+    let read = |text: &str| protocol::duration::parse(text).ok();
+    let after = given.optional(REVOKE_AFTER, "a duration such as `30secs`", read)?;
+    let expected = "a duration such as `30secs`, beside `revoke_after`";
+    let grace = given.optional(REVOCATION_GRACE_PERIOD, expected, |text| {
+        read(text).filter(|_| after.is_some())
+    })?;
+    Ok(after.map(|after| Revocation {
+        after,
+        grace: grace.unwrap_or(GRACE_DEFAULT),
+    }))
 }
 
 /// The sets of SPEC 4.1, `|` between them; an empty text is no set.

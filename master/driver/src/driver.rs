@@ -17,7 +17,7 @@ use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, FrameworkFailed, FrameworkMessage,
     InverseOfferRescinded, InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade,
     OperationChanged, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe, Subscribed,
-    SubscriptionRefused, SuppressOffers, TearDown,
+    SubscriptionRefused, SuppressOffers, TasksRevoked, TearDown,
 };
 use protocol::message::standby::{Standing, YouLead};
 use protocol::{
@@ -65,6 +65,7 @@ enum Event {
     Inverse(InverseOffersMade),
     InverseRescinded(InverseOfferRescinded),
     Status(Box<StatusChanged>),
+    Revoked(TasksRevoked),
     Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
     Lost(Lost),
@@ -190,6 +191,7 @@ impl<S: Scheduler> Process for Driver<S> {
         ears.hear::<InverseOffersMade>(&[Role::Master]);
         ears.hear::<InverseOfferRescinded>(&[Role::Master]);
         ears.hear::<StatusChanged>(&[Role::Master]);
+        ears.hear::<TasksRevoked>(&[Role::Master]);
         ears.hear::<OperationChanged>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<Lost>(&[Role::Master]);
@@ -456,6 +458,9 @@ impl<S: Scheduler> Driver<S> {
                 });
             }
             Event::Status(changed) => self.status(changed.status, ctx),
+            Event::Revoked(revoked) => {
+                self.call(ctx, |scheduler, verbs| scheduler.revoked(verbs, &revoked));
+            }
             Event::Operation(changed) => self.operation(changed.status, ctx),
             Event::Message(message) => self.call(ctx, |scheduler, verbs| {
                 scheduler.message(
@@ -506,6 +511,7 @@ hears! {
     InverseOffersMade => Event::Inverse,
     InverseOfferRescinded => Event::InverseRescinded,
     StatusChanged => |changed| Event::Status(Box::new(changed)),
+    TasksRevoked => Event::Revoked,
     OperationChanged => |changed| Event::Operation(Box::new(changed)),
     FrameworkMessage => Event::Message,
     Lost => Event::Lost,

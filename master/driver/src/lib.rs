@@ -16,6 +16,8 @@
 //!   registry, which whoever leads next finds there;
 //! - tasks launched while there is no master come back as lost, with reason `MASTER_DISCONNECTED`.
 //!
+//! A framework whose tasks read data that some agents hold may wait a little for those: see [`DelayScheduling`].
+//!
 //! # A framework that runs one command
 //!
 //! ```no_run
@@ -161,6 +163,7 @@
 //! verbs of one callback reach the master before those of the next.
 
 mod connect;
+mod delay;
 mod driver;
 mod ledger;
 mod policy;
@@ -176,6 +179,7 @@ use runtime::delivery::Bounds;
 use runtime::{Node, SpawnError};
 
 pub use connect::ConnectError;
+pub use delay::DelayScheduling;
 pub use ledger::{RECONCILE_EVERY, RECONCILE_RETRY};
 pub use policy::{BACKOFF_FIRST, BACKOFF_MAX, UPDATES_REMEMBERED};
 pub use scheduler::{Scheduler, Undelivered};

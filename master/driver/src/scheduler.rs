@@ -3,7 +3,7 @@
 //! A scheduler decides and remembers; it never waits. Each callback is given [`Verbs`], in which it writes down what it wants done;
 //! the driver does it, in order, as soon as the callback has returned. Callbacks come one at a time.
 
-use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::message::scheduler::{Lost, Subscribed, TasksRevoked};
 use protocol::message::standby::StandingBy;
 use protocol::{
     AgentId, ExecutorId, InverseOffer, Offer, OfferId, OperationStatus, TaskId, TaskStatus,
@@ -68,6 +68,15 @@ pub trait Scheduler: Send + Unpin + 'static {
 
     /// A task has a new state. Each update comes once as long as the driver lives and remembers it (see [`crate::UPDATES_REMEMBERED`]).
     fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);
+
+    /// These tasks must make room for a role that lacks what is guaranteed to it: each that has not ended by the deadline is killed, and if
+    /// that does not help its executor with all its tasks. A framework may end them itself, when it has saved what it needs; what it
+    /// launches instead it may be able to place elsewhere. The ends come as statuses, those of tasks that were killed with reason
+    /// `CONTAINER_PREEMPTED`.
+    ///
+    /// By what is guaranteed to its own roles, and by the label `meros.priority`, a framework says which of its tasks go last
+    /// (see [`protocol::marks`]).
+    fn revoked(&mut self, _driver: &mut Verbs, _revoked: &TasksRevoked) {}
 
     /// An operation that the framework has named in an [accept](Verbs::accept) has a new state. Each update comes once, as those of tasks.
     /// Its resources are as they were if it is not `FINISHED`: what was built upon it in the meantime is dropped as well.

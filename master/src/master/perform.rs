@@ -106,6 +106,7 @@ impl Master {
             ToScheduler::RescindInverse(message) => node.tell(pid, message),
             ToScheduler::Rescind(message) => node.tell(pid, message),
             ToScheduler::Status(message) => node.tell(pid, *message),
+            ToScheduler::Revoked(message) => node.tell(pid, message),
             ToScheduler::Operation(message) => node.tell(pid, *message),
             ToScheduler::Message(message) => node.tell(pid, message),
             ToScheduler::Lost(message) => node.tell(pid, message),
@@ -141,6 +142,7 @@ impl Master {
             ToAllocator::Converted(fact) => self.allocator.tell(fact),
             ToAllocator::Suppressed(fact) => self.allocator.tell(fact),
             ToAllocator::Revived(fact) => self.allocator.tell(fact),
+            ToAllocator::TasksListed(fact) => self.allocator.tell(fact),
         };
         if let Err(error) = told {
             // One that fell is told everything anew when it is back.
@@ -160,7 +162,8 @@ impl Master {
     fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
         let framework = match &due {
             Due::FailoverExpired(id, _) => Some(id.clone()),
-            Due::OffersExpired(_) | Due::LeadersAwaited | Due::RecoveryOver => None,
+            Due::OffersExpired(_) | Due::Revoked(_) => None,
+            Due::LeadersAwaited | Due::RecoveryOver => None,
         };
         let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
         if let Some(framework) = framework
@@ -183,6 +186,11 @@ impl Master {
             }
             Due::LeadersAwaited => self.change(ctx, |books, _, out| books.leaders_awaited(out)),
             Due::RecoveryOver => self.recovery_over(ctx),
+            Due::Revoked(tasks) => {
+                self.change(ctx, |books, now, out| {
+                    books.revocations_due(tasks, now, out);
+                });
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod over_http;
 mod permissions;
 mod refusals;
 mod registry;
+mod revocation;
 mod roles;
 mod standbys;
 
@@ -118,6 +119,18 @@ records! {
         format!("inverse {}", made.join(" "))
     };
     InverseOfferRescinded(&[Role::Master]) => |m| format!("rescind inverse {}", short(&m.inverse_offer_id));
+    TasksRevoked(&[Role::Master]) => |m| {
+        let ids: Vec<_> = m.tasks.iter().map(|status| status.task_id.to_string()).collect();
+        format!("revoked {} for {} in {:?}", ids.join(" "), m.role.as_deref().unwrap_or("nobody"), m.grace)
+    };
+    TasksListed(&[]) => |m| {
+        let task = |task: &ListedTask| {
+            let leaves = if task.leaves { " leaves" } else { "" };
+            format!(" {}*{}={}{leaves}", task.task_id, task.priority, task.resources.unallocate())
+        };
+        let tasks: String = m.tasks.iter().map(task).collect();
+        format!("tasks {}:{tasks}; consumed {}", m.number, m.consumed.as_ref().map_or(0, |of| of.len()))
+    };
     DrainTasks(&[Role::Master]) => |m| format!("drain within {:?}", m.max_grace_period);
     ShutDownAgent(&[Role::Master]) => |m| format!("shut down: {}", m.reason);
     UnavailabilityChanged(&[]) => |m| {

@@ -1,6 +1,7 @@
 //! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
 //!
-//! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`]. Both sides may name a framework or
+//! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`], and with
+//! [`TasksWanted`] and [`VictimsNamed`] where tasks may have to make room. Both sides may name a framework or
 //! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
 //! also explain itself ([`Explain`]); one that does not is still one.
 
@@ -8,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::explain::Explanation;
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, Unavailability, Wants};
-use resources::Resources;
-use runtime::{ActorRef, AskError, Pid, TellError, remote};
+use protocol::{
+    AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId, Unavailability, Wants,
+};
+use resources::{Quantities, Resources};
+use runtime::{ActorRef, AskError, Pid, TellError, Timestamp, remote};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, ModuleError, ModuleKind};
@@ -18,7 +21,7 @@ use crate::error::{Fault, ModuleError, ModuleKind};
 /// Begin: tell grants to `master`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
-    /// Who hears [`Granted`], [`Withdrawn`] and [`InverseGranted`].
+    /// Who hears [`Granted`] and all else that an allocator says.
     pub master: Pid,
     /// How long after one run the next begins by itself; also the floor of every offer filter (1 s by default).
     pub allocation_interval: Duration,
@@ -248,6 +251,69 @@ pub struct Withdrawn {
     pub resources: Resources,
 }
 
+/// The allocator would like to know what runs on these agents: somebody lacks what is guaranteed to it, and tasks may have to make room
+/// (S123). The master answers with [`TasksListed`], since it alone knows tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksWanted {
+    /// Comes back with the answer, so that one to an earlier question is known.
+    pub number: u64,
+    /// Which agents.
+    pub agents: BTreeSet<AgentId>,
+}
+
+/// What runs on the agents that the allocator has asked about, as it is after all facts told before; of much in several pieces.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TasksListed {
+    /// Of the question.
+    pub number: u64,
+    /// Another piece; together they have each task there that has not ended once.
+    pub tasks: Vec<ListedTask>,
+    /// In the last piece: what counts against each role's quota without what is only offered. Those above it include it.
+    pub consumed: Option<BTreeMap<String, Quantities>>,
+}
+
+/// A task that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListedTask {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub task_id: TaskId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// What it uses; each resource bears the role it is allocated to.
+    pub resources: Resources,
+    /// How important its framework holds it to be; the least important make room first.
+    pub priority: i32,
+    /// Since when it runs, if it does.
+    pub since: Option<Timestamp>,
+    /// It is being killed, or was told that it will be.
+    pub leaves: bool,
+}
+
+/// These tasks are to make room: their frameworks are to be warned, and the tasks killed after that time if they have not ended by then
+/// (S122).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VictimsNamed {
+    /// In no particular order.
+    pub victims: Vec<Victim>,
+    /// How long they have.
+    pub grace: Duration,
+}
+
+/// A task that is to make room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Victim {
+    /// Whose.
+    pub framework_id: FrameworkId,
+    /// Which.
+    pub task_id: TaskId,
+    /// Where.
+    pub agent_id: AgentId,
+    /// The role that lacks what is guaranteed to it.
+    pub role: String,
+}
+
 /// Why is this framework offered nothing (W26)? Asked only when somebody wants to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explain {
@@ -283,6 +349,9 @@ remote! { Revived = "allocator/revived" v1 }
 remote! { Granted = "allocator/granted" v1 }
 remote! { InverseGranted = "allocator/inverse_granted" v1 }
 remote! { Withdrawn = "allocator/withdrawn" v1 }
+remote! { TasksWanted = "allocator/tasks_wanted" v1 }
+remote! { TasksListed = "allocator/tasks_listed" v1 }
+remote! { VictimsNamed = "allocator/victims_named" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
 
@@ -369,5 +438,6 @@ facts!(
     Recovered,
     Converted,
     Suppressed,
-    Revived
+    Revived,
+    TasksListed
 );

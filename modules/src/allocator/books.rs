@@ -1,8 +1,7 @@
 //! The books: who holds what on which agent, what is free there, and which agents a run need look at.
 //!
-//! Pure: hears the master's facts, each with the time at which it was heard. Remembers totals, holdings and filters. A fact about an
-//! unknown framework or agent is passed over, because the master and the allocator may have removed it in either order. This file has the
-//! agents; frameworks, filters and what a run does with the books are beside it.
+//! Pure: hears the master's facts, each with the time at which it was heard. Remembers totals, holdings and filters. A fact about an unknown
+//! framework or agent is passed over, as both may have removed it in either order. This file has the agents; all else is beside it.
 
 mod book;
 mod choosing;
@@ -14,6 +13,7 @@ mod listed;
 mod operations;
 mod packing;
 mod quota;
+mod revoking;
 mod run;
 mod shared;
 mod side;
@@ -167,6 +167,7 @@ impl Books {
             serials: self.serials,
             epoch: self.epoch + 1,
             region: begin.region.clone(),
+            quotas: self.quotas.afresh(),
             ..Self::default()
         };
         self.weigh(&begin.weights);

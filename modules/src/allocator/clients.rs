@@ -123,6 +123,8 @@ pub struct Clients {
     /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
     left: BTreeMap<Client, Departed>,
     active: [usize; 2],
+    /// Counts how often a client began or ceased to take part.
+    activity: u64,
 }
 
 impl Clients {
@@ -168,6 +170,11 @@ impl Clients {
     /// How many take part in this pool.
     pub fn active(&self, pool: Pool) -> usize {
         self.active[index(pool)]
+    }
+
+    /// Counts how often a client began or ceased to take part in either pool.
+    pub fn activity(&self) -> u64 {
+        self.activity
     }
 
     /// The client of this framework in this role, made if there is none yet.
@@ -231,6 +238,7 @@ impl Clients {
             return;
         };
         let before = std::mem::replace(&mut member.active, active);
+        self.activity += u64::from(before != active);
         for pool in 0..2 {
             self.active[pool] += usize::from(active[pool]);
             self.active[pool] -= usize::from(before[pool]);

@@ -2,8 +2,9 @@
 //!
 //! Hears the master's facts and the sorter's advice. Remembers the [`Books`] since the last `Begin`; restarted, it waits for the next one
 //! and for the master to tell everything anew. Runs follow what happened, not only the clock: what becomes free is offered at once, what
-//! was refused for no time at all waits for the batch that comes every allocation interval. Never asks the master, and never grants what
-//! the books do not have, whatever the sorter says. Asked why it grants nothing, it answers in pieces ([`Survey`]).
+//! was refused for no time at all waits for the batch that comes every allocation interval. Where it may, it has tasks make room
+//! for what is guaranteed ([`Revocation`]). It never waits for the master, and never grants what the books do not have, whatever the sorter says.
+//! Asked why it grants nothing, it answers in pieces ([`Survey`]).
 
 mod books;
 mod by_client;
@@ -13,12 +14,16 @@ mod cutting;
 mod explain;
 mod filter;
 mod metrics;
+mod revoker;
+mod revoking;
+mod victims;
 
 pub use books::{Agent, Asked, Booked, Books, Case, Refusal, Side};
 pub use by_client::ByClient;
 pub use clients::{Clients, Member};
 pub use explain::{Shares, Survey};
 pub use filter::Filters;
+pub use revoker::Revocation;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +31,8 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, InverseAnswered, InverseGranted,
-    Measure, QuotasChanged, Recovered, Revived, Suppressed, UnavailabilityChanged, WeightsChanged,
-    WhitelistChanged, Withdrawn,
+    Measure, QuotasChanged, Recovered, Revived, Suppressed, TasksListed, UnavailabilityChanged,
+    WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -39,6 +44,7 @@ use runtime::Instant;
 use runtime::prelude::*;
 
 use metrics::Runs;
+use revoker::Revoker;
 
 /// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
 const RUN_GAP: Duration = Duration::from_millis(2);
@@ -112,6 +118,8 @@ pub struct Allocator {
     /// Explanations under way.
     explaining: usize,
     runs: Runs,
+    /// Whether and when tasks make room for what is guaranteed.
+    revoker: Option<Revoker>,
 }
 
 impl Allocator {
@@ -136,12 +144,20 @@ impl Allocator {
             pause_until: Instant::default(),
             explaining: 0,
             runs: Runs::default(),
+            revoker: None,
         }
     }
 
     /// Goes through agents in this order.
     pub fn going_through(mut self, order: AgentOrder) -> Self {
         self.order = order;
+        self
+    }
+
+    /// Has tasks make room for what is guaranteed and wanted. What is guaranteed and not wanted is lent to others then.
+    pub fn revoking(mut self, revocation: Revocation) -> Self {
+        self.revoker = Some(Revoker::new(revocation));
+        self.books.lend_guarantees();
         self
     }
 
@@ -252,6 +268,7 @@ impl Allocator {
             return;
         }
         if run.batch {
+            self.look_for_room(ctx);
             self.plan_batch(ctx);
         }
         self.heed(ctx);
@@ -401,6 +418,7 @@ impl Process for Allocator {
         ears.hear::<QuotasChanged>(roles);
         ears.hear::<WeightsChanged>(roles);
         ears.hear::<WhitelistChanged>(roles);
+        ears.hear::<TasksListed>(roles);
         ears.hear::<Explain>(roles);
         ears.hear::<Measure>(roles);
     }
@@ -411,6 +429,9 @@ impl Handler<Begin> for Allocator {
 
     fn handle(&mut self, begin: Begin, ctx: &mut Context<Self>) {
         self.books.begin(&begin);
+        if let Some(revoker) = &mut self.revoker {
+            revoker.begin();
+        }
         self.master = Some(ctx.node().refer(begin.master));
         self.run = None;
         self.batch_due = false;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentAdded, Begin, FrameworkAdded, Grant, Granted, InverseGrant, InverseGranted, Recovered,
-    Withdrawn,
+    TasksWanted, VictimsNamed, Withdrawn,
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
@@ -21,7 +21,11 @@ struct Scribe {
     grants: Vec<Grant>,
     withdrawn: Vec<Withdrawn>,
     inverse: Vec<InverseGrant>,
+    revocation: AboutRevocation,
 }
+
+/// What was asked about tasks, and which of them must make room.
+pub type AboutRevocation = (Vec<TasksWanted>, Vec<VictimsNamed>);
 
 #[derive(Message)]
 #[rtype(result = "(Vec<Grant>, Vec<Withdrawn>)")]
@@ -30,6 +34,10 @@ struct Read;
 #[derive(Message)]
 #[rtype(result = "Vec<InverseGrant>")]
 struct ReadInverse;
+
+#[derive(Message)]
+#[rtype(result = "AboutRevocation")]
+struct ReadRevocation;
 
 impl Actor for Scribe {
     type Context = Context<Self>;
@@ -40,6 +48,8 @@ impl Process for Scribe {
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
         ears.hear_local::<InverseGranted>();
+        ears.hear_local::<TasksWanted>();
+        ears.hear_local::<VictimsNamed>();
     }
 }
 
@@ -64,6 +74,30 @@ impl Handler<InverseGranted> for Scribe {
 
     fn handle(&mut self, granted: InverseGranted, _: &mut Context<Self>) {
         self.inverse.extend(granted.grants);
+    }
+}
+
+impl Handler<TasksWanted> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, wanted: TasksWanted, _: &mut Context<Self>) {
+        self.revocation.0.push(wanted);
+    }
+}
+
+impl Handler<VictimsNamed> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, named: VictimsNamed, _: &mut Context<Self>) {
+        self.revocation.1.push(named);
+    }
+}
+
+impl Handler<ReadRevocation> for Scribe {
+    type Result = MessageResult<ReadRevocation>;
+
+    fn handle(&mut self, _: ReadRevocation, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(std::mem::take(&mut self.revocation))
     }
 }
 
@@ -194,6 +228,13 @@ impl Cluster {
         let read = self.scribe.ask(ReadInverse, Duration::from_secs(1));
         let line = |grant: InverseGrant| format!("{} {}", grant.framework_id, grant.agent_id);
         read.await.unwrap().into_iter().map(line).collect()
+    }
+
+    /// What was said about revocation since it was last asked, once all has happened that follows at once.
+    pub async fn about_revocation(&self) -> AboutRevocation {
+        self.node.clock().advance(MOMENT).await;
+        let read = self.scribe.ask(ReadRevocation, Duration::from_secs(1));
+        read.await.unwrap()
     }
 
     pub async fn wait(&self, time: Duration) {

@@ -15,6 +15,7 @@ mod laws;
 mod operations;
 mod policies;
 mod quota;
+mod revoking;
 mod shapes;
 mod shared;
 mod sorters;

@@ -1,6 +1,6 @@
 //! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
 //!
-//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `maintenance`, `task`, `status`, `usage`, `view`, `explain`, `wants`), one file a message
+//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `maintenance`, `task`, `status`, `usage`, `view`, `explain`, `wants`, `marks`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
 //! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
 //! remembers. Nothing does I/O.
@@ -13,6 +13,7 @@ pub mod fence;
 pub mod framework;
 pub mod id;
 pub mod maintenance;
+pub mod marks;
 pub mod message;
 pub mod offer;
 pub mod operation;

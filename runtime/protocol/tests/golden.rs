@@ -283,6 +283,12 @@ fn a_released_message_keeps_its_bytes() {
             inverse_offer_id: id("m-O2"),
         }),
         line(StatusChanged { status: status() }),
+        line(TasksRevoked {
+            tasks: vec![status()],
+            deadline: Timestamp::default(),
+            grace: Duration::from_secs(30),
+            role: Some("ads".to_owned()),
+        }),
         line(Lost {
             agent_id: agent_id.clone(),
             executor_id: Some(executor_id.clone()),

@@ -12,7 +12,7 @@ use axum::response::Response;
 use protocol::message::scheduler::{
     FrameworkFailed, FrameworkMessage, InverseOfferRescinded, InverseOffersMade, Lost,
     OfferRescinded, OffersMade, OperationChanged, StatusChanged, Subscribe, Subscribed,
-    SubscriptionRefused,
+    SubscriptionRefused, TasksRevoked,
 };
 use protocol::{FrameworkInfo, Uuid, Wants};
 use runtime::prelude::*;
@@ -67,6 +67,7 @@ enum Heard {
     Inverse(InverseOffersMade),
     InverseRescinded(InverseOfferRescinded),
     Status(Box<StatusChanged>),
+    Revoked(TasksRevoked),
     Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
     Lost(Lost),
@@ -108,6 +109,7 @@ impl Process for Subscriber {
         ears.hear_local::<InverseOffersMade>();
         ears.hear_local::<InverseOfferRescinded>();
         ears.hear_local::<StatusChanged>();
+        ears.hear_local::<TasksRevoked>();
         ears.hear_local::<OperationChanged>();
         ears.hear_local::<FrameworkMessage>();
         ears.hear_local::<Lost>();
@@ -233,12 +235,21 @@ impl Subscriber {
             }
             return self.end();
         }
-        if let Some(event) = self.event(&heard) {
+        for event in self.events(heard) {
             self.write(&event);
         }
     }
 
-    /// What is heard in the words that this framework understands.
+    /// What is heard in the words that this framework understands. The v1 API has none for a task that must make room, so that is told as the
+    /// task's state, unchanged, with a reason.
+    fn events(&self, heard: Heard) -> Vec<Event> {
+        let Heard::Revoked(revoked) = heard else {
+            return self.event(&heard).into_iter().collect();
+        };
+        let update = |status| Event::from(&StatusChanged { status });
+        revoked.tasks.into_iter().map(update).collect()
+    }
+
     fn event(&self, heard: &Heard) -> Option<Event> {
         let mut event = match heard {
             Heard::Offers(message) => Event::from(message),
@@ -246,6 +257,7 @@ impl Subscriber {
             Heard::Inverse(message) => Event::from(message),
             Heard::InverseRescinded(message) => Event::from(message),
             Heard::Status(message) => Event::from(&**message),
+            Heard::Revoked(_) => return None,
             Heard::Operation(message) => Event::from(&**message),
             Heard::Message(message) => Event::from(message),
             Heard::Lost(message) => Event::from(message),
@@ -314,6 +326,7 @@ hears! {
     InverseOffersMade => Heard::Inverse,
     InverseOfferRescinded => Heard::InverseRescinded,
     StatusChanged => |changed| Heard::Status(Box::new(changed)),
+    TasksRevoked => Heard::Revoked,
     OperationChanged => |changed| Heard::Operation(Box::new(changed)),
     FrameworkMessage => Heard::Message,
     Lost => Heard::Lost,

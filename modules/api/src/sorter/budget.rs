@@ -189,6 +189,14 @@ impl Budgets {
         &self.required
     }
 
+    /// What the guarantee of this role lacks, without what roles below it require for themselves.
+    pub fn lacking(&self, place: Place) -> Quantities {
+        let level = self.levels.get(place as usize);
+        level.map_or_else(Quantities::new, |level| {
+            level.required.saturating_sub(&level.below)
+        })
+    }
+
     /// Whether guarantees still lack anything of this name for clients right in this role: of each level above them what no role below that
     /// level requires for itself.
     pub fn lacks(&self, place: Option<Place>, name: &Name) -> bool {

@@ -70,6 +70,11 @@ pub struct Quotas {
     short: BTreeSet<u32>,
     /// More may be given than when they were looked at.
     loosened: bool,
+    /// What is guaranteed and wanted by nobody is lent to others.
+    lends: bool,
+    /// Where there is somebody who wants what is guaranteed, as of that count of clients' activity.
+    wanted: BTreeSet<Place>,
+    wanted_at: Option<u64>,
 }
 
 impl Books {
@@ -82,6 +87,11 @@ impl Books {
     /// Brings the sums up to date.
     pub(super) fn settle(&mut self) {
         self.quotas.settle(&mut self.agents, &self.clients);
+    }
+
+    /// What is guaranteed to roles of which no framework wants anything is not kept free for them from now on: it can be had back.
+    pub fn lend_guarantees(&mut self) {
+        self.quotas.lends = true;
     }
 
     /// What guarantees and limits leave, by the books.
@@ -97,6 +107,14 @@ impl Books {
 }
 
 impl Quotas {
+    /// No quotas, kept in the same way.
+    pub(super) fn afresh(&self) -> Self {
+        Self {
+            lends: self.lends,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn change(&mut self, quotas: &BTreeMap<String, Quota>) {
         for (text, quota) in quotas {
             match Role::new(text) {
@@ -137,6 +155,7 @@ impl Quotas {
         if std::mem::take(&mut self.stale) {
             self.begin_anew(agents.len());
         }
+        self.heed_wishes(clients);
         if self.touched.is_empty() {
             return;
         }
@@ -153,6 +172,28 @@ impl Quotas {
         }
     }
 
+    /// Where guarantees are lent, notes of which roles somebody wants anything.
+    fn heed_wishes(&mut self, clients: &Clients) {
+        let at = Some(clients.activity());
+        if !self.lends || self.quotas.is_empty() || self.wanted_at == at {
+            return;
+        }
+        let anew = self.wanted_at.is_none();
+        self.wanted_at = at;
+        let active = clients.iter().map(|(_, member)| member);
+        let active = active.filter(|member| member.is_active(Pool::Regular));
+        let places: BTreeSet<Option<Place>> = active.map(|one| self.place(&one.role)).collect();
+        let chains = places.into_iter().flat_map(|at| self.budgets.chain(at));
+        let wanted: BTreeSet<Place> = chains.map(|(place, _)| place).collect();
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        for place in (0..).take(self.table.len()) {
+            if anew || before.contains(&place) != self.wanted.contains(&place) {
+                self.refresh(place);
+                self.loosened = true;
+            }
+        }
+    }
+
     fn begin_anew(&mut self, slots: usize) {
         let budget = |(role, quota): (&Role, &Quota)| Budget {
             role: role.clone(),
@@ -166,6 +207,7 @@ impl Quotas {
         self.places.clear();
         self.changed.clear();
         self.short.clear();
+        self.wanted_at = None;
         self.retell = true;
         if !self.quotas.is_empty() {
             self.touched = (0..).take(slots).collect();
@@ -278,7 +320,10 @@ impl Quotas {
         for (name, amount) in consumed.iter() {
             left.take(name, amount);
         }
-        let unmet = quota.guarantees.saturating_sub(consumed);
+        let unmet = match self.lends && !self.wanted.contains(&place) {
+            true => Quantities::new(),
+            false => quota.guarantees.saturating_sub(consumed),
+        };
         self.budgets.set(place, left, unmet);
         self.changed.insert(place);
     }

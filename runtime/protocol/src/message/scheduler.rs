@@ -1,8 +1,9 @@
 //! What a framework's scheduler and the master say to each other (SPEC 2.2, 2.3).
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use runtime::{Pid, remote};
+use runtime::{Pid, Timestamp, remote};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::MasterInfo;
@@ -272,6 +273,21 @@ pub struct StatusChanged {
     pub status: TaskStatus,
 }
 
+/// These tasks must go: each that has not ended by the deadline is killed, and if that does not help its executor with all its tasks
+/// (S122). Until then the framework may save what it needs and end them itself.
+/// Said once; a master that leads after this one begins anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TasksRevoked {
+    /// How they are now, one or more, of one framework; each with the reason in words. None bears a uuid: there is nothing to acknowledge.
+    pub tasks: Vec<TaskStatus>,
+    /// When they are killed, by the master's clock.
+    pub deadline: Timestamp,
+    /// How long that is from now, for who does not trust clocks.
+    pub grace: Duration,
+    /// The role that lacks what is guaranteed to it, for which they make room; `None` if they have run for longer than short tasks may (S121).
+    pub role: Option<String>,
+}
+
 /// An operation has a new state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationChanged {
@@ -318,6 +334,7 @@ remote! { OfferRescinded = "scheduler/offer_rescinded" v1 }
 remote! { InverseOffersMade = "scheduler/inverse_offers_made" v1 }
 remote! { InverseOfferRescinded = "scheduler/inverse_offer_rescinded" v1 }
 remote! { StatusChanged = "scheduler/status_changed" v1 }
+remote! { TasksRevoked = "scheduler/tasks_revoked" v1 }
 remote! { OperationChanged = "scheduler/operation_changed" v1 }
 remote! { Lost = "scheduler/lost" v1 }
 remote! { FrameworkFailed = "scheduler/framework_failed" v1 }

@@ -1,0 +1,186 @@
+//! Tasks that must make room for what is guaranteed to a role (S122, S123).
+
+use super::*;
+use protocol::marks::PRIORITY;
+
+const GRACE: u64 = 30;
+
+fn victim(framework: &FrameworkId, agent: &AgentId, id: &str) -> Victim {
+    Victim {
+        framework_id: framework.clone(),
+        task_id: TaskId::new(id).unwrap(),
+        agent_id: agent.clone(),
+        role: "web".to_owned(),
+    }
+}
+
+impl World {
+    /// As the allocator says it.
+    async fn name_victims(&self, victims: Vec<Victim>) {
+        let grace = Duration::from_secs(GRACE);
+        let named = VictimsNamed { victims, grace };
+        self.node.tell(&self.master.pid(), named).unwrap();
+        self.settle().await;
+    }
+
+    /// What runs there, as the allocator is told.
+    async fn listed(&self, agent: &AgentId) -> Vec<String> {
+        self.allocator();
+        let agents = BTreeSet::from([agent.clone()]);
+        let wanted = TasksWanted { number: 7, agents };
+        self.node.tell(&self.master.pid(), wanted).unwrap();
+        self.settle().await;
+        self.allocator()
+    }
+}
+
+/// A cluster with one agent and a framework that runs these tasks there, of one cpu each; those with an executor under `shared`.
+async fn running_tasks(
+    network: Network,
+    names: &[&str],
+    own: bool,
+) -> (World, (Member, AgentId), (Member, FrameworkId)) {
+    let world = World::new(network, Config::default()).await;
+    let (agent, a) = world.agent("host-1").await;
+    let (scheduler, f) = world.framework("batch", |_| {}).await;
+    let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:512").await;
+    let tasks = names.iter().map(|name| {
+        let mut task = task(name, &a, "cpus:1");
+        task.labels.insert(PRIORITY.to_owned(), "3".to_owned());
+        if own {
+            let command = task.command.take().unwrap();
+            task.executor = Some(ExecutorInfo {
+                executor_id: ExecutorId::new("shared").unwrap(),
+                name: String::new(),
+                command,
+                resources: Resources::default(),
+                data: vec![],
+                shutdown_grace_period: None,
+                labels: Default::default(),
+            });
+        }
+        task
+    });
+    scheduler.tell(accept(&f, &[&offer], tasks.collect()));
+    world.settle().await;
+    for name in names {
+        agent.tell(update(&agent.node, &f, &a, name, TaskState::Running));
+        world.settle().await;
+    }
+    for log in [&agent, &scheduler] {
+        log.heard();
+        log.statuses();
+    }
+    (world, (agent, a), (scheduler, f))
+}
+
+/// S122: a warning, then the kill, then the executor with all its tasks.
+#[test]
+fn a_framework_is_warned_then_its_task_is_killed_and_then_its_executor_ends() {
+    rehearse_network(|network| async move {
+        let cluster = running_tasks(network, &["t", "u"], true);
+        let (world, (agent, a), (scheduler, f)) = cluster.await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        assert_eq!(scheduler.heard(), ["revoked t for web in 30s"]);
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        assert_eq!(scheduler.heard(), [""; 0], "told once");
+        world.pass(GRACE - 1).await;
+        assert_eq!(agent.heard(), [""; 0]);
+        world.pass(1).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["end shared"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["end shared"], "the agent was away, perhaps");
+        for name in ["t", "u"] {
+            agent.tell(update(&agent.node, &f, &a, name, TaskState::Failed));
+        }
+        world.settle().await;
+        let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED", "u TASK_FAILED"];
+        assert_eq!(scheduler.heard(), ended);
+        world.pass(10 * GRACE).await;
+        assert_eq!(agent.heard(), [""; 0]);
+    });
+}
+
+#[test]
+fn who_ends_a_task_in_time_hears_its_end_as_any_other() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t", "u"], false).await;
+        let victims = vec![victim(&f, &a, "t"), victim(&f, &a, "u")];
+        world.name_victims(victims).await;
+        assert_eq!(scheduler.heard(), ["revoked t u for web in 30s"]);
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        agent.tell(update(&agent.node, &f, &a, "u", TaskState::Killed));
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["t TASK_FINISHED", "u TASK_KILLED"]);
+        world.pass(3 * GRACE).await;
+        assert_eq!(agent.heard(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_task_that_was_not_killed_by_us_is_not_said_to_be_and_one_that_is_launched_anew_is_left_alone()
+{
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        let end = update(&agent.node, &f, &a, "t", TaskState::Failed);
+        agent.tell(end.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &end));
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        agent.heard();
+        world.pass(3 * GRACE).await;
+        assert_eq!(agent.heard(), [""; 0]);
+        let unknown = [
+            victim(&f, &AgentId::new("other").unwrap(), "t"),
+            victim(&f, &a, "x"),
+        ];
+        scheduler.heard();
+        world.name_victims(unknown.to_vec()).await;
+        assert_eq!(scheduler.heard(), [""; 0]);
+    });
+}
+
+#[test]
+fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
+    rehearse_network(|network| async move {
+        let cluster = running_tasks(network, &["t", "u", "v"], false);
+        let (world, (agent, a), (scheduler, f)) = cluster.await;
+        world.name_victims(vec![victim(&f, &a, "u")]).await;
+        scheduler.tell(KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("v").unwrap(),
+            agent_id: None,
+            kill_policy: None,
+        });
+        world.settle().await;
+        let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*3=cpus:1 leaves; consumed 0";
+        assert_eq!(world.listed(&a).await, [all]);
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        world.settle().await;
+        let rest = "tasks 7: u*3=cpus:1 leaves v*3=cpus:1 leaves; consumed 0";
+        assert_eq!(world.listed(&a).await, [rest]);
+    });
+}
+
+#[test]
+fn a_task_whose_priority_is_no_number_is_refused() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("batch", |_| {}).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        let mut high = task("t", &a, "cpus:1");
+        high.labels.insert(PRIORITY.to_owned(), "high".to_owned());
+        scheduler.tell(accept(&f, &[&offer], vec![high]));
+        world.settle().await;
+        let status = scheduler.statuses().pop().unwrap();
+        assert_eq!(status.reason, Some(Reason::TaskInvalid));
+        let expected = "task.labels.meros.priority is `high`: expected a whole number";
+        assert!(status.message.starts_with(expected), "{}", status.message);
+    });
+}

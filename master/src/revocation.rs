@@ -1,0 +1,272 @@
+//! Revocation: tasks that must go, for the sake of what is guaranteed to a role (S115, S122, S123).
+//!
+//! Pure decisions on [`Books`]. The allocator names the tasks; which, and whether any, is its policy. Here each framework is warned, and each
+//! task that has not ended by its deadline is killed as its framework would; one that is still there as long afterwards ends with its
+//! executor, and that one's other tasks. Only the leader knows who was warned: the next one begins anew, with a new warning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::{ListedTask, TasksListed, TasksWanted, Victim, VictimsNamed};
+use protocol::message::scheduler::{KillTask, TasksRevoked};
+use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, marks};
+use runtime::Timestamp;
+
+use crate::books::Books;
+use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::quota;
+use crate::size::in_frames;
+use crate::tasks::Task;
+
+/// A task, by its framework and id.
+pub type TaskKey = (FrameworkId, TaskId);
+
+/// How far a task's revocation is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Revocation {
+    agent_id: AgentId,
+    why: Why,
+    /// The time it had, and has again when it is killed.
+    grace: Duration,
+    killed: bool,
+}
+
+/// Why a task must go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// This role lacks what is guaranteed to it.
+    Guarantee(String),
+}
+
+impl Why {
+    fn role(&self) -> Option<&String> {
+        match self {
+            Self::Guarantee(role) => Some(role),
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Guarantee(_) => Reason::ContainerPreempted,
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Guarantee(role) => write!(f, "role `{role}` lacks what is guaranteed to it"),
+        }
+    }
+}
+
+/// All of them.
+pub(crate) type Revocations = BTreeMap<TaskKey, Revocation>;
+
+impl Books {
+    /// What runs where the allocator wants to know it, cut into messages.
+    pub fn list_tasks(&self, wanted: &TasksWanted, out: &mut Effects) {
+        let mut listed = Vec::new();
+        for agent in &wanted.agents {
+            let on = self.tasks.on_agent(agent).into_iter();
+            for (framework, id) in on.flat_map(|on| on.tasks()) {
+                let task = self.tasks.get(framework, id);
+                listed.extend(task.and_then(|task| self.listed(task)));
+            }
+        }
+        let mut pieces = in_frames(listed);
+        let last = pieces.pop().unwrap_or_default();
+        let number = wanted.number;
+        for tasks in pieces {
+            let consumed = None;
+            out.allocator(ToAllocator::TasksListed(TasksListed {
+                number,
+                tasks,
+                consumed,
+            }));
+        }
+        let mut consumed = quota::consumed(self);
+        consumed.retain(|role, _| self.quotas.contains_key(role));
+        out.allocator(ToAllocator::TasksListed(TasksListed {
+            number,
+            tasks: last,
+            consumed: Some(consumed),
+        }));
+    }
+
+    fn listed(&self, task: &Task) -> Option<ListedTask> {
+        if task.state.is_terminal() {
+            return None;
+        }
+        let key = (task.framework_id.clone(), task.id.clone());
+        let leaves = task.kill.is_some() || self.revocations.contains_key(&key);
+        let mut told = task.statuses.iter();
+        let running = told.find(|status| status.state == TaskState::Running);
+        let (framework_id, task_id) = key;
+        Some(ListedTask {
+            framework_id,
+            task_id,
+            agent_id: task.agent_id.clone(),
+            resources: task.resources.clone(),
+            // One that an agent has brought may bear anything.
+            priority: marks::priority(&task.labels).unwrap_or_default(),
+            since: running.map(|status| status.timestamp),
+            leaves,
+        })
+    }
+
+    /// The allocator has named tasks that must make room.
+    pub fn victims_named(&mut self, named: VictimsNamed, now: Timestamp, out: &mut Effects) {
+        let victim = |victim: Victim| {
+            let key = (victim.framework_id, victim.task_id);
+            (key, victim.agent_id, Why::Guarantee(victim.role))
+        };
+        let victims = named.victims.into_iter().map(victim).collect();
+        self.revoke(victims, named.grace, now, out);
+    }
+
+    /// These tasks must go: their frameworks are warned, and the tasks have their time.
+    pub(crate) fn revoke(
+        &mut self,
+        tasks: Vec<(TaskKey, AgentId, Why)>,
+        grace: Duration,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let mut warned: BTreeMap<(FrameworkId, Why), Vec<TaskStatus>> = BTreeMap::new();
+        let mut keys = Vec::new();
+        for (key, agent_id, why) in tasks {
+            if !self.may_be_revoked(&key, &agent_id) {
+                continue; // Named before the allocator heard what has changed.
+            }
+            let status = self.warning(&key, &agent_id, &why, grace, now);
+            let of = warned.entry((key.0.clone(), why.clone()));
+            of.or_default().push(status);
+            keys.push(key.clone());
+            let revocation = Revocation {
+                agent_id,
+                why,
+                grace,
+                killed: false,
+            };
+            self.revocations.insert(key, revocation);
+        }
+        if keys.is_empty() {
+            return;
+        }
+        self.counters.add("master/tasks_revoked", keys.len());
+        for ((framework, why), statuses) in warned {
+            let scheduler = self.frameworks.scheduler(&framework).cloned();
+            for tasks in in_frames(statuses) {
+                let revoked = TasksRevoked {
+                    tasks,
+                    deadline: now + grace,
+                    grace,
+                    role: why.role().cloned(),
+                };
+                out.scheduler(scheduler.as_ref(), ToScheduler::Revoked(revoked));
+            }
+        }
+        out.push(Effect::Later(grace, Due::Revoked(keys)));
+    }
+
+    fn may_be_revoked(&self, key: &TaskKey, agent: &AgentId) -> bool {
+        let task = self.tasks.get(&key.0, &key.1);
+        let runs = task.is_some_and(|task| {
+            !task.state.is_terminal() && task.kill.is_none() && task.agent_id == *agent
+        });
+        runs && !self.revocations.contains_key(key)
+    }
+
+    /// How a task is that must go, and why it must.
+    fn warning(
+        &self,
+        (framework, id): &TaskKey,
+        agent: &AgentId,
+        why: &Why,
+        grace: Duration,
+        now: Timestamp,
+    ) -> TaskStatus {
+        let task = self.tasks.get(framework, id);
+        let state = task.map_or(TaskState::Running, |task| task.told);
+        let grace = protocol::duration::format(grace);
+        let message =
+            format!("revoked, since {why}: killed in {grace} if it has not ended by then");
+        let status = TaskStatus::new(id.clone(), state, Source::Master, now);
+        let mut status = status.because(why.reason(), message).on(agent);
+        status.executor_id = task.map(|task| task.executor_id.clone());
+        status
+    }
+
+    /// The time of these tasks is over: those that run are killed, and of those that were killed already and run all the same the executor ends.
+    pub fn revocations_due(&mut self, keys: Vec<TaskKey>, now: Timestamp, out: &mut Effects) {
+        let mut left: BTreeMap<Duration, Vec<TaskKey>> = BTreeMap::new();
+        let mut executors = BTreeSet::new();
+        for key in keys {
+            let Some(revocation) = self.revocations.get(&key).cloned() else {
+                continue;
+            };
+            let task = self.tasks.get(&key.0, &key.1);
+            let task = task
+                .filter(|task| !task.state.is_terminal() && task.agent_id == revocation.agent_id);
+            let Some(task) = task else {
+                self.revocations.remove(&key);
+                continue;
+            };
+            let (framework_id, task_id) = key.clone();
+            if revocation.killed {
+                executors.insert((
+                    framework_id,
+                    task.agent_id.clone(),
+                    task.executor_id.clone(),
+                ));
+            } else {
+                let agent_id = Some(revocation.agent_id);
+                let kill = KillTask {
+                    framework_id,
+                    task_id,
+                    agent_id,
+                    kill_policy: None,
+                };
+                self.pass_on_kill(kill, now, out);
+                if let Some(revocation) = self.revocations.get_mut(&key) {
+                    revocation.killed = true;
+                }
+            }
+            left.entry(revocation.grace).or_default().push(key);
+        }
+        for (framework, agent, executor) in executors {
+            self.end_executor(framework, &agent, executor, out);
+        }
+        for (grace, keys) in left {
+            out.push(Effect::Later(grace, Due::Revoked(keys)));
+        }
+    }
+
+    /// A task is launched: whatever one of its id had to do before was not it.
+    pub(crate) fn forget_revocation(&mut self, framework: &FrameworkId, task: &TaskId) {
+        if !self.revocations.is_empty() {
+            self.revocations.remove(&(framework.clone(), task.clone()));
+        }
+    }
+
+    /// Why a task ended that was killed to make room.
+    pub(crate) fn explain_revoked(&self, framework: &FrameworkId, status: &mut TaskStatus) {
+        if self.revocations.is_empty() {
+            return;
+        }
+        let key = (framework.clone(), status.task_id.clone());
+        let is_here = |one: &&Revocation| status.agent_id.as_ref() == Some(&one.agent_id);
+        let revocation = self.revocations.get(&key).filter(is_here);
+        let Some(revocation) = revocation.filter(|revocation| revocation.killed) else {
+            return;
+        };
+        let ended = status.state.is_terminal() && status.state != TaskState::Finished;
+        if ended || status.state == TaskState::Killing {
+            status.reason = Some(revocation.why.reason());
+            if status.message.is_empty() {
+                status.message = format!("revoked, since {}", revocation.why);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The books' part on revocation: who lacks what is guaranteed to it and wants it, and what would help (S123, S124).
+//!
+//! Pure, like all of the books. Only regular resources that nothing reserves are counted: what is reserved helps nobody else. What tasks
+//! there are is the master's to know, so whoever looks for victims brings them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use module_api::allocator::{ListedTask, Victim};
+use module_api::sorter::{Client, Place, Pool, Stage, counts_for};
+use protocol::AgentId;
+use resources::{Quantities, Resource, Resources, Role};
+
+use super::Books;
+use super::book::Taker;
+use super::quota::room;
+use crate::allocator::clients::index;
+use crate::allocator::victims::{Candidate, Guards, Need, Spot, choose, use_free};
+
+/// Agents that are asked about at a time; where there are more, others have their turn at the next look.
+const AGENTS_MAX: usize = 500;
+
+/// Who lacks something, and the agents that may help, by their slots.
+struct Shortage {
+    needs: Vec<Need>,
+    slots: Vec<u32>,
+    spots: Vec<Spot>,
+}
+
+impl Books {
+    /// The roles that lack what is guaranteed to them although one of their frameworks wants it, and that nothing free helps.
+    pub fn short_roles(&mut self) -> BTreeSet<Role> {
+        let mut shortage = self.shortage();
+        use_free(&mut shortage.needs, &mut shortage.spots);
+        shortage.needs.into_iter().map(|need| need.role).collect()
+    }
+
+    /// Agents on which tasks could make room for these roles, beginning after that slot; and the last slot of them.
+    pub fn occupied(&mut self, roles: &BTreeSet<Role>, after: u32) -> (BTreeSet<AgentId>, u32) {
+        let shortage = self.shortage();
+        let needs = shortage.needs.iter();
+        let needs = needs.filter(|need| roles.contains(&need.role));
+        let places: BTreeSet<usize> = needs.flat_map(|need| need.spots.iter().copied()).collect();
+        let slots = places.into_iter().map(|place| shortage.slots[place]);
+        let occupied = slots.filter(|slot| {
+            let agent = self.agents[*slot as usize].as_ref();
+            agent.is_some_and(|agent| !agent.sides[index(Pool::Regular)].holders.is_empty())
+        });
+        let (before, behind): (Vec<u32>, Vec<u32>) = occupied.partition(|slot| *slot <= after);
+        let turn: Vec<u32> = behind.into_iter().chain(before).take(AGENTS_MAX).collect();
+        let names = turn.iter().filter_map(|slot| self.name_of(*slot));
+        let names = names.map(|(id, _)| id.clone()).collect();
+        (names, turn.last().copied().unwrap_or(after))
+    }
+
+    /// Which of these tasks should make room for these roles, as things are. `consumed` is what counts for each role with a quota, without what
+    /// is only offered.
+    pub fn victims(
+        &mut self,
+        roles: &BTreeSet<Role>,
+        tasks: &[ListedTask],
+        consumed: &BTreeMap<String, Quantities>,
+    ) -> Vec<Victim> {
+        let mut shortage = self.shortage();
+        shortage.needs.retain(|need| roles.contains(&need.role));
+        let mut guards = self.guards(consumed);
+        let places: BTreeMap<u32, usize> = (0..)
+            .zip(&shortage.slots)
+            .map(|(place, slot)| (*slot, place))
+            .collect();
+        for (number, task) in tasks.iter().enumerate() {
+            let role = task.resources.iter().find_map(Resource::allocation_role);
+            let Some(role) = role.cloned() else {
+                continue;
+            };
+            let frees = unreserved(&task.resources);
+            let counts = counted(&role, &task.resources);
+            if task.leaves {
+                guards.lose(&role, &counts);
+            }
+            let slot = self.by_id.get(&task.agent_id);
+            let Some(place) = slot.and_then(|slot| places.get(slot)) else {
+                continue;
+            };
+            let spot = &mut shortage.spots[*place];
+            if task.leaves {
+                spot.free += &frees;
+                continue;
+            }
+            spot.tasks.push(Candidate {
+                number,
+                role,
+                frees,
+                counts,
+                priority: task.priority,
+                since: task.since,
+            });
+        }
+        let Shortage {
+            mut needs,
+            mut spots,
+            ..
+        } = shortage;
+        use_free(&mut needs, &mut spots);
+        let (total, _) = &self.totals[index(Pool::Regular)];
+        let chosen = choose(&needs, &mut spots, &mut guards, total);
+        let victim = |(number, role): (usize, Role)| {
+            let task = tasks.get(number)?;
+            Some(Victim {
+                framework_id: task.framework_id.clone(),
+                task_id: task.task_id.clone(),
+                agent_id: task.agent_id.clone(),
+                role: role.to_string(),
+            })
+        };
+        chosen.into_iter().filter_map(victim).collect()
+    }
+
+    /// What each role is guaranteed, and has.
+    fn guards(&self, consumed: &BTreeMap<String, Quantities>) -> Guards {
+        let guaranteed = self.quotas.iter();
+        let guaranteed = guaranteed.filter(|(_, quota)| !quota.guarantees.is_empty());
+        Guards::new(guaranteed.map(|(role, quota)| {
+            let has = consumed.get(role.as_str()).cloned();
+            (
+                role.clone(),
+                quota.guarantees.clone(),
+                has.unwrap_or_default(),
+            )
+        }))
+    }
+
+    /// What roles lack whose frameworks want offers, and the agents that would do for any of them, with what is free there.
+    fn shortage(&mut self) -> Shortage {
+        let mut shortage = Shortage {
+            needs: Vec::new(),
+            slots: Vec::new(),
+            spots: Vec::new(),
+        };
+        self.settle();
+        if !self.quotas.lack() {
+            return shortage;
+        }
+        let mut takers: Vec<Vec<Client>> = Vec::new();
+        for (role, lacks, clients) in self.lacking() {
+            let mut sets: Vec<Quantities> = Vec::new();
+            for client in &clients {
+                let Some(member) = self.clients.get(*client) else {
+                    continue;
+                };
+                let taker = Taker::of(*client, member, Stage::Guarantees);
+                sets.extend_from_slice(taker.sets(&self.sets_min));
+            }
+            sets.sort_unstable();
+            sets.dedup();
+            takers.push(clients);
+            shortage.needs.push(Need {
+                role,
+                lacks,
+                sets,
+                spots: Vec::new(),
+            });
+        }
+        for slot in 0..self.slots() {
+            let agent = self.agents[slot as usize].as_mut();
+            let Some(agent) = agent.filter(|agent| agent.is_offered()) else {
+                continue;
+            };
+            let place = shortage.spots.len();
+            let mut is_wanted = false;
+            for (need, takers) in shortage.needs.iter_mut().zip(&takers) {
+                let would = |client: &Client| {
+                    let member = self.clients.get_mut(*client);
+                    member.is_some_and(|member| member.would_take(slot, agent))
+                };
+                if takers.iter().any(would) {
+                    need.spots.push(place);
+                    is_wanted = true;
+                }
+            }
+            if is_wanted {
+                let free = room(agent.sides[index(Pool::Regular)].available()).free;
+                shortage.slots.push(slot);
+                shortage.spots.push(Spot {
+                    free,
+                    ..Spot::default()
+                });
+            }
+        }
+        shortage
+    }
+
+    /// Each role with a quota that lacks something for itself, what that is, and the clients that want it and could have it.
+    fn lacking(&self) -> Vec<(Role, Quantities, Vec<Client>)> {
+        let budgets = self.quotas.budgets();
+        let mut wanting: BTreeMap<Place, Vec<Client>> = BTreeMap::new();
+        for (client, member) in self.clients.iter() {
+            if member.is_active(Pool::Regular) {
+                for (place, _) in budgets.chain(budgets.find(&member.role)) {
+                    wanting.entry(place).or_default().push(client);
+                }
+            }
+        }
+        let lacking = wanting.into_iter().filter_map(|(place, clients)| {
+            let lacks = budgets.lacking(place);
+            let role = budgets.get(place)?.role.clone();
+            (!lacks.is_empty()).then_some((role, lacks, clients))
+        });
+        lacking.collect()
+    }
+}
+
+/// What others could have of it if nobody held it.
+fn unreserved(resources: &Resources) -> Quantities {
+    let regular = resources.iter();
+    let regular = regular.filter(|one| !one.is_reserved() && !one.is_revocable());
+    let amounts = regular.filter_map(|one| Some((one.name(), one.amount()?)));
+    sum(amounts)
+}
+
+/// What of it counts against the quota of its role.
+fn counted(role: &Role, resources: &Resources) -> Quantities {
+    let counts = |one: &&Resource| {
+        let owner = one.is_reserved().then(|| one.role());
+        !one.is_revocable() && counts_for(role, owner)
+    };
+    let counted = resources.iter().filter(counts);
+    sum(counted.filter_map(|one| Some((one.name(), one.amount()?))))
+}
+
+fn sum(amounts: impl Iterator<Item = (resources::Name, resources::Scalar)>) -> Quantities {
+    let mut sum = Quantities::new();
+    amounts.for_each(|(name, amount)| sum.add(name, amount));
+    sum
+}

@@ -1,0 +1,328 @@
+//! Victims: which tasks make room for roles that lack what is guaranteed to them (S115, S122, S123).
+//!
+//! Pure: amounts in, tasks out. What is free already is used first. Then the least important tasks go; of equals those of which least is
+//! freed in vain, then those that help most, then the youngest. Below what is guaranteed to its own role, or to one above it, no task is ever
+//! chosen. Knows no agent by name, no framework and no clock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use module_api::sorter::is_allocatable;
+use resources::{Quantities, Role};
+use runtime::Timestamp;
+
+/// A role whose frameworks want what it is guaranteed and lacks.
+#[derive(Clone, Debug)]
+pub struct Need {
+    /// Which.
+    pub role: Role,
+    /// What it lacks.
+    pub lacks: Quantities,
+    /// What of one agent is worth an offer to one of them, see [`is_allocatable`].
+    pub sets: Vec<Quantities>,
+    /// Which agents they would take, by their places.
+    pub spots: Vec<usize>,
+}
+
+/// One agent.
+#[derive(Clone, Debug, Default)]
+pub struct Spot {
+    /// What nobody holds there and nothing reserves, or what comes free soon.
+    pub free: Quantities,
+    /// What may have to make room.
+    pub tasks: Vec<Candidate>,
+}
+
+/// A task that may have to make room.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its number, for whoever asks.
+    pub number: usize,
+    /// In which role it runs.
+    pub role: Role,
+    /// What others could have if it ended.
+    pub frees: Quantities,
+    /// What its role has less by then.
+    pub counts: Quantities,
+    /// The lower, the sooner it goes.
+    pub priority: i32,
+    /// Since when it runs, if it does.
+    pub since: Option<Timestamp>,
+}
+
+/// What each role is guaranteed, and has.
+#[derive(Clone, Debug, Default)]
+pub struct Guards(BTreeMap<Role, (Quantities, Quantities)>);
+
+impl Guards {
+    /// These guarantees; has is what counts for each of the roles.
+    pub fn new(guarantees: impl IntoIterator<Item = (Role, Quantities, Quantities)>) -> Self {
+        let guard = |(role, guarantee, has)| (role, (guarantee, has));
+        Self(guarantees.into_iter().map(guard).collect())
+    }
+
+    /// Whether a task of this role that counts so much may go without that any role is below its guarantee then.
+    fn may_lose(&self, role: &Role, counts: &Quantities) -> bool {
+        above(role).all(|role| match self.0.get(&role) {
+            Some((guarantee, has)) => has.saturating_sub(counts).contains(guarantee),
+            None => true,
+        })
+    }
+
+    /// The role, and those above it, have so much less.
+    pub fn lose(&mut self, role: &Role, counts: &Quantities) {
+        for role in above(role) {
+            if let Some((_, has)) = self.0.get_mut(&role) {
+                *has -= counts;
+            }
+        }
+    }
+}
+
+/// A role and those above it.
+fn above(role: &Role) -> impl Iterator<Item = Role> + use<> {
+    std::iter::successors(Some(role.clone()), Role::parent)
+}
+
+/// Of each need what is left when all that is free is used; those that lack nothing then are let go.
+pub fn use_free(needs: &mut Vec<Need>, spots: &mut [Spot]) {
+    for need in needs.iter_mut() {
+        for at in &need.spots {
+            take(&mut need.lacks, &need.sets, &mut spots[*at].free);
+        }
+    }
+    needs.retain(|need| !need.lacks.is_empty());
+}
+
+/// Takes what is lacking out of what is free on one agent, if that is worth an offer.
+fn take(lacks: &mut Quantities, sets: &[Quantities], free: &mut Quantities) {
+    if is_allocatable(free, sets) {
+        let help = free.lesser(lacks);
+        *free -= &help;
+        *lacks -= &help;
+    }
+}
+
+/// The numbers of the tasks that make room, each with the role that it is for. `total` is what the cluster has.
+pub fn choose(
+    needs: &[Need],
+    spots: &mut [Spot],
+    guards: &mut Guards,
+    total: &Quantities,
+) -> Vec<(usize, Role)> {
+    let mut chosen = Vec::new();
+    for need in needs {
+        let mut search = Search::of(need, spots, guards.clone(), total);
+        while let Some(bundle) = search.next(spots) {
+            search.pick(bundle, spots);
+        }
+        search.spare();
+        let picked = search.picked;
+        // What was freed beyond the need is there for the next one.
+        let mut lacks = need.lacks.clone();
+        for at in &need.spots {
+            let spot = &mut spots[*at];
+            for one in picked.get(at).into_iter().flatten() {
+                guards.lose(&one.role, &one.counts);
+                spot.free += &one.frees;
+                spot.tasks.retain(|other| other.number != one.number);
+                chosen.push((one.number, need.role.clone()));
+            }
+            take(&mut lacks, &need.sets, &mut spot.free);
+        }
+    }
+    chosen
+}
+
+/// What choosing tasks costs: the smaller, the better.
+type Cost = (i32, u64, Reverse<u64>, Reverse<u64>);
+
+/// Tasks of one agent that together make room worth having.
+struct Bundle {
+    at: usize,
+    cost: Cost,
+    /// Their places among the tasks there.
+    tasks: Vec<usize>,
+}
+
+/// The choice for one need.
+struct Search<'a> {
+    need: &'a Need,
+    lacks: Quantities,
+    guards: Guards,
+    total: &'a Quantities,
+    /// What was free on each agent at first, and what is left of it and of what is picked.
+    before: BTreeMap<usize, Quantities>,
+    free: BTreeMap<usize, Quantities>,
+    picked: BTreeMap<usize, Vec<Candidate>>,
+    numbers: BTreeSet<usize>,
+}
+
+impl<'a> Search<'a> {
+    fn of(need: &'a Need, spots: &[Spot], guards: Guards, total: &'a Quantities) -> Self {
+        let before = need.spots.iter().map(|at| (*at, spots[*at].free.clone()));
+        let before: BTreeMap<usize, Quantities> = before.collect();
+        let (mut lacks, mut free) = (need.lacks.clone(), before.clone());
+        // What an earlier need has freed in vain.
+        free.values_mut()
+            .for_each(|free| take(&mut lacks, &need.sets, free));
+        Self {
+            need,
+            lacks,
+            guards,
+            total,
+            before,
+            free,
+            picked: BTreeMap::new(),
+            numbers: BTreeSet::new(),
+        }
+    }
+
+    /// The cheapest tasks that would help.
+    fn next(&self, spots: &[Spot]) -> Option<Bundle> {
+        if self.lacks.is_empty() {
+            return None;
+        }
+        let bundles = self.need.spots.iter();
+        let bundles = bundles.filter_map(|at| self.cheapest(*at, &spots[*at].tasks));
+        bundles.min_by_key(|bundle| (bundle.cost, bundle.at))
+    }
+
+    /// The cheapest tasks of one agent: one alone, or the least important ones that are enough together.
+    fn cheapest(&self, at: usize, tasks: &[Candidate]) -> Option<Bundle> {
+        let free = self.free.get(&at)?;
+        let is_left = |one: &usize| !self.numbers.contains(&tasks[*one].number);
+        let left: Vec<usize> = (0..tasks.len()).filter(is_left).collect();
+        let alone = left.iter().filter_map(|one| {
+            let task = &tasks[*one];
+            let may = self.guards.may_lose(&task.role, &task.counts);
+            let cost = self.cost(free, &[task]).filter(|_| may)?;
+            let tasks = vec![*one];
+            Some(Bundle { at, cost, tasks })
+        });
+        let alone = alone.min_by_key(|bundle| bundle.cost);
+        let together = self.together(at, free, tasks, left);
+        alone.into_iter().chain(together).min_by_key(|one| one.cost)
+    }
+
+    fn together(
+        &self,
+        at: usize,
+        free: &Quantities,
+        tasks: &[Candidate],
+        mut left: Vec<usize>,
+    ) -> Option<Bundle> {
+        left.sort_by_key(|one| (tasks[*one].priority, Reverse(age(&tasks[*one]))));
+        let mut guards = self.guards.clone();
+        let mut bundle: Vec<usize> = Vec::new();
+        let costs = |bundle: &[usize]| {
+            let bundle: Vec<&Candidate> = bundle.iter().map(|one| &tasks[*one]).collect();
+            self.cost(free, &bundle)
+        };
+        for one in left {
+            let task = &tasks[one];
+            if task.frees.is_empty() || !guards.may_lose(&task.role, &task.counts) {
+                continue;
+            }
+            guards.lose(&task.role, &task.counts);
+            bundle.push(one);
+            if costs(&bundle).is_none() {
+                continue;
+            }
+            // The most important of those that are not needed stay.
+            for at in (0..bundle.len()).rev() {
+                let one = bundle.remove(at);
+                if costs(&bundle).is_none() {
+                    bundle.insert(at, one);
+                }
+            }
+            let cost = costs(&bundle)?;
+            let tasks = bundle;
+            return Some(Bundle { at, cost, tasks });
+        }
+        None
+    }
+
+    /// What it costs that these tasks of an agent go, if that helps.
+    fn cost(&self, free: &Quantities, tasks: &[&Candidate]) -> Option<Cost> {
+        let freed = tasks.iter().map(|task| &task.frees);
+        let freed = freed.fold(Quantities::new(), |sum, frees| sum + frees);
+        let there = free.clone() + &freed;
+        let help = there.lesser(&self.lacks);
+        if help.is_empty() || !is_allocatable(&there, &self.need.sets) {
+            return None;
+        }
+        let priority = tasks.iter().map(|task| task.priority).max()?;
+        let oldest = tasks.iter().map(|task| age(task)).min()?;
+        let waste = self.share(&freed.saturating_sub(&help));
+        Some((priority, waste, Reverse(self.share(&help)), Reverse(oldest)))
+    }
+
+    /// How much of the cluster that is, in millionths of each name added up.
+    fn share(&self, amounts: &Quantities) -> u64 {
+        let share = |(name, amount): (_, resources::Scalar)| {
+            let all = u128::try_from(self.total.get(name).thousandths()).unwrap_or(0);
+            let own = u128::try_from(amount.thousandths()).unwrap_or(0) * 1_000_000;
+            u64::try_from(own / all.max(1)).unwrap_or(u64::MAX)
+        };
+        amounts.iter().map(share).fold(0, u64::saturating_add)
+    }
+
+    fn pick(&mut self, bundle: Bundle, spots: &[Spot]) {
+        let Bundle { at, tasks, .. } = bundle;
+        let free = self.free.entry(at).or_default();
+        for one in tasks {
+            let task = spots[at].tasks[one].clone();
+            *free += &task.frees;
+            self.guards.lose(&task.role, &task.counts);
+            self.numbers.insert(task.number);
+            self.picked.entry(at).or_default().push(task);
+        }
+        take(&mut self.lacks, &self.need.sets, free);
+    }
+
+    /// Spares tasks without which nothing more would be lacking, the most important and the oldest first: what was picked later may do
+    /// without what was picked before.
+    fn spare(&mut self) {
+        let mut order: Vec<(Reverse<i32>, u64, usize, usize)> = Vec::new();
+        for (at, picked) in &self.picked {
+            let key = |one: &Candidate| (Reverse(one.priority), age(one), *at, one.number);
+            order.extend(picked.iter().map(key));
+        }
+        order.sort_unstable();
+        let lacking = self.lacking();
+        for (_, _, at, number) in order {
+            let Some(picked) = self.picked.get_mut(&at) else {
+                continue;
+            };
+            let Some(place) = picked.iter().position(|one| one.number == number) else {
+                continue;
+            };
+            let one = picked.remove(place);
+            if !lacking.contains(&self.lacking())
+                && let Some(picked) = self.picked.get_mut(&at)
+            {
+                picked.insert(place, one);
+            }
+        }
+    }
+
+    /// What is lacking with what is picked.
+    fn lacking(&self) -> Quantities {
+        let mut lacks = self.need.lacks.clone();
+        for (at, before) in &self.before {
+            let picked = self.picked.get(at).into_iter().flatten();
+            let mut free = picked.fold(before.clone(), |sum, one| sum + &one.frees);
+            take(&mut lacks, &self.need.sets, &mut free);
+        }
+        lacks
+    }
+}
+
+/// Since when a task runs; who does not run yet is the youngest.
+fn age(task: &Candidate) -> u64 {
+    task.since.map_or(u64::MAX, Timestamp::as_nanos)
+}
+
+#[cfg(test)]
+mod tests;

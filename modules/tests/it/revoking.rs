@@ -1,0 +1,168 @@
+//! Stories of revocation, told to the real allocator and sorter in virtual time by a master that lists what the story says (S115, S123, S124).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use module_api::Parameters;
+use module_api::allocator::{Grant, ListedTask, Revived, Suppressed, TasksListed, TasksWanted};
+use protocol::TaskId;
+use resources::Quantities;
+use runtime::prelude::*;
+use runtime::rehearsal::rehearse;
+
+use crate::cluster::{Cluster, framework, lines};
+use crate::quota::set;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn revoking(node: &Node) -> Cluster {
+    let sorter = Parameters::none("drf");
+    let allocator = Parameters::none("hierarchical").with("revoke_after", "10secs");
+    Cluster::of(node, &sorter, &allocator, &[])
+}
+
+/// A grant that was launched as one task of that name.
+fn task(name: &str, grant: &Grant, priority: i32) -> ListedTask {
+    ListedTask {
+        framework_id: grant.framework_id.clone(),
+        task_id: TaskId::new(name).unwrap(),
+        agent_id: grant.agent_id.clone(),
+        resources: grant.resources.clone(),
+        priority,
+        since: None,
+        leaves: false,
+    }
+}
+
+impl Cluster {
+    /// What was asked since the last look.
+    async fn wanted(&self) -> Vec<TasksWanted> {
+        self.about_revocation().await.0
+    }
+
+    /// Answers the last question, and gives who must make room, as `task for role`.
+    async fn list(&self, wanted: &TasksWanted, tasks: &[ListedTask]) -> Vec<String> {
+        let mut consumed: BTreeMap<String, Quantities> = BTreeMap::new();
+        for task in tasks {
+            let role = task.resources.iter().find_map(|one| one.allocation_role());
+            let role = role.unwrap().to_string();
+            *consumed.entry(role).or_default() += &task.resources.quantities();
+        }
+        let listed = TasksListed {
+            number: wanted.number,
+            tasks: tasks.to_vec(),
+            consumed: Some(consumed),
+        };
+        self.allocator.tell(listed).unwrap();
+        let named = self.about_revocation().await.1;
+        let named = named.into_iter().flat_map(|named| named.victims);
+        named
+            .map(|victim| format!("{} for {}", victim.task_id, victim.role))
+            .collect()
+    }
+}
+
+/// S123, S124: what is guaranteed and wanted by nobody is lent, and had back from whoever is above what it is guaranteed itself.
+#[test]
+fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:2", "");
+        set(&cluster, "ads", "cpus:4", "");
+        cluster.framework("batch", "batch", &[]);
+        for agent in ["a1", "a2", "a3"] {
+            cluster.agent(agent, "cpus:2;mem:64");
+        }
+        let mut grants = cluster.granted().await;
+        assert_eq!(grants.len(), 3, "{:?}", lines(&grants));
+        cluster.wait(60 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty(), "nobody wants it");
+        cluster.framework("web", "web", &[]);
+        cluster.wait(9 * SECOND).await;
+        assert!(
+            cluster.wanted().await.is_empty(),
+            "a task may end by itself"
+        );
+        cluster.wait(2 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        assert_eq!(wanted.agents.len(), 3);
+        grants.sort_by_key(|grant| grant.agent_id.clone());
+        let mut tasks = vec![
+            task("t1", &grants[0], 5),
+            task("t2", &grants[1], -5),
+            task("t3", &grants[2], 0),
+        ];
+        assert_eq!(cluster.list(&wanted, &tasks).await, ["t2 for web"]);
+        assert!(cluster.list(&wanted, &tasks).await.is_empty(), "heard once");
+        tasks[1].leaves = true;
+        cluster.wait(5 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        let named = cluster.list(&wanted, &tasks).await;
+        assert!(named.is_empty(), "what is leaving is enough: {named:?}");
+        cluster.give_back(&grants[1], None);
+        assert_eq!(lines(&cluster.granted().await), ["web a2 cpus:2;mem:64"]);
+        cluster.wait(60 * SECOND).await;
+        assert!(
+            cluster.wanted().await.is_empty(),
+            "it has what it is guaranteed"
+        );
+    });
+}
+
+/// S124: a framework says by suppress and revive whether it is interested.
+#[test]
+fn for_who_has_suppressed_its_role_nobody_makes_room() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:2", "");
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        assert_eq!(cluster.granted().await.len(), 1);
+        cluster.framework("web", "web", &[]);
+        let (framework_id, roles) = (framework("web"), Default::default());
+        let suppressed = Suppressed {
+            framework_id: framework_id.clone(),
+            roles,
+        };
+        cluster.allocator.tell(suppressed).unwrap();
+        cluster.wait(60 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty());
+        let roles = Default::default();
+        let revived = Revived {
+            framework_id,
+            roles,
+        };
+        cluster.allocator.tell(revived).unwrap();
+        cluster.wait(12 * SECOND).await;
+        assert_eq!(cluster.wanted().await.len(), 1);
+    });
+}
+
+#[test]
+fn without_the_parameter_what_is_guaranteed_is_kept_free_and_nobody_is_asked_what_runs() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        cluster.granted().await;
+        set(&cluster, "web", "cpus:2", "");
+        cluster.framework("web", "web", &[]);
+        cluster.wait(60 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty());
+        cluster.agent("a2", "cpus:2;mem:64");
+        assert_eq!(lines(&cluster.granted().await), ["web a2 cpus:2;mem:64"]);
+    });
+}
+
+#[test]
+fn a_grace_without_revocation_is_refused() {
+    rehearse(|node| async move {
+        let modules = modules::registry();
+        let sorter = Parameters::none("drf");
+        let sorter = modules.sorter(&node, "drf", &sorter).unwrap();
+        let given = Parameters::none("hierarchical").with("revocation_grace_period", "10secs");
+        let refused = modules.allocator(&node, "hierarchical", sorter, &given);
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("beside `revoke_after`"), "{refused}");
+    });
+}

@@ -1,0 +1,209 @@
+//! What is guaranteed to a role is lent to others, and had back from them by warnings and kills (S115, S122, S123, S124).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use protocol::marks::PRIORITY;
+use protocol::message::scheduler::TasksRevoked;
+use protocol::{Offer, Reason, TaskId, TaskState, TaskStatus};
+use runtime::rehearsal::rehearse_network;
+use runtime::{Clock, Instant};
+use scheduler_driver::{Scheduler, Verbs};
+
+use crate::town::{STUBBORN, Town, task};
+
+/// What a framework has heard of its tasks, each line with the second in which it was heard.
+type Diary = Arc<Mutex<Vec<String>>>;
+
+/// Runs tasks of one cpu each, as many as it is told to.
+struct Batch {
+    clock: Clock,
+    diary: Diary,
+    /// Name, command and priority.
+    tasks: VecDeque<(String, &'static str, i32)>,
+    /// Whether it ends itself what is revoked.
+    heeds: bool,
+}
+
+impl Batch {
+    fn new(
+        town: &Town,
+        name: &str,
+        tasks: impl IntoIterator<Item = (&'static str, i32)>,
+    ) -> (Self, Diary) {
+        let diary = Diary::default();
+        let tasks = tasks.into_iter().enumerate();
+        let tasks = tasks.map(|(n, (command, priority))| (format!("{name}{n}"), command, priority));
+        let batch = Self {
+            clock: town.node.clock().clone(),
+            diary: diary.clone(),
+            tasks: tasks.collect(),
+            heeds: false,
+        };
+        (batch, diary)
+    }
+
+    fn note(&self, line: String) {
+        let second = self.clock.now() - Instant::default();
+        let line = format!("{}: {line}", second.as_secs());
+        self.diary.lock().unwrap().push(line);
+    }
+}
+
+fn second(line: &str) -> u64 {
+    line.split(':').next().unwrap().parse().unwrap()
+}
+
+/// What was noted since the last look; what was in one second in alphabetical order.
+fn take(diary: &Diary) -> Vec<String> {
+    let mut lines = std::mem::take(&mut *diary.lock().unwrap());
+    lines.sort_by_key(|line| (second(line), line.clone()));
+    lines
+}
+
+impl Scheduler for Batch {
+    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+        for mut offer in offers {
+            let mut launched = Vec::new();
+            while let Some((name, command, priority)) = self.tasks.pop_front() {
+                let Some(mut task) = task(&name, command, "cpus:1;mem:64", &mut offer) else {
+                    self.tasks.push_front((name, command, priority));
+                    break;
+                };
+                let label = (PRIORITY.to_owned(), priority.to_string());
+                task.labels.extend([label]);
+                launched.push(task);
+            }
+            driver.launch(vec![offer.id], launched);
+        }
+        if self.tasks.is_empty() {
+            driver.suppress(Default::default());
+        }
+    }
+
+    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+        let reason = match status.reason {
+            Some(Reason::ContainerPreempted) => " to make room",
+            _ => "",
+        };
+        self.note(format!("{} {}{reason}", status.task_id, status.state));
+    }
+
+    fn revoked(&mut self, driver: &mut Verbs, revoked: &TasksRevoked) {
+        let mut ids: Vec<TaskId> = revoked
+            .tasks
+            .iter()
+            .map(|one| one.task_id.clone())
+            .collect();
+        ids.sort();
+        let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let time = revoked.grace.as_secs();
+        self.note(format!("revoked {} in {time} s", names.join(" ")));
+        assert!(
+            revoked
+                .tasks
+                .iter()
+                .all(|one| one.state == TaskState::Running)
+        );
+        if self.heeds {
+            ids.into_iter().for_each(|id| driver.kill(id, None));
+        }
+    }
+}
+
+const PARAMETERS: [(&str, &str); 2] = [
+    ("revoke_after", "10secs"),
+    ("revocation_grace_period", "20secs"),
+];
+
+#[test]
+fn a_role_below_its_guarantee_has_it_back_from_the_least_important_of_the_others() {
+    rehearse_network(|network| async move {
+        let town = Town::new(network, &PARAMETERS).await;
+        town.agent("a1", "cpus:4;mem:1024").await;
+        town.agent("a2", "cpus:4;mem:1024").await;
+        town.guarantee("web", "cpus:3").await.unwrap();
+        let seen = town.role("web").await;
+        let guaranteed = seen.quota.guarantees.to_string();
+        assert_eq!(guaranteed, "cpus:3", "S123: read through an API");
+        let tasks = [7, 7, 7, 1, 2, 7, 3, 7].map(|priority| ("forever", priority));
+        let (batch, of_batch) = Batch::new(&town, "b", tasks);
+        let _batch = town.framework("batch", "batch", batch).await;
+        town.pass(60).await;
+        let running = take(&of_batch);
+        assert_eq!(
+            running.len(),
+            8,
+            "all is lent while nobody wants it: {running:?}"
+        );
+        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 3]);
+        let _web = town.framework("web", "web", web).await;
+        town.pass(120).await;
+        let told = take(&of_batch);
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].contains("revoked b3 b4 b6 in 20 s"), "{told:?}");
+        for (line, name) in told[1..].iter().zip(["b3", "b4", "b6"]) {
+            let expected = format!("{name} TASK_KILLED to make room");
+            assert!(line.ends_with(&expected), "{told:?}");
+        }
+        assert!((70..75).contains(&second(&told[0])), "{told:?}");
+        assert_eq!(second(&told[1]), second(&told[0]) + 20, "{told:?}");
+        let launched = take(&of_web);
+        assert_eq!(launched.len(), 3, "{launched:?}");
+        town.pass(600).await;
+        assert_eq!(
+            take(&of_batch),
+            [""; 0],
+            "web has all that it is guaranteed"
+        );
+    });
+}
+
+#[test]
+fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_with_its_executor() {
+    rehearse_network(|network| async move {
+        let town = Town::new(network, &PARAMETERS).await;
+        town.agent("a1", "cpus:4;mem:1024").await;
+        let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 1), ("forever", 2)]);
+        batch.heeds = true;
+        let _batch = town.framework("batch", "batch", batch).await;
+        let (stuck, of_stuck) = Batch::new(&town, "s", [(STUBBORN, 0), ("forever", 9)]);
+        let _stuck = town.framework("stuck", "stuck", stuck).await;
+        town.guarantee("web", "cpus:2").await.unwrap();
+        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 3]);
+        let _web = town.framework("web", "web", web).await;
+        town.pass(120).await;
+        let lines = |diary: &Diary| {
+            let words = take(diary).into_iter();
+            let words = words.map(|line| line.split_once(": ").unwrap().1.to_owned());
+            words.collect::<Vec<_>>()
+        };
+        let batch = lines(&of_batch);
+        assert_eq!(
+            batch[2..],
+            ["revoked b0 in 20 s", "b0 TASK_KILLED"],
+            "{batch:?}"
+        );
+        let stuck = lines(&of_stuck);
+        let end = ["revoked s0 in 20 s", "s0 TASK_FAILED to make room"];
+        assert_eq!(stuck[2..], end, "{stuck:?}");
+        assert_eq!(lines(&of_web).len(), 2, "the third is beyond its guarantee");
+    });
+}
+
+/// S123: the module must be able to honour all guarantees at once.
+#[test]
+fn guarantees_that_cannot_be_honoured_together_are_refused_with_their_sum_and_the_total() {
+    rehearse_network(|network| async move {
+        let town = Town::new(network, &PARAMETERS).await;
+        town.agent("a1", "cpus:4;mem:1024").await;
+        town.guarantee("web", "cpus:3").await.unwrap();
+        let refused = town
+            .guarantee("ads", "cpus:2")
+            .await
+            .unwrap_err()
+            .to_string();
+        let expected = "guarantees of all roles for cpus would be `5`: expected at most what the cluster has, 4";
+        assert!(refused.contains(expected), "{refused}");
+    });
+}
