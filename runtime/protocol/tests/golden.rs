@@ -26,7 +26,7 @@ use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::*;
 use resources::{Conversion, Quantities, Reservation, Resources, Revocable};
-use runtime::{NodeId, Pid, Remote, codec};
+use runtime::{NodeId, Pid, Remote, Timestamp, codec};
 use samples::*;
 use serde::Serialize;
 

@@ -167,8 +167,10 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
         let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 1), ("forever", 2)]);
         batch.heeds = true;
         let _batch = town.framework("batch", "batch", batch).await;
+        town.pass(1).await;
         let (stuck, of_stuck) = Batch::new(&town, "s", [(STUBBORN, 0), ("forever", 9)]);
         let _stuck = town.framework("stuck", "stuck", stuck).await;
+        town.pass(1).await;
         town.guarantee("web", "cpus:2").await.unwrap();
         let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 3]);
         let _web = town.framework("web", "web", web).await;
@@ -181,7 +183,7 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
         let batch = lines(&of_batch);
         assert_eq!(
             batch[2..],
-            ["revoked b0 in 20 s", "b0 TASK_KILLED"],
+            ["b0 TASK_KILLED", "revoked b0 in 20 s"],
             "{batch:?}"
         );
         let stuck = lines(&of_stuck);

@@ -14,11 +14,11 @@ use scheduler_driver::{DelayScheduling, Scheduler, Verbs};
 
 use crate::town::{Town, task};
 
-const AGENTS: usize = 30;
+const AGENTS: usize = 12;
 const SLOTS: usize = 2;
-const FRAMEWORKS: u64 = 6;
-/// Each framework has tasks of ten seconds, one block of data each, which is on three agents.
-const TASKS: usize = 50;
+const FRAMEWORKS: u64 = 3;
+/// Each framework has tasks of four seconds, one block of data each, which is on three agents.
+const TASKS: usize = 30;
 const COPIES: usize = 3;
 
 /// What has become of one framework.
@@ -55,7 +55,7 @@ impl Scheduler for Job {
             let mut tasks = Vec::new();
             while let Some((place, is_local)) = self.next(&offer.hostname) {
                 let (name, hosts) = self.waiting.remove(place).unwrap();
-                let Some(task) = task(&name, "10", "cpus:1;mem:64", &mut offer) else {
+                let Some(task) = task(&name, "4", "cpus:1;mem:64", &mut offer) else {
                     self.waiting.insert(place, (name, hosts));
                     break;
                 };
@@ -129,6 +129,7 @@ fn locality(wait: Duration) -> (f64, u64) {
 fn whoever_waits_a_few_seconds_for_its_data_runs_nearly_all_tasks_where_it_is() {
     let waits = [0, 1, 5].map(|seconds| locality(Duration::from_secs(seconds)));
     let [none, one, five] = waits;
+    println!("part of the tasks that were local, and seconds: {waits:?}");
     assert!(none.0 < one.0 && one.0 < five.0, "{waits:?}");
     assert!(one.0 > 0.9 && five.0 > 0.95, "{waits:?}");
     assert!(five.1 < 2 * none.1, "and it costs little time: {waits:?}");
