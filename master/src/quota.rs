@@ -51,7 +51,7 @@ fn charge(sums: &mut ByRole, role: &str, amounts: &Quantities) {
 }
 
 /// A role and those above it.
-fn with_ancestors(role: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn with_ancestors(role: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(role), |role| Some(role.rsplit_once('/')?.0))
 }
 

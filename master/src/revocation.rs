@@ -1,8 +1,9 @@
 //! Revocation: tasks that must go, for the sake of what is guaranteed to a role (S115, S122, S123).
 //!
-//! Pure decisions on [`Books`]. The allocator names the tasks; which, and whether any, is its policy. Here each framework is warned, and each
-//! task that has not ended by its deadline is killed as its framework would; one that is still there as long afterwards ends with its
-//! executor, and that one's other tasks. Only the leader knows who was warned: the next one begins anew, with a new warning.
+//! Pure decisions on [`Books`]. The allocator names the tasks; which, and whether any, is its policy. Here each framework is warned, again
+//! whenever it subscribes anew, and each task that has not ended by its deadline is killed as its framework would; one that is still there
+//! as long afterwards ends with its executor, and that one's other tasks. Only the leader knows who was warned: the next one begins anew,
+//! with a new warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use module_api::allocator::{ListedTask, TasksListed, TasksWanted, Victim, VictimsNamed};
 use protocol::message::scheduler::{KillTask, TasksRevoked};
 use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, marks};
+use resources::Resource;
 use runtime::Timestamp;
 
 use crate::books::Books;
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
-use crate::quota;
+use crate::quota::{self, with_ancestors};
 use crate::size::in_frames;
 use crate::tasks::Task;
 
@@ -28,6 +30,8 @@ pub(crate) struct Revocation {
     why: Why,
     /// The time it had, and has again when it is killed.
     grace: Duration,
+    /// When it is killed.
+    deadline: Timestamp,
     killed: bool,
 }
 
@@ -64,8 +68,10 @@ impl std::fmt::Display for Why {
 pub(crate) type Revocations = BTreeMap<TaskKey, Revocation>;
 
 impl Books {
-    /// What runs where the allocator wants to know it, cut into messages.
-    pub fn list_tasks(&self, wanted: &TasksWanted, out: &mut Effects) {
+    /// What runs where the allocator wants to know it, and what is leaving anywhere, cut into messages. What is only offered there is taken
+    /// back first: no task has to go for what nobody uses.
+    pub fn list_tasks(&mut self, wanted: &TasksWanted, out: &mut Effects) {
+        self.rescind_for(wanted, out);
         let mut listed = Vec::new();
         for agent in &wanted.agents {
             let on = self.tasks.on_agent(agent).into_iter();
@@ -74,6 +80,10 @@ impl Books {
                 listed.extend(task.and_then(|task| self.listed(task)));
             }
         }
+        let elsewhere = self.tasks.frameworks().flat_map(|(_, of)| of.running());
+        let elsewhere = elsewhere
+            .filter(|task| !wanted.agents.contains(&task.agent_id) && self.is_leaving(task));
+        listed.extend(elsewhere.filter_map(|task| self.listed(task)));
         let mut pieces = in_frames(listed);
         let last = pieces.pop().unwrap_or_default();
         let number = wanted.number;
@@ -94,25 +104,43 @@ impl Books {
         }));
     }
 
+    /// Takes back what is offered on these agents to others than those who lack something.
+    fn rescind_for(&mut self, wanted: &TasksWanted, out: &mut Effects) {
+        let lacks = |role: &str| with_ancestors(role).any(|role| wanted.roles.contains(role));
+        let agents = wanted.agents.iter();
+        let offers = agents.flat_map(|agent| self.offers.of_agent(agent));
+        let offers = offers.filter(|offer| {
+            let regular = !offer.resources.iter().any(Resource::is_revocable);
+            regular && !lacks(&offer.role)
+        });
+        let offers = offers.map(|offer| offer.id.clone()).collect();
+        self.rescind(offers, out);
+    }
+
     fn listed(&self, task: &Task) -> Option<ListedTask> {
         if task.state.is_terminal() {
             return None;
         }
-        let key = (task.framework_id.clone(), task.id.clone());
-        let leaves = task.kill.is_some() || self.revocations.contains_key(&key);
         let mut told = task.statuses.iter();
         let running = told.find(|status| status.state == TaskState::Running);
-        let (framework_id, task_id) = key;
         Some(ListedTask {
-            framework_id,
-            task_id,
+            framework_id: task.framework_id.clone(),
+            task_id: task.id.clone(),
             agent_id: task.agent_id.clone(),
             resources: task.resources.clone(),
             // One that an agent has brought may bear anything.
             priority: marks::priority(&task.labels).unwrap_or_default(),
             since: running.map(|status| status.timestamp),
-            leaves,
+            leaves: self.is_leaving(task),
         })
+    }
+
+    /// Whether a task is being killed, or must go.
+    fn is_leaving(&self, task: &Task) -> bool {
+        let revoked = |revocations: &Revocations| {
+            revocations.contains_key(&(task.framework_id.clone(), task.id.clone()))
+        };
+        task.kill.is_some() || (!self.revocations.is_empty() && revoked(&self.revocations))
     }
 
     /// The allocator has named tasks that must make room.
@@ -133,20 +161,17 @@ impl Books {
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let mut warned: BTreeMap<(FrameworkId, Why), Vec<TaskStatus>> = BTreeMap::new();
         let mut keys = Vec::new();
         for (key, agent_id, why) in tasks {
             if !self.may_be_revoked(&key, &agent_id) {
                 continue; // Named before the allocator heard what has changed.
             }
-            let status = self.warning(&key, &agent_id, &why, grace, now);
-            let of = warned.entry((key.0.clone(), why.clone()));
-            of.or_default().push(status);
             keys.push(key.clone());
             let revocation = Revocation {
                 agent_id,
                 why,
                 grace,
+                deadline: now + grace,
                 killed: false,
             };
             self.revocations.insert(key, revocation);
@@ -155,19 +180,44 @@ impl Books {
             return;
         }
         self.counters.add("master/tasks_revoked", keys.len());
-        for ((framework, why), statuses) in warned {
-            let scheduler = self.frameworks.scheduler(&framework).cloned();
+        self.warn(&keys, now, out);
+        out.push(Effect::Later(grace, Due::Revoked(keys)));
+    }
+
+    /// A framework has a scheduler that may not have heard of its tasks that must go: it is warned of those that are not killed yet.
+    pub fn warn_again(&self, framework: &FrameworkId, now: Timestamp, out: &mut Effects) {
+        let warned = |(key, one): &(&TaskKey, &Revocation)| {
+            let task = self.tasks.get(&key.0, &key.1);
+            let runs = task.is_some_and(|task| !task.state.is_terminal());
+            key.0 == *framework && !one.killed && runs
+        };
+        let keys = self.revocations.iter().filter(warned);
+        let keys: Vec<TaskKey> = keys.map(|(key, _)| key.clone()).collect();
+        self.warn(&keys, now, out);
+    }
+
+    /// Tells each framework which of its tasks these are, how long they have, and why.
+    fn warn(&self, keys: &[TaskKey], now: Timestamp, out: &mut Effects) {
+        let mut warned: BTreeMap<(&FrameworkId, &Why, Timestamp), Vec<TaskStatus>> =
+            BTreeMap::new();
+        for key in keys {
+            if let Some(one) = self.revocations.get(key) {
+                let of = warned.entry((&key.0, &one.why, one.deadline));
+                of.or_default().push(self.warning(key, one, now));
+            }
+        }
+        for ((framework, why, deadline), statuses) in warned {
+            let scheduler = self.frameworks.scheduler(framework);
             for tasks in in_frames(statuses) {
                 let revoked = TasksRevoked {
                     tasks,
-                    deadline: now + grace,
-                    grace,
+                    deadline,
+                    grace: deadline.saturating_since(now),
                     role: why.role().cloned(),
                 };
-                out.scheduler(scheduler.as_ref(), ToScheduler::Revoked(revoked));
+                out.scheduler(scheduler, ToScheduler::Revoked(revoked));
             }
         }
-        out.push(Effect::Later(grace, Due::Revoked(keys)));
     }
 
     fn may_be_revoked(&self, key: &TaskKey, agent: &AgentId) -> bool {
@@ -182,20 +232,18 @@ impl Books {
     fn warning(
         &self,
         (framework, id): &TaskKey,
-        agent: &AgentId,
-        why: &Why,
-        grace: Duration,
+        revocation: &Revocation,
         now: Timestamp,
     ) -> TaskStatus {
         let task = self.tasks.get(framework, id);
         let state = task.map_or(TaskState::Running, |task| task.told);
-        let grace = protocol::duration::format(grace);
-        let message =
-            format!("revoked, since {why}: killed in {grace} if it has not ended by then");
+        let left = protocol::duration::format(revocation.deadline.saturating_since(now));
+        let why = &revocation.why;
+        let message = format!("revoked, since {why}: killed in {left} if it has not ended by then");
         let status = TaskStatus::new(id.clone(), state, Source::Master, now);
-        let mut status = status.because(why.reason(), message).on(agent);
+        let mut status = status.because(why.reason(), message);
         status.executor_id = task.map(|task| task.executor_id.clone());
-        status
+        status.on(&revocation.agent_id)
     }
 
     /// The time of these tasks is over: those that run are killed, and of those that were killed already and run all the same the executor ends.

@@ -267,6 +267,7 @@ impl Books {
             if let Ok(subscribed) = self.lead(prepared, message, now, out) {
                 let lead = ToScheduler::Lead(YouLead { subscribed });
                 out.scheduler(Some(&scheduler), lead);
+                self.warn_again(&id, now, out);
             }
         } else if self.standbys.has(&id) {
             out.push(Effect::Choose(id));

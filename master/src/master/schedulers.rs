@@ -165,7 +165,9 @@ impl Master {
         }
         tracing::info!(framework = %prepared.framework_id, scheduler = %message.scheduler, "a framework is subscribed");
         self.change(ctx, |books, now, out| {
-            books.subscribe(prepared, message, now, out)
+            let subscribed = books.subscribe(prepared, message, now, out)?;
+            books.warn_again(&subscribed.framework_id, now, out);
+            Ok(subscribed)
         })
     }
 

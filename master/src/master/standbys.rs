@@ -93,9 +93,10 @@ impl Master {
         }
         tracing::info!(framework = %id, scheduler = %message.scheduler, "a scheduler leads its framework");
         self.change(ctx, |books, now, out| {
-            books.lead(prepared, message, now, out)
+            let subscribed = books.lead(prepared, message, now, out)?;
+            books.warn_again(&id, now, out);
+            Ok(Standing::Leads(subscribed))
         })
-        .map(Standing::Leads)
     }
 
     /// Has the first standby of a framework lead it, as soon as the registry knows it.

@@ -252,13 +252,15 @@ pub struct Withdrawn {
 }
 
 /// The allocator would like to know what runs on these agents: somebody lacks what is guaranteed to it, and tasks may have to make room
-/// (S123). The master answers with [`TasksListed`], since it alone knows tasks.
+/// (S123). The master takes back what is only offered there, and answers with [`TasksListed`], since it alone knows tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TasksWanted {
     /// Comes back with the answer, so that one to an earlier question is known.
     pub number: u64,
     /// Which agents.
     pub agents: BTreeSet<AgentId>,
+    /// The roles that lack something; what is offered to them, or to roles below them, stays.
+    pub roles: BTreeSet<String>,
 }
 
 /// What runs on the agents that the allocator has asked about, as it is after all facts told before; of much in several pieces.
@@ -266,7 +268,7 @@ pub struct TasksWanted {
 pub struct TasksListed {
     /// Of the question.
     pub number: u64,
-    /// Another piece; together they have each task there that has not ended once.
+    /// Another piece; together they have each task there that has not ended once, and each elsewhere that leaves.
     pub tasks: Vec<ListedTask>,
     /// In the last piece: what counts against each role's quota without what is only offered. Those above it include it.
     pub consumed: Option<BTreeMap<String, Quantities>>,

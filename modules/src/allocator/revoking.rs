@@ -23,8 +23,13 @@ impl Allocator {
         if agents.is_empty() {
             return;
         }
-        let number = revoker.ask(roles, last, now);
-        if let Err(error) = master.tell(TasksWanted { number, agents }) {
+        let lacking = roles.iter().map(ToString::to_string).collect();
+        let wanted = TasksWanted {
+            number: revoker.ask(roles, last, now),
+            agents,
+            roles: lacking,
+        };
+        if let Err(error) = master.tell(wanted) {
             tracing::warn!(%error, "the master cannot be asked what runs");
         }
     }

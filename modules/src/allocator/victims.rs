@@ -5,11 +5,14 @@
 //! chosen. Knows no agent by name, no framework and no clock.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use module_api::sorter::is_allocatable;
 use resources::{Quantities, Role};
 use runtime::Timestamp;
+
+/// After so many tasks for one need no more are chosen: whoever needs more looks again.
+const CHOSEN_MAX: usize = 200;
 
 /// A role whose frameworks want what it is guaranteed and lacks.
 #[derive(Clone, Debug)]
@@ -113,7 +116,9 @@ pub fn choose(
     let mut chosen = Vec::new();
     for need in needs {
         let mut search = Search::of(need, spots, guards.clone(), total);
-        while let Some(bundle) = search.next(spots) {
+        while search.numbers.len() < CHOSEN_MAX
+            && let Some(bundle) = search.next(spots)
+        {
             search.pick(bundle, spots);
         }
         search.spare();
@@ -137,6 +142,9 @@ pub fn choose(
 /// What choosing tasks costs: the smaller, the better.
 type Cost = (i32, u64, Reverse<u64>, Reverse<u64>);
 
+/// Less than anything costs.
+const NO_COST: Cost = (i32::MIN, 0, Reverse(u64::MAX), Reverse(u64::MAX));
+
 /// Tasks of one agent that together make room worth having.
 struct Bundle {
     at: usize,
@@ -156,6 +164,8 @@ struct Search<'a> {
     free: BTreeMap<usize, Quantities>,
     picked: BTreeMap<usize, Vec<Candidate>>,
     numbers: BTreeSet<usize>,
+    /// The agents that may help, the cheapest first; as what is lacking becomes less the true costs only rise.
+    queue: BinaryHeap<Reverse<(Cost, usize)>>,
 }
 
 impl<'a> Search<'a> {
@@ -175,17 +185,28 @@ impl<'a> Search<'a> {
             free,
             picked: BTreeMap::new(),
             numbers: BTreeSet::new(),
+            queue: need
+                .spots
+                .iter()
+                .map(|at| Reverse((NO_COST, *at)))
+                .collect(),
         }
     }
 
     /// The cheapest tasks that would help.
-    fn next(&self, spots: &[Spot]) -> Option<Bundle> {
-        if self.lacks.is_empty() {
-            return None;
+    fn next(&mut self, spots: &[Spot]) -> Option<Bundle> {
+        while !self.lacks.is_empty() {
+            let Reverse((_, at)) = self.queue.pop()?;
+            let Some(bundle) = self.cheapest(at, &spots[at].tasks) else {
+                continue; // Nor will it help when less is lacking.
+            };
+            let cost = Reverse((bundle.cost, at));
+            if self.queue.peek().is_none_or(|other| cost >= *other) {
+                return Some(bundle);
+            }
+            self.queue.push(cost);
         }
-        let bundles = self.need.spots.iter();
-        let bundles = bundles.filter_map(|at| self.cheapest(*at, &spots[*at].tasks));
-        bundles.min_by_key(|bundle| (bundle.cost, bundle.at))
+        None
     }
 
     /// The cheapest tasks of one agent: one alone, or the least important ones that are enough together.
@@ -215,6 +236,7 @@ impl<'a> Search<'a> {
         left.sort_by_key(|one| (tasks[*one].priority, Reverse(age(&tasks[*one]))));
         let mut guards = self.guards.clone();
         let mut bundle: Vec<usize> = Vec::new();
+        let mut there = free.clone();
         let costs = |bundle: &[usize]| {
             let bundle: Vec<&Candidate> = bundle.iter().map(|one| &tasks[*one]).collect();
             self.cost(free, &bundle)
@@ -226,7 +248,8 @@ impl<'a> Search<'a> {
             }
             guards.lose(&task.role, &task.counts);
             bundle.push(one);
-            if costs(&bundle).is_none() {
+            there += &task.frees;
+            if !self.helps(&there) {
                 continue;
             }
             // The most important of those that are not needed stay.
@@ -248,14 +271,19 @@ impl<'a> Search<'a> {
         let freed = tasks.iter().map(|task| &task.frees);
         let freed = freed.fold(Quantities::new(), |sum, frees| sum + frees);
         let there = free.clone() + &freed;
-        let help = there.lesser(&self.lacks);
-        if help.is_empty() || !is_allocatable(&there, &self.need.sets) {
+        if !self.helps(&there) {
             return None;
         }
+        let help = there.lesser(&self.lacks);
         let priority = tasks.iter().map(|task| task.priority).max()?;
         let oldest = tasks.iter().map(|task| age(task)).min()?;
         let waste = self.share(&freed.saturating_sub(&help));
         Some((priority, waste, Reverse(self.share(&help)), Reverse(oldest)))
+    }
+
+    /// Whether there is something on one agent that is lacking, and worth an offer.
+    fn helps(&self, there: &Quantities) -> bool {
+        !there.lesser(&self.lacks).is_empty() && is_allocatable(there, &self.need.sets)
     }
 
     /// How much of the cluster that is, in millionths of each name added up.
@@ -279,6 +307,7 @@ impl<'a> Search<'a> {
             self.picked.entry(at).or_default().push(task);
         }
         take(&mut self.lacks, &self.need.sets, free);
+        self.queue.push(Reverse((NO_COST, at)));
     }
 
     /// Spares tasks without which nothing more would be lacking, the most important and the oldest first: what was picked later may do

@@ -27,7 +27,11 @@ impl World {
     async fn listed(&self, agent: &AgentId) -> Vec<String> {
         self.allocator();
         let agents = BTreeSet::from([agent.clone()]);
-        let wanted = TasksWanted { number: 7, agents };
+        let wanted = TasksWanted {
+            number: 7,
+            agents,
+            roles: BTreeSet::from(["web".to_owned()]),
+        };
         self.node.tell(&self.master.pid(), wanted).unwrap();
         self.settle().await;
         self.allocator()
@@ -164,6 +168,61 @@ fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
         world.settle().await;
         let rest = "tasks 7: u*3=cpus:1 leaves v*3=cpus:1 leaves; consumed 0";
         assert_eq!(world.listed(&a).await, [rest]);
+        let (_other, b) = world.agent("host-2").await;
+        let elsewhere = world.listed(&b).await;
+        assert_eq!(elsewhere, [rest], "what is leaving counts wherever it is");
+    });
+}
+
+#[test]
+fn what_is_only_offered_is_taken_back_before_any_task_has_to_go() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("host-1").await;
+        let (batch, b) = world.framework("batch", |_| {}).await;
+        let roles = |info: &mut FrameworkInfo| info.roles = ["web/front".to_owned()].into();
+        let (web, w) = world.framework("web", roles).await;
+        let offer = world.offer(&batch, &b, &a, "cpus:2").await;
+        let role = ResourceRole::new("web/front").unwrap();
+        world
+            .grant(vec![Grant {
+                role: role.to_string(),
+                resources: resources("cpus:1").allocate(&role),
+                ..grant(&w, &a, "cpus:1")
+            }])
+            .await;
+        assert_eq!(web.offers().len(), 1);
+        batch.heard();
+        web.heard();
+        let recovered = format!("recovered {} cpus:2", short(&b));
+        assert_eq!(
+            world.listed(&a).await,
+            [&*recovered, "tasks 7:; consumed 0"]
+        );
+        assert_eq!(batch.heard(), [format!("rescind {}", short(&offer.id))]);
+        assert_eq!(web.heard(), [""; 0], "it lacks more, not less");
+    });
+}
+
+#[test]
+fn a_scheduler_that_comes_back_is_warned_of_what_is_left_of_the_time() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t", "u"], false).await;
+        let victims = vec![victim(&f, &a, "t"), victim(&f, &a, "u")];
+        world.name_victims(victims).await;
+        agent.tell(update(&agent.node, &f, &a, "u", TaskState::Finished));
+        world.pass(10).await;
+        scheduler.heard();
+        let mut info = FrameworkInfo::new("nobody", "batch");
+        info.id = Some(f.clone());
+        subscribe(&scheduler, info.clone()).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["revoked t for web in 20s"]);
+        world.pass(20).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        subscribe(&scheduler, info).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), [""; 0], "it is being killed");
     });
 }
 
