@@ -52,7 +52,10 @@ pub async fn follow(mut hangups: Hangups, all: Vec<Again>) {
 /// The certificate that links show, as `read` finds it.
 pub fn identity(renewal: Renewal, read: impl Fn() -> Outcome<Identity> + 'static) -> Again {
     Again::new("the certificate of links", move || {
-        let renewed = renewal.renew(&read()?);
-        renewed.map_err(|error| Failure::because("no usable certificate", &error))
+        let identity = read()?;
+        let renewed = renewal.renew(&identity);
+        renewed.map_err(|error| Failure::because("no usable certificate", &error))?;
+        tracing::info!(node = %identity.subject(), "links show a certificate of this name");
+        Ok(())
     })
 }

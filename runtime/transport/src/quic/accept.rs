@@ -9,7 +9,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::{FutureExt, select_biased};
 use quinn::{Connection, Incoming};
 use runtime::{AttachError, Clock, Dialled, Instant};
@@ -20,6 +22,9 @@ use super::handshake::{self, Failure};
 use super::session::Session;
 use super::waiting::Waiting;
 use super::{Closing, Shared, canonical};
+
+/// How long a handshake under way keeps others of its address away: as long as a dialler is silent, twice.
+const ATTENDED: Duration = Duration::from_secs(4);
 
 /// What has become of the connections that others began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,15 +167,14 @@ impl Door {
         {
             return serve(&self.shared, Visitor { incoming, address }, Some(permit));
         }
-        if self.waiting.is_full() {
-            return self.refuse(incoming);
-        }
         if address.is_none() {
-            return self.retry(incoming);
+            return self.retry(incoming); // it may be one that waits, and must not be refused then
         }
         let now = self.shared.node.clock().now();
-        self.waiting.join(now, Visitor { incoming, address });
-        self.shared.handshakes.waits(self.waiting.len());
+        match self.waiting.join(now, Visitor { incoming, address }) {
+            Ok(()) => self.shared.handshakes.waits(self.waiting.len()),
+            Err(visitor) => self.refuse(visitor.incoming),
+        }
     }
 
     fn refuse(&self, incoming: Incoming) {
@@ -191,7 +195,10 @@ impl Door {
 
 /// Makes a link of it, unless the endpoint closes.
 fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePermit>) {
-    let Visitor { incoming, address } = visitor;
+    let Visitor {
+        incoming,
+        mut address,
+    } = visitor;
     if shared.state().closing {
         return incoming.refuse();
     }
@@ -201,9 +208,15 @@ fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePe
         let from = incoming.remote_address();
         let clock = shared.node.clock().clone();
         let admitted = admit(&shared, incoming);
-        let admitted = clock
-            .timeout(shared.options.handshake_timeout, admitted)
-            .await;
+        let admitted = pin!(clock.timeout(shared.options.handshake_timeout, admitted));
+        // Its address is attended to for a while only: who is started anew there must not wait for what it has left behind.
+        let admitted = match select(admitted, pin!(clock.sleep(ATTENDED))).await {
+            Either::Left((admitted, _)) => admitted,
+            Either::Right(((), admitted)) => {
+                drop(address.take());
+                admitted.await
+            }
+        };
         shared.handshakes.ended(matches!(admitted, Ok(Ok(_))));
         match admitted {
             Ok(Ok(session)) => drop(tokio::spawn(session.run())),

@@ -47,7 +47,7 @@ pub struct Options {
     /// least 1: about 0.4 ms of CPU each.
     pub handshakes_max: usize,
     /// How many may wait for their turn on the accepting side, at most half of `handshake_timeout` and one from each
-    /// address; more are refused and come back. Default 2,048, with a few KiB each.
+    /// address, which it has proven first; more are refused and come back. Default 2,048, with a few KiB each.
     pub handshakes_waiting_max: usize,
     /// How many unread bytes one connection may hold here. Default 4 MiB. Every slow reader can cost this much.
     pub receive_window: u32,

@@ -34,22 +34,18 @@ impl<T> Waiting<T> {
         self.places.is_empty()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.places.len() >= self.places_max
-    }
-
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Takes the last place; `false` if there is none.
-    pub(super) fn join(&mut self, now: Instant, who: T) -> bool {
-        let free = !self.is_full();
-        if free {
-            let until = now + self.patience;
-            self.places.push_back(Place { until, who });
+    /// Takes the last place; who comes when there is none is given back.
+    pub(super) fn join(&mut self, now: Instant, who: T) -> Result<(), T> {
+        if self.places.len() >= self.places_max {
+            return Err(who);
         }
-        free
+        let until = now + self.patience;
+        self.places.push_back(Place { until, who });
+        Ok(())
     }
 
     /// Whose turn it is: who has waited longest.
@@ -79,7 +75,7 @@ mod tests {
     fn who_came_first_is_next() {
         let (mut waiting, now) = (Waiting::new(3, SECOND), Instant::default());
         for who in [7, 5, 6] {
-            assert!(waiting.join(now, who));
+            waiting.join(now, who).unwrap();
         }
         let order: Vec<u16> = std::iter::from_fn(|| waiting.next()).collect();
         assert_eq!(order, [7, 5, 6]);
@@ -89,17 +85,18 @@ mod tests {
     #[test]
     fn a_flood_takes_the_places_there_are() {
         let (mut waiting, now) = (Waiting::new(4, SECOND), Instant::default());
-        let taken = (0..1000).filter(|who| waiting.join(now, *who)).count();
-        assert_eq!((taken, waiting.len(), waiting.is_full()), (4, 4, true));
+        let sent_away = (0..1000).filter_map(|who| waiting.join(now, who).err());
+        assert_eq!(sent_away.collect::<Vec<_>>(), (4..1000).collect::<Vec<_>>());
         assert_eq!(waiting.next(), Some(0));
-        assert!(waiting.join(now, 1000), "there is a place again");
+        assert_eq!(waiting.join(now, 1000), Ok(()), "there is a place again");
+        assert_eq!(waiting.len(), 4);
     }
 
     #[test]
     fn nobody_waits_beyond_the_patience() {
         let (mut waiting, start) = (Waiting::new(4, 5 * SECOND), Instant::default());
-        waiting.join(start, 1);
-        waiting.join(start + SECOND, 2);
+        waiting.join(start, 1).unwrap();
+        waiting.join(start + SECOND, 2).unwrap();
         assert_eq!(waiting.due(), Some(start + 5 * SECOND));
         assert_eq!(waiting.late(start + 4 * SECOND), None);
         assert_eq!(waiting.late(start + 5 * SECOND), Some(1));

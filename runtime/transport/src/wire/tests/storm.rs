@@ -161,6 +161,7 @@ fn who_waits_in_vain_is_sent_away_in_time_and_holds_one_place_however_often_it_k
         let ether = Ether::new(Clock::paused(), deaf);
         let options = Options {
             handshakes_max: 1,
+            handshakes_waiting_max: 1,
             handshake_timeout: 20 * SECOND,
             ..Options::default()
         };
@@ -191,7 +192,7 @@ fn who_waits_in_vain_is_sent_away_in_time_and_holds_one_place_however_often_it_k
         // Half of the time that a handshake may take, and the way there and back, twice: it has shown its address first.
         assert_eq!(waited, 10 * SECOND + Duration::from_millis(20));
         let seen = served.handshakes();
-        // The one that is stuck knocks as well, but hears nobody ask whose address that is.
+        // The one that is stuck knocks as well, but hears nobody ask whose address that is; and the one that waits, in the only place.
         assert_eq!((seen.waiting_most, seen.under_way_most), (1, 1), "{seen:?}");
         // When that has given up there is room again.
         clock.sleep(SECOND).await;
