@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::sorter::{Change, Client, Pool, Shape};
 use protocol::FrameworkId;
-use resources::{Quantities, Role};
+use resources::{Allocation, Quantities, Role};
 
 use super::choice::Choice;
 
@@ -18,6 +18,8 @@ pub struct Member {
     pub framework: FrameworkId,
     /// The role.
     pub role: Role,
+    /// What it is granted is allocated so.
+    pub allocation: Allocation,
     /// Whether the framework is in the role now. If not, the client stays only until all it holds is recovered.
     pub subscribed: bool,
     /// Whether the framework wants nothing in this role for the present.
@@ -189,6 +191,7 @@ impl Clients {
         self.members[client as usize] = Some(Member {
             framework: framework.clone(),
             role: role.clone(),
+            allocation: Allocation::to(role.clone()),
             subscribed: false,
             suppressed: false,
             active: [false; 2],

@@ -35,11 +35,13 @@
 //! | [`Role`] | 8 | interned: one pointer, none for `*`; equality is a pointer comparison |
 //! | [`Name`] | 16 | the five well-known ones without heap, others interned |
 //! | [`Resource`] | 32 | kind (1), copies (4), value (16), one `Option<Arc<..>>` for all that is rare |
+//! | [`Quantities`] | 64 | the amounts of four well-known names in place, others on the heap |
 //! | [`Resources`] | 168 | sorted, five in place, more on the heap |
 //!
 //! Entries are sorted by annotations and then by name, so that adding to or taking from a large
 //! collection is a search, not a scan, and two plain ones are compared without following a pointer.
 
+mod allocation;
 mod annotation;
 mod attributes;
 mod conversion;
@@ -61,6 +63,7 @@ mod value;
 mod views;
 mod wire;
 
+pub use allocation::Allocation;
 pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
 pub use conversion::{Conversion, Converted, NotConverted};

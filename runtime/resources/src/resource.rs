@@ -92,7 +92,8 @@ impl Resource {
         })
     }
 
-    fn raw(name: Name, value: Value, annotations: Annotations) -> Self {
+    /// A resource that is known to be sound.
+    pub(crate) fn raw(name: Name, value: Value, annotations: Annotations) -> Self {
         let kind = name.kind();
         let name = match name {
             Name::Other(OtherName(symbol)) => Some(symbol),
@@ -285,6 +286,12 @@ impl Resource {
         self.kind
     }
 
+    /// Whether anything is said about it, or it has a name of its own.
+    #[inline]
+    pub(crate) fn has_note(&self) -> bool {
+        self.note.is_some()
+    }
+
     pub(crate) fn is_plain(&self) -> bool {
         self.note
             .as_ref()
@@ -293,17 +300,20 @@ impl Resource {
 
     /// The same resource under other annotations, which the caller knows to be sound.
     pub(crate) fn with(&self, annotations: Annotations) -> Self {
-        Self {
-            note: seal(annotations, self.symbol()),
-            ..self.clone()
-        }
+        self.noted(seal(annotations, self.symbol()))
     }
 
     /// The same resource with the annotations that `like` was given: its pointer is shared.
     pub(crate) fn with_note_of(&self, like: &Resource) -> Self {
+        self.noted(like.note.clone())
+    }
+
+    fn noted(&self, note: Note) -> Self {
         Self {
-            note: like.note.clone(),
-            ..self.clone()
+            kind: self.kind,
+            copies: self.copies,
+            value: self.value.clone(),
+            note,
         }
     }
 

@@ -233,7 +233,7 @@ impl Books {
         if filters.is_some_and(|filters| filters.hide(now, covers)) {
             return Err(Refusal::Filtered);
         }
-        let resources = granted.allocate(&taker.role);
+        let resources = member.allocation.of(granted);
         let (agent_id, session) = (agent.id.clone(), agent.session);
         let (more, first) = side.grant(client, part, amount.clone());
         self.clients.hold(pool, client, &more, first);
