@@ -371,6 +371,9 @@ impl<O: Order> Tree<O> {
         let Ok([above, node]) = self.nodes.get_disjoint_mut([parent, at]) else {
             return; // The root has no siblings.
         };
+        if above.by_name.len() == 1 {
+            return act(node); // Alone it is the first, whatever its rank, which is found when another comes.
+        }
         let before = above.children.take(&node.place);
         act(node);
         if !self.stale {
@@ -424,7 +427,13 @@ impl<O: Order> Tree<O> {
         } else {
             self.nodes[at] = node;
         }
-        self.nodes[parent].by_name.insert(name, at);
+        let siblings = &mut self.nodes[parent].by_name;
+        let alone = siblings.values().next().copied();
+        let alone = alone.filter(|_| siblings.len() == 1);
+        siblings.insert(name, at);
+        if let Some(alone) = alone {
+            self.replace(alone, |_| {});
+        }
         self.nodes[parent].children.insert(place);
         at
     }
@@ -433,8 +442,13 @@ impl<O: Order> Tree<O> {
     fn prune(&mut self, mut at: usize) {
         while at != ROOT && self.nodes[at].by_name.is_empty() {
             let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
-            self.nodes[parent].children.take(&place);
-            self.nodes[parent].by_name.remove(place.name.as_str());
+            let above = &mut self.nodes[parent];
+            above.children.take(&place);
+            above.by_name.remove(place.name.as_str());
+            if above.by_name.len() == 1 {
+                // Who is alone is found whatever its place says.
+                above.children = above.children.iter().cloned().collect();
+            }
             self.nodes[at].held = Quantities::new();
             self.unused.push(at);
             at = parent;

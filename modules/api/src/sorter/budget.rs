@@ -453,6 +453,9 @@ impl Limit<'_> {
 impl<'a> Limits<'a> {
     fn of(budgets: &'a Budgets, place: Option<Place>) -> Self {
         let mut limits = Vec::new();
+        if !budgets.is_limited(place) {
+            return Self(limits);
+        }
         let mut kept = Quantities::new();
         let mut lower: Option<&Level> = None;
         for (depth, (place, budget)) in (0..).zip(budgets.chain(place)) {

@@ -296,10 +296,11 @@ impl Quotas {
         let chains = places
             .iter()
             .flat_map(|place| self.budgets.chain(Some(*place)));
-        let mut above: SmallVec<[Place; 8]> = chains.map(|(place, _)| place).collect();
+        let limited = chains.filter(|(_, budget)| budget.left.iter().len() > 0);
+        let mut above: SmallVec<[Place; 8]> = limited.map(|(place, _)| place).collect();
         above.sort_unstable();
         above.dedup();
-        let loose = |budgets: &Budgets| -> SmallVec<[Quantities; 8]> {
+        let loose = |budgets: &Budgets| -> Vec<Quantities> {
             above.iter().map(|place| budgets.loose(*place)).collect()
         };
         let before = loose(&self.budgets);

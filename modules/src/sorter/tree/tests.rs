@@ -194,7 +194,7 @@ proptest::proptest! {
     /// The order kept change by change is the order computed anew, and sums are the sums of their parts.
     #[test]
     fn the_kept_order_is_the_order_computed_anew(
-        steps in proptest::collection::vec((0_u8..7, 0_u32..6, 1_u32..40), 1..120),
+        steps in proptest::collection::vec((0_u8..8, 0_u32..6, 1_u32..40), 1..120),
     ) {
         const ROLES: [&str; 6] = ["a", "a", "a/b", "b/c", "b/d", "*"];
         let mut kept = tree("cpus:100;mem:50", &ROLES);
@@ -207,6 +207,7 @@ proptest::proptest! {
                 3 => kept.set_active(client, size % 2 == 0),
                 4 => kept.join(client, &role, &format!("f{client}")),
                 5 => kept.weigh(&role, f64::from(size)),
+                6 => kept.leave(client),
                 _ => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
             }
             let mut anew = kept.clone();
