@@ -183,8 +183,8 @@ fn may_be_allocatable(room: &Room, sets_min: &[Quantities]) -> bool {
     is_allocatable(&all, sets_min)
 }
 
-/// Whether what is given of an offer whatever its quota is all among what was refused: else nothing is hidden.
-fn has_uncut(refused: &Resources, offered: &Resources) -> bool {
+/// Whether what was refused covers all of an offer that quota never cuts: only then may it cover what quota leaves of the offer.
+fn covers_uncut(refused: &Resources, offered: &Resources) -> bool {
     let mut uncut = offered.iter().filter(|own| is_uncut(own));
     uncut.all(|own| refused.contains_resource(own))
 }
@@ -237,7 +237,7 @@ impl Looks<'_> {
                 Cow::Owned(offered) => filters.hide(now, |refused| refused.contains(offered)),
             };
             // The sorter would spend on it what quota leaves to the client, and other rooms would go without.
-            if cuts && !hidden && filters.hide(now, |refused| has_uncut(refused, &offered)) {
+            if cuts && !hidden && filters.hide(now, |refused| covers_uncut(refused, &offered)) {
                 let parts = self.quotas.parts(self.stage, &member.role, &offered);
                 let covers = |parts: Parts| {
                     let within = |refused: &Arc<Resources>| {
