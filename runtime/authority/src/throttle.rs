@@ -12,7 +12,7 @@ use crate::limits::{Lane, Limit, RateLimits};
 
 /// Principals whose traffic is counted; what comes of more is not.
 const COUNTED_MAX: usize = 10_000;
-/// The most commands of one operator, or of all without a limit of their own together, that wait for their turn at once.
+/// The most commands of one operator that wait for their turn at once.
 const COMMANDS_MAX: u64 = 64;
 /// The longest that a command waits for its turn: it waits ten seconds for an answer.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
@@ -149,19 +149,21 @@ impl Throttle {
         Turn::After(wait)
     }
 
-    /// What an operator's command says over a link, which has a line of its own length. It is counted only where its name has a limit of its own:
-    /// who has no name is called by the number of its process.
+    /// What an operator's command says over a link, which has a line of its own length. Only a name that has a limit of its own is limited and
+    /// counted: whoever asks too much without one does not keep operators out of their cluster, who are called by the number of their process
+    /// unless they have a name.
     pub fn stand_in_line_as_command(&self, name: &str, now: Duration) -> Turn {
-        let turn = self.stand_in_line(Some(name), COMMANDS_MAX, COMMAND_PATIENCE, now);
-        if self.state().limits.is_named(name) {
-            self.count(Some(name), |traffic| {
-                traffic.received += 1;
-                match turn {
-                    Turn::Over(_) => traffic.dropped += 1,
-                    Turn::Now(_) | Turn::After(_) => traffic.processed += 1,
-                }
-            });
+        if !self.state().limits.is_named(name) {
+            return Turn::Now(1);
         }
+        let turn = self.stand_in_line(Some(name), COMMANDS_MAX, COMMAND_PATIENCE, now);
+        self.count(Some(name), |traffic| {
+            traffic.received += 1;
+            match turn {
+                Turn::Over(_) => traffic.dropped += 1,
+                Turn::Now(_) | Turn::After(_) => traffic.processed += 1,
+            }
+        });
         turn
     }
 
@@ -305,27 +307,28 @@ mod tests {
         assert_eq!(stand(SECOND), Turn::After(behind), "it comes after that");
     }
 
-    /// W29: a command that is not named in the file has no counter, since each of them has another name.
+    /// W29: what all others share is not about commands, each of which has another name.
     #[test]
     fn commands_have_the_limit_of_their_name_and_are_counted_if_that_is_known() {
         let throttle = throttle(
-            r#"{"limits":[{"principal":"ops","qps":1,"capacity":1},{"principal":"free"}],"aggregate_default_qps":1}"#,
+            r#"{"limits":[{"principal":"ops","qps":1,"capacity":1},{"principal":"free"},{"principal":"patient","qps":1}],
+                "aggregate_default_qps":1,"aggregate_default_capacity":0}"#,
         );
         let come = |name: &str| throttle.stand_in_line_as_command(name, Duration::ZERO);
         let turns = [Turn::Now(1), Turn::After(SECOND), Turn::Over(2 * SECOND)];
         assert_eq!([come("ops"), come("ops"), come("ops")], turns);
         assert_eq!([come("free"), come("free")], [Turn::Now(1); 2]);
-        // All others share one limit, and wait for as long as a command does.
+        assert_eq!([come("operator-1"), come("operator-1")], [Turn::Now(1); 2]);
+        // They wait for as long as a command does.
+        let waits: Vec<Turn> = (0..7).map(|_| come("patient")).collect();
         let after = |seconds| Turn::After(seconds * SECOND);
-        assert_eq!(come("operator-1"), Turn::Now(1));
-        let others: Vec<Turn> = (1..=6).map(|_| come("operator-2")).collect();
-        let waits = [after(1), after(2), after(3), after(4), after(5)];
-        assert_eq!(
-            (&others[..5], others[5]),
-            (&waits[..], Turn::Over(6 * SECOND))
-        );
+        assert_eq!(waits[..2], [Turn::Now(1), after(1)]);
+        assert_eq!(waits[5..], [after(5), Turn::Over(6 * SECOND)]);
         let traffic = throttle.traffic();
-        assert_eq!(traffic.keys().collect::<Vec<_>>(), ["free", "ops"]);
+        assert_eq!(
+            traffic.keys().collect::<Vec<_>>(),
+            ["free", "ops", "patient"]
+        );
         let ops = traffic["ops"];
         assert_eq!((ops.received, ops.processed, ops.dropped), (3, 2, 1));
     }
