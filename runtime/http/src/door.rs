@@ -1,13 +1,14 @@
 //! The door of a service's pages: takes connections, so many at once, over TLS where that is chosen, and lets nobody keep one without doing
 //! something with it.
 //!
-//! A connection that comes beyond the bound takes the place of the one that is idle for longest, or is told 503 and closed at once if none is. One
-//! whose handshake or request does not come to an end, or whose reader takes too little of its answer, is ended after a [`Patience`]; each is
-//! counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find out. The name in a client's certificate
-//! goes along with each of its requests; when other authorities of clients are trusted such a connection ends after its answer. What is asked and
-//! answered is not known here, and nothing here blocks the thread.
+//! A connection that comes beyond the bound takes the place of one that is idle, first of the address that has most of them, or is told 503 and
+//! closed at once if there is none. One whose handshake or request does not come to an end, or whose reader takes too little of its answer, is
+//! ended after a [`Patience`]; each is counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find
+//! out. The name in a client's certificate goes along with each of its requests; when other authorities of clients are trusted such a connection
+//! ends after its answer. What is asked and answered is not known here, and nothing here blocks the thread.
 
 mod room;
+mod source;
 mod watch;
 mod watched;
 
@@ -157,8 +158,8 @@ impl Door {
                 accepted = listener.accept().fuse() => accepted,
             };
             match accepted {
-                Ok((connection, _)) => {
-                    let Some(open) = room.enter() else {
+                Ok((connection, from)) => {
+                    let Some(open) = room.enter(from.ip().into()) else {
                         if self.tls.is_none() {
                             refuse(&connection, FULL);
                         }

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
 
+use super::source::Source;
 use super::*;
 
 const LARGE: usize = 4 << 20;
@@ -31,6 +32,10 @@ fn connect(door: &Door, room: usize) -> (DuplexStream, JoinHandle<()>) {
     connect_in(door, &room_of(door), room)
 }
 
+fn source(host: u8) -> Source {
+    std::net::IpAddr::from([10, 0, 0, host]).into()
+}
+
 fn room_of(door: &Door) -> Room {
     let clock = door.node.clock();
     Room::new(door.connections_max, door.patience, clock, &door.figures)
@@ -38,13 +43,23 @@ fn room_of(door: &Door) -> Room {
 
 /// One that has its place in there.
 fn connect_in(door: &Door, inside: &Room, room: usize) -> (DuplexStream, JoinHandle<()>) {
+    connect_from(1, door, inside, room).expect("there is room")
+}
+
+/// One that comes from the host of this number, if there is room.
+fn connect_from(
+    host: u8,
+    door: &Door,
+    inside: &Room,
+    room: usize,
+) -> Option<(DuplexStream, JoinHandle<()>)> {
     let (near, far) = duplex(room);
-    let (door, open) = (door.clone(), inside.enter().expect("there is room"));
+    let (door, open) = (door.clone(), inside.enter(source(host))?);
     let served = spawn_local(async move {
         let never = std::future::pending();
         door.serve(far, None, &open.watching, never).await;
     });
-    (near, served)
+    Some((near, served))
 }
 
 fn figure(figures: &Figures, name: &str) -> f64 {
@@ -112,7 +127,10 @@ fn whoever_is_idle_for_longest_makes_room_and_nobody_else() {
         let (mut second, second_served) = connect_in(&door, &inside, 1000);
         let wait = async |seconds| node.clock().sleep(Duration::from_secs(seconds)).await;
         wait(3).await;
-        assert!(inside.enter().is_none(), "what they say may be on its way");
+        assert!(
+            inside.enter(source(1)).is_none(),
+            "what they say may be on its way"
+        );
         wait(60).await;
         // The first has been there for longer, but the second is idle for longer.
         first.write_all(ASK).await.unwrap();
@@ -128,13 +146,46 @@ fn whoever_is_idle_for_longest_makes_room_and_nobody_else() {
         first_served.await.unwrap();
         fourth.write_all(b"GET").await.unwrap();
         wait(10).await;
-        assert!(inside.enter().is_none(), "all are busy");
+        assert!(inside.enter(source(1)).is_none(), "all are busy");
         let of = |name| figure(&door.figures, name);
         assert_eq!(
             (of("closed_idle"), of("refused"), of("open")),
             (2.0, 2.0, 2.0)
         );
         assert_eq!(of("accepted"), 4.0);
+    });
+}
+
+/// As schedulers and executors are that say nothing for long.
+#[test]
+fn whoever_is_silent_keeps_its_place_while_another_address_floods() {
+    rehearse(|node| async move {
+        let door = Door {
+            connections_max: 10,
+            ..door(&node)
+        };
+        let inside = room_of(&door);
+        let from = |host| connect_from(host, &door, &inside, 1000);
+        let (mut silent, silent_served) = from(1).unwrap();
+        node.clock().sleep(Duration::from_secs(3600)).await;
+        let mut flood = Vec::new();
+        for second in 0..100 {
+            while let Some(one) = from(2) {
+                flood.push(one);
+                assert!(flood.len() < 10 * (1 + second), "each makes room once");
+            }
+            // Others have room at any time, and leave.
+            let (mut other, other_served) = from(3).unwrap();
+            other.write_all(ASK).await.unwrap();
+            read_small(&mut other).await;
+            drop(other);
+            other_served.await.unwrap();
+            node.clock().sleep(Duration::from_secs(1)).await;
+        }
+        assert!(flood.len() > 100, "{}", flood.len());
+        assert!(!silent_served.is_finished());
+        silent.write_all(ASK).await.unwrap();
+        read_small(&mut silent).await;
     });
 }
 
