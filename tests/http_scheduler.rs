@@ -322,7 +322,7 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
     assert!(ends[0].starts_with("bad TASK_ERROR"), "{ends:?}");
     assert!(ends[1].starts_with("good TASK_FINISHED"), "{ends:?}");
     assert!(
-        ends[2].starts_with("pod TASK_ERROR") && ends[2].contains("default executor"),
+        ends[2].starts_with("pod TASK_ERROR") && ends[2].contains("LAUNCH_GROUP"),
         "{ends:?}"
     );
     let operation = operation.expect("a status");

@@ -156,8 +156,8 @@ impl Books {
                 self.launch_all(framework, taken, tasks, work, now, out);
             }
             Operation::LaunchGroup { tasks, .. } => {
-                let expected = "tasks one by one: this version has no default executor";
-                let invalid = Invalid::new("launch_group", "set", expected);
+                let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
+                let invalid = Invalid::new("type", "LAUNCH_GROUP", expected);
                 for task in tasks {
                     let reason = Reason::TaskGroupInvalid;
                     self.refuse_task(framework, taken, &task, reason, &invalid, now, out);

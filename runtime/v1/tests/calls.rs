@@ -151,13 +151,33 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     assert_eq!(
         told,
         [
-            "bad: task_infos[1].container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
-            "g1: launch_group.executor.type is `DEFAULT`: expected CUSTOM with a command, since there is no default executor yet",
-            "g2: launch_group.executor.type is `DEFAULT`: expected CUSTOM with a command, since there is no default executor yet",
+            "bad: operations[0].launch.task_infos[1].container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
+            "g1: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
+            "g2: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
         ]
     );
-    assert_eq!(accepted.operations.len(), 1);
-    assert_eq!(accepted.operations[0].0.as_str(), "op");
+    let refused = |accepted: &scheduler::Accepted| {
+        let [(id, bad)] = &accepted.operations[..] else {
+            panic!("{:?}", accepted.operations)
+        };
+        format!("{id}: {bad}")
+    };
+    assert_eq!(
+        refused(&accepted),
+        "op: operations[2].type is `CREATE_DISK`: expected another operation, since no resource provider makes disks here yet"
+    );
+    // A launch that asks for a status is refused as an operation, and so are its tasks.
+    let launch = launch.replacen('{', r#"{"id": {"value": "op"}, "#, 1);
+    let Ok(scheduler::Said::Accept(accepted)) = accept(&launch) else {
+        panic!("no accept")
+    };
+    let because = "operations[0].id is `op`: expected none, since a launch has no status";
+    assert_eq!(refused(&accepted), format!("op: {because}"));
+    let told = accepted.tasks.iter();
+    let told: Vec<String> = told.map(|(id, bad)| format!("{id}: {bad}")).collect();
+    let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
+    assert_eq!(told, expected);
+    assert!(accepted.offers.operations.is_empty());
     // Nobody can be told of one without an id.
     let bad = accept(r#"{"type": "CREATE_DISK"}"#).unwrap_err();
     assert_eq!(bad.field, "accept.operations[0].type");

@@ -17,6 +17,7 @@ use resources::Invalid;
 
 use super::ids::uuid;
 use super::{At, all, demands, each, need, refuse, some, write};
+use crate::limits::within;
 use crate::schema::scheduler::{
     Call, CallAccept, CallAcknowledgeOperationStatus, CallReconcileOperationsOperation,
     CallReconcileTask, CallType, Event, EventError, EventFailure, EventInverseOffers, EventMessage,
@@ -305,57 +306,86 @@ fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Inva
     };
     for (place, operation) in call.operations.iter().enumerate() {
         let place = format!("operations[{place}]");
-        accepted.add(operation).at(&place)?;
+        accepted.add(operation, &place).at(&place)?;
     }
     Ok(accepted)
 }
 
 impl Accepted {
-    /// Adds an operation, or what is wrong with it. An error is only what nobody could be told of by an id.
-    fn add(&mut self, operation: &OfferOperation) -> Result<(), Invalid> {
-        let bad = match Operation::try_from(operation) {
+    /// Adds the operation of this place, or what is wrong with it. An error is only what nobody could be told of by an id.
+    fn add(&mut self, operation: &OfferOperation, place: &str) -> Result<(), Invalid> {
+        let kind = operation.r#type.unwrap_or_default();
+        let meant = match kind {
+            // Whatever else it says.
+            OfferOperationType::LaunchGroup if operation.launch_group.is_some() => {
+                let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
+                Err(Invalid::new("type", kind, expected))
+            }
+            _ => Operation::try_from(operation),
+        };
+        let bad = match meant {
             Ok(operation) => {
                 self.offers.operations.push(operation);
                 return Ok(());
             }
             Err(bad) => bad,
         };
-        if let (Some(OfferOperationType::Launch), Some(launch)) =
-            (operation.r#type, &operation.launch)
-            && operation.id.is_none()
-        {
-            let tasks = self.sift(&launch.task_infos).at("launch")?;
-            self.offers.operations.push(Operation::Launch { tasks });
-            return Ok(());
+        let id = some("id", operation.id.as_ref())?;
+        match tasks_of(operation) {
+            // A launch has no status; of one that asks for it nothing is started.
+            Some((list, tasks)) if kind == OfferOperationType::Launch && id.is_none() => {
+                let tasks = self.sift(tasks, list, place)?;
+                self.offers.operations.push(Operation::Launch { tasks });
+                return Ok(());
+            }
+            Some((list, tasks)) => {
+                let bad = within(bad.clone(), place);
+                let ids = each(list, tasks, id_of)?;
+                self.tasks
+                    .extend(ids.into_iter().map(|id| (id, bad.clone())));
+            }
+            None if id.is_none() => return Err(bad),
+            None => {}
         }
-        if let (Some(OfferOperationType::LaunchGroup), Some(group)) =
-            (operation.r#type, &operation.launch_group)
-        {
-            // All or none.
-            let tasks = &group.task_group.tasks;
-            let ids = each("task_group.tasks", tasks, id_of).at("launch_group")?;
-            self.tasks
-                .extend(ids.into_iter().map(|id| (id, bad.clone())));
-            return Ok(());
-        }
-        match some("id", operation.id.as_ref())? {
-            Some(id) => self.operations.push((id, bad)),
-            None => return Err(bad),
-        }
+        self.operations
+            .extend(id.map(|id| (id, within(bad, place))));
         Ok(())
     }
 
-    /// Those of the tasks that have a meaning here; keeps the others.
-    fn sift(&mut self, infos: &[TaskInfo]) -> Result<Vec<protocol::TaskInfo>, Invalid> {
+    /// Those of the tasks in this list of the operation of that place that have a meaning here; keeps the others.
+    fn sift(
+        &mut self,
+        infos: &[TaskInfo],
+        list: &str,
+        operation: &str,
+    ) -> Result<Vec<protocol::TaskInfo>, Invalid> {
         let mut tasks = Vec::new();
         for (place, info) in infos.iter().enumerate() {
-            let place = format!("task_infos[{place}]");
+            let place = format!("{list}[{place}]");
             match protocol::TaskInfo::try_from(info).at(&place) {
                 Ok(task) => tasks.push(task),
-                Err(bad) => self.tasks.push((id_of(info).at(&place)?, bad)),
+                Err(bad) => {
+                    let id = id_of(info).at(&place)?;
+                    self.tasks.push((id, within(bad, operation)));
+                }
             }
         }
         Ok(tasks)
+    }
+}
+
+/// The tasks that it starts, and where it says them; none if it starts none.
+fn tasks_of(operation: &OfferOperation) -> Option<(&'static str, &[TaskInfo])> {
+    match operation.r#type? {
+        OfferOperationType::Launch => {
+            let launch = operation.launch.as_ref()?;
+            Some(("launch.task_infos", &launch.task_infos))
+        }
+        OfferOperationType::LaunchGroup => {
+            let group = operation.launch_group.as_ref()?;
+            Some(("launch_group.task_group.tasks", &group.task_group.tasks))
+        }
+        _ => None,
     }
 }
 
