@@ -6,8 +6,7 @@ use protocol::{
     Filters, Offer, Operation, OperationId, OperationState, OperationStatus, Reason, TaskState,
 };
 use resources::{
-    Annotations, Conversion, DiskInfo, Name, Persistence, Reservation, Resource, Resources, Scalar,
-    Volume, VolumeMode,
+    Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Resources, Scalar,
 };
 
 use crate::puppet::{Heard, Puppet, framework, task};
@@ -31,18 +30,7 @@ fn reserved(text: &str) -> Resources {
 fn volume(id: &str, megabytes: u32) -> Resource {
     let annotations = Annotations {
         reservations: vec![Reservation::dynamic("ads".parse().expect("a role"), None)],
-        disk: Some(Box::new(DiskInfo {
-            persistence: Some(Persistence {
-                id: id.to_owned(),
-                principal: None,
-            }),
-            volume: Some(Volume {
-                container_path: "data".to_owned(),
-                host_path: None,
-                mode: VolumeMode::ReadWrite,
-            }),
-            source: None,
-        })),
+        disk: Some(Box::new(DiskInfo::persistent(id, None, "data"))),
         ..Annotations::default()
     };
     Resource::annotated(Name::Disk, Scalar::whole(megabytes), annotations).expect("a volume")

@@ -165,25 +165,14 @@ pub fn link(sandbox: &Path, mount: &Mount, owner: Option<(u32, u32)>) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use resources::{
-        Annotations, DiskInfo, DiskSource, Name, Persistence, Reservation, Scalar, Volume,
-        VolumeMode,
-    };
+    use resources::{Annotations, DiskInfo, DiskSource, Name, Reservation, Scalar};
 
     fn volume(role: &str, source: Option<DiskSource>) -> Resource {
         let annotations = Annotations {
             reservations: vec![Reservation::fixed(role.parse().unwrap())],
             disk: Some(Box::new(DiskInfo {
-                persistence: Some(Persistence {
-                    id: "v1".to_owned(),
-                    principal: None,
-                }),
-                volume: Some(Volume {
-                    container_path: "a/data".to_owned(),
-                    host_path: None,
-                    mode: VolumeMode::ReadWrite,
-                }),
                 source,
+                ..DiskInfo::persistent("v1", None, "a/data")
             })),
             ..Annotations::default()
         };

@@ -8,8 +8,7 @@ use protocol::AgentId;
 use protocol::message::operator::Operate;
 use protocol::view::AgentView;
 use resources::{
-    Conversion, DiskInfo, Label, Labels, Name, Persistence, Reservation, Resource, Resources, Role,
-    Scalar, Volume, VolumeMode,
+    Conversion, DiskInfo, Label, Labels, Name, Reservation, Resource, Resources, Role, Scalar,
 };
 
 use super::{ClusterFlags, Operator};
@@ -210,16 +209,8 @@ fn created(agent: &AgentView, args: &CreateArgs) -> Outcome<Conversion> {
     let mut annotations = disk.annotations().clone();
     let path = args.path.clone().unwrap_or_else(|| args.id.clone());
     annotations.disk = Some(Box::new(DiskInfo {
-        persistence: Some(Persistence {
-            id: args.id.clone(),
-            principal: args.principal.clone(),
-        }),
-        volume: Some(Volume {
-            container_path: path,
-            host_path: None,
-            mode: VolumeMode::ReadWrite,
-        }),
         source: annotations.disk.and_then(|disk| disk.source),
+        ..DiskInfo::persistent(&args.id, args.principal.as_deref(), path)
     }));
     annotations.shared = args.shared;
     // A whole disk becomes a volume as a whole.

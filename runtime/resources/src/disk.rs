@@ -18,6 +18,29 @@ pub struct DiskInfo {
     pub source: Option<DiskSource>,
 }
 
+impl DiskInfo {
+    /// A persistent volume of this id and of who made it, if that is known, on the agent's root disk. It appears at this path of a container, and may
+    /// be written to.
+    pub fn persistent(
+        id: impl Into<String>,
+        principal: Option<&str>,
+        container_path: impl Into<String>,
+    ) -> Self {
+        Self {
+            persistence: Some(Persistence {
+                id: id.into(),
+                principal: principal.map(str::to_owned),
+            }),
+            volume: Some(Volume {
+                container_path: container_path.into(),
+                host_path: None,
+                mode: VolumeMode::ReadWrite,
+            }),
+            source: None,
+        }
+    }
+}
+
 /// What survives tasks and agent restarts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Persistence {

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use resources::{
     Annotations, Conversion, Converted, DiskInfo, DiskSource, Invalid, Label, Labels, Name,
-    NotConverted, Persistence, Reservation, Resource, Resources, Revocable, Role, Scalar,
-    SourceKind, Volume, VolumeMode,
+    NotConverted, Reservation, Resource, Resources, Revocable, Role, Scalar, SourceKind,
+    VolumeMode,
 };
 
 fn role(text: &str) -> Role {
@@ -34,18 +34,7 @@ fn one(resources: &Resources) -> Resource {
 fn volume_with(id: &str, size: u32, change: impl FnOnce(&mut Annotations)) -> Resource {
     let disk = one(&reserved("disk:1", "ads"));
     let mut annotations = disk.annotations().clone();
-    annotations.disk = Some(Box::new(DiskInfo {
-        persistence: Some(Persistence {
-            id: id.to_owned(),
-            principal: Some("ops".to_owned()),
-        }),
-        volume: Some(Volume {
-            container_path: "data".to_owned(),
-            host_path: None,
-            mode: VolumeMode::ReadWrite,
-        }),
-        source: None,
-    }));
+    annotations.disk = Some(Box::new(DiskInfo::persistent(id, Some("ops"), "data")));
     change(&mut annotations);
     Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()
 }

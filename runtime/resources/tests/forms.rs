@@ -5,8 +5,8 @@
 use meros_resources as resources;
 use resources::json::{self, attributes_object, parse_resources, resources_object};
 use resources::{
-    Annotations, Attributes, DiskInfo, Name, Persistence, Quantities, Reservation, ReservationKind,
-    Resource, Resources, Revocable, Role, Scalar, Volume, VolumeMode,
+    Annotations, Attributes, DiskInfo, Name, Quantities, Reservation, ReservationKind, Resource,
+    Resources, Revocable, Role, Scalar,
 };
 use serde_json::{Value, json};
 
@@ -24,18 +24,7 @@ fn written(resources: &Resources) -> Value {
 
 /// A shared volume with so many users.
 fn volume(copies: u32, shared: bool) -> Resources {
-    let disk = DiskInfo {
-        persistence: Some(Persistence {
-            id: "v1".into(),
-            principal: None,
-        }),
-        volume: Some(Volume {
-            container_path: "data".into(),
-            host_path: None,
-            mode: VolumeMode::ReadWrite,
-        }),
-        source: None,
-    };
+    let disk = DiskInfo::persistent("v1", None, "data");
     let notes = Annotations {
         reservations: vec![Reservation::dynamic(role("ads"), Some("ops"))],
         disk: Some(Box::new(disk)),

@@ -4,8 +4,7 @@ mod operators;
 mod sharing;
 
 use resources::{
-    Annotations, Conversion, DiskInfo, Name, Persistence, Reservation, Resource, Revocable, Scalar,
-    Volume, VolumeMode,
+    Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Revocable, Scalar,
 };
 
 use super::*;
@@ -27,18 +26,7 @@ fn reserve(text: &str) -> Conversion {
 fn volume(id: &str, size: u32) -> Resource {
     let annotations = Annotations {
         reservations: vec![Reservation::dynamic(ads(), Some("ops"))],
-        disk: Some(Box::new(DiskInfo {
-            persistence: Some(Persistence {
-                id: id.to_owned(),
-                principal: Some("ops".to_owned()),
-            }),
-            volume: Some(Volume {
-                container_path: "data".to_owned(),
-                host_path: None,
-                mode: VolumeMode::ReadWrite,
-            }),
-            source: None,
-        })),
+        disk: Some(Box::new(DiskInfo::persistent(id, Some("ops"), "data"))),
         ..Annotations::default()
     };
     Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()

@@ -7,8 +7,8 @@ use protocol::Offer;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::{
-    Annotations, AttributeValue, Conversion, DiskInfo, Name, Persistence, Reservation,
-    ReservationKind, Resource, Resources, Role, Volume, VolumeMode,
+    Annotations, AttributeValue, Conversion, DiskInfo, Name, Reservation, ReservationKind,
+    Resource, Resources, Role,
 };
 
 /// What is reserved at once.
@@ -75,18 +75,7 @@ fn create(pool: &Resources, name: &str) -> Option<Conversion> {
     let parcels = parcels(pool);
     let disk = parcels.iter().find(|one| one.name() == Name::Disk)?;
     let annotations = Annotations {
-        disk: Some(Box::new(DiskInfo {
-            persistence: Some(Persistence {
-                id: name.to_owned(),
-                principal: None,
-            }),
-            volume: Some(Volume {
-                container_path: "data".to_owned(),
-                host_path: None,
-                mode: VolumeMode::ReadWrite,
-            }),
-            source: None,
-        })),
+        disk: Some(Box::new(DiskInfo::persistent(name, None, "data"))),
         ..disk.annotations().clone()
     };
     let volume = Resource::annotated(Name::Disk, parcels.disk(), annotations).ok()?;
