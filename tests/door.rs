@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::{Cluster, PATIENCE, eventually, get, get_over, header, request};
 
 /// An authority as companies have them.
-struct Company {
+pub struct Company {
     key: KeyPair,
     params: CertificateParams,
 }
@@ -24,7 +24,7 @@ struct Company {
 type Pair = (String, String);
 
 impl Company {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -49,7 +49,7 @@ impl Company {
     }
 
     /// Leaves a service's certificate and key, and this authority's certificate, in a directory.
-    fn keep(&self, directory: &Path) {
+    pub fn keep(&self, directory: &Path) {
         let (certificate, key) = self.issue("service");
         for (name, text) in [
             ("service.pem", certificate),

@@ -1,7 +1,7 @@
 //! Executors that speak the v1 executor API over HTTP (SPEC 2.5): the worked one, and others whose process sleeps while the test speaks
 //! for it, with the environment that it was given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use v1::schema::executor::{Call, Event, EventType};
 use v1::{Form, Limits};
 
 use crate::api::{Answer, Endpoint, Events};
+use crate::door::Company;
 use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, PATIENCE, eventually, example, header};
 
@@ -51,6 +52,45 @@ fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
         let agent = cluster.list("agents").remove(0);
         (agent["used_resources"]["cpus"].as_f64() == Some(0.0)).then_some(())
     });
+}
+
+/// SPEC 2.5, W32.
+#[test]
+fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    Company::new("own").keep(cluster.directory());
+    let agent = |name: &str, flags: &[&str]| {
+        let mut command = cluster.agent_command(name, RESOURCES);
+        for (flag, file) in [
+            ("--http_certificate", "service.pem"),
+            ("--http_key", "service.key"),
+        ] {
+            command.arg(flag).arg(cluster.directory().join(file));
+        }
+        cluster.agent_of(command.args(flags))
+    };
+    let _agents = [agent("private", &[]), agent("both", &["--http_plain"])];
+    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
+    let mut told = BTreeSet::new();
+    while told.len() < 2 {
+        for offer in puppet.offers() {
+            let name = offer.agent_id.as_str();
+            let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
+            let task = for_executor(name, &offer, &executor);
+            let launched = puppet.driver.launch(vec![offer.id.clone()], vec![task]);
+            launched.expect("the driver hears");
+            let environment = Speaker::of(&cluster, name, Form::Json).environment;
+            let of = |key: &str| environment.get(key).cloned().unwrap_or_default();
+            let is_private = of("MESOS_DIRECTORY").contains("/private/");
+            let scheme = (of("MEROS_AGENT_SCHEME"), of("LIBPROCESS_SSL_ENABLED"));
+            let words = |scheme: &str, ssl: &str| (scheme.to_owned(), ssl.to_owned());
+            match is_private {
+                true => assert_eq!(scheme, words("https", "true")),
+                false => assert_eq!(scheme, words("http", "")),
+            }
+            told.insert(is_private);
+        }
+    }
 }
 
 /// SPEC 2.1, 2.5, 3.7.

@@ -81,6 +81,69 @@ fn an_agent_is_drained_task_by_task_where_that_is_asked() {
     assert!(reactivated.status.success(), "{}", stderr(&reactivated));
 }
 
+/// W30: of two tasks the first is told to end, and does not until it is let; whoever changes his mind meanwhile keeps the second.
+#[test]
+fn a_drain_is_given_up_while_it_goes_task_by_task_and_cancelled_while_all_end() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    let _agent = cluster.agent("agent", "cpus:2;mem:256");
+    let file = |name: &str| cluster.directory().join(name);
+    let is_there = |name: &str| eventually(name, || file(name).exists().then_some(()));
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    let slow = format!(
+        "trap 'touch {}' TERM; touch {}; while [ ! -e {} ]; do sleep 0.1; done",
+        file("told").display(),
+        file("listens").display(),
+        file("may-end").display()
+    );
+    let mut first = offer.task("t1", &slow);
+    first["kill_policy"] = json!({"grace_period": {"nanoseconds": 3_600_000_000_000_i64}});
+    let mut launch = offer.launch(&[first, offer.task("t2", "exec sleep 1000")]);
+    launch["accept"]["filters"] = json!({"refuse_seconds": 0.0});
+    scheduler.says(launch);
+    scheduler.until("TASK_RUNNING");
+    scheduler.until("TASK_RUNNING");
+    is_there("listens");
+    let agent_id = offer.0["agent_id"]["value"].as_str().expect("an id");
+    let verb = |verb: &str| {
+        let output = cluster.output(["maintenance", verb, agent_id]);
+        assert!(output.status.success(), "{verb}: {}", stderr(&output));
+    };
+    let shows = |deactivated: bool, drain: Value| {
+        eventually("the agent as it was ordered", || {
+            let slave = &page(cluster.port, "/slaves")["slaves"][0];
+            let is_shown =
+                slave["deactivated"] == deactivated && slave["drain_info"]["state"] == drain;
+            is_shown.then_some(())
+        });
+    };
+    let running = || {
+        let tasks = cluster.list("tasks");
+        let state = |task: &Value| (task["id"].clone(), task["state"].clone());
+        tasks.iter().map(state).collect::<Vec<_>>()
+    };
+
+    let drain = ["maintenance", "drain", agent_id, "--at_a_time", "1"];
+    let mut draining = Running::start(&mut cluster.verb(drain));
+    is_there("told");
+    shows(true, json!(null));
+    verb("reactivate");
+    assert!(!draining.wait().success(), "it was given up");
+    shows(false, json!(null));
+    let both = ["t1", "t2"].map(|id| (json!(id), json!("TASK_RUNNING")));
+    assert_eq!(running(), both);
+
+    verb("drain");
+    scheduler.until("TASK_KILLED");
+    shows(true, json!("DRAINING"));
+    verb("undrain");
+    shows(false, json!(null));
+    std::fs::write(file("may-end"), "").expect("it is written");
+    scheduler.until("TASK_KILLED");
+    // What they had is offered again.
+    scheduler.offer();
+}
+
 #[test]
 fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
     let mut cluster = Cluster::master_alone(|_, _| ());
