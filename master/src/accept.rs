@@ -362,7 +362,7 @@ impl Books {
         }));
     }
 
-    /// Tells that this task is invalid.
+    /// Tells that this task is invalid, or that its offers have too little for it.
     #[expect(
         clippy::too_many_arguments,
         reason = "a status is made of as many things"
@@ -377,7 +377,11 @@ impl Books {
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let (known, state) = (self.frameworks.get(framework), TaskState::Error);
+        let known = self.frameworks.get(framework);
+        let state = match reason {
+            Reason::InvalidOffers => TaskState::Dropped, // Elsewhere, or later, it may run.
+            _ => TaskState::Error,
+        };
         let message = invalid.to_string();
         let status = master_status(known, &task.task_id, state, reason, message, now);
         self.refuse(framework, task, state, status.on(&taken.agent_id), out);
@@ -404,6 +408,8 @@ impl Books {
             policy: &self.policy,
         };
         let needs = rules.check(task).map_err(invalid)?;
+        let too_long = |invalid| (Reason::InvalidOffers, invalid);
+        self.check_long(task, &needs.task).map_err(too_long)?;
         Asker::framework(&self.policy.acls, &framework.info)
             .run(task, &framework.info)
             .map_err(|forbidden| (Reason::TaskUnauthorized, forbidden.into()))?;

@@ -2,7 +2,7 @@
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
 //! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
-//! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::revocation`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
+//! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::revocation`], [`crate::long_tasks`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
@@ -27,6 +27,7 @@ use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::frameworks::{Framework, Frameworks};
 use crate::ids::Ids;
 use crate::kill::EarlyKills;
+use crate::long_tasks::LongTasks;
 use crate::maintenance::Answers;
 use crate::offers::Offers;
 use crate::operations::Operations;
@@ -91,6 +92,7 @@ pub struct Books {
     pub(crate) ids: Ids,
     pub(crate) early_kills: EarlyKills,
     pub(crate) revocations: Revocations,
+    pub(crate) long_tasks: Option<LongTasks>,
     pub(crate) policy: Policy,
 }
 
@@ -121,6 +123,7 @@ impl Books {
             begun: false,
             early_kills: BTreeMap::new(),
             revocations: BTreeMap::new(),
+            long_tasks: None,
             policy: Policy {
                 roles: config.roles.clone(),
                 root_submissions: config.root_submissions,

@@ -157,6 +157,8 @@ pub enum Due {
     RecoveryOver,
     /// These tasks must make room, and have had their time.
     Revoked(Vec<TaskKey>),
+    /// A task may have run for too long, by the bound of that number.
+    Overdue(u64),
 }
 
 /// Shorthands that read well where effects are made.

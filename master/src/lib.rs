@@ -19,6 +19,7 @@ pub mod health;
 pub mod http;
 pub mod ids;
 pub mod kill;
+pub mod long_tasks;
 pub mod maintenance;
 mod master;
 pub mod measure;

@@ -86,7 +86,7 @@ impl Books {
             hostname: agent.info.hostname.clone(),
             role: grant.role.clone(),
             resources: grant.resources.clone(),
-            attributes: agent.info.attributes.clone(),
+            attributes: self.offered_attributes(&grant.agent_id, &agent.info.attributes),
             executor_ids: executor_ids.unwrap_or_default(),
             unavailability: agent.unavailability,
         };

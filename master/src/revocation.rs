@@ -1,6 +1,6 @@
-//! Revocation: tasks that must go, for the sake of what is guaranteed to a role (S115, S122, S123).
+//! Revocation: tasks that must go, for the sake of what is guaranteed to a role, or because they should have ended (S115, S121, S122, S123).
 //!
-//! Pure decisions on [`Books`]. The allocator names the tasks; which, and whether any, is its policy. Here each framework is warned, again
+//! Pure decisions on [`Books`]. The allocator names the tasks, or says how long one may run; which, and whether any, is its policy. Here each framework is warned, again
 //! whenever it subscribes anew, and each task that has not ended by its deadline is killed as its framework would; one that is still there
 //! as long afterwards ends with its executor, and that one's other tasks. Only the leader knows who was warned: the next one begins anew,
 //! with a new warning.
@@ -40,18 +40,21 @@ pub(crate) struct Revocation {
 pub(crate) enum Why {
     /// This role lacks what is guaranteed to it.
     Guarantee(String),
+    /// It has run for longer than this without being marked as long.
+    Overdue(Duration),
 }
 
 impl Why {
     fn role(&self) -> Option<&String> {
         match self {
             Self::Guarantee(role) => Some(role),
+            Self::Overdue(_) => None,
         }
     }
 
     fn reason(&self) -> Reason {
         match self {
-            Self::Guarantee(_) => Reason::ContainerPreempted,
+            Self::Guarantee(_) | Self::Overdue(_) => Reason::ContainerPreempted,
         }
     }
 }
@@ -60,6 +63,10 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Guarantee(role) => write!(f, "role `{role}` lacks what is guaranteed to it"),
+            Self::Overdue(most) => {
+                let most = protocol::duration::format(*most);
+                write!(f, "it has run for {most} and is not marked as long")
+            }
         }
     }
 }
@@ -121,8 +128,6 @@ impl Books {
         if task.state.is_terminal() {
             return None;
         }
-        let mut told = task.statuses.iter();
-        let running = told.find(|status| status.state == TaskState::Running);
         Some(ListedTask {
             framework_id: task.framework_id.clone(),
             task_id: task.id.clone(),
@@ -130,13 +135,19 @@ impl Books {
             resources: task.resources.clone(),
             // One that an agent has brought may bear anything.
             priority: marks::priority(&task.labels).unwrap_or_default(),
-            since: running.map(|status| status.timestamp),
+            since: self.since(task),
             leaves: self.is_leaving(task),
         })
     }
 
+    /// Since when a task runs; one that ran under an earlier master since this one leads at the latest.
+    pub(crate) fn since(&self, task: &Task) -> Option<Timestamp> {
+        let brought = task.statuses.is_empty() && task.state == TaskState::Running;
+        task.since().or(brought.then_some(self.elected))
+    }
+
     /// Whether a task is being killed, or must go.
-    fn is_leaving(&self, task: &Task) -> bool {
+    pub(crate) fn is_leaving(&self, task: &Task) -> bool {
         let revoked = |revocations: &Revocations| {
             revocations.contains_key(&(task.framework_id.clone(), task.id.clone()))
         };

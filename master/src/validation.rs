@@ -137,6 +137,7 @@ impl TaskRules<'_> {
     pub fn check(&self, task: &TaskInfo) -> Result<Needs, Invalid> {
         self.check_identity(task)?;
         marks::priority(&task.labels)?;
+        marks::is_long(&task.labels)?;
         match (&task.command, &task.executor) {
             (Some(command), None) => self.check_command("task.command", command)?,
             (None, Some(executor)) => self.check_executor(executor)?,

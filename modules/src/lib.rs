@@ -13,6 +13,7 @@ pub mod workload;
 
 use std::time::Duration;
 
+use module_api::allocator::LongTasksBounded;
 use module_api::{
     AllocatorRef, Fault, ModuleError, ModuleKind, Parameters, QosControllerRef, Registry,
     ResourceEstimatorRef, SorterRef, UsageUnavailable,
@@ -31,8 +32,10 @@ use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
 const AGENT_ORDER: &str = "agent_order";
 const REVOKE_AFTER: &str = "revoke_after";
+const LONG_TASK_SHARE: &str = "long_task_share";
+const SHORT_TASK_MAX: &str = "short_task_max";
 const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
-/// How long a task has that is to make room, unless it is said.
+/// How long a task has that must go, unless it is said.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
@@ -105,6 +108,8 @@ fn start_allocator(
         MIN_ALLOCATABLE,
         AGENT_ORDER,
         REVOKE_AFTER,
+        LONG_TASK_SHARE,
+        SHORT_TASK_MAX,
         REVOCATION_GRACE_PERIOD,
     ])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
@@ -115,13 +120,16 @@ fn start_allocator(
         _ => None,
     })?;
     let order = order.unwrap_or_default();
-    let revocation = revocation(given)?;
+    let (revocation, long_tasks) = (revocation(given)?, long_tasks(given)?);
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
         let allocator = Allocator::new(sorter.clone(), sets_min.clone(), home.rng());
-        let allocator = allocator.going_through(order);
-        match revocation {
-            Some(revocation) => allocator.revoking(revocation),
+        let mut allocator = allocator.going_through(order);
+        if let Some(revocation) = revocation {
+            allocator = allocator.revoking(revocation);
+        }
+        match long_tasks {
+            Some(bound) => allocator.bounding_long_tasks(bound),
             None => allocator,
         }
     })?;
@@ -130,16 +138,43 @@ fn start_allocator(
 
 /// Whether and how tasks make room for what is guaranteed (S122, S123).
 fn revocation(given: &Parameters) -> Result<Option<Revocation>, ModuleError> {
-    let read = |text: &str| protocol::duration::parse(text).ok();
-    let after = given.optional(REVOKE_AFTER, "a duration such as `30secs`", read)?;
-    let expected = "a duration such as `30secs`, beside `revoke_after`";
+    let after = given.optional(REVOKE_AFTER, "a duration such as `30secs`", duration)?;
+    let grace = grace(given)?;
+    Ok(after.map(|after| Revocation { after, grace }))
+}
+
+/// How long tasks have that must go.
+fn grace(given: &Parameters) -> Result<Duration, ModuleError> {
+    let revokes = given.get(REVOKE_AFTER).is_some() || given.get(SHORT_TASK_MAX).is_some();
+    let expected = "a duration such as `30secs`, beside `revoke_after` or `short_task_max`";
     let grace = given.optional(REVOCATION_GRACE_PERIOD, expected, |text| {
-        read(text).filter(|_| after.is_some())
+        duration(text).filter(|_| revokes)
     })?;
-    Ok(after.map(|after| Revocation {
-        after,
-        grace: grace.unwrap_or(GRACE_DEFAULT),
+    Ok(grace.unwrap_or(GRACE_DEFAULT))
+}
+
+/// How much of each agent is for long tasks, and how long others may run (S121).
+fn long_tasks(given: &Parameters) -> Result<Option<LongTasksBounded>, ModuleError> {
+    let expected = "a part of each agent such as `0.5`, from 0 to 1";
+    let share = given.optional(LONG_TASK_SHARE, expected, |text| {
+        let share: f64 = text.parse().ok()?;
+        let is_part = (0.0..=1.0).contains(&share);
+        is_part.then_some((share * 1000.0).round() as u16)
+    })?;
+    let expected = "a duration above zero such as `1hrs`, beside `long_task_share`";
+    let short_max = given.optional(SHORT_TASK_MAX, expected, |text| {
+        duration(text).filter(|most| share.is_some() && !most.is_zero())
+    })?;
+    let grace = grace(given)?;
+    Ok(share.map(|share| LongTasksBounded {
+        share,
+        short_max,
+        grace,
     }))
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    protocol::duration::parse(text).ok()
 }
 
 /// The sets of SPEC 4.1, `|` between them; an empty text is no set.

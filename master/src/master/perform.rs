@@ -163,7 +163,7 @@ impl Master {
         let framework = match &due {
             Due::FailoverExpired(id, _) => Some(id.clone()),
             Due::OffersExpired(_) | Due::Revoked(_) => None,
-            Due::LeadersAwaited | Due::RecoveryOver => None,
+            Due::LeadersAwaited | Due::RecoveryOver | Due::Overdue(_) => None,
         };
         let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
         if let Some(framework) = framework
@@ -186,6 +186,11 @@ impl Master {
             }
             Due::LeadersAwaited => self.change(ctx, |books, _, out| books.leaders_awaited(out)),
             Due::RecoveryOver => self.recovery_over(ctx),
+            Due::Overdue(serial) => {
+                self.change(ctx, |books, now, out| {
+                    books.look_for_overdue(serial, now, out);
+                });
+            }
             Due::Revoked(tasks) => {
                 self.change(ctx, |books, now, out| {
                     books.revocations_due(tasks, now, out);

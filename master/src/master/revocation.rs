@@ -1,6 +1,7 @@
-//! What the master hears from the allocator about tasks that must make room: it says what runs, and carries out what is decided.
+//! What the master hears from the allocator about tasks that must make room, and about long ones: it says what runs, and carries out what is
+//! decided.
 
-use module_api::allocator::{TasksWanted, VictimsNamed};
+use module_api::allocator::{LongTasksBounded, TasksWanted, VictimsNamed};
 use runtime::prelude::*;
 
 use super::Master;
@@ -18,5 +19,15 @@ impl Handler<VictimsNamed> for Master {
 
     fn handle(&mut self, named: VictimsNamed, ctx: &mut Context<Self>) {
         self.change(ctx, |books, now, out| books.victims_named(named, now, out));
+    }
+}
+
+impl Handler<LongTasksBounded> for Master {
+    type Result = ();
+
+    fn handle(&mut self, bound: LongTasksBounded, ctx: &mut Context<Self>) {
+        self.change(ctx, |books, now, out| {
+            books.long_tasks_bounded(bound, now, out)
+        });
     }
 }

@@ -8,6 +8,7 @@ mod draining;
 mod fencing;
 mod frameworks;
 mod launch;
+mod long_tasks;
 mod maintenance;
 mod operations;
 mod over_http;

@@ -8,6 +8,7 @@ use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::Resources;
+use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// How many statuses of one task are remembered: its first one and the newest.
@@ -90,6 +91,15 @@ impl Task {
             user: self.user.as_deref(),
             state: self.state,
         }
+    }
+
+    /// Since when it runs, as far as is known; `None` if it never did.
+    pub fn since(&self) -> Option<Timestamp> {
+        let mut told = self.statuses.iter();
+        let ran = told.any(|status| status.state == TaskState::Running);
+        // The first one is remembered, whatever comes after it.
+        let first = self.statuses.first().filter(|_| ran);
+        first.map(|status| status.timestamp)
     }
 
     /// What its framework is told when its agent will not be heard any more: the end that the agent has reported if it has

@@ -1,7 +1,7 @@
 //! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
 //!
 //! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`], and with
-//! [`TasksWanted`] and [`VictimsNamed`] where tasks may have to make room. Both sides may name a framework or
+//! [`TasksWanted`], [`VictimsNamed`] and [`LongTasksBounded`] where tasks may have to make room. Both sides may name a framework or
 //! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
 //! also explain itself ([`Explain`]); one that does not is still one.
 
@@ -316,6 +316,18 @@ pub struct Victim {
     pub role: String,
 }
 
+/// How much of each agent long tasks may use, and for how long a task may run that is not marked as long (S121). Said after each [`Begin`],
+/// if at all. The master sees to it, since it alone knows tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongTasksBounded {
+    /// Of each resource that an agent has and nothing reserves, in thousandths.
+    pub share: u16,
+    /// How long a task may run that is not marked as long, before it is revoked; `None` is for ever.
+    pub short_max: Option<Duration>,
+    /// How long such a task has then from the warning on.
+    pub grace: Duration,
+}
+
 /// Why is this framework offered nothing (W26)? Asked only when somebody wants to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explain {
@@ -354,6 +366,7 @@ remote! { Withdrawn = "allocator/withdrawn" v1 }
 remote! { TasksWanted = "allocator/tasks_wanted" v1 }
 remote! { TasksListed = "allocator/tasks_listed" v1 }
 remote! { VictimsNamed = "allocator/victims_named" v1 }
+remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
 

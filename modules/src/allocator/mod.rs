@@ -31,8 +31,8 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, InverseAnswered, InverseGranted,
-    Measure, QuotasChanged, Recovered, Revived, Suppressed, TasksListed, UnavailabilityChanged,
-    WeightsChanged, WhitelistChanged, Withdrawn,
+    LongTasksBounded, Measure, QuotasChanged, Recovered, Revived, Suppressed, TasksListed,
+    UnavailabilityChanged, WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -120,6 +120,8 @@ pub struct Allocator {
     runs: Runs,
     /// Whether and when tasks make room for what is guaranteed.
     revoker: Option<Revoker>,
+    /// How much of each agent is for long tasks, if not all.
+    long_tasks: Option<LongTasksBounded>,
 }
 
 impl Allocator {
@@ -145,6 +147,7 @@ impl Allocator {
             explaining: 0,
             runs: Runs::default(),
             revoker: None,
+            long_tasks: None,
         }
     }
 
@@ -158,6 +161,12 @@ impl Allocator {
     pub fn revoking(mut self, revocation: Revocation) -> Self {
         self.revoker = Some(Revoker::new(revocation));
         self.books.lend_guarantees();
+        self
+    }
+
+    /// Has long tasks use so much of each agent at most.
+    pub fn bounding_long_tasks(mut self, bound: LongTasksBounded) -> Self {
+        self.long_tasks = Some(bound);
         self
     }
 
@@ -433,6 +442,7 @@ impl Handler<Begin> for Allocator {
             revoker.begin();
         }
         self.master = Some(ctx.node().refer(begin.master));
+        self.tell_of_long_tasks();
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);

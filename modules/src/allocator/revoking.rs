@@ -1,7 +1,8 @@
-//! The allocator's part on revocation: it asks the master what runs, and names the tasks that must make room (S122, S123).
+//! The allocator's part on revocation: it asks the master what runs, and names the tasks that must make room (S122, S123). It also says how
+//! much of each agent is for long tasks (S121).
 //!
-//! Hears [`TasksListed`]. Says [`TasksWanted`] and [`VictimsNamed`], and nothing else ever ends a task; one that is not told of is named
-//! again at the next look. Does nothing unless the allocator was given a [`super::Revocation`].
+//! Hears [`TasksListed`]. Says [`TasksWanted`], [`VictimsNamed`] and [`module_api::allocator::LongTasksBounded`], and nothing else ever ends a
+//! task; one that is not told of is named again at the next look. Does nothing unless the allocator was told to.
 
 use module_api::allocator::{TasksListed, TasksWanted, VictimsNamed};
 use runtime::prelude::*;
@@ -9,6 +10,16 @@ use runtime::prelude::*;
 use super::Allocator;
 
 impl Allocator {
+    /// Says how much of each agent is for long tasks, before anything is granted.
+    pub(super) fn tell_of_long_tasks(&self) {
+        let (Some(bound), Some(master)) = (self.long_tasks, &self.master) else {
+            return;
+        };
+        if let Err(error) = master.tell(bound) {
+            tracing::warn!(%error, "the master cannot be told what long tasks may use");
+        }
+    }
+
     /// Asks what runs where tasks could make room, if somebody has lacked what is guaranteed to it for long enough.
     pub(super) fn look_for_room(&mut self, ctx: &Context<Self>) {
         let (Some(revoker), Some(master)) = (&mut self.revoker, &self.master) else {

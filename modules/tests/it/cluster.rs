@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentAdded, Begin, FrameworkAdded, Grant, Granted, InverseGrant, InverseGranted, Recovered,
-    TasksWanted, VictimsNamed, Withdrawn,
+    AgentAdded, Begin, FrameworkAdded, Grant, Granted, InverseGrant, InverseGranted,
+    LongTasksBounded, Recovered, TasksWanted, VictimsNamed, Withdrawn,
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
@@ -24,8 +24,8 @@ struct Scribe {
     revocation: AboutRevocation,
 }
 
-/// What was asked about tasks, and which of them must make room.
-pub type AboutRevocation = (Vec<TasksWanted>, Vec<VictimsNamed>);
+/// What was asked about tasks, which of them must make room, and how long ones are bounded.
+pub type AboutRevocation = (Vec<TasksWanted>, Vec<VictimsNamed>, Vec<LongTasksBounded>);
 
 #[derive(Message)]
 #[rtype(result = "(Vec<Grant>, Vec<Withdrawn>)")]
@@ -50,6 +50,7 @@ impl Process for Scribe {
         ears.hear_local::<InverseGranted>();
         ears.hear_local::<TasksWanted>();
         ears.hear_local::<VictimsNamed>();
+        ears.hear_local::<LongTasksBounded>();
     }
 }
 
@@ -90,6 +91,14 @@ impl Handler<VictimsNamed> for Scribe {
 
     fn handle(&mut self, named: VictimsNamed, _: &mut Context<Self>) {
         self.revocation.1.push(named);
+    }
+}
+
+impl Handler<LongTasksBounded> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, bounded: LongTasksBounded, _: &mut Context<Self>) {
+        self.revocation.2.push(bounded);
     }
 }
 

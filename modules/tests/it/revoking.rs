@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::Parameters;
-use module_api::allocator::{Grant, ListedTask, Revived, Suppressed, TasksListed, TasksWanted};
+use module_api::allocator::{
+    Grant, ListedTask, LongTasksBounded, Revived, Suppressed, TasksListed, TasksWanted,
+};
 use protocol::TaskId;
 use resources::Quantities;
 use runtime::prelude::*;
@@ -164,5 +166,46 @@ fn a_grace_without_revocation_is_refused() {
         let refused = modules.allocator(&node, "hierarchical", sorter, &given);
         let refused = refused.err().unwrap().to_string();
         assert!(refused.contains("beside `revoke_after`"), "{refused}");
+    });
+}
+
+/// S121: the allocation module bounds what long tasks may use.
+#[test]
+fn the_master_is_told_how_long_tasks_are_bounded_before_anything_is_granted() {
+    rehearse(|node| async move {
+        let sorter = Parameters::none("drf");
+        let allocator = Parameters::none("hierarchical");
+        let bounded = allocator
+            .with("long_task_share", "0.75")
+            .with("short_task_max", "1hrs");
+        let cluster = Cluster::of(&node, &sorter, &bounded, &[]);
+        let expected = LongTasksBounded {
+            share: 750,
+            short_max: Some(3600 * SECOND),
+            grace: 30 * SECOND,
+        };
+        assert_eq!(cluster.about_revocation().await.2, [expected]);
+        cluster.wait(60 * SECOND).await;
+        assert_eq!(cluster.about_revocation().await.2, [], "once");
+    });
+}
+
+#[test]
+fn a_share_beyond_the_whole_is_refused_and_so_is_a_time_without_a_share() {
+    rehearse(|node| async move {
+        let modules = modules::registry();
+        let sorter = modules.sorter(&node, "drf", &Parameters::none("drf"));
+        let sorter = sorter.unwrap();
+        let refused = |key: &str, value: &str| {
+            let given = Parameters::none("hierarchical").with(key, value);
+            let refused = modules.allocator(&node, "hierarchical", sorter.clone(), &given);
+            refused.err().unwrap().to_string()
+        };
+        for wrong in ["1.5", "-0.1", "NaN", "half"] {
+            let refused = refused("long_task_share", wrong);
+            assert!(refused.contains("from 0 to 1"), "{refused}");
+        }
+        let refused = refused("short_task_max", "1hrs");
+        assert!(refused.contains("beside `long_task_share`"), "{refused}");
     });
 }

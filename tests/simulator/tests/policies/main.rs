@@ -8,5 +8,6 @@
 
 mod guarantees;
 mod locality;
+mod long;
 mod town;
 mod versions;

@@ -1,0 +1,131 @@
+//! Long tasks: how much of each agent they may use, and what becomes of tasks that run for long without saying so (S120, S121).
+//!
+//! Pure decisions on [`Books`]. The bound is the allocator's policy; what tasks say of themselves ([`protocol::marks`]) only the master
+//! knows. So it is the master that tells in each offer what is left for long tasks there, that holds each of them against it when it is
+//! launched, and that revokes whoever has run for longer than a task may that is not marked as long. What is reserved or revocable is not
+//! bounded: nobody's short tasks wait for it. Nor are executors, only tasks.
+
+use std::time::Duration;
+
+use module_api::allocator::LongTasksBounded;
+use protocol::{AgentId, TaskInfo, marks};
+use resources::{Attributes, Invalid, Quantities, Resources, Scalar};
+use runtime::Timestamp;
+
+use crate::books::Books;
+use crate::effects::{Due, Effect, Effects};
+use crate::revocation::Why;
+
+/// The least time between two looks for tasks that have run for too long.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the allocator has said of them.
+#[derive(Clone, Debug)]
+pub(crate) struct LongTasks {
+    bound: LongTasksBounded,
+    /// Counts what was said, so that looks of earlier bounds end.
+    serial: u64,
+}
+
+impl Books {
+    /// The allocator bounds long tasks from now on, or does it in another way.
+    pub fn long_tasks_bounded(
+        &mut self,
+        bound: LongTasksBounded,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let serial = self.long_tasks.as_ref().map_or(0, |long| long.serial) + 1;
+        self.long_tasks = Some(LongTasks { bound, serial });
+        self.look_for_overdue(serial, now, out);
+    }
+
+    /// An agent's attributes as its offers have them: with what is left for long tasks there, if they are bounded.
+    pub(crate) fn offered_attributes(&self, agent: &AgentId, own: &Attributes) -> Attributes {
+        match self.left_for_long(agent) {
+            Some(left) => marks::with_long_left(own, &left),
+            None => own.clone(),
+        }
+    }
+
+    /// Whether a task that is marked as long may have so much of its agent.
+    pub(crate) fn check_long(&self, task: &TaskInfo, needs: &Resources) -> Result<(), Invalid> {
+        if !marks::is_long(&task.labels)? {
+            return Ok(());
+        }
+        let (Some(left), wanted) = (self.left_for_long(&task.agent_id), open(needs)) else {
+            return Ok(());
+        };
+        if left.contains(&wanted) {
+            return Ok(());
+        }
+        let expected = format!("at most what is left for long tasks on its agent, {left}");
+        Err(Invalid::new("task.resources", wanted, expected))
+    }
+
+    /// What long tasks may still use of an agent, each name that it has listed; `None` if they are not bounded.
+    fn left_for_long(&self, agent: &AgentId) -> Option<Quantities> {
+        let share = i64::from(self.long_tasks.as_ref()?.bound.share);
+        let has = open(&self.agents.get(agent)?.info.resources);
+        let part = |amount: Scalar| {
+            let part = i128::from(amount.thousandths()) * i128::from(share) / 1000;
+            let part = i64::try_from(part).ok();
+            part.and_then(|part| Scalar::from_thousandths(part).ok())
+        };
+        let parts = has.iter();
+        let mut left = Quantities::new();
+        for (name, amount) in parts {
+            left.set(name.clone(), part(amount).unwrap_or(amount));
+        }
+        let on = self.tasks.on_agent(agent).into_iter();
+        let tasks = on.flat_map(|on| on.tasks());
+        let tasks = tasks.filter_map(|(framework, id)| self.tasks.get(framework, id));
+        for task in tasks.filter(|task| !task.state.is_terminal()) {
+            if marks::is_long(&task.labels).unwrap_or_default() {
+                for (name, amount) in open(&task.resources).iter() {
+                    left.take(name, amount);
+                }
+            }
+        }
+        Some(left)
+    }
+
+    /// Revokes tasks that have run for longer than one may that is not marked as long, and looks again when the next one will have.
+    pub fn look_for_overdue(&mut self, serial: u64, now: Timestamp, out: &mut Effects) {
+        let current = self
+            .long_tasks
+            .as_ref()
+            .filter(|long| long.serial == serial);
+        let Some(bound) = current.map(|long| &long.bound) else {
+            return;
+        };
+        let (Some(most), grace) = (bound.short_max, bound.grace) else {
+            return;
+        };
+        let mut next = now + most;
+        let mut overdue = Vec::new();
+        for task in self.tasks.frameworks().flat_map(|(_, of)| of.running()) {
+            let is_long = marks::is_long(&task.labels).unwrap_or_default();
+            let since = self
+                .since(task)
+                .filter(|_| !is_long && !self.is_leaving(task));
+            match since.map(|since| since + most) {
+                Some(end) if end <= now => {
+                    let key = (task.framework_id.clone(), task.id.clone());
+                    overdue.push((key, task.agent_id.clone(), Why::Overdue(most)));
+                }
+                Some(end) => next = next.min(end),
+                None => {}
+            }
+        }
+        self.revoke(overdue, grace, now, out);
+        let wait = next.saturating_since(now).max(LOOK);
+        out.push(Effect::Later(wait, Due::Overdue(serial)));
+    }
+}
+
+/// What of it is bounded.
+fn open(resources: &Resources) -> Quantities {
+    let open = resources.filter(|one| !one.is_reserved() && !one.is_revocable());
+    open.quantities()
+}

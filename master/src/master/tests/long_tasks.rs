@@ -1,0 +1,164 @@
+//! What long tasks may use of an agent, and tasks that run for long without saying so (S121).
+
+use super::*;
+use protocol::marks::{DURATION, long_left};
+
+const GRACE: u64 = 30;
+const SHORT_MAX: u64 = 100;
+
+fn marked(mark: &str, name: &str, agent: &AgentId, text: &str) -> TaskInfo {
+    let mut task = task(name, agent, text);
+    task.labels.insert(DURATION.to_owned(), mark.to_owned());
+    task
+}
+
+fn left(offer: &Offer) -> Option<String> {
+    long_left(&offer.attributes).map(|left| left.to_string())
+}
+
+impl World {
+    /// As the allocator says it: half of each agent.
+    async fn bound(&self, short_max: Option<u64>) {
+        let bounded = LongTasksBounded {
+            share: 500,
+            short_max: short_max.map(Duration::from_secs),
+            grace: Duration::from_secs(GRACE),
+        };
+        self.node.tell(&self.master.pid(), bounded).unwrap();
+        self.settle().await;
+    }
+}
+
+#[test]
+fn what_long_tasks_may_use_is_told_in_offers_and_held_against_each_of_them() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("mpi", |_| {}).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        assert_eq!(left(&offer), None, "nothing is bounded");
+        world.bound(None).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:7").await;
+        assert_eq!(left(&offer).unwrap(), "cpus:4;mem:4096");
+        let tasks = vec![
+            marked("long", "t", &a, "cpus:3"),
+            marked("long", "u", &a, "cpus:2"),
+            marked("short", "v", &a, "cpus:2.5"),
+            marked("long", "w", &a, "cpus:1"),
+            marked("eternal", "x", &a, "cpus:0.1"),
+        ];
+        scheduler.tell(accept(&f, &[&offer], tasks));
+        world.settle().await;
+        let refused = scheduler.statuses();
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        let (u, x) = (&refused[0], &refused[1]);
+        assert_eq!(
+            (u.state, u.reason),
+            (TaskState::Lost, Some(Reason::InvalidOffers)),
+            "it may run elsewhere"
+        );
+        let expected = "task.resources is `cpus:2`: expected at most what is left for long tasks on its agent, cpus:1;mem:4096";
+        assert_eq!(u.message, expected);
+        assert_eq!(x.reason, Some(Reason::TaskInvalid), "{}", x.message);
+        let offer = world.offer(&scheduler, &f, &a, "cpus:0.5").await;
+        assert_eq!(left(&offer).unwrap(), "cpus:0;mem:4096");
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        world.settle().await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:0.5").await;
+        assert_eq!(left(&offer).unwrap(), "cpus:3;mem:4096");
+    });
+}
+
+#[test]
+fn a_task_that_is_not_marked_as_long_is_revoked_when_it_has_run_for_too_long() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("batch", |_| {}).await;
+        world.bound(Some(SHORT_MAX)).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8").await;
+        let tasks = vec![
+            task("t", &a, "cpus:1"),
+            marked("long", "u", &a, "cpus:1"),
+            marked("short", "v", &a, "cpus:1"),
+            task("w", &a, "cpus:1"),
+        ];
+        scheduler.tell(accept(&f, &[&offer], tasks));
+        world.settle().await;
+        for name in ["t", "u", "w"] {
+            agent.tell(update(&agent.node, &f, &a, name, TaskState::Running));
+        }
+        world.pass(SHORT_MAX / 2).await;
+        agent.tell(update(&agent.node, &f, &a, "v", TaskState::Running));
+        agent.tell(update(&agent.node, &f, &a, "w", TaskState::Finished));
+        world.settle().await;
+        agent.heard();
+        scheduler.heard();
+        world.pass(SHORT_MAX / 2 - 1).await;
+        assert_eq!(scheduler.heard(), [""; 0]);
+        world.pass(2).await;
+        assert_eq!(scheduler.heard(), ["revoked t for nobody in 30s"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        world.pass(SHORT_MAX / 2).await;
+        assert_eq!(scheduler.heard(), ["revoked v for nobody in 30s"]);
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Killed));
+        world.settle().await;
+        let killed = ["t TASK_KILLED REASON_CONTAINER_PREEMPTED"];
+        assert_eq!(scheduler.heard(), killed);
+    });
+}
+
+#[test]
+fn a_task_that_an_agent_has_brought_has_its_time_from_the_masters_election_on() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (scheduler, f) = world.framework("batch", |_| {}).await;
+        world.pass(SHORT_MAX / 2).await;
+        let agent = world.member("host-1", "agent", Role::Agent).await;
+        let id = AgentId::new("earlier-S1").unwrap();
+        let mut brought = task("t", &id, "cpus:1");
+        let star = ResourceRole::new("*").unwrap();
+        brought.resources = brought.resources.allocate(&star);
+        let tasks = vec![running(&f, brought, TaskState::Running)];
+        register(&agent, Some(id), tasks).await.unwrap();
+        world.bound(Some(SHORT_MAX)).await;
+        scheduler.heard();
+        world.pass(SHORT_MAX / 2 - 2).await;
+        assert_eq!(scheduler.heard(), [""; 0]);
+        world.pass(4).await;
+        assert_eq!(scheduler.heard(), ["revoked t for nobody in 30s"]);
+        world.bound(None).await;
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["kill t"], "who was warned is not spared");
+    });
+}
+
+#[test]
+fn what_nothing_reserves_is_bounded_and_no_more() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let agent = world.member("host-1", "agent", Role::Agent).await;
+        let mut message = registration(&agent, None, vec![]);
+        message.agent.resources = resources("cpus:2;cpus(mpi):6;mem:512");
+        let registered = agent.node.ask(&agent.master, message, PATIENCE).await;
+        let a = registered.unwrap().unwrap().agent_id;
+        let roles = |info: &mut FrameworkInfo| info.roles = ["mpi".to_owned()].into();
+        let (scheduler, f) = world.framework("mpi", roles).await;
+        world.bound(None).await;
+        let role = ResourceRole::new("mpi").unwrap();
+        let grant = Grant {
+            role: role.to_string(),
+            resources: resources("cpus:2;cpus(mpi):6").allocate(&role),
+            ..grant(&f, &a, "cpus:2")
+        };
+        world.grant(vec![grant]).await;
+        let offer = scheduler.offers().pop().unwrap();
+        assert_eq!(left(&offer).unwrap(), "cpus:1;mem:256");
+        let long = marked("long", "t", &a, "cpus:1;cpus(mpi):6");
+        scheduler.tell(accept(&f, &[&offer], vec![long]));
+        world.settle().await;
+        assert_eq!(scheduler.statuses(), []);
+        assert_eq!(agent.heard().len(), 1);
+    });
+}
