@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 9] = [
+const MORE_NAMES: [&str; 18] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -55,6 +55,15 @@ const MORE_NAMES: [&str; 9] = [
     "master/offers_made",
     "master/offers_accepted",
     "master/offers_rescinded",
+    "master/messages_operate",
+    "master/messages_operation_status_update",
+    "master/messages_operation_status_update_acknowledgement",
+    "master/messages_operations",
+    "master/messages_reconcile_operations",
+    "master/messages_update_framework",
+    "master/operations_applied",
+    "master/operations_refused",
+    "master/tasks_revoked",
 ];
 
 /// What has happened, by name.

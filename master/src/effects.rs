@@ -19,7 +19,7 @@ use protocol::message::scheduler::{
 use protocol::message::standby::YouLead;
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{AgentId, FrameworkId, OfferId};
-use runtime::Pid;
+use runtime::{Pid, Timestamp};
 
 use crate::revocation::TaskKey;
 
@@ -155,8 +155,8 @@ pub enum Due {
     LeadersAwaited,
     /// The agents that the registry knew have had their time to come back.
     RecoveryOver,
-    /// These tasks must make room, and have had their time.
-    Revoked(Vec<TaskKey>),
+    /// These tasks must go, and have had their time, which ended then.
+    Revoked(Vec<TaskKey>, Timestamp),
     /// A task may have run for too long, by the bound of that number.
     Overdue(u64),
 }

@@ -106,10 +106,9 @@ impl Books {
         let mut overdue = Vec::new();
         for task in self.tasks.frameworks().flat_map(|(_, of)| of.running()) {
             let is_long = marks::is_long(&task.labels).unwrap_or_default();
-            let since = self
-                .since(task)
-                .filter(|_| !is_long && !self.is_leaving(task));
+            let since = self.since(task).filter(|_| !is_long);
             match since.map(|since| since + most) {
+                // Who was told already is not told again.
                 Some(end) if end <= now => {
                     let key = (task.framework_id.clone(), task.id.clone());
                     overdue.push((key, task.agent_id.clone(), Why::Overdue(most)));

@@ -20,6 +20,9 @@ use crate::quota::{self, with_ancestors};
 use crate::size::in_frames;
 use crate::tasks::Task;
 
+/// The least time between two attempts to end a task.
+const STEP_MIN: Duration = Duration::from_secs(1);
+
 /// A task, by its framework and id.
 pub type TaskKey = (FrameworkId, TaskId);
 
@@ -30,7 +33,7 @@ pub(crate) struct Revocation {
     why: Why,
     /// The time it had, and has again when it is killed.
     grace: Duration,
-    /// When it is killed.
+    /// When it is killed, or what is done next.
     deadline: Timestamp,
     killed: bool,
 }
@@ -75,22 +78,23 @@ impl std::fmt::Display for Why {
 pub(crate) type Revocations = BTreeMap<TaskKey, Revocation>;
 
 impl Books {
-    /// What runs where the allocator wants to know it, and what is leaving anywhere, cut into messages. What is only offered there is taken
-    /// back first: no task has to go for what nobody uses.
+    /// What runs where the allocator wants to know it, and what must go already anywhere, cut into messages. What is only offered there is
+    /// taken back first: no task has to go for what nobody uses. No answer while agents have still to come back after an election: whoever
+    /// seems to lack something may have it there.
     pub fn list_tasks(&mut self, wanted: &TasksWanted, out: &mut Effects) {
+        if self.agents.recovered().next().is_some() {
+            return;
+        }
         self.rescind_for(wanted, out);
         let mut listed = Vec::new();
         for agent in &wanted.agents {
             let on = self.tasks.on_agent(agent).into_iter();
-            for (framework, id) in on.flat_map(|on| on.tasks()) {
-                let task = self.tasks.get(framework, id);
-                listed.extend(task.and_then(|task| self.listed(task)));
-            }
+            let tasks = on.flat_map(|on| on.tasks());
+            listed.extend(tasks.filter_map(|key| self.listed(key)));
         }
-        let elsewhere = self.tasks.frameworks().flat_map(|(_, of)| of.running());
-        let elsewhere = elsewhere
-            .filter(|task| !wanted.agents.contains(&task.agent_id) && self.is_leaving(task));
-        listed.extend(elsewhere.filter_map(|task| self.listed(task)));
+        let elsewhere = self.revocations.iter();
+        let elsewhere = elsewhere.filter(|(_, one)| !wanted.agents.contains(&one.agent_id));
+        listed.extend(elsewhere.filter_map(|(key, _)| self.listed(key)));
         let mut pieces = in_frames(listed);
         let last = pieces.pop().unwrap_or_default();
         let number = wanted.number;
@@ -111,32 +115,38 @@ impl Books {
         }));
     }
 
-    /// Takes back what is offered on these agents to others than those who lack something.
+    /// Takes back what is offered on these agents to others than those who lack something, where it has anything of that.
     fn rescind_for(&mut self, wanted: &TasksWanted, out: &mut Effects) {
         let lacks = |role: &str| with_ancestors(role).any(|role| wanted.roles.contains(role));
+        let helps = |one: &Resource| !one.is_revocable() && wanted.names.contains(&one.name());
         let agents = wanted.agents.iter();
         let offers = agents.flat_map(|agent| self.offers.of_agent(agent));
-        let offers = offers.filter(|offer| {
-            let regular = !offer.resources.iter().any(Resource::is_revocable);
-            regular && !lacks(&offer.role)
-        });
+        let offers =
+            offers.filter(|offer| !lacks(&offer.role) && offer.resources.iter().any(helps));
         let offers = offers.map(|offer| offer.id.clone()).collect();
         self.rescind(offers, out);
     }
 
-    fn listed(&self, task: &Task) -> Option<ListedTask> {
+    fn listed(&self, key: &TaskKey) -> Option<ListedTask> {
+        let task = self.tasks.get(&key.0, &key.1)?;
         if task.state.is_terminal() {
             return None;
         }
+        // One that an agent has brought may bear anything.
+        let priority = marks::priority(&task.labels).unwrap_or_default();
         Some(ListedTask {
             framework_id: task.framework_id.clone(),
             task_id: task.id.clone(),
             agent_id: task.agent_id.clone(),
             resources: task.resources.clone(),
-            // One that an agent has brought may bear anything.
-            priority: marks::priority(&task.labels).unwrap_or_default(),
+            // Its framework wants no more of it; but it may take its time, so it must go like any other.
+            priority: if task.kill.is_some() {
+                i32::MIN
+            } else {
+                priority
+            },
             since: self.since(task),
-            leaves: self.is_leaving(task),
+            leaves: self.revocations.contains_key(key),
         })
     }
 
@@ -144,14 +154,6 @@ impl Books {
     pub(crate) fn since(&self, task: &Task) -> Option<Timestamp> {
         let brought = task.statuses.is_empty() && task.state == TaskState::Running;
         task.since().or(brought.then_some(self.elected))
-    }
-
-    /// Whether a task is being killed, or must go.
-    pub(crate) fn is_leaving(&self, task: &Task) -> bool {
-        let revoked = |revocations: &Revocations| {
-            revocations.contains_key(&(task.framework_id.clone(), task.id.clone()))
-        };
-        task.kill.is_some() || (!self.revocations.is_empty() && revoked(&self.revocations))
     }
 
     /// The allocator has named tasks that must make room.
@@ -192,7 +194,7 @@ impl Books {
         }
         self.counters.add("master/tasks_revoked", keys.len());
         self.warn(&keys, now, out);
-        out.push(Effect::Later(grace, Due::Revoked(keys)));
+        out.push(Effect::Later(grace, Due::Revoked(keys, now + grace)));
     }
 
     /// A framework has a scheduler that may not have heard of its tasks that must go: it is warned of those that are not killed yet.
@@ -233,9 +235,7 @@ impl Books {
 
     fn may_be_revoked(&self, key: &TaskKey, agent: &AgentId) -> bool {
         let task = self.tasks.get(&key.0, &key.1);
-        let runs = task.is_some_and(|task| {
-            !task.state.is_terminal() && task.kill.is_none() && task.agent_id == *agent
-        });
+        let runs = task.is_some_and(|task| !task.state.is_terminal() && task.agent_id == *agent);
         runs && !self.revocations.contains_key(key)
     }
 
@@ -257,48 +257,64 @@ impl Books {
         status.on(&revocation.agent_id)
     }
 
-    /// The time of these tasks is over: those that run are killed, and of those that were killed already and run all the same the executor ends.
-    pub fn revocations_due(&mut self, keys: Vec<TaskKey>, now: Timestamp, out: &mut Effects) {
+    /// The time of these tasks is over: those that run are killed, and of those that were killed already and run all the same the executor
+    /// ends. What cannot be reached is left until it is back, and what has ended until its framework knows.
+    pub fn revocations_due(
+        &mut self,
+        keys: Vec<TaskKey>,
+        deadline: Timestamp,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
         let mut left: BTreeMap<Duration, Vec<TaskKey>> = BTreeMap::new();
         let mut executors = BTreeSet::new();
         for key in keys {
-            let Some(revocation) = self.revocations.get(&key).cloned() else {
-                continue;
+            let revocation = self.revocations.get(&key).cloned();
+            let Some(revocation) = revocation.filter(|one| one.deadline == deadline) else {
+                continue; // Another task of that id, which has its own time.
             };
-            let task = self.tasks.get(&key.0, &key.1);
-            let task = task
-                .filter(|task| !task.state.is_terminal() && task.agent_id == revocation.agent_id);
-            let Some(task) = task else {
+            let is_here = |task: &&Task| task.agent_id == revocation.agent_id;
+            let known = self.tasks.find(&key.0, &key.1).filter(is_here);
+            let active = self.tasks.get(&key.0, &key.1).filter(is_here);
+            let waits = known.is_some_and(|task| !task.state.is_terminal());
+            if active.is_none() && !waits {
                 self.revocations.remove(&key);
                 continue;
-            };
-            let (framework_id, task_id) = key.clone();
-            if revocation.killed {
-                executors.insert((
-                    framework_id,
-                    task.agent_id.clone(),
-                    task.executor_id.clone(),
-                ));
-            } else {
-                let agent_id = Some(revocation.agent_id);
-                let kill = KillTask {
-                    framework_id,
-                    task_id,
-                    agent_id,
-                    kill_policy: None,
-                };
-                self.pass_on_kill(kill, now, out);
-                if let Some(revocation) = self.revocations.get_mut(&key) {
-                    revocation.killed = true;
+            }
+            let task = active.filter(|task| !task.state.is_terminal());
+            let mut killed = revocation.killed;
+            if let Some(task) = task {
+                let (framework_id, task_id) = key.clone();
+                if killed {
+                    executors.insert((
+                        framework_id,
+                        task.agent_id.clone(),
+                        task.executor_id.clone(),
+                    ));
+                } else {
+                    let agent_id = Some(revocation.agent_id);
+                    let kill = KillTask {
+                        framework_id,
+                        task_id,
+                        agent_id,
+                        kill_policy: None,
+                    };
+                    self.pass_on_kill(kill, now, out);
+                    killed = true;
                 }
             }
-            left.entry(revocation.grace).or_default().push(key);
+            let step = revocation.grace.max(STEP_MIN);
+            if let Some(revocation) = self.revocations.get_mut(&key) {
+                revocation.killed = killed;
+                revocation.deadline = now + step;
+            }
+            left.entry(step).or_default().push(key);
         }
         for (framework, agent, executor) in executors {
             self.end_executor(framework, &agent, executor, out);
         }
-        for (grace, keys) in left {
-            out.push(Effect::Later(grace, Due::Revoked(keys)));
+        for (step, keys) in left {
+            out.push(Effect::Later(step, Due::Revoked(keys, now + step)));
         }
     }
 

@@ -37,6 +37,7 @@ const SHORT_TASK_MAX: &str = "short_task_max";
 const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
 /// How long a task has that must go, unless it is said.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+const GRACE_MIN: Duration = Duration::from_secs(1);
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
@@ -146,9 +147,9 @@ fn revocation(given: &Parameters) -> Result<Option<Revocation>, ModuleError> {
 /// How long tasks have that must go.
 fn grace(given: &Parameters) -> Result<Duration, ModuleError> {
     let revokes = given.get(REVOKE_AFTER).is_some() || given.get(SHORT_TASK_MAX).is_some();
-    let expected = "a duration such as `30secs`, beside `revoke_after` or `short_task_max`";
+    let expected = "a duration of `1secs` or more, beside `revoke_after` or `short_task_max`";
     let grace = given.optional(REVOCATION_GRACE_PERIOD, expected, |text| {
-        duration(text).filter(|_| revokes)
+        duration(text).filter(|grace| revokes && *grace >= GRACE_MIN)
     })?;
     Ok(grace.unwrap_or(GRACE_DEFAULT))
 }

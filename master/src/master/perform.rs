@@ -162,7 +162,7 @@ impl Master {
     fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
         let framework = match &due {
             Due::FailoverExpired(id, _) => Some(id.clone()),
-            Due::OffersExpired(_) | Due::Revoked(_) => None,
+            Due::OffersExpired(_) | Due::Revoked(..) => None,
             Due::LeadersAwaited | Due::RecoveryOver | Due::Overdue(_) => None,
         };
         let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
@@ -191,9 +191,9 @@ impl Master {
                     books.look_for_overdue(serial, now, out);
                 });
             }
-            Due::Revoked(tasks) => {
+            Due::Revoked(tasks, deadline) => {
                 self.change(ctx, |books, now, out| {
-                    books.revocations_due(tasks, now, out);
+                    books.revocations_due(tasks, deadline, now, out);
                 });
             }
         }

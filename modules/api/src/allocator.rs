@@ -12,7 +12,7 @@ use protocol::explain::Explanation;
 use protocol::{
     AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId, Unavailability, Wants,
 };
-use resources::{Quantities, Resources};
+use resources::{Name, Quantities, Resources};
 use runtime::{ActorRef, AskError, Pid, TellError, Timestamp, remote};
 use serde::{Deserialize, Serialize};
 
@@ -261,6 +261,8 @@ pub struct TasksWanted {
     pub agents: BTreeSet<AgentId>,
     /// The roles that lack something; what is offered to them, or to roles below them, stays.
     pub roles: BTreeSet<String>,
+    /// What they lack; offers without any of it stay as well.
+    pub names: BTreeSet<Name>,
 }
 
 /// What runs on the agents that the allocator has asked about, as it is after all facts told before; of much in several pieces.
@@ -268,7 +270,8 @@ pub struct TasksWanted {
 pub struct TasksListed {
     /// Of the question.
     pub number: u64,
-    /// Another piece; together they have each task there that has not ended once, and each elsewhere that leaves.
+    /// Another piece; together they have each task there that has not ended once, and each elsewhere that leaves. There is no answer while
+    /// the master waits for agents after its election.
     pub tasks: Vec<ListedTask>,
     /// In the last piece: what counts against each role's quota without what is only offered. Those above it include it.
     pub consumed: Option<BTreeMap<String, Quantities>>,
@@ -285,11 +288,11 @@ pub struct ListedTask {
     pub agent_id: AgentId,
     /// What it uses; each resource bears the role it is allocated to.
     pub resources: Resources,
-    /// How important its framework holds it to be; the least important make room first.
+    /// How important its framework holds it to be; the least important make room first. The least of all if it is being killed anyway.
     pub priority: i32,
     /// Since when it runs, if it does.
     pub since: Option<Timestamp>,
-    /// It is being killed, or was told that it will be.
+    /// It was told that it must go.
     pub leaves: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Revoker: when tasks are looked for that must make room, and what has been heard of them so far (S115, S122).
 //!
 //! Pure: it is told the time and what the books say. A role that lacks something waits first, since tasks end by themselves; then the
-//! master is asked what runs, and again every few seconds for as long as something is lacking. Remembers one question at a time; whoever
-//! is restarted begins to wait anew. Chooses nobody: that is for [`super::victims`].
+//! master is asked what runs, and again for as long as something is lacking: when those who were named have had their time, or ever less
+//! often if nobody could be named. Remembers one question at a time, and the agents on which room is made; whoever is restarted begins to
+//! wait anew. Chooses nobody: that is for [`super::victims`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,8 +12,9 @@ use module_api::allocator::{ListedTask, TasksListed};
 use resources::{Quantities, Role};
 use runtime::Instant;
 
-/// The least time between two questions.
+/// The least time between two questions, and the most.
 const LOOK: Duration = Duration::from_secs(5);
+const LOOK_MAX: Duration = Duration::from_secs(300);
 
 /// How tasks are made to make room for what is guaranteed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub struct Revoker {
     /// Since when each role lacks something.
     since: BTreeMap<Role, Instant>,
     next_look: Instant,
+    /// How long after a question that came to nothing the next one is.
+    wait: Duration,
+    /// The agents on which tasks make room, by their slots: for which role, and until when.
+    kept: BTreeMap<u32, (Role, Instant)>,
     /// The last slot that was asked about.
     turn: u32,
     number: u64,
@@ -54,6 +60,8 @@ impl Revoker {
             revocation,
             since: BTreeMap::new(),
             next_look: Instant::default(),
+            wait: LOOK,
+            kept: BTreeMap::new(),
             turn: u32::MAX,
             number: 0,
             asked: None,
@@ -63,6 +71,7 @@ impl Revoker {
     /// The books were begun anew: what was seen and asked counts no more.
     pub fn begin(&mut self) {
         self.since.clear();
+        self.kept.clear();
         self.asked = None;
     }
 
@@ -78,6 +87,12 @@ impl Revoker {
 
     /// These roles are short now. Gives those that have been for long enough, if it is time to ask for them.
     pub fn due(&mut self, short: BTreeSet<Role>, now: Instant) -> BTreeSet<Role> {
+        self.kept
+            .retain(|_, (role, until)| now < *until && short.contains(role));
+        if !self.since.keys().eq(&short) {
+            self.wait = LOOK;
+            self.next_look = self.next_look.min(now + LOOK);
+        }
         self.since.retain(|role, _| short.contains(role));
         for role in short {
             self.since.entry(role).or_insert(now);
@@ -95,7 +110,7 @@ impl Revoker {
 
     /// The master is asked for these roles, about agents up to that slot. Gives the question's number.
     pub fn ask(&mut self, roles: BTreeSet<Role>, turn: u32, now: Instant) -> u64 {
-        self.next_look = now + LOOK;
+        self.next_look = now + self.wait;
         self.turn = turn;
         self.number += 1;
         self.asked = Some(Heard {
@@ -103,6 +118,26 @@ impl Revoker {
             ..Heard::default()
         });
         self.number
+    }
+
+    /// Tasks were named on these agents, for these roles.
+    pub fn named(&mut self, places: impl IntoIterator<Item = (u32, Role)>, now: Instant) {
+        let until = now + self.revocation.grace * 2;
+        self.kept
+            .extend(places.into_iter().map(|(slot, role)| (slot, (role, until))));
+        self.wait = LOOK;
+        self.next_look = now + self.revocation.grace.max(LOOK);
+    }
+
+    /// Nobody could be named.
+    pub fn named_nobody(&mut self, now: Instant) {
+        self.wait = (self.wait * 2).min(LOOK_MAX);
+        self.next_look = now + self.wait;
+    }
+
+    /// Whether what comes free there is kept together for a role that lacks it.
+    pub fn keeps(&self, slot: u32) -> bool {
+        self.kept.contains_key(&slot)
     }
 
     /// The master has answered, or a part of it. Gives the whole when it is there; an answer to an earlier question is none.
@@ -165,5 +200,46 @@ mod tests {
         let heard = revoker.hear(listed(second, true)).unwrap();
         assert_eq!(heard.roles, roles(&["a"]));
         assert_eq!(revoker.hear(listed(second, true)), None, "heard once");
+    }
+
+    #[test]
+    fn who_can_name_nobody_asks_ever_less_often_until_somebody_else_is_short() {
+        let mut revoker = revoker();
+        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+        revoker.due(roles(&["a"]), at(0));
+        let mut asked = Vec::new();
+        for second in 1..1000 {
+            let due = revoker.due(roles(&["a"]), at(second));
+            if !due.is_empty() {
+                revoker.ask(due, 0, at(second));
+                revoker.named_nobody(at(second));
+                asked.push(second);
+            }
+        }
+        assert_eq!(asked, [10, 20, 40, 80, 160, 320, 620, 920]);
+        let both = roles(&["a", "b"]);
+        assert_eq!(revoker.due(both.clone(), at(1000)), roles(&[]));
+        assert_eq!(revoker.due(both, at(1005)), roles(&["a"]));
+    }
+
+    #[test]
+    fn what_comes_free_is_kept_together_until_nothing_lacks_or_all_should_have_ended() {
+        let mut revoker = revoker();
+        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+        let role = Role::new("a").unwrap();
+        revoker.due(roles(&["a"]), at(0));
+        let due = revoker.due(roles(&["a"]), at(10));
+        revoker.ask(due, 7, at(10));
+        revoker.named([(3, role.clone())], at(10));
+        assert!(revoker.keeps(3) && !revoker.keeps(4));
+        let due = revoker.due(roles(&["a"]), at(39));
+        assert_eq!(due, roles(&[]), "they have their time");
+        assert_eq!(revoker.due(roles(&["a"]), at(40)), roles(&["a"]));
+        assert!(revoker.keeps(3));
+        revoker.due(roles(&["a"]), at(70));
+        assert!(!revoker.keeps(3), "twice the grace");
+        revoker.named([(3, role)], at(70));
+        revoker.due(roles(&["b"]), at(71));
+        assert!(!revoker.keeps(3), "nothing lacks");
     }
 }

@@ -5,9 +5,11 @@
 //! task; one that is not told of is named again at the next look. Does nothing unless the allocator was told to.
 
 use module_api::allocator::{TasksListed, TasksWanted, VictimsNamed};
+use resources::Role;
 use runtime::prelude::*;
 
 use super::Allocator;
+use super::revoker::Heard;
 
 impl Allocator {
     /// Says how much of each agent is for long tasks, before anything is granted.
@@ -26,19 +28,20 @@ impl Allocator {
             return;
         };
         let now = ctx.clock().now();
-        let roles = revoker.due(self.books.short_roles(), now);
+        let shortage = self.books.shortage(now);
+        let roles = revoker.due(shortage.roles(), now);
         if roles.is_empty() {
             return;
         }
-        let (agents, last) = self.books.occupied(&roles, revoker.turn());
+        let (agents, last) = self.books.occupied(&shortage, &roles, revoker.turn());
         if agents.is_empty() {
             return;
         }
-        let lacking = roles.iter().map(ToString::to_string).collect();
         let wanted = TasksWanted {
-            number: revoker.ask(roles, last, now),
             agents,
-            roles: lacking,
+            roles: roles.iter().map(ToString::to_string).collect(),
+            names: shortage.names(&roles),
+            number: revoker.ask(roles, last, now),
         };
         if let Err(error) = master.tell(wanted) {
             tracing::warn!(%error, "the master cannot be asked what runs");
@@ -46,24 +49,50 @@ impl Allocator {
     }
 }
 
+impl Allocator {
+    /// Leaves to who lacks something what tasks free for it piece by piece: of these agents those that are shared among all.
+    pub(super) fn shared_among_all(&mut self, slots: Vec<u32>) -> Vec<u32> {
+        let Some(revoker) = &self.revoker else {
+            return slots;
+        };
+        let (kept, shared): (Vec<u32>, Vec<u32>) =
+            slots.into_iter().partition(|slot| revoker.keeps(*slot));
+        self.books.postpone(&kept);
+        shared
+    }
+}
+
 impl Handler<TasksListed> for Allocator {
     type Result = ();
 
-    fn handle(&mut self, listed: TasksListed, _: &mut Context<Self>) {
+    fn handle(&mut self, listed: TasksListed, ctx: &mut Context<Self>) {
         let (Some(revoker), Some(master)) = (&mut self.revoker, &self.master) else {
             return;
         };
         let Some(heard) = revoker.hear(listed) else {
             return;
         };
-        let grace = revoker.grace();
-        let victims = self
-            .books
-            .victims(&heard.roles, &heard.tasks, &heard.consumed);
+        let now = ctx.clock().now();
+        let Heard {
+            roles,
+            tasks,
+            consumed,
+        } = heard;
+        let victims = self.books.victims(&roles, &tasks, &consumed, now);
         if victims.is_empty() {
-            return;
+            return revoker.named_nobody(now);
         }
-        tracing::info!(tasks = victims.len(), roles = ?heard.roles, "tasks must make room for what is guaranteed");
+        let places = victims.iter().filter_map(|victim| {
+            let role = Role::new(&victim.role).ok()?;
+            Some((self.books.slot_of(&victim.agent_id)?, role))
+        });
+        revoker.named(places, now);
+        let grace = revoker.grace();
+        tracing::info!(
+            tasks = victims.len(),
+            ?roles,
+            "tasks must make room for what is guaranteed"
+        );
         if let Err(error) = master.tell(VictimsNamed { victims, grace }) {
             tracing::warn!(%error, "the master cannot be told which tasks must make room");
         }

@@ -2,7 +2,8 @@
 //!
 //! Pure: amounts in, tasks out. What is free already is used first. Then the least important tasks go; of equals those of which least is
 //! freed in vain, then those that help most, then the youngest. Below what is guaranteed to its own role, or to one above it, no task is ever
-//! chosen. Knows no agent by name, no framework and no clock.
+//! chosen, unless that role is above the one in need as well: it has as much then as before. Where a limit stands in the way, only tasks below
+//! that limit help. Knows no agent by name, no framework and no clock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -21,6 +22,8 @@ pub struct Need {
     pub role: Role,
     /// What it lacks.
     pub lacks: Quantities,
+    /// The role above whose limit leaves nothing for that, if there is one: what tasks of it and of roles below it have is all that helps.
+    pub within: Option<Role>,
     /// What of one agent is worth an offer to one of them, see [`is_allocatable`].
     pub sets: Vec<Quantities>,
     /// Which agents they would take, by their places.
@@ -32,8 +35,47 @@ pub struct Need {
 pub struct Spot {
     /// What nobody holds there and nothing reserves, or what comes free soon.
     pub free: Quantities,
+    /// What of that comes free soon, and whose it is.
+    pub leaving: Vec<(Role, Quantities)>,
     /// What may have to make room.
     pub tasks: Vec<Candidate>,
+}
+
+impl Need {
+    /// Whether what tasks of this role free would help.
+    fn is_helped_by(&self, role: &Role) -> bool {
+        let bound = self.within.as_ref();
+        !role.is_within(&self.role) && bound.is_none_or(|bound| role.is_within(bound))
+    }
+}
+
+impl Spot {
+    /// What is there for this need.
+    fn there(&self, need: &Need) -> Quantities {
+        if need.within.is_none() {
+            return self.free.clone();
+        }
+        let leaving = self.leaving.iter();
+        let leaving = leaving.filter(|(role, _)| need.is_helped_by(role));
+        leaving.fold(Quantities::new(), |sum, (_, amount)| sum + amount)
+    }
+
+    /// Takes what this need lacks still out of what is there, if that is worth an offer.
+    fn give(&mut self, need: &Need, lacks: &mut Quantities) {
+        let mut there = self.there(need);
+        let mut given = there.clone();
+        take(lacks, &need.sets, &mut there);
+        given -= &there;
+        self.free -= &given;
+        if need.within.is_some() {
+            let leaving = self.leaving.iter_mut();
+            for (_, amount) in leaving.filter(|(role, _)| need.is_helped_by(role)) {
+                let part = amount.lesser(&given);
+                *amount -= &part;
+                given -= &part;
+            }
+        }
+    }
 }
 
 /// A task that may have to make room.
@@ -64,11 +106,17 @@ impl Guards {
         Self(guarantees.into_iter().map(guard).collect())
     }
 
-    /// Whether a task of this role that counts so much may go without that any role is below its guarantee then.
-    fn may_lose(&self, role: &Role, counts: &Quantities) -> bool {
-        above(role).all(|role| match self.0.get(&role) {
-            Some((guarantee, has)) => has.saturating_sub(counts).contains(guarantee),
-            None => true,
+    /// Whether a task of this role that counts so much may go for another role without that any is below its guarantee then in what the
+    /// task counts.
+    fn may_lose(&self, role: &Role, counts: &Quantities, needy: &Role) -> bool {
+        let mut guards = above(role).filter(|role| !needy.is_within(role));
+        guards.all(|role| {
+            let Some((guarantee, has)) = self.0.get(&role) else {
+                return true;
+            };
+            let left = has.saturating_sub(counts);
+            let mut counts = counts.iter().filter(|(_, amount)| !amount.is_zero());
+            counts.all(|(name, _)| left.get(name) >= guarantee.get(name))
         })
     }
 
@@ -90,9 +138,11 @@ fn above(role: &Role) -> impl Iterator<Item = Role> + use<> {
 /// Of each need what is left when all that is free is used; those that lack nothing then are let go.
 pub fn use_free(needs: &mut Vec<Need>, spots: &mut [Spot]) {
     for need in needs.iter_mut() {
+        let mut lacks = std::mem::take(&mut need.lacks);
         for at in &need.spots {
-            take(&mut need.lacks, &need.sets, &mut spots[*at].free);
+            spots[*at].give(need, &mut lacks);
         }
+        need.lacks = lacks;
     }
     needs.retain(|need| !need.lacks.is_empty());
 }
@@ -130,10 +180,11 @@ pub fn choose(
             for one in picked.get(at).into_iter().flatten() {
                 guards.lose(&one.role, &one.counts);
                 spot.free += &one.frees;
+                spot.leaving.push((one.role.clone(), one.frees.clone()));
                 spot.tasks.retain(|other| other.number != one.number);
                 chosen.push((one.number, need.role.clone()));
             }
-            take(&mut lacks, &need.sets, &mut spot.free);
+            spot.give(need, &mut lacks);
         }
     }
     chosen
@@ -170,7 +221,8 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn of(need: &'a Need, spots: &[Spot], guards: Guards, total: &'a Quantities) -> Self {
-        let before = need.spots.iter().map(|at| (*at, spots[*at].free.clone()));
+        let before = need.spots.iter();
+        let before = before.map(|at| (*at, spots[*at].there(need)));
         let before: BTreeMap<usize, Quantities> = before.collect();
         let (mut lacks, mut free) = (need.lacks.clone(), before.clone());
         // What an earlier need has freed in vain.
@@ -216,8 +268,8 @@ impl<'a> Search<'a> {
         let left: Vec<usize> = (0..tasks.len()).filter(is_left).collect();
         let alone = left.iter().filter_map(|one| {
             let task = &tasks[*one];
-            let may = self.guards.may_lose(&task.role, &task.counts);
-            let cost = self.cost(free, &[task]).filter(|_| may)?;
+            let cost = self.cost(free, &[task]);
+            let cost = cost.filter(|_| self.may_go(task, &self.guards))?;
             let tasks = vec![*one];
             Some(Bundle { at, cost, tasks })
         });
@@ -243,7 +295,7 @@ impl<'a> Search<'a> {
         };
         for one in left {
             let task = &tasks[one];
-            if task.frees.is_empty() || !guards.may_lose(&task.role, &task.counts) {
+            if task.frees.is_empty() || !self.may_go(task, &guards) {
                 continue;
             }
             guards.lose(&task.role, &task.counts);
@@ -264,6 +316,11 @@ impl<'a> Search<'a> {
             return Some(Bundle { at, cost, tasks });
         }
         None
+    }
+
+    fn may_go(&self, task: &Candidate, guards: &Guards) -> bool {
+        let may_lose = || guards.may_lose(&task.role, &task.counts, &self.need.role);
+        self.need.is_helped_by(&task.role) && may_lose()
     }
 
     /// What it costs that these tasks of an agent go, if that helps.

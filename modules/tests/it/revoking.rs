@@ -7,8 +7,8 @@ use module_api::Parameters;
 use module_api::allocator::{
     Grant, ListedTask, LongTasksBounded, Revived, Suppressed, TasksListed, TasksWanted,
 };
-use protocol::TaskId;
-use resources::Quantities;
+use protocol::{Demand, TaskId};
+use resources::{Quantities, Resources, Role};
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
@@ -97,7 +97,9 @@ fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
         assert_eq!(cluster.list(&wanted, &tasks).await, ["t2 for web"]);
         assert!(cluster.list(&wanted, &tasks).await.is_empty(), "heard once");
         tasks[1].leaves = true;
-        cluster.wait(5 * SECOND).await;
+        cluster.wait(29 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty(), "it has its time");
+        cluster.wait(2 * SECOND).await;
         let wanted = cluster.wanted().await.pop().unwrap();
         let named = cluster.list(&wanted, &tasks).await;
         assert!(named.is_empty(), "what is leaving is enough: {named:?}");
@@ -108,6 +110,134 @@ fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
             cluster.wanted().await.is_empty(),
             "it has what it is guaranteed"
         );
+    });
+}
+
+/// A part of a grant that runs as a task of that name.
+fn part(name: &str, grant: &Grant, text: &str) -> ListedTask {
+    let role = Role::new(&grant.role).unwrap();
+    let resources = Resources::parse(text).unwrap().allocate(&role);
+    ListedTask {
+        resources,
+        ..task(name, grant, 0)
+    }
+}
+
+fn least(text: &str) -> Demand {
+    Demand {
+        least: Some(vec![Quantities::parse(text).unwrap()]),
+        ..Demand::default()
+    }
+}
+
+/// W9: who wants four processors in one piece has them when the last of the tasks that make room has ended, and nobody else in between.
+#[test]
+fn room_that_is_made_piece_by_piece_is_not_given_away_before_it_is_whole() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:4", "");
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a1", "cpus:4;mem:1024");
+        let grant = cluster.granted().await.pop().unwrap();
+        // More than enough of what is guaranteed is free, where it is of no use.
+        cluster.agent("stranded", "cpus:10");
+        let useless = cluster.granted().await.pop().unwrap();
+        cluster.give_back(&useless, Some(3600 * SECOND));
+        cluster.demanding("web", "web", least("cpus:4;mem:256"));
+        cluster.wait(12 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        let piece = "cpus:1;mem:256";
+        let tasks = ["t1", "t2", "t3", "t4"].map(|name| part(name, &grant, piece));
+        let named = cluster.list(&wanted, &tasks).await;
+        assert_eq!(named.len(), 4, "{named:?}");
+        for (n, task) in tasks.iter().enumerate() {
+            let granted = cluster.granted().await;
+            assert!(granted.is_empty(), "after {n}: {:?}", lines(&granted));
+            let piece = Grant {
+                resources: task.resources.clone(),
+                ..grant.clone()
+            };
+            cluster.give_back(&piece, None);
+            if n < 3 {
+                cluster.wait(3 * SECOND).await;
+            }
+        }
+        let granted = lines(&cluster.granted().await);
+        assert_eq!(granted, ["web a1 cpus:4;mem:1024"]);
+    });
+}
+
+#[test]
+fn nobody_makes_room_that_the_limit_of_who_lacks_it_makes_useless() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:6", "cpus:6");
+        cluster.demanding("web", "web", least("cpus:4"));
+        cluster.agent("a1", "cpus:4;mem:64");
+        assert_eq!(lines(&cluster.granted().await), ["web a1 cpus:4;mem:64"]);
+        cluster.framework("batch", "batch", &[]);
+        set(&cluster, "other", "cpus:1", "");
+        cluster.agent("a2", "cpus:4;mem:64");
+        assert_eq!(cluster.granted().await.len(), 1);
+        cluster.wait(60 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty());
+    });
+}
+
+#[test]
+fn where_a_limit_above_stands_in_the_way_tasks_below_it_make_room_and_no_others() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "eng", "", "cpus:4");
+        set(&cluster, "eng/web", "cpus:2", "");
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a0", "cpus:2;mem:64");
+        let others = cluster.granted().await;
+        assert_eq!(lines(&others), ["batch a0 cpus:2;mem:64"]);
+        cluster.framework("a", "eng/a", &[]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        cluster.agent("a2", "cpus:2;mem:64");
+        let mut lent = cluster.granted().await;
+        for grant in &lent {
+            if grant.role == "batch" {
+                cluster.give_back(grant, Some(3600 * SECOND));
+            }
+        }
+        lent.retain(|grant| grant.role == "eng/a");
+        lent.extend(cluster.granted().await);
+        assert_eq!(lent.len(), 2, "{:?}", lines(&lent));
+        cluster.framework("web", "eng/web", &[]);
+        cluster.wait(12 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        let tasks = [
+            task("t0", &others[0], -9),
+            task("t1", &lent[0], 5),
+            task("t2", &lent[1], 0),
+        ];
+        let named = cluster.list(&wanted, &tasks).await;
+        assert_eq!(named, ["t2 for eng/web"]);
+        cluster.give_back(&lent[1], None);
+        let granted = lines(&cluster.granted().await);
+        assert_eq!(granted.len(), 1, "{granted:?}");
+        assert!(granted[0].starts_with("web "), "{granted:?}");
+    });
+}
+
+#[test]
+fn nobody_makes_room_where_it_is_refused_anyway() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        cluster.framework("web", "web", &[]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        let grant = cluster.granted().await.pop().unwrap();
+        cluster.give_back(&grant, Some(100 * SECOND));
+        cluster.framework("batch", "batch", &[]);
+        assert_eq!(lines(&cluster.granted().await), ["batch a1 cpus:2;mem:64"]);
+        set(&cluster, "web", "cpus:2", "");
+        cluster.wait(90 * SECOND).await;
+        assert!(cluster.wanted().await.is_empty());
+        cluster.wait(30 * SECOND).await;
+        assert!(!cluster.wanted().await.is_empty());
     });
 }
 
@@ -162,10 +292,16 @@ fn a_grace_without_revocation_is_refused() {
         let modules = modules::registry();
         let sorter = Parameters::none("drf");
         let sorter = modules.sorter(&node, "drf", &sorter).unwrap();
+        let other = sorter.clone();
         let given = Parameters::none("hierarchical").with("revocation_grace_period", "10secs");
         let refused = modules.allocator(&node, "hierarchical", sorter, &given);
         let refused = refused.err().unwrap().to_string();
         assert!(refused.contains("beside `revoke_after`"), "{refused}");
+        let given = Parameters::none("hierarchical").with("revoke_after", "1secs");
+        let given = given.with("revocation_grace_period", "0secs");
+        let refused = modules.allocator(&node, "hierarchical", other, &given);
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("`1secs` or more"), "{refused}");
     });
 }
 

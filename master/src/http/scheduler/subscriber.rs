@@ -67,7 +67,6 @@ enum Heard {
     Inverse(InverseOffersMade),
     InverseRescinded(InverseOfferRescinded),
     Status(Box<StatusChanged>),
-    Revoked(TasksRevoked),
     Operation(Box<OperationChanged>),
     Message(FrameworkMessage),
     Lost(Lost),
@@ -235,21 +234,12 @@ impl Subscriber {
             }
             return self.end();
         }
-        for event in self.events(heard) {
+        if let Some(event) = self.event(&heard) {
             self.write(&event);
         }
     }
 
-    /// What is heard in the words that this framework understands. The v1 API has none for a task that must make room, so that is told as the
-    /// task's state, unchanged, with a reason.
-    fn events(&self, heard: Heard) -> Vec<Event> {
-        let Heard::Revoked(revoked) = heard else {
-            return self.event(&heard).into_iter().collect();
-        };
-        let update = |status| Event::from(&StatusChanged { status });
-        revoked.tasks.into_iter().map(update).collect()
-    }
-
+    /// What is heard in the words that this framework understands.
     fn event(&self, heard: &Heard) -> Option<Event> {
         let mut event = match heard {
             Heard::Offers(message) => Event::from(message),
@@ -257,7 +247,6 @@ impl Subscriber {
             Heard::Inverse(message) => Event::from(message),
             Heard::InverseRescinded(message) => Event::from(message),
             Heard::Status(message) => Event::from(&**message),
-            Heard::Revoked(_) => return None,
             Heard::Operation(message) => Event::from(&**message),
             Heard::Message(message) => Event::from(message),
             Heard::Lost(message) => Event::from(message),
@@ -310,6 +299,17 @@ impl Handler<Exited> for Subscriber {
     }
 }
 
+impl Handler<TasksRevoked> for Subscriber {
+    type Result = ();
+
+    /// The v1 API has no word for a task that must go, so that is told as the task's state, unchanged, with a reason.
+    fn handle(&mut self, revoked: TasksRevoked, _: &mut Context<Self>) {
+        for status in revoked.tasks {
+            self.hear(Heard::Status(Box::new(StatusChanged { status })));
+        }
+    }
+}
+
 macro_rules! hears {
     ($($message:ty => $heard:expr),*) => {$(
         impl Handler<$message> for Subscriber {
@@ -326,7 +326,6 @@ hears! {
     InverseOffersMade => Heard::Inverse,
     InverseOfferRescinded => Heard::InverseRescinded,
     StatusChanged => |changed| Heard::Status(Box::new(changed)),
-    TasksRevoked => Heard::Revoked,
     OperationChanged => |changed| Heard::Operation(Box::new(changed)),
     FrameworkMessage => Heard::Message,
     Lost => Heard::Lost,

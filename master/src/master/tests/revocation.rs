@@ -31,6 +31,7 @@ impl World {
             number: 7,
             agents,
             roles: BTreeSet::from(["web".to_owned()]),
+            names: BTreeSet::from([resources::Name::Cpus]),
         };
         self.node.tell(&self.master.pid(), wanted).unwrap();
         self.settle().await;
@@ -162,15 +163,17 @@ fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
             kill_policy: None,
         });
         world.settle().await;
-        let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*3=cpus:1 leaves; consumed 0";
+        // What its framework has killed goes first, but must go like any other if it takes its time.
+        let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [all]);
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
         world.settle().await;
-        let rest = "tasks 7: u*3=cpus:1 leaves v*3=cpus:1 leaves; consumed 0";
+        let rest = "tasks 7: u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [rest]);
         let (_other, b) = world.agent("host-2").await;
         let elsewhere = world.listed(&b).await;
-        assert_eq!(elsewhere, [rest], "what is leaving counts wherever it is");
+        let leaves = "tasks 7: u*3=cpus:1 leaves; consumed 0";
+        assert_eq!(elsewhere, [leaves], "what must go counts wherever it is");
     });
 }
 
@@ -241,5 +244,73 @@ fn a_task_whose_priority_is_no_number_is_refused() {
         assert_eq!(status.reason, Some(Reason::TaskInvalid));
         let expected = "task.labels.meros.priority is `high`: expected a whole number";
         assert!(status.message.starts_with(expected), "{}", status.message);
+    });
+}
+
+#[test]
+fn a_task_that_was_killed_before_and_does_not_end_ends_with_its_executor() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
+        scheduler.tell(KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
+            kill_policy: None,
+        });
+        world.pass(3600).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        assert_eq!(scheduler.heard(), ["revoked t for web in 30s"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["end t"]);
+    });
+}
+
+#[test]
+fn a_task_of_the_same_id_that_must_go_again_has_its_whole_time() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        let end = update(&agent.node, &f, &a, "t", TaskState::Failed);
+        agent.tell(end.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &end));
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.pass(GRACE - 5).await;
+        agent.heard();
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE - 1).await;
+        assert_eq!(agent.heard(), [""; 0]);
+        world.pass(1).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+    });
+}
+
+#[test]
+fn who_was_away_when_its_task_was_killed_hears_why() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE).await;
+        agent.heard();
+        let end = update(&agent.node, &f, &a, "t", TaskState::Killed);
+        agent.tell(end.clone());
+        world.pass(10 * GRACE).await;
+        scheduler.heard();
+        agent.tell(end.clone());
+        world.settle().await;
+        let killed = ["t TASK_KILLED REASON_CONTAINER_PREEMPTED"];
+        assert_eq!(
+            scheduler.heard(),
+            killed,
+            "said again, since nobody has acknowledged it"
+        );
+        assert_eq!(agent.heard(), [""; 0], "and nothing more is done to it");
+        scheduler.tell(acknowledgement(&f, &end));
+        world.pass(10 * GRACE).await;
+        assert_eq!(agent.heard().len(), 1, "but the acknowledgement");
     });
 }

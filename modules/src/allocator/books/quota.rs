@@ -4,6 +4,8 @@
 //! so the sums kept are always those that would be worked out from nothing. Without any quota it remembers nothing and costs nothing.
 //! Consumed is what the role's frameworks hold and whatever is reserved for the role, used or not, the roles below it included (SPEC 3.4, 4.5).
 
+mod lending;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::allocator::QuotasChanged;
@@ -89,11 +91,6 @@ impl Books {
         self.quotas.settle(&mut self.agents, &self.clients);
     }
 
-    /// What is guaranteed to roles of which no framework wants anything is not kept free for them from now on: it can be had back.
-    pub fn lend_guarantees(&mut self) {
-        self.quotas.lends = true;
-    }
-
     /// What guarantees and limits leave, by the books.
     pub fn budgets(&mut self) -> &Budgets {
         self.settle();
@@ -169,28 +166,6 @@ impl Quotas {
         if let Some(before) = before {
             let after = self.surplus();
             self.loosened |= after.is_none_or(|after| !before.contains(&after));
-        }
-    }
-
-    /// Where guarantees are lent, notes of which roles somebody wants anything.
-    fn heed_wishes(&mut self, clients: &Clients) {
-        let at = Some(clients.activity());
-        if !self.lends || self.quotas.is_empty() || self.wanted_at == at {
-            return;
-        }
-        let anew = self.wanted_at.is_none();
-        self.wanted_at = at;
-        let active = clients.iter().map(|(_, member)| member);
-        let active = active.filter(|member| member.is_active(Pool::Regular));
-        let places: BTreeSet<Option<Place>> = active.map(|one| self.place(&one.role)).collect();
-        let chains = places.into_iter().flat_map(|at| self.budgets.chain(at));
-        let wanted: BTreeSet<Place> = chains.map(|(place, _)| place).collect();
-        let before = std::mem::replace(&mut self.wanted, wanted);
-        for place in (0..).take(self.table.len()) {
-            if anew || before.contains(&place) != self.wanted.contains(&place) {
-                self.refresh(place);
-                self.loosened = true;
-            }
         }
     }
 

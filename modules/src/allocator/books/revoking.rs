@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use module_api::allocator::{ListedTask, Victim};
 use module_api::sorter::{Client, Place, Pool, Stage, counts_for};
 use protocol::AgentId;
-use resources::{Quantities, Resource, Resources, Role};
+use resources::{Name, Quantities, Resource, Resources, Role};
+use runtime::Instant;
 
-use super::Books;
 use super::book::Taker;
 use super::quota::room;
+use super::{Agent, Books};
 use crate::allocator::clients::index;
 use crate::allocator::victims::{Candidate, Guards, Need, Spot, choose, use_free};
 
@@ -20,23 +21,47 @@ use crate::allocator::victims::{Candidate, Guards, Need, Spot, choose, use_free}
 const AGENTS_MAX: usize = 500;
 
 /// Who lacks something, and the agents that may help, by their slots.
-struct Shortage {
+pub struct Shortage {
     needs: Vec<Need>,
     slots: Vec<u32>,
     spots: Vec<Spot>,
 }
 
-impl Books {
-    /// The roles that lack what is guaranteed to them although one of their frameworks wants it, and that nothing free helps.
-    pub fn short_roles(&mut self) -> BTreeSet<Role> {
-        let mut shortage = self.shortage();
-        use_free(&mut shortage.needs, &mut shortage.spots);
-        shortage.needs.into_iter().map(|need| need.role).collect()
+/// Who lacks something beyond what roles below it do.
+struct Lack {
+    place: Place,
+    role: Role,
+    amount: Quantities,
+    /// Who wants it.
+    clients: Vec<Client>,
+}
+
+impl Shortage {
+    /// The roles that nothing free helps.
+    pub fn roles(&self) -> BTreeSet<Role> {
+        let (mut needs, mut spots) = (self.needs.clone(), self.spots.clone());
+        use_free(&mut needs, &mut spots);
+        needs.into_iter().map(|need| need.role).collect()
     }
 
+    /// What these roles lack.
+    pub fn names(&self, roles: &BTreeSet<Role>) -> BTreeSet<Name> {
+        let needs = self.needs.iter();
+        let needs = needs.filter(|need| roles.contains(&need.role));
+        let lacks = needs.flat_map(|need| need.lacks.iter());
+        let lacks = lacks.filter(|(_, amount)| !amount.is_zero());
+        lacks.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl Books {
     /// Agents on which tasks could make room for these roles, beginning after that slot; and the last slot of them.
-    pub fn occupied(&mut self, roles: &BTreeSet<Role>, after: u32) -> (BTreeSet<AgentId>, u32) {
-        let shortage = self.shortage();
+    pub fn occupied(
+        &self,
+        shortage: &Shortage,
+        roles: &BTreeSet<Role>,
+        after: u32,
+    ) -> (BTreeSet<AgentId>, u32) {
         let needs = shortage.needs.iter();
         let needs = needs.filter(|need| roles.contains(&need.role));
         let places: BTreeSet<usize> = needs.flat_map(|need| need.spots.iter().copied()).collect();
@@ -59,8 +84,9 @@ impl Books {
         roles: &BTreeSet<Role>,
         tasks: &[ListedTask],
         consumed: &BTreeMap<String, Quantities>,
+        now: Instant,
     ) -> Vec<Victim> {
-        let mut shortage = self.shortage();
+        let mut shortage = self.shortage(now);
         shortage.needs.retain(|need| roles.contains(&need.role));
         let mut guards = self.guards(consumed);
         let places: BTreeMap<u32, usize> = (0..)
@@ -84,6 +110,7 @@ impl Books {
             let spot = &mut shortage.spots[*place];
             if task.leaves {
                 spot.free += &frees;
+                spot.leaving.push((role, frees));
                 continue;
             }
             spot.tasks.push(Candidate {
@@ -130,35 +157,46 @@ impl Books {
     }
 
     /// What roles lack whose frameworks want offers, and the agents that would do for any of them, with what is free there.
-    fn shortage(&mut self) -> Shortage {
+    pub fn shortage(&mut self, now: Instant) -> Shortage {
         let mut shortage = Shortage {
             needs: Vec::new(),
             slots: Vec::new(),
             spots: Vec::new(),
         };
         self.settle();
-        if !self.quotas.lack() {
-            return shortage;
-        }
         let mut takers: Vec<Vec<Client>> = Vec::new();
-        for (role, lacks, clients) in self.lacking() {
+        for mut lack in self.lacking() {
             let mut sets: Vec<Quantities> = Vec::new();
-            for client in &clients {
+            lack.clients.retain(|client| {
                 let Some(member) = self.clients.get(*client) else {
-                    continue;
+                    return false;
                 };
                 let taker = Taker::of(*client, member, Stage::Guarantees);
-                sets.extend_from_slice(taker.sets(&self.sets_min));
+                let own = taker.sets(&self.sets_min);
+                let could = self.quotas.could_have(lack.place, &member.role, own);
+                if could {
+                    sets.extend_from_slice(own);
+                }
+                could
+            });
+            if lack.clients.is_empty() {
+                continue;
             }
             sets.sort_unstable();
             sets.dedup();
-            takers.push(clients);
-            shortage.needs.push(Need {
-                role,
-                lacks,
-                sets,
-                spots: Vec::new(),
-            });
+            for (lacks, within) in self.quotas.by_limit(lack.place, &lack.amount) {
+                takers.push(lack.clients.clone());
+                shortage.needs.push(Need {
+                    role: lack.role.clone(),
+                    lacks,
+                    within,
+                    sets: sets.clone(),
+                    spots: Vec::new(),
+                });
+            }
+        }
+        if shortage.needs.is_empty() {
+            return shortage;
         }
         for slot in 0..self.slots() {
             let agent = self.agents[slot as usize].as_mut();
@@ -171,6 +209,7 @@ impl Books {
                 let would = |client: &Client| {
                     let member = self.clients.get_mut(*client);
                     member.is_some_and(|member| member.would_take(slot, agent))
+                        && !refuses_all(agent, *client, now)
                 };
                 if takers.iter().any(would) {
                     need.spots.push(place);
@@ -189,24 +228,46 @@ impl Books {
         shortage
     }
 
-    /// Each role with a quota that lacks something for itself, what that is, and the clients that want it and could have it.
-    fn lacking(&self) -> Vec<(Role, Quantities, Vec<Client>)> {
+    /// Each role with a quota that lacks something for itself, what that is, and the clients that want it.
+    fn lacking(&self) -> Vec<Lack> {
         let budgets = self.quotas.budgets();
-        let mut wanting: BTreeMap<Place, Vec<Client>> = BTreeMap::new();
+        let mut lacking: BTreeMap<Place, Lack> = BTreeMap::new();
+        for (place, role) in self.quotas.places() {
+            let amount = budgets.lacking(place);
+            if !amount.is_empty() {
+                let lack = Lack {
+                    place,
+                    role: role.clone(),
+                    amount,
+                    clients: Vec::new(),
+                };
+                lacking.insert(place, lack);
+            }
+        }
+        if lacking.is_empty() {
+            return Vec::new();
+        }
         for (client, member) in self.clients.iter() {
             if member.is_active(Pool::Regular) {
                 for (place, _) in budgets.chain(budgets.find(&member.role)) {
-                    wanting.entry(place).or_default().push(client);
+                    if let Some(lack) = lacking.get_mut(&place) {
+                        lack.clients.push(client);
+                    }
                 }
             }
         }
-        let lacking = wanting.into_iter().filter_map(|(place, clients)| {
-            let lacks = budgets.lacking(place);
-            let role = budgets.get(place)?.role.clone();
-            (!lacks.is_empty()).then_some((role, lacks, clients))
-        });
-        lacking.collect()
+        lacking.into_values().collect()
     }
+}
+
+/// Whether a client has refused all that an agent could ever offer it, for a while.
+fn refuses_all(agent: &Agent, client: Client, now: Instant) -> bool {
+    let Some(filters) = agent.filters.get(client) else {
+        return false;
+    };
+    let total = &agent.sides[index(Pool::Regular)].total;
+    let open = total.filter(|one| !one.is_reserved());
+    filters.hide(now, |refused| refused.contains(&open))
 }
 
 /// What others could have of it if nobody held it.

@@ -6,7 +6,7 @@ use super::*;
 type Agent<'a> = (&'a str, &'a [&'a str]);
 
 struct Story<'a> {
-    /// As `role lacks`, or `role lacks sets` with `|` between the sets.
+    /// As `role lacks`, or `role lacks sets` with `|` between the sets, or `role lacks sets within`.
     needs: &'a [&'a str],
     /// As `role guarantee has`.
     guards: &'a [&'a str],
@@ -52,6 +52,7 @@ impl Story<'_> {
             Need {
                 role: role(words[0]),
                 lacks: amounts(words[1]),
+                within: words.get(3).map(|within| role(within)),
                 sets: sets.split('|').map(amounts).collect(),
                 spots: (0..spots.len()).collect(),
             }
@@ -119,7 +120,8 @@ fn no_task_goes_without_which_its_role_is_below_what_it_is_guaranteed() {
     check(need, &["x cpus:3 cpus:6"], agents, "a");
     check(need, &["x cpus:5 cpus:6"], agents, "");
     check(need, &["x cpus:9 cpus:6"], agents, "");
-    check(need, &["x mem:1 cpus:6"], agents, "");
+    check(need, &["x cpus:2;mem:64 cpus:6"], agents, "a b");
+    check(need, &["x mem:1 cpus:6"], agents, "a b c");
     check(need, &["y cpus:9 cpus:0"], agents, "a b c");
     // What a role above is guaranteed counts as well.
     let below = &[("", &["a x/y cpus:2 0 1", "b x/z cpus:2 0 1"][..])];
@@ -154,6 +156,28 @@ fn what_one_need_has_freed_in_vain_is_for_the_next() {
     let agents = &[("", &["a x cpus:4 0 1", "b x cpus:4 0 1"][..])];
     check(&["r cpus:2", "s cpus:2"], &[], agents, "a");
     check(&["r cpus:2", "s cpus:3"], &[], agents, "a b");
+}
+
+#[test]
+fn where_a_limit_above_leaves_nothing_only_tasks_below_it_help_and_what_is_free_does_not() {
+    let tasks = &["a x cpus:2 0 1", "b eng/a cpus:2 5 1", "c eng/a cpus:2 9 1"][..];
+    let agents = &[("cpus:9", tasks)];
+    let sets = "cpus:0.01|mem:32";
+    check(&["eng/web cpus:2"], &[], agents, "");
+    check(&[&*format!("eng/web cpus:2 {sets} eng")], &[], agents, "b");
+    // What is guaranteed to `eng` is not less by that, but what is guaranteed to `eng/a` would be.
+    let need = &[&*format!("eng/web cpus:4 {sets} eng")];
+    check(need, &["eng cpus:4 cpus:4"], agents, "b c");
+    check(need, &["eng/a cpus:2 cpus:4"], agents, "b");
+    // Two in need do not count on the same tasks.
+    let needs = ["eng/web", "eng/db"].map(|role| format!("{role} cpus:2 {sets} eng"));
+    check(&[&*needs[0], &*needs[1]], &[], agents, "b c");
+}
+
+#[test]
+fn nobody_makes_room_for_its_own_role() {
+    let agents = &[("", &["a eng/x cpus:2 0 1", "b y cpus:2 5 1"][..])];
+    check(&["eng cpus:2"], &[], agents, "b");
 }
 
 #[test]

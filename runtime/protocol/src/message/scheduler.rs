@@ -284,7 +284,8 @@ pub struct TasksRevoked {
     pub deadline: Timestamp,
     /// How long that is from now, for who does not trust clocks.
     pub grace: Duration,
-    /// The role that lacks what is guaranteed to it, for which they make room; `None` if they have run for longer than short tasks may (S121).
+    /// The role that lacks what is guaranteed to it, for which they make room; `None` if they have run for longer than tasks may
+    /// that are not marked as long (S121).
     pub role: Option<String>,
 }
 
