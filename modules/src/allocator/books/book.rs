@@ -102,7 +102,10 @@ impl Books {
                 Err(refusal) => {
                     if let Some((again, (slot, _))) = again.get_mut(n).zip(asked.agents.get(n)) {
                         *again = true;
-                        booked.barred.insert((*slot, one.client));
+                        // Whatever number a sorter says: who is not there needs no bar, and a table by numbers no place for it.
+                        if self.clients.get(one.client).is_some() {
+                            booked.barred.insert((*slot, one.client));
+                        }
                     }
                     booked.refuse(refusal);
                 }
