@@ -298,11 +298,12 @@ impl Books {
         self.answer_early_kills(since, out);
     }
 
-    /// The registry has forgotten the agent, which is gone for good: its tasks are over.
+    /// The registry has forgotten the agent, which is gone for good since then: its tasks are over.
     pub fn agent_removed(
         &mut self,
         agent_id: &AgentId,
         why: Removal,
+        since: Timestamp,
         now: Timestamp,
         out: &mut Effects,
     ) {
@@ -362,7 +363,7 @@ impl Books {
             self.tell_status(&task.framework_id, status, out);
         }
         if why == Removal::Gone {
-            self.agents.mark_gone(agent_id, now);
+            self.agents.mark_gone(agent_id, since);
         }
         if matches!(why, Removal::Maintenance | Removal::Gone) {
             self.unreachable_tasks_over(agent_id, lost, reason, words, now, out);

@@ -187,13 +187,15 @@ impl Books {
     }
 
     /// The agents that have to go, since their machines are down; a master that takes over may find some as well. Of those that are awaited only
-    /// the host name is known; those that are out of reach have to go when they come ([`Books::comes_from_down_machine`]).
+    /// the host name is known: where a machine is named by an address as well, they have to go when they come, as those that are out of reach
+    /// ([`Books::comes_from_down_machine`]).
     pub fn on_down_machines(&self) -> Vec<AgentId> {
         let is_down = |hostname: &str, ip| self.down_machine(hostname, ip).is_some();
         let here = self.agents.iter().map(|agent| &**agent);
         let here = here.filter(|agent| is_down(&agent.info.hostname, agent.ip.as_deref()));
         let awaited = self.agents.recovered();
-        let awaited = awaited.filter(|(_, info)| is_down(&info.hostname, None));
+        let no_address = Some("");
+        let awaited = awaited.filter(|(_, info)| is_down(&info.hostname, no_address));
         let away = here.map(|agent| &agent.id).chain(awaited.map(|(id, _)| id));
         away.cloned().collect()
     }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authority::{Subject, Turn};
+use authority::{Subject, TOO_MANY_COMMANDS, Turn};
 use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
 use runtime::prelude::*;
 use runtime::{Instant, Sender};
@@ -48,7 +48,7 @@ impl Handler<ReadSandbox> for Agent {
                 match turn {
                     Turn::Now(_) => {}
                     Turn::After(wait) => node.clock().sleep(wait).await,
-                    Turn::Over(_) => return Err(Unread::because(TOO_MANY)),
+                    Turn::Over(_) => return Err(Unread::because(TOO_MANY_COMMANDS)),
                 }
                 let sandbox = match admitted {
                     Some(admitted) => admitted.await?,
@@ -74,10 +74,6 @@ impl Handler<ReadSandbox> for Agent {
         })
     }
 }
-
-/// Why a command is refused.
-const TOO_MANY: &str =
-    "too many commands of this principal wait for their turn under --rate_limits; try again";
 
 /// Why nothing is read.
 enum Unread {

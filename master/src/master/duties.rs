@@ -113,7 +113,7 @@ impl Master {
         self.record_removed_agent(agent_id, why, since, ctx);
     }
 
-    /// The registry and the books, which forget the oldest of too many, say the same time, however often it is tried.
+    /// The registry and the books, which forget the oldest of too many, say the same time since when it is gone, however often it is tried.
     fn record_removed_agent(
         &mut self,
         agent_id: AgentId,
@@ -136,8 +136,8 @@ impl Master {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
                 master.health.remove(&agent_id);
-                master.change(ctx, |books, _, out| {
-                    books.agent_removed(&agent_id, why, since, out);
+                master.change(ctx, |books, now, out| {
+                    books.agent_removed(&agent_id, why, since, now, out);
                 });
                 let is_gone = master.books.agents.is_gone(&agent_id);
                 let waiting = is_gone.then(|| master.going.remove(&agent_id)).flatten();

@@ -4,7 +4,7 @@
 //! many wait. What comes from this node is a page's question, which has had its turn. Remembers nothing; what a verb means is said in
 //! [`operators`](super::operators), [`draining`](super::draining) and [`maintenance`](super::maintenance).
 
-use authority::Turn;
+use authority::{TOO_MANY_COMMANDS, Turn};
 use protocol::FrameworkId;
 use protocol::explain::OffersExplained;
 use protocol::maintenance::{MaintenanceStatus, Window};
@@ -53,7 +53,7 @@ where
                 });
             }
             Turn::Over(_) => {
-                if let Some(refused) = V::too_many(TOO_MANY) {
+                if let Some(refused) = V::too_many(TOO_MANY_COMMANDS) {
                     promise.answer(refused);
                 }
             }
@@ -61,10 +61,6 @@ where
         reply
     }
 }
-
-/// Why a command is refused.
-const TOO_MANY: &str =
-    "too many commands of this principal wait for their turn under --rate_limits; try again";
 
 impl Master {
     fn turn_of_command(&self, ctx: &Context<Self>) -> Turn {

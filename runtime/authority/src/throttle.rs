@@ -16,6 +16,9 @@ const COUNTED_MAX: usize = 10_000;
 const COMMANDS_MAX: u64 = 64;
 /// The longest that a command waits for its turn: it waits ten seconds for an answer.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
+/// Why a command is refused that would wait for too long.
+pub const TOO_MANY_COMMANDS: &str =
+    "too many commands of this principal wait for their turn under --rate_limits; try again";
 /// The longest wait that is said.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -2,10 +2,11 @@
 
 use authority::{Acls, RateLimits, Throttle};
 use protocol::message::operator::{
-    KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster,
-    ViewRoles,
+    CancelDrain, KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights,
+    ViewCluster, ViewRoles,
 };
 use resources::{Conversion, Reservation};
+use runtime::AskError;
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
 
 use super::*;
@@ -397,8 +398,8 @@ fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
 #[test]
 fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
     rehearse_network(|network| async move {
-        let nobody =
-            r#"{"update_weights":[{"principals":{"type":"NONE"},"roles":{"type":"ANY"}}]}"#;
+        let nobody = r#"{"update_weights":[{"principals":{"type":"NONE"},"roles":{"type":"ANY"}}],
+            "reactivate_agents":[{"principals":{"type":"NONE"},"agents":{"type":"ANY"}}]}"#;
         let limits = r#"{"limits":[{"principal":"ops","qps":1,"capacity":3}]}"#;
         let config = Config {
             acls: Acls::parse(nobody).unwrap().into(),
@@ -430,9 +431,21 @@ fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
         let traffic = throttle.traffic()["ops"];
         assert_eq!((traffic.processed, traffic.dropped), (4, 1));
 
+        // One too many of those whose answer has no word for that hears nothing.
+        world.pass(10).await;
+        let views = (0..5).map(async |_| node.ask(&master, ViewCluster, patience).await.err());
+        let refused = futures_util::future::join_all(views).await;
+        let last = Some(AskError::Gone);
+        assert_eq!(refused, [None, None, None, None, last]);
+
         // Others have another limit or none, and a page has had its turn.
         let other = world.network.node("other", Role::Operator, &[Role::Master]);
         let master = other.find("master", "master", PATIENCE).await.unwrap();
+        let agent_id = AgentId::new("any").unwrap();
+        let cancel = CancelDrain { agent_id };
+        let refused = other.ask(&master, cancel, patience).await.unwrap();
+        let words = refused.unwrap_err().to_string();
+        assert!(words.contains("reactivate_agents"), "{words}");
         let (before, mut views) = (clock.now(), 0);
         for _ in 0..9 {
             let view = other.ask(&master, ViewCluster, patience).await;
