@@ -26,9 +26,13 @@ pub struct Bounds {
     /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
     /// Bytes that wait to be read in all streams of the listener that have this bound, together. While there are more, each of them may hold
-    /// back no more than its share. Default 256 MiB. None where what waits is the same memory in many streams, which their writer bounds.
+    /// back no more than its share for longer than a second; a single event may be as large as it likes. Default 256 MiB. None where what waits is
+    /// the same memory in many streams, which their writer bounds.
     pub together_max: Option<usize>,
 }
+
+/// How long events may wait before it counts what all leave unread together.
+const BURST: Duration = Duration::from_secs(1);
 
 impl Default for Bounds {
     fn default() -> Self {
@@ -169,15 +173,17 @@ impl Shared {
         changed
     }
 
-    /// The most that this stream may hold back now, and why if that is for the others.
-    fn bytes_max(&self) -> (usize, &'static str) {
+    /// The most that this stream may hold back now, if its first event waits for so long, and why if that is for the others.
+    fn bytes_max(&self, waits: Option<Duration>) -> (usize, &'static str) {
         let Bounds {
             bytes_max,
             together_max,
             ..
         } = self.bounds;
         let waiting = self.listener.waiting.load(Ordering::Relaxed);
-        match together_max.filter(|max| waiting > *max) {
+        // Whoever reads well may have much to read in one moment.
+        let stands = waits.is_some_and(|waits| waits >= BURST);
+        match together_max.filter(|max| stands && waiting > *max) {
             None => (bytes_max, ""),
             Some(max) => {
                 let share = max / self.listener.bounded.load(Ordering::Relaxed).max(1);
@@ -234,10 +240,10 @@ impl Events {
     /// Why the reader is too slow, if it is: whoever writes then cuts it off with [`Events::cut`], and a reason.
     pub fn lag(&self) -> Option<String> {
         let wait_max = self.shared.bounds.wait_max;
-        let (bytes_max, because) = self.shared.bytes_max();
         let now = self.shared.listener.clock.now();
         self.shared.change(|queue| {
             let waits = queue.records.front().map(|(since, _)| now - *since);
+            let (bytes_max, because) = self.shared.bytes_max(waits);
             if queue.records.len() > 1 && queue.bytes > bytes_max {
                 return Some(format!(
                     "{} bytes of events wait to be read, which are more than {bytes_max}{because}",
@@ -423,7 +429,7 @@ mod tests {
     #[test]
     fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_let_be() {
         stage(async {
-            let (_, streams) = streams();
+            let (node, streams) = streams();
             let bounds = Bounds {
                 together_max: Some(100_000),
                 ..Bounds::default()
@@ -443,20 +449,30 @@ mod tests {
             );
             let event = Event::error("x".repeat(50));
             apart.write(&Event::error("x".repeat(200_000))).unwrap();
-            let (mut most, mut reasons) = (0, Vec::new());
-            // Each of them alone is far below its own bound.
-            for events in (0..9).flat_map(|_| &stalled) {
-                if events.write(&event).is_ok()
-                    && let Some(reason) = events.lag()
-                {
-                    events.cut(None);
-                    reasons.push(reason);
+            let (mut most, mut bursts, mut reasons) = (0, 0, Vec::new());
+            for _ in 0..9 {
+                // Each of them alone is far below its own bound.
+                for events in &stalled {
+                    if events.write(&event).is_ok()
+                        && let Some(reason) = events.lag()
+                    {
+                        events.cut(None);
+                        reasons.push(reason);
+                    }
+                    most = most.max(streams.waiting());
                 }
-                most = most.max(streams.waiting());
-                read.write(&event).unwrap();
-                assert_eq!(read.lag(), None);
-                assert!(body.next().await.is_some());
+                // Many times its share, and read.
+                for _ in 0..100 {
+                    read.write(&event).unwrap();
+                    assert_eq!(read.lag(), None);
+                }
+                bursts += u32::from(streams.waiting() > 100_000);
+                for _ in 0..100 {
+                    assert!(body.next().await.is_some());
+                }
+                node.clock().sleep(BURST).await;
             }
+            assert!(bursts > 0);
             assert!((90_000..=100_000).contains(&most), "{most}");
             assert!(reasons.len() > 100, "{}", reasons.len());
             assert!(
