@@ -126,7 +126,12 @@ impl Operator {
     /// Asks the master.
     pub async fn ask<M: Remote>(&self, question: M) -> Outcome<M::Result> {
         let answer = self.node.ask(&self.master, question, PATIENCE).await;
-        answer.map_err(|error| no_answer("the master", &error))
+        answer.map_err(|error| match error {
+            AskError::Gone => Failure::new(
+                "no answer from the master: it is gone, or too many commands of this operator wait for their turn under --rate_limits",
+            ),
+            error => no_answer("the master", &error),
+        })
     }
 
     /// How the cluster looks.

@@ -50,7 +50,8 @@ pub enum MaintenanceArgs {
     Up(MachinesArgs),
     /// Have an agent's tasks end, and offer nothing of it
     Drain(DrainArgs),
-    /// Drain an agent no more but offer it again, before it is drained; tasks that were told to end still do
+    /// Drain an agent no more but offer it again, before it is drained, also if it was deactivated before; tasks that were told to end still do. Who
+    /// may reactivate agents may do this
     Undrain(AgentArgs),
     /// Offer nothing of an agent; what runs there goes on
     Deactivate(AgentArgs),
@@ -83,7 +84,8 @@ pub struct DrainArgs {
     /// Give the agent up for good when nothing is left on it
     #[arg(long)]
     mark_gone: bool,
-    /// Kill at most so many tasks of each framework at a time, and wait; until the last one `reactivate` takes the agent back [default: all at once]
+    /// Kill at most so many tasks of each framework at a time, and wait; until the last one `reactivate` takes the agent back. Whoever says so must be
+    /// allowed to deactivate and drain agents, and to tear these frameworks down [default: all at once]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "max_grace_period")]
     at_a_time: Option<u32>,
 }
@@ -193,10 +195,7 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
 }
 
 async fn slowly(args: &AgentArgs, drain: DrainAgent, at_a_time: u32) -> Outcome {
-    let operator = Operator::connect(&args.cluster).await?;
-    let drained = super::drain::drain(&operator, drain, at_a_time).await;
-    operator.close().await;
-    drained?;
+    super::drain::drain(&args.cluster, drain, at_a_time).await?;
     out!(
         "nothing is left on agent {}, which is being drained",
         args.agent_id
