@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use protocol::marks::PRIORITY;
 use protocol::message::scheduler::TasksRevoked;
-use protocol::{Offer, Reason, TaskId, TaskState, TaskStatus};
+use protocol::{Demand, Offer, Reason, TaskId, TaskState, TaskStatus};
+use resources::Quantities;
 use runtime::rehearsal::rehearse_network;
 use runtime::{Clock, Instant};
 use scheduler_driver::{Scheduler, Verbs};
@@ -21,8 +22,10 @@ struct Batch {
     diary: Diary,
     /// Name, command and priority.
     tasks: VecDeque<(String, &'static str, i32)>,
-    /// Whether it ends itself what is revoked.
-    heeds: bool,
+    /// How many of the tasks that are revoked it ends itself, at once.
+    heeds: usize,
+    /// Whether it launches another task for each that has ended.
+    relaunches: bool,
 }
 
 impl Batch {
@@ -38,7 +41,8 @@ impl Batch {
             clock: town.node.clock().clone(),
             diary: diary.clone(),
             tasks: tasks.collect(),
-            heeds: false,
+            heeds: 0,
+            relaunches: false,
         };
         (batch, diary)
     }
@@ -81,12 +85,17 @@ impl Scheduler for Batch {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
         let reason = match status.reason {
             Some(Reason::ContainerPreempted) => " to make room",
             _ => "",
         };
         self.note(format!("{} {}{reason}", status.task_id, status.state));
+        if self.relaunches && status.state.is_terminal() {
+            let name = format!("{}-again", status.task_id);
+            self.tasks.push_back((name, "forever", 0));
+            driver.revive(Default::default());
+        }
     }
 
     fn revoked(&mut self, driver: &mut Verbs, revoked: &TasksRevoked) {
@@ -105,9 +114,8 @@ impl Scheduler for Batch {
                 .iter()
                 .all(|one| one.state == TaskState::Running)
         );
-        if self.heeds {
-            ids.into_iter().for_each(|id| driver.kill(id, None));
-        }
+        let ended = ids.into_iter().take(self.heeds);
+        ended.for_each(|id| driver.kill(id, None));
     }
 }
 
@@ -165,7 +173,7 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
         let town = Town::new(network, &PARAMETERS).await;
         town.agent("a1", "cpus:4;mem:1024").await;
         let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 1), ("forever", 2)]);
-        batch.heeds = true;
+        batch.heeds = usize::MAX;
         let _batch = town.framework("batch", "batch", batch).await;
         town.pass(1).await;
         let (stuck, of_stuck) = Batch::new(&town, "s", [(STUBBORN, 0), ("forever", 9)]);
@@ -190,6 +198,47 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
         let end = ["revoked s0 in 20 s", "s0 TASK_FAILED to make room"];
         assert_eq!(stuck[2..], end, "{stuck:?}");
         assert_eq!(lines(&of_web).len(), 2, "the third is beyond its guarantee");
+    });
+}
+
+/// W9: room for one big piece is made of small ones, which end one after the other.
+#[test]
+fn who_wants_one_piece_has_it_although_another_launches_anew_whenever_something_comes_free() {
+    rehearse_network(|network| async move {
+        let town = Town::new(network, &PARAMETERS).await;
+        town.agent("a1", "cpus:4;mem:256").await;
+        // Free, but of no use for anybody.
+        town.agent("stranded", "cpus:10").await;
+        town.guarantee("web", "cpus:4").await.unwrap();
+        let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 0); 4]);
+        batch.heeds = 1;
+        batch.relaunches = true;
+        let _batch = town.framework("batch", "batch", batch).await;
+        town.pass(10).await;
+        assert_eq!(take(&of_batch).len(), 4);
+        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 4]);
+        let least = Quantities::parse("cpus:4;mem:256").unwrap();
+        let demand = Demand::shaped(least, Quantities::new());
+        let _web = town
+            .framework_demanding("web", "web", "web", demand, web)
+            .await;
+        town.pass(300).await;
+        let told = take(&of_batch);
+        let lines: Vec<&str> = told
+            .iter()
+            .map(|line| line.split_once(": ").unwrap().1)
+            .collect();
+        let expected = [
+            "b0 TASK_KILLED",
+            "revoked b0 b1 b2 b3 in 20 s",
+            "b1 TASK_KILLED to make room",
+            "b2 TASK_KILLED to make room",
+            "b3 TASK_KILLED to make room",
+        ];
+        assert_eq!(lines, expected, "{told:?}");
+        let running = take(&of_web);
+        assert_eq!(running.len(), 4, "{running:?}");
+        assert!(second(&running[0]) <= second(&told[4]) + 1, "{running:?}");
     });
 }
 

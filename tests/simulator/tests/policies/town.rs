@@ -12,8 +12,8 @@ use protocol::message::scheduler::{AcknowledgeStatus, KillTask};
 use protocol::message::task::{EndExecutor, RunTasks, TaskUpdated};
 use protocol::view::RoleView;
 use protocol::{
-    AgentId, AgentInfo, CommandInfo, ExecutorId, FrameworkId, FrameworkInfo, Offer, Quota, Source,
-    StatusUpdate, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+    AgentId, AgentInfo, CommandInfo, Demand, ExecutorId, FrameworkId, FrameworkInfo, Offer, Quota,
+    Source, StatusUpdate, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::{Attributes, Quantities, Resources};
 use runtime::memory::Network;
@@ -224,10 +224,28 @@ impl Town {
         role: &str,
         scheduler: impl Scheduler,
     ) -> DriverRef {
+        let demand = Demand::default();
+        self.framework_demanding(node, name, role, demand, scheduler)
+            .await
+    }
+
+    /// The same, which demands this of its offers.
+    pub async fn framework_demanding(
+        &self,
+        node: &str,
+        name: &str,
+        role: &str,
+        demand: Demand,
+        scheduler: impl Scheduler,
+    ) -> DriverRef {
         let node = self.network.node(node, Role::Framework, &[Role::Master]);
         let mut info = FrameworkInfo::new("nobody", name);
         info.roles = [role.to_owned()].into();
-        let driver = SchedulerDriver::new(["master"], info);
+        let demands = match demand == Demand::default() {
+            true => BTreeMap::new(),
+            false => BTreeMap::from([(role.to_owned(), demand)]),
+        };
+        let driver = SchedulerDriver::new(["master"], info).demands(demands);
         let driver = driver.start(&node, scheduler).unwrap();
         self.settle().await;
         driver
