@@ -10,7 +10,7 @@ use v1::Form;
 use v1::schema::executor::EventType;
 
 use crate::http_executor::{SLEEPER, Speaker, acknowledged, executor, for_executor};
-use crate::puppet::{Puppet, framework, task};
+use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually, get_over, signal, sleepers, stderr, stdout};
 
 const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
@@ -44,11 +44,24 @@ impl Story {
 
     /// Runs this shell line as a task, and waits until it runs.
     fn run(&mut self, name: &str, line: &str) {
-        let offer = self.puppet.offer();
-        let task = task(name, &offer, "cpus:0.5;mem:32", line);
-        let launched = self.puppet.driver.launch(vec![offer.id], vec![task]);
-        launched.expect("the driver hears");
-        self.puppet.state(name, TaskState::Running);
+        loop {
+            let offer = self.puppet.offer();
+            let task = task(name, &offer, "cpus:0.5;mem:32", line);
+            let launched = self.puppet.driver.launch(vec![offer.id], vec![task]);
+            launched.expect("the driver hears");
+            let heard = self.puppet.hear("how it begins", |heard| match heard {
+                Heard::Status(status) if status.task_id.as_str() == name => {
+                    (status.state != TaskState::Starting).then(|| (**status).clone())
+                }
+                _ => None,
+            });
+            match heard.state {
+                TaskState::Running => return,
+                // An offer that was made before its agent went, and was taken back meanwhile.
+                TaskState::Lost if heard.reason == Some(Reason::InvalidOffers) => {}
+                _ => panic!("{name} does not run: {heard:?}"),
+            }
+        }
     }
 
     /// Ends the agent's process by this signal, and nothing else.
@@ -160,7 +173,7 @@ fn a_task_runs_on_while_its_agent_is_killed_and_stopped_and_is_told_of_once() {
     assert!(story.agent.wait().success());
     gone(98792);
     story.puppet.hear("the end of its task", |heard| {
-        matches!(heard, crate::puppet::Heard::Status(status) if status.task_id.as_str() == "next" && status.state.is_terminal())
+        matches!(heard, Heard::Status(status) if status.task_id.as_str() == "next" && status.state.is_terminal())
             .then_some(())
     });
 }
@@ -177,9 +190,7 @@ fn without_checkpoint_a_task_ends_with_its_agent() {
     let status = story
         .puppet
         .hear("the end of the task", |heard| match heard {
-            crate::puppet::Heard::Status(status) if status.state.is_terminal() => {
-                Some(status.clone())
-            }
+            Heard::Status(status) if status.state.is_terminal() => Some(status.clone()),
             _ => None,
         });
     assert_eq!(status.state, TaskState::Lost, "{status:?}");
