@@ -137,11 +137,17 @@ impl Meter {
         Self::new(bound, u64::MAX, &Clock::real())
     }
 
-    /// How many were handled, read before a place is taken. Read after it, others might have been sent and handled in between, and the
-    /// number be higher than that of those sent before: a sender that lost its processor for a moment would find the mailbox full.
+    /// How many were handled, read before a place is taken: so it is never more than the number of those sent before.
     #[inline]
     fn handled_before(&self) -> u64 {
         self.handled.0.load(Ordering::Acquire)
+    }
+
+    /// How many wait before a place that was taken when so many had been sent, as things are now. A sender that lost its processor
+    /// between its look at those handled and its place has seen too many; by now even later ones may have been handled.
+    #[cold]
+    fn depth_now(&self, before: u64) -> u64 {
+        before.saturating_sub(self.handled.0.load(Ordering::Acquire))
     }
 
     /// Takes a place in the queue.
@@ -161,7 +167,10 @@ impl Meter {
     /// Whether a place may be kept that was taken when so many had been sent and handled; if not, it is given back.
     #[inline]
     fn judge(&self, before: u64, handled: u64) -> Result<(), Unwanted> {
-        let depth = before.wrapping_sub(handled);
+        let mut depth = before.wrapping_sub(handled);
+        if depth >= self.bound {
+            depth = self.depth_now(before);
+        }
         // Flags make the number larger than any bound, so one comparison serves all four questions.
         if depth < self.bound {
             if ages::is_stamped(before, depth) {
@@ -210,7 +219,10 @@ impl Meter {
     pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
         let handled = self.handled_before();
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
-        let depth = before.wrapping_sub(handled);
+        let mut depth = before.wrapping_sub(handled);
+        if depth >= self.bound || count > self.bound - depth {
+            depth = self.depth_now(before);
+        }
         if depth < self.bound && count <= self.bound - depth {
             let millis = self.clock.coarse_millis();
             self.sent.1.stamp_run(before, count, depth, millis);
