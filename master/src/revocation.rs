@@ -20,6 +20,8 @@ use crate::quota::{self, with_ancestors};
 use crate::size::in_frames;
 use crate::tasks::Task;
 
+/// What frameworks are told, whyever a task must go.
+const REASON: Reason = Reason::ContainerPreempted;
 /// The least time between two attempts to end a task.
 const STEP_MIN: Duration = Duration::from_secs(1);
 
@@ -52,12 +54,6 @@ impl Why {
         match self {
             Self::Guarantee(role) => Some(role),
             Self::Overdue(_) => None,
-        }
-    }
-
-    fn reason(&self) -> Reason {
-        match self {
-            Self::Guarantee(_) | Self::Overdue(_) => Reason::ContainerPreempted,
         }
     }
 }
@@ -252,7 +248,7 @@ impl Books {
         let why = &revocation.why;
         let message = format!("revoked, since {why}: killed in {left} if it has not ended by then");
         let status = TaskStatus::new(id.clone(), state, Source::Master, now);
-        let mut status = status.because(why.reason(), message);
+        let mut status = status.because(REASON, message);
         status.executor_id = task.map(|task| task.executor_id.clone());
         status.on(&revocation.agent_id)
     }
@@ -338,7 +334,7 @@ impl Books {
         };
         let ended = status.state.is_terminal() && status.state != TaskState::Finished;
         if ended || status.state == TaskState::Killing {
-            status.reason = Some(revocation.why.reason());
+            status.reason = Some(REASON);
             if status.message.is_empty() {
                 status.message = format!("revoked, since {}", revocation.why);
             }

@@ -47,9 +47,7 @@ impl Allocator {
             tracing::warn!(%error, "the master cannot be asked what runs");
         }
     }
-}
 
-impl Allocator {
     /// Leaves to who lacks something what tasks free for it piece by piece: of these agents those that are shared among all.
     pub(super) fn shared_among_all(&mut self, slots: Vec<u32>) -> Vec<u32> {
         let Some(revoker) = &self.revoker else {

@@ -23,6 +23,21 @@ impl World {
         self.settle().await;
     }
 
+    /// This task fails by itself, its framework acknowledges that, and launches another of the same id.
+    async fn launch_anew(
+        &self,
+        (agent, a): (&Member, &AgentId),
+        (scheduler, f): (&Member, &FrameworkId),
+        id: &str,
+    ) {
+        let end = update(&agent.node, f, a, id, TaskState::Failed);
+        agent.tell(end.clone());
+        self.settle().await;
+        scheduler.tell(acknowledgement(f, &end));
+        let offer = self.offer(scheduler, f, a, "cpus:1").await;
+        scheduler.tell(accept(f, &[&offer], vec![task(id, a, "cpus:1")]));
+    }
+
     /// What runs there, as the allocator is told.
     async fn listed(&self, agent: &AgentId) -> Vec<String> {
         self.allocator();
@@ -130,12 +145,7 @@ fn a_task_that_was_not_killed_by_us_is_not_said_to_be_and_one_that_is_launched_a
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        let end = update(&agent.node, &f, &a, "t", TaskState::Failed);
-        agent.tell(end.clone());
-        world.settle().await;
-        scheduler.tell(acknowledgement(&f, &end));
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.launch_anew((&agent, &a), (&scheduler, &f), "t").await;
         world.settle().await;
         agent.heard();
         world.pass(3 * GRACE).await;
@@ -273,12 +283,7 @@ fn a_task_of_the_same_id_that_must_go_again_has_its_whole_time() {
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        let end = update(&agent.node, &f, &a, "t", TaskState::Failed);
-        agent.tell(end.clone());
-        world.settle().await;
-        scheduler.tell(acknowledgement(&f, &end));
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.launch_anew((&agent, &a), (&scheduler, &f), "t").await;
         world.pass(GRACE - 5).await;
         agent.heard();
         world.name_victims(vec![victim(&f, &a, "t")]).await;

@@ -272,24 +272,15 @@ fn refuses_all(agent: &Agent, client: Client, now: Instant) -> bool {
 
 /// What others could have of it if nobody held it.
 fn unreserved(resources: &Resources) -> Quantities {
-    let regular = resources.iter();
-    let regular = regular.filter(|one| !one.is_reserved() && !one.is_revocable());
-    let amounts = regular.filter_map(|one| Some((one.name(), one.amount()?)));
-    sum(amounts)
+    let open = resources.filter(|one| !one.is_reserved() && !one.is_revocable());
+    open.quantities()
 }
 
 /// What of it counts against the quota of its role.
 fn counted(role: &Role, resources: &Resources) -> Quantities {
-    let counts = |one: &&Resource| {
+    let counts = |one: &Resource| {
         let owner = one.is_reserved().then(|| one.role());
         !one.is_revocable() && counts_for(role, owner)
     };
-    let counted = resources.iter().filter(counts);
-    sum(counted.filter_map(|one| Some((one.name(), one.amount()?))))
-}
-
-fn sum(amounts: impl Iterator<Item = (resources::Name, resources::Scalar)>) -> Quantities {
-    let mut sum = Quantities::new();
-    amounts.for_each(|(name, amount)| sum.add(name, amount));
-    sum
+    resources.filter(counts).quantities()
 }

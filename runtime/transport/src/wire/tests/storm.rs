@@ -78,6 +78,16 @@ fn a_storm_of_reconnects_passes_its_bound_never_and_costs_the_connected_no_ping(
     });
 }
 
+/// All of them dial the master at once, and each has its link; gives how long that took.
+async fn link_all<T>(clock: &Clock, crowd: &[(Node, T)]) -> Duration {
+    let begun = clock.now();
+    let linking = crowd.iter().map(|(node, _)| node.connect("10.0.0.1:5050"));
+    for linked in join_all(linking).await {
+        linked.unwrap();
+    }
+    clock.now() - begun
+}
+
 /// The other end of the wire takes 5 ms to reach.
 fn near(_: Datagram) -> Fate {
     Fate::After(Duration::from_millis(5))
@@ -97,13 +107,7 @@ fn a_crowd_that_finds_places_to_wait_is_let_in_by_turns_and_nobody_comes_twice()
             member(&ether, &name, Role::Agent, number, u64::from(number))
         };
         let crowd: Vec<_> = (50..50 + CROWD).map(agent).collect();
-        let clock = Clock::paused();
-        let begun = clock.now();
-        let linking = crowd.iter().map(|(node, _)| node.connect("10.0.0.1:5050"));
-        for linked in join_all(linking).await {
-            linked.unwrap();
-        }
-        let took = clock.now() - begun;
+        let took = link_all(&Clock::paused(), &crowd).await;
         assert!(took < SECOND, "25 turns of a few round trips: {took:?}");
         let seen = served.handshakes();
         assert_eq!(seen.under_way_most, HANDSHAKES_MAX, "{seen:?}");
@@ -131,12 +135,7 @@ fn who_knocks_again_while_it_waits_or_is_being_served_costs_no_second_handshake(
         let agent = |number: u8| member(&format!("agent-{number}"), Role::Agent, number);
         let crowd: Vec<_> = (50..100).map(agent).collect();
         let clock = Clock::paused();
-        let begun = clock.now();
-        let linking = crowd.iter().map(|(node, _)| node.connect("10.0.0.1:5050"));
-        for linked in join_all(linking).await {
-            linked.unwrap();
-        }
-        let took = clock.now() - begun;
+        let took = link_all(&clock, &crowd).await;
         assert!(took > 6 * SECOND, "most have knocked again: {took:?}");
         clock.sleep(20 * SECOND).await;
         let seen = served.handshakes();
