@@ -158,7 +158,7 @@ impl Desk {
                 let written = outbox.write_now(M::LANE, Need::Refusable, head, encode);
                 return Told::of::<M>(written, error);
             }
-            match self.piece.draft(head, encode) {
+            match self.piece.draft(head, connection.outbox.short, encode) {
                 Ok(draft)
                     if self.piece.len() + draft.written <= self.grant
                         || connection

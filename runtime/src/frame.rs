@@ -2,7 +2,7 @@
 //!
 //! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and for
 //! letters and replies a body in the [codec](crate::codec). A tell whose header is that of the tell before it in the
-//! ordinary lane leaves it out. The reader trusts nothing and copies nothing; it never panics, whatever the bytes.
+//! ordinary lane leaves it out, and then may have a length of two bytes ([`crate::again`]). The reader trusts nothing and copies nothing; it never panics, whatever the bytes.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,7 +10,6 @@ use crate::ask::AskError;
 use crate::codec::Garbled;
 use crate::exit::Exit;
 use crate::identity::{NAME_MAX, Pid};
-use crate::mailbox::LARGE;
 use crate::message::Lane;
 
 /// Bytes of the length before each frame.
@@ -28,7 +27,8 @@ const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
 const PING: u8 = 10;
-const TELL_AGAIN: u8 = 11;
+/// Of a tell whose header is left out, see [`crate::again`].
+pub(crate) const TELL_AGAIN: u8 = 11;
 
 /// One frame, as read.
 #[derive(Debug, PartialEq)]
@@ -140,31 +140,6 @@ impl<'a> Head<'a> {
             _ => None,
         }
     }
-}
-
-/// The room for a length, and the kind of a tell whose header is left out.
-pub(crate) const AGAIN: [u8; PREFIX + 1] = [0, 0, 0, 0, TELL_AGAIN];
-
-/// The body of a tell whose header was left out.
-#[inline]
-pub(crate) fn again(frame: &[u8]) -> Option<&[u8]> {
-    match frame {
-        [TELL_AGAIN, body @ ..] => Some(body),
-        _ => None,
-    }
-}
-
-/// The body of the frame at the front, if that is a tell whose header was left out, whole and below [`LARGE`]; and what
-/// is behind it.
-#[inline(always)]
-pub(crate) fn short_again(bytes: &[u8], frame_max: usize) -> Option<(&[u8], &[u8])> {
-    let [a, b, c, d, TELL_AGAIN, rest @ ..] = bytes else {
-        return None;
-    };
-    let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-    let body = length.checked_sub(1).filter(|body| *body < LARGE)?;
-    (length <= frame_max).then_some(())?;
-    rest.split_at_checked(body)
 }
 
 /// An actor on the reading node, or for `Exited` on the writing one.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use crate::again::Reading;
 use crate::ask::TellError;
 use crate::codec::Garbled;
 use crate::frame::{Head, Letter, Target};
@@ -64,7 +65,7 @@ impl Pen {
                 self.grant = outbox.grant(PIECE_ROOM);
                 self.piece.make_room(PIECE_ROOM.min(self.grant));
             }
-            let draft = self.piece.draft(head, |buffer| {
+            let draft = self.piece.draft(head, outbox.short, |buffer| {
                 buffer.extend_from_slice(body);
                 Ok(())
             });
@@ -138,9 +139,9 @@ impl Gathering for Counted {
         Ok(())
     }
 
-    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added {
+    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added {
         let mut taken = 0;
-        let added = add_each(bytes, frame_max, usize::MAX, |body| {
+        let added = add_each(bytes, reading, usize::MAX, |body| {
             taken += body.len() as u64;
             Ok(())
         });

@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 
+use crate::again::{self, Front};
 use crate::ask::{AskError, TellError};
 use crate::codec::{BODY_MAX, Garbled};
-use crate::frame::{self, Frame, Letter, PREFIX};
+use crate::frame::{self, Frame, Letter};
 use crate::identity::{Peer, Pid};
 use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
@@ -118,10 +119,10 @@ impl Inbox {
                     Err(garbled) => break Err(garbled),
                 }
             }
-            match whole_frame(&bytes[at..], connection.frame_max) {
-                Ok(Some(frame)) => {
-                    at += PREFIX + frame.len();
-                    if let Err(garbled) = delivery.next(&mut row, frame, &bytes[at..]) {
+            match connection.reading.front(&bytes[at..]) {
+                Ok(Some((front, behind))) => {
+                    at = bytes.len() - behind.len();
+                    if let Err(garbled) = delivery.next(&mut row, front, behind) {
                         break Err(garbled);
                     }
                     frames += 1;
@@ -215,20 +216,6 @@ impl Inbox {
     }
 }
 
-/// The first frame without its length, if it is there whole.
-fn whole_frame(bytes: &[u8], frame_max: usize) -> Result<Option<&[u8]>, Garbled> {
-    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
-        return Ok(None);
-    };
-    let length = u32::from_be_bytes(*prefix) as usize;
-    if length == 0 || length > frame_max {
-        return Err(Garbled::new(format!(
-            "frame of {length} bytes, expected 1 to {frame_max}"
-        )));
-    }
-    Ok(rest.get(..length))
-}
-
 /// Frames of one lane that follow each other.
 struct Row<'a> {
     /// The header of the newest tell; empty if it may not be repeated.
@@ -259,16 +246,18 @@ impl Delivery<'_> {
     fn next<'a>(
         &mut self,
         row: &mut Row<'a>,
-        bytes: &'a [u8],
+        front: Front<'a>,
         following: &[u8],
     ) -> Result<(), Garbled> {
-        if let Some(body) = frame::again(bytes) {
-            // What is not gathered by now ends the run, or there is none. Large ones are weighed one by one.
-            self.send(row.run.take());
-            let following = if body.len() < LARGE { following } else { &[] };
-            return self.again(row, body, following);
-        }
+        // What is not gathered by now ends the run, or there is none. Large ones are weighed one by one.
         self.send(row.run.take());
+        let bytes = match front {
+            Front::Frame(bytes) => bytes,
+            Front::Again(body) => {
+                let following = if body.len() < LARGE { following } else { &[] };
+                return self.again(row, body, following);
+            }
+        };
         let frame = Frame::read(bytes)?;
         if let Frame::Letter(letter) = &frame
             && letter.is_tell()
@@ -289,8 +278,8 @@ impl Delivery<'_> {
         let Frame::Letter(letter) = Frame::read(row.header)? else {
             return Err(Garbled::new("a header that is none"));
         };
-        if following.get(PREFIX..).and_then(frame::again).is_some() {
-            let about = following.len() / (frame::AGAIN.len() + body.len()) + 1;
+        if self.connection.reading.is_next(following) {
+            let about = following.len() / (again::SHORT.len() + body.len()) + 1;
             row.run = self.begin_run(&letter, about)?;
             if let Some(run) = &mut row.run {
                 let added = run.gathering.add_first(body);
@@ -305,7 +294,7 @@ impl Delivery<'_> {
     fn gather(&self, run: &mut Alike, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
         let (mut read, mut frames) = (0, 0);
         loop {
-            let added = run.gathering.add(&bytes[read..], self.connection.frame_max);
+            let added = run.gathering.add(&bytes[read..], self.connection.reading);
             read += added.bytes;
             frames += added.frames;
             if let Some(garbled) = added.garbled {

@@ -48,6 +48,7 @@
 //! [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an order and a history;
 //! [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
+mod again;
 mod agenda;
 mod ages;
 mod ask;

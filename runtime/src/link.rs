@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::again::{READS_SHORT_ID, Reading};
 use crate::ask::{AskError, TellError};
 use crate::clock::{self, Instant};
 use crate::codec::{self, Garbled};
@@ -279,7 +280,7 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     pub(crate) hello: Hello,
     pub(crate) dialled: Dialled,
-    pub(crate) frame_max: usize,
+    pub(crate) reading: Reading,
     speaks_previous: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
@@ -306,15 +307,17 @@ impl Connection {
         outgoing_max: usize,
         frame_max: usize,
     ) -> Self {
+        let short = !node.speaks_previous();
+        let peer_reads_short = hello.hears.contains_key(&READS_SHORT_ID);
         Self {
             node: node.downgrade(),
             inbox: Mutex::new(Inbox::new(&peer)),
             peer,
             hello,
             dialled,
-            frame_max,
+            reading: Reading { frame_max, short },
             speaks_previous: node.speaks_previous(),
-            outbox: Outbox::new(outgoing_max),
+            outbox: Outbox::new(outgoing_max, short && peer_reads_short),
             delivered: AtomicU64::new(0),
             born: node.clock().now(),
             questions: Mutex::default(),

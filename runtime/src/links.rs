@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use rustc_hash::FxHashMap;
 
+use crate::again::READS_SHORT_ID;
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec;
 use crate::desk::{self, Told};
@@ -206,11 +207,15 @@ impl Node {
 
     /// What a transport sends before the first frame.
     pub fn hello(&self) -> Vec<u8> {
+        let mut hears = self.registry().spoken();
+        if !self.speaks_previous() {
+            hears.insert(READS_SHORT_ID, 1);
+        }
         let hello = Hello {
             frames: Hello::FRAMES,
             node: self.id().clone(),
             role: self.role(),
-            hears: self.registry().spoken(),
+            hears,
         };
         codec::encode(&hello).unwrap_or_default() // Plain numbers and text always encode.
     }

@@ -175,7 +175,7 @@ impl State {
             of: &head,
         };
         let pieces = &mut self.lanes[lane as usize];
-        let draft = pieces.open.draft(head, |_| Ok(()))?;
+        let draft = pieces.open.draft(head, false, |_| Ok(()))?;
         pieces.open.keep(draft, head);
         pieces.close_if_large();
         self.tokens = token;
@@ -198,6 +198,8 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     ready: [AtomicWaker; 2],
     limit: usize,
+    /// The peer reads the short form.
+    pub(crate) short: bool,
 }
 
 thread_local! {
@@ -207,11 +209,12 @@ thread_local! {
 
 impl Outbox {
     /// An empty one that holds up to this many bytes.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, short: bool) -> Self {
         Self {
             state: Mutex::default(),
             ready: Default::default(),
             limit,
+            short,
         }
     }
 
@@ -268,7 +271,7 @@ impl Outbox {
         let pieces = &mut state.lanes[lane as usize];
         let idle = pieces.len() == 0;
         pieces.open.make_room(pieces.room);
-        let draft = pieces.open.draft(head, |buffer| {
+        let draft = pieces.open.draft(head, self.short, |buffer| {
             buffer.extend_from_slice(body);
             Ok(())
         })?;
@@ -484,7 +487,7 @@ mod tests {
 
     #[test]
     fn frames_come_out_in_order_each_with_its_length() {
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, false);
         say(&outbox, Need::Refusable, b"one").unwrap();
         say(&outbox, Need::Refusable, b"").unwrap();
         let mut buffer = BytesMut::new();
@@ -499,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_full_outbox_refuses_tells_before_replies_and_gives_up_at_twice_its_bound() {
-        let outbox = Outbox::new(40);
+        let outbox = Outbox::new(40, false);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         assert_eq!(
             say(&outbox, Need::Refusable, &[0; 20]),
@@ -515,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_full_outbox_still_takes_pings_and_of_those_no_more_than_their_own_room_holds() {
-        let outbox = Outbox::new(40);
+        let outbox = Outbox::new(40, false);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         let ping = || {
             let body = |buffer: &mut BytesMut| {
@@ -532,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_body_that_cannot_be_written_leaves_nothing_behind() {
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, false);
         let result = outbox.write(
             Lane::Ordinary,
             Need::Refusable,
@@ -550,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_large_body_is_announced_in_the_stream_and_travels_by_itself() {
-        let outbox = Outbox::new(10 << 20);
+        let outbox = Outbox::new(10 << 20, false);
         say(&outbox, Need::Refusable, &vec![7; BULK + 1]).unwrap();
         let mut buffer = BytesMut::new();
         assert_eq!(
@@ -576,7 +579,7 @@ mod tests {
 
     #[test]
     fn what_was_written_before_the_end_can_still_be_taken() {
-        let outbox = Outbox::new(1000);
+        let outbox = Outbox::new(1000, false);
         say(&outbox, Need::Refusable, b"last").unwrap();
         outbox.end(false);
         assert_eq!(

@@ -6,8 +6,10 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::again;
 use crate::codec::Garbled;
-use crate::frame::{AGAIN, Head, Letter, Likeness, PREFIX};
+use crate::frame::{Head, Letter, Likeness, PREFIX};
+use crate::mailbox::LARGE;
 
 /// A piece is sent once it has this many bytes, so that what waits is given away piece by piece and uncopied, however
 /// much of it there is.
@@ -24,6 +26,8 @@ pub(crate) struct Piece {
     /// How many frames are kept.
     frames: u64,
     newest: Option<Likeness>,
+    /// Whether the newest body was small: so, most likely, is the next.
+    is_small: bool,
 }
 
 /// A frame at the end of a piece, not kept yet.
@@ -33,8 +37,18 @@ pub(crate) struct Draft {
     pub(crate) written: usize,
     /// Bytes of its body.
     pub(crate) body: usize,
-    /// Its header was left out.
-    again: bool,
+    form: Form,
+}
+
+/// How a frame begins.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// With its header.
+    Whole,
+    /// With its length and kind.
+    Again,
+    /// With the length of its body.
+    Short,
 }
 
 impl Piece {
@@ -74,47 +88,75 @@ impl Piece {
         self.bytes.truncate(self.kept);
         self.bytes.extend_from_slice(&other.bytes[..other.kept]);
         self.kept = self.bytes.len();
-        self.newest = other.newest.take();
+        (self.newest, self.is_small) = (other.newest.take(), other.is_small);
         self.frames += std::mem::take(&mut other.frames);
         other.kept = 0;
     }
 
-    /// Writes a frame: its head, and its body in place. It counts for nothing until it is kept.
+    /// Writes a frame: its head, and its body in place. It counts for nothing until it is kept. `short`: the peer reads the short form.
     // Inlined, what it gives stays in registers: this is done for every message that is sent.
     #[inline(always)]
     pub(crate) fn draft(
         &mut self,
         head: Head<'_>,
+        short: bool,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) -> Result<Draft, Garbled> {
         self.bytes.truncate(self.kept);
         let likeness = head.tell().and_then(Letter::likeness);
         let again = likeness.is_some() && self.newest == likeness;
-        if again {
-            self.bytes.extend_from_slice(&AGAIN);
+        let mut form = Form::Whole;
+        if again && short && self.is_small {
+            self.bytes.extend_from_slice(&again::SHORT);
+            form = Form::Short;
+        } else if again {
+            self.bytes.extend_from_slice(&again::LONG);
+            form = Form::Again;
         } else {
             self.bytes.extend_from_slice(&[0; PREFIX]);
             head.write(&mut self.bytes);
         }
         let start_of_body = self.bytes.len();
         body(&mut self.bytes)?;
+        let body = self.bytes.len() - start_of_body;
+        if form == Form::Short && body >= LARGE {
+            self.lengthen();
+            form = Form::Again;
+        }
         Ok(Draft {
             written: self.bytes.len() - self.kept,
-            body: self.bytes.len() - start_of_body,
-            again,
+            body,
+            form,
         })
+    }
+
+    /// Makes the frame that was just written one of the long form.
+    #[cold]
+    fn lengthen(&mut self) {
+        let body = self.kept + again::SHORT.len()..self.bytes.len();
+        self.bytes
+            .extend_from_slice(&again::LONG[again::SHORT.len()..]);
+        let start = self.kept + again::LONG.len();
+        self.bytes.copy_within(body, start);
+        self.bytes[self.kept..start].copy_from_slice(&again::LONG);
     }
 
     /// Keeps the frame that was just written with this head.
     #[inline(always)]
     pub(crate) fn keep(&mut self, draft: Draft, head: Head<'_>) {
-        let length = (draft.written - PREFIX) as u32;
-        let prefix = self.kept..self.kept + PREFIX;
-        self.bytes[prefix].copy_from_slice(&length.to_be_bytes());
-        if !draft.again
-            && let Some(tell) = head.tell()
-        {
-            self.newest = tell.likeness();
+        if draft.form == Form::Short {
+            let prefix = self.kept..self.kept + again::SHORT.len();
+            self.bytes[prefix].copy_from_slice(&again::short(draft.body));
+        } else {
+            let length = (draft.written - PREFIX) as u32;
+            let prefix = self.kept..self.kept + PREFIX;
+            self.bytes[prefix].copy_from_slice(&length.to_be_bytes());
+            self.is_small = draft.body < LARGE;
+            if draft.form == Form::Whole
+                && let Some(tell) = head.tell()
+            {
+                self.newest = tell.likeness();
+            }
         }
         self.kept = self.bytes.len();
         self.frames += 1;
@@ -129,7 +171,8 @@ impl Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{self, Frame, From, Target};
+    use crate::again::{Front, Reading};
+    use crate::frame::{Frame, From, Target};
     use crate::message::Lane;
 
     /// A tell from this actor, or from none, to that one.
@@ -152,26 +195,62 @@ mod tests {
         }
     }
 
-    fn write(piece: &mut Piece, letter: &Letter<'_>, body: &[u8]) {
+    fn write_to(piece: &mut Piece, short: bool, letter: &Letter<'_>, body: &[u8]) {
         let head = Head::Letter(letter);
-        let draft = piece.draft(head, |bytes| {
+        let draft = piece.draft(head, short, |bytes| {
             bytes.extend_from_slice(body);
             Ok(())
         });
         piece.keep(draft.unwrap(), head);
     }
 
-    /// Whether each frame has left its header out.
-    fn repeats(mut bytes: &[u8]) -> String {
-        let mut repeats = String::new();
-        while let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() {
-            let (frame, rest) = rest.split_at(u32::from_be_bytes(*prefix) as usize);
-            let again = frame::again(frame).is_some();
-            assert!(again || Frame::read(frame).is_ok());
-            repeats.push(if again { '-' } else { 'H' });
-            bytes = rest;
+    fn write(piece: &mut Piece, letter: &Letter<'_>, body: &[u8]) {
+        write_to(piece, true, letter, body);
+    }
+
+    /// Whether each frame has its header (H), or has left it out and is a short one (-) or a long one (=); and its body's length.
+    fn forms(mut bytes: &[u8]) -> Vec<(char, usize)> {
+        let reading = Reading {
+            frame_max: 1 << 20,
+            short: true,
+        };
+        let mut forms = Vec::new();
+        while let Some((front, behind)) = reading.front(bytes).unwrap() {
+            forms.push(match front {
+                Front::Frame(frame) => match Frame::read(frame) {
+                    Ok(Frame::Letter(letter)) => ('H', letter.body.len()),
+                    other => panic!("{other:?}"),
+                },
+                Front::Again(body) if bytes[0] & 0x80 != 0 => ('-', body.len()),
+                Front::Again(body) => ('=', body.len()),
+            });
+            bytes = behind;
         }
-        repeats
+        assert!(bytes.is_empty(), "{} bytes left over", bytes.len());
+        forms
+    }
+
+    fn repeats(bytes: &[u8]) -> String {
+        forms(bytes).iter().map(|(form, _)| form).collect()
+    }
+
+    #[test]
+    fn a_large_body_has_the_long_form_and_the_short_one_is_for_peers_that_read_it() {
+        let letter = letter(1, 2);
+        let written = |short| {
+            let mut piece = Piece::default();
+            for length in [3, 4, LARGE - 1, LARGE, LARGE + 1, 5, 6, LARGE, LARGE, 7] {
+                write_to(&mut piece, short, &letter, &vec![length as u8; length]);
+            }
+            piece.take()
+        };
+        let form = |short| -> String { repeats(&written(short)) };
+        // After a large body the next is thought large as well: it would have to be moved.
+        assert_eq!(form(true), "H--===-===");
+        assert_eq!(form(false), "H=========");
+        let (short, long) = (forms(&written(true)), forms(&written(false)));
+        let lengths = |forms: Vec<(char, usize)>| forms.into_iter().map(|(_, length)| length);
+        assert!(lengths(short).eq(lengths(long)));
     }
 
     #[test]
@@ -221,12 +300,12 @@ mod tests {
         write(&mut piece, &letter(1, 2), b"kept");
         let whole = piece.len();
         let (again, other) = (letter(1, 2), letter(1, 3));
-        let failed = piece.draft(Head::Letter(&again), |bytes| {
+        let failed = piece.draft(Head::Letter(&again), true, |bytes| {
             bytes.extend_from_slice(b"half");
             Err(Garbled::new("no"))
         });
         assert!(failed.is_err());
-        let draft = piece.draft(Head::Letter(&other), |bytes| {
+        let draft = piece.draft(Head::Letter(&other), true, |bytes| {
             bytes.extend_from_slice(b"taken back");
             Ok(())
         });

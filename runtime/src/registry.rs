@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use rustc_hash::FxHashMap;
 
+use crate::again::{READS_SHORT, READS_SHORT_ID};
 use crate::handle::Halt;
 use crate::identity::Pid;
 use crate::mailbox::Meter;
@@ -81,6 +82,7 @@ impl Registry {
     /// Remembers what this table hears; refuses a second name with the id of another.
     pub(crate) fn learn(&self, table: &EarTable) -> Result<(), Collision> {
         let mut messages = lock(&self.messages);
+        messages.entry(READS_SHORT_ID).or_insert(READS_SHORT); // stands among them in hellos
         for ear in table.iter() {
             let known = *messages.entry(ear.id).or_insert(ear.name);
             if known != ear.name {

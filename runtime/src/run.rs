@@ -13,9 +13,9 @@ use actix::dev::EnvelopeProxy;
 use actix::fut::ActorFuture;
 use actix::{Actor, Handler, Message};
 
+use crate::again::{self, Reading};
 use crate::codec::{self, Garbled};
 use crate::context::Context;
-use crate::frame;
 use crate::letter::handle_one;
 use crate::link::Sender;
 use crate::mailbox::Unwanted;
@@ -31,7 +31,7 @@ pub(crate) trait Gathering {
     fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled>;
 
     /// Adds the messages of all frames at the front of the bytes that are like those before them, until it should be sent.
-    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added;
+    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added;
 
     /// Sends what was gathered, and gives how many messages the mailbox did not take, and why.
     fn send(&mut self, to: &AnyIncarnation, origin: &Arc<Sender>) -> Result<(), (u64, Unwanted)>;
@@ -54,13 +54,13 @@ pub(crate) struct Added {
 #[inline(always)]
 pub(crate) fn add_each(
     bytes: &[u8],
-    frame_max: usize,
+    reading: Reading,
     room: usize,
     mut add: impl FnMut(&[u8]) -> Result<(), Garbled>,
 ) -> Added {
     let (mut rest, mut frames, mut garbled) = (bytes, 0, None);
     while frames < room as u64
-        && let Some((body, behind)) = frame::short_again(rest, frame_max)
+        && let Some((body, behind)) = reading.small(rest)
     {
         rest = behind;
         match add(body) {
@@ -109,17 +109,17 @@ where
         Ok(())
     }
 
-    fn add(&mut self, bytes: &[u8], frame_max: usize) -> Added {
+    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added {
         let messages = &mut self.messages;
         // Those gathered before were sent, together with their room.
         if messages.capacity() == 0
-            && let Some((body, _)) = frame::short_again(bytes, frame_max)
+            && let Some((body, _)) = reading.small(bytes)
         {
-            let about = bytes.len() / (frame::AGAIN.len() + body.len()) + 1;
+            let about = bytes.len() / (again::SHORT.len() + body.len()) + 1;
             messages.reserve_exact(about.min(LENGTH_MAX));
         }
         let room = LENGTH_MAX.saturating_sub(messages.len());
-        add_each(bytes, frame_max, room, |body| {
+        add_each(bytes, reading, room, |body| {
             messages.push(codec::decode(body)?);
             Ok(())
         })

@@ -298,6 +298,16 @@ fn some_script(chance: &mut Chance) -> Vec<u8> {
                         body.extend((inner.len() as u32).to_be_bytes());
                         body.extend(&inner);
                     }
+                    // So do tells that leave out their header, in either form, also where none may.
+                    for _ in 0..chance.below(3) {
+                        let said = chance.below(250) as u8;
+                        match chance.below(9) {
+                            0..=4 => body.extend([0x80, 1, said]),
+                            5..=6 => body.extend([0, 0, 0, 2, 11, said]),
+                            7 => body.extend([0x80, 0]),
+                            _ => body.extend([0x90, 0]),
+                        }
+                    }
                 }
             }
         }

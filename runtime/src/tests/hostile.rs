@@ -27,9 +27,15 @@ pub(super) fn hello(peer: &Peer) -> Hello {
 
 /// A node with a diarist (incarnation 1), and a link to it that the test holds.
 pub(super) fn victim() -> (Node, Diary, Link) {
+    linked(false)
+}
+
+/// The same, that may be of the version before.
+fn linked(previous: bool) -> (Node, Diary, Link) {
     let node = rehearsed("victim")
         .role(Role::Master)
         .accepts(&[Role::Agent])
+        .speak_previous(previous)
         .build();
     let diary = Diary::default();
     node.spawn("diarist", Diarist::new(&diary)).unwrap();
@@ -102,7 +108,7 @@ fn lengths_that_cannot_be_are_garbled_before_the_bytes_come() {
     stage(async {
         let (_node, _, link) = victim();
         let too_long = (16 << 20) + 1_u32;
-        for length in [0, too_long, u32::MAX] {
+        for length in [0, too_long, u32::MAX >> 1] {
             let mut bytes = BytesMut::from(&length.to_be_bytes()[..]);
             assert!(reason(link.deliver(&mut bytes)).contains("expected 1 to 16777216"));
         }
@@ -141,6 +147,49 @@ fn a_sender_on_another_node_than_the_peer_is_garbled() {
         assert!(reason(link.deliver(&mut note(from(6), &[2]))).contains("epoch 0000000000000006"));
         node.clock().settle().await;
         assert_eq!(read(&diary), ["1"]);
+    });
+}
+
+#[test]
+fn short_frames_are_heard_as_long_ones_are_and_a_node_of_the_version_before_refuses_them() {
+    let play = |previous| {
+        stage(async move {
+            let (node, diary, link) = linked(previous);
+            let mut many = note(None, &[1]);
+            for short in [&[0x80, 1, 2][..], &[0x80, 1, 3], &again(4), &[0x80, 1, 5]] {
+                many.extend_from_slice(short);
+            }
+            let mut arrived = BytesMut::new();
+            let garbled = many.iter().find_map(|byte| {
+                arrived.extend_from_slice(&[*byte]);
+                link.deliver(&mut arrived).err()
+            });
+            node.clock().settle().await;
+            let one_by_one = read(&diary);
+            diary.lock().unwrap().clear();
+            assert_eq!(link.deliver(&mut many).err(), garbled);
+            node.clock().settle().await;
+            assert_eq!(read(&diary), one_by_one);
+            (one_by_one.concat(), garbled.map(|garbled| garbled.reason))
+        })
+    };
+    assert_eq!(play(false), ("12345".to_owned(), None));
+    let (heard, reason) = play(true);
+    assert_eq!(heard, "1");
+    assert!(reason.unwrap().contains("expected 1 to 16777216"));
+}
+
+#[test]
+fn short_frames_are_as_they_must_be_or_garbled() {
+    stage(async {
+        let (_node, _, link) = victim();
+        let deliver = |bytes: &[u8]| reason(link.deliver(&mut BytesMut::from(bytes)));
+        assert!(deliver(&[0x80, 1, 2]).contains("none before it"));
+        link.deliver(&mut note(None, &[1])).unwrap();
+        assert!(deliver(&[0x90, 0]).contains("expected fewer than 4096"));
+        assert!(deliver(&[0xff, 0xff, 0xff, 0xff]).contains("32767 bytes in a short frame"));
+        assert!(deliver(&[0x80, 2, 1, 1]).starts_with("test/note v1 "));
+        assert!(deliver(&[0x80, 1, 2, 0x80, 0]).starts_with("test/note v1 "));
     });
 }
 

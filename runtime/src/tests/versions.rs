@@ -1,10 +1,14 @@
 //! Nodes of two versions speak with each other: what has changed is said as the older one knows it, whichever way it is said.
 
+use bytes::BytesMut;
+
 use super::*;
+use crate::again::{READS_SHORT_ID, Reading};
 use crate::delivery::{self, Bounds, Incoming, Numbered};
 use crate::memory::Network;
-use crate::rehearsal::{self, rehearse_network};
+use crate::rehearsal::{self, rehearse_network, stage};
 use crate::tap::Probe;
+use crate::{Dialled, Hello};
 
 /// Write this down, as it was said first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -218,4 +222,55 @@ fn what_will_be_heard_is_said_before_anybody_is_there_to_hear_it() {
         let asked = here.ask(&elder, Line("12345".to_owned()), SECOND).await;
         assert_eq!(asked, Ok(5));
     });
+}
+
+/// What is written to a peer for three words in a row, and whether a Meros that reads only long frames can read it.
+fn written_for(reads_short: bool, previous: bool) -> bool {
+    stage(async move {
+        let builder = rehearsal::node("here").role(Role::Master);
+        let here = builder
+            .accepts(&[Role::Agent])
+            .speak_previous(previous)
+            .build();
+        let peer = hostile::peer("there", 5);
+        let mut hello = hostile::hello(&peer);
+        if reads_short {
+            hello.hears.insert(READS_SHORT_ID, 1);
+        }
+        let link = here.attach(peer.clone(), hello, Dialled::ByUs).unwrap();
+        let there = Pid::new("clerk", peer.node, 1);
+        for text in ["a", "b", "c"] {
+            here.tell(&there, Word(text.into())).unwrap();
+        }
+        let mut bytes = BytesMut::new();
+        link.outgoing(Lane::Ordinary, &mut bytes, 1 << 20).await;
+        let reading = Reading {
+            frame_max: 1 << 20,
+            short: false,
+        };
+        let mut rest = &bytes[..];
+        while let Ok(Some((_, behind))) = reading.front(rest) {
+            rest = behind;
+        }
+        rest.is_empty()
+    })
+}
+
+#[test]
+fn short_frames_are_written_only_to_a_peer_whose_hello_says_that_it_reads_them() {
+    for (reads_short, previous, readable) in [
+        (false, false, true),
+        (true, false, false),
+        (true, true, true),
+    ] {
+        assert_eq!(written_for(reads_short, previous), readable);
+    }
+    let says = |previous| {
+        stage(async move {
+            let node = rehearsal::node("here").role(Role::Master);
+            let hello = Hello::decode(&node.speak_previous(previous).build().hello());
+            hello.unwrap().hears.get(&READS_SHORT_ID).copied()
+        })
+    };
+    assert_eq!((says(false), says(true)), (Some(1), None));
 }
