@@ -50,7 +50,7 @@ pub(crate) enum Front<'a> {
 impl Reading {
     /// The length of a body in the short form, if these bytes begin with one.
     #[inline(always)]
-    fn short_length<'b>(self, bytes: &'b [u8]) -> Option<(usize, &'b [u8])> {
+    fn short_length(self, bytes: &[u8]) -> Option<(usize, &[u8])> {
         match bytes {
             [high, low, rest @ ..] if high & MARK != 0 && self.short => {
                 let length = u16::from_be_bytes([high & !MARK, *low]);
