@@ -329,7 +329,11 @@ fn garbage_in_the_ping_lane_closes_the_link_and_the_node_goes_on() {
         ping.write_all(b"\xff\xff\xff\xff").await.unwrap();
         rogue
     };
-    rogue_is_told(garbage, Closing::Garbled, "body of 32767 bytes in a short frame");
+    rogue_is_told(
+        garbage,
+        Closing::Garbled,
+        "body of 32767 bytes in a short frame",
+    );
 }
 
 #[test]
