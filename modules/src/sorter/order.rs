@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 /// How siblings stand to each other.
 pub trait Order: Clone + Debug + Unpin + 'static {
     /// What siblings are kept in order of. Of equal ranks, who was chosen less often comes first, and then the lesser name.
-    type Rank: Ord + Clone + Debug + Unpin;
+    type Rank: Ord + Copy + Debug + Unpin;
 
     /// The rank of one that holds this dominant share and has this weight.
     fn rank(&self, share: f64, weight: f64) -> Self::Rank;

@@ -1,17 +1,23 @@
 //! Siblings: what lies right below one node of the tree, in the order of their places.
 //!
-//! Knows nothing of shares and roles: a rank is whatever the tree's order makes of them.
+//! Knows nothing of shares, roles and names: a rank is whatever the tree's order makes of them, and for names there are numbers. Who is
+//! given something moves from the front to a place further back, thousands of times in a run, so places are small and lie side by side in
+//! short lists, of which a move touches one or two.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+
+/// How many places a list has before it becomes two.
+const LIST_MAX: usize = 64;
+/// What lies between the numbers of two names that were numbered together.
+const STRIDE: u64 = 1 << 32;
 
 /// Where a node stands among its siblings: by rank, then by how often it was chosen, then by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Place<R> {
     pub(super) rank: R,
     pub(super) chosen: u64,
-    pub(super) name: Label,
+    /// Its name's, see [`number`].
+    pub(super) name: u64,
     pub(super) node: usize,
 }
 
@@ -39,36 +45,27 @@ impl<R: Ord> PartialEq for Place<R> {
 
 impl<R: Ord> Eq for Place<R> {}
 
-/// A name whose beginning stands beside the pointer to it, so that two that are compared are seldom looked up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Label {
-    beginning: u128,
-    text: Arc<str>,
-}
-
-impl Label {
-    pub(super) fn new(text: Arc<str>) -> Self {
-        let mut beginning = [0; 16];
-        beginning
-            .iter_mut()
-            .zip(text.bytes())
-            .for_each(|(own, byte)| *own = byte);
-        Self {
-            beginning: u128::from_be_bytes(beginning),
-            text,
-        }
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.text
+/// A number for a name that stands between names of these numbers, or is the first or the last; none if there is none left between them:
+/// then all are to be numbered anew, see [`numbers`].
+pub(super) fn number(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    let low = before.unwrap_or(0);
+    match after {
+        None => low.checked_add(STRIDE),
+        Some(high) => Some(low + high.checked_sub(low)? / 2).filter(|between| *between > low),
     }
 }
 
-/// Nodes by their places. One, which most nodes have below them, needs no tree.
+/// Numbers for names in their order, with room between them.
+pub(super) fn numbers() -> impl Iterator<Item = u64> {
+    (1..).map(|n: u64| n.saturating_mul(STRIDE))
+}
+
+/// Nodes by their places. One, which most nodes have below them, needs no list.
 #[derive(Clone, Debug)]
 pub(super) enum Siblings<R> {
     One(Option<Place<R>>),
-    Many(BTreeSet<Place<R>>),
+    /// In order, none of them empty.
+    Many(Vec<Vec<Place<R>>>),
 }
 
 impl<R> Default for Siblings<R> {
@@ -77,34 +74,32 @@ impl<R> Default for Siblings<R> {
     }
 }
 
-impl<R: Ord + Clone> Siblings<R> {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::One(one) => usize::from(one.is_some()),
-            Self::Many(many) => many.len(),
-        }
-    }
-
+impl<R: Ord + Copy> Siblings<R> {
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        match self {
+            Self::One(one) => one.is_none(),
+            Self::Many(lists) => lists.is_empty(),
+        }
     }
 
     /// In order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Place<R>> {
-        let (one, many) = match self {
+        let (one, lists) = match self {
             Self::One(one) => (one.as_ref(), None),
-            Self::Many(many) => (None, Some(many)),
+            Self::Many(lists) => (None, Some(lists)),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        one.into_iter().chain(lists.into_iter().flatten().flatten())
     }
 
+    /// Puts one in its place. One that is there already stays.
     pub(super) fn insert(&mut self, place: Place<R>) {
         match self {
-            Self::One(one) => match one.take() {
+            Self::One(one) => match *one {
                 None => *one = Some(place),
-                Some(other) => *self = Self::Many([other, place].into()),
+                Some(other) if other == place => {}
+                Some(other) => *self = Self::Many(vec![vec![other.min(place), other.max(place)]]),
             },
-            Self::Many(many) => drop(many.insert(place)),
+            Self::Many(lists) => insert(lists, place),
         }
     }
 
@@ -112,73 +107,187 @@ impl<R: Ord + Clone> Siblings<R> {
     pub(super) fn take(&mut self, place: &Place<R>) -> Option<Place<R>> {
         match self {
             Self::One(one) => one.take_if(|own| own.node == place.node),
-            Self::Many(many) => many.take(place),
+            Self::Many(lists) => {
+                let list = list_of(lists, place);
+                let at = lists.get(list)?.binary_search(place).ok()?;
+                let taken = lists[list].remove(at);
+                if lists[list].is_empty() {
+                    lists.remove(list);
+                }
+                Some(taken)
+            }
         }
+    }
+
+    /// Moves the one at `from`, or puts it in if it is not there.
+    pub(super) fn shift(&mut self, from: &Place<R>, to: Place<R>) {
+        if let Self::Many(lists) = self {
+            let list = list_of(lists, from);
+            let next = lists.get(list + 1).and_then(|next| next.first());
+            let stays = next.is_none_or(|next| to < *next)
+                && (list == 0 || lists[list].first().is_some_and(|first| *first <= to));
+            if stays
+                && let Some(own) = lists.get_mut(list)
+                && let Ok(at) = own.binary_search(from)
+            {
+                return shift_within(own, at, to);
+            }
+        }
+        self.take(from);
+        self.insert(to);
+    }
+
+    /// Names have other numbers now, in the same order; `number` says which by node.
+    pub(super) fn renumber(&mut self, number: impl Fn(usize) -> u64) {
+        let own: &mut dyn Iterator<Item = &mut Place<R>> = match self {
+            Self::One(one) => &mut one.iter_mut(),
+            Self::Many(lists) => &mut lists.iter_mut().flatten(),
+        };
+        own.for_each(|place| place.name = number(place.node));
     }
 }
 
-impl<R: Ord + Clone> FromIterator<Place<R>> for Siblings<R> {
+/// Which list a place belongs to: the last one that does not begin after it.
+fn list_of<R: Ord>(lists: &[Vec<Place<R>>], place: &Place<R>) -> usize {
+    let begins_after = |list: &Vec<Place<R>>| list.first().is_some_and(|first| first > place);
+    // Most of what moves is among the first.
+    match lists.get(1).is_none_or(begins_after) {
+        true => 0,
+        false => lists.partition_point(|list| !begins_after(list)) - 1,
+    }
+}
+
+fn insert<R: Ord + Copy>(lists: &mut Vec<Vec<Place<R>>>, place: Place<R>) {
+    let at = list_of(lists, &place);
+    let Some(list) = lists.get_mut(at) else {
+        return lists.push(vec![place]);
+    };
+    let Err(gap) = list.binary_search(&place) else {
+        return;
+    };
+    list.insert(gap, place);
+    if list.len() > LIST_MAX {
+        let rest = list.split_off(LIST_MAX / 2);
+        lists.insert(at + 1, rest);
+    }
+}
+
+/// Moves the one at that index within a list.
+fn shift_within<R: Ord + Copy>(list: &mut [Place<R>], at: usize, to: Place<R>) {
+    let (before, after) = (&list[..at], &list[at + 1..]);
+    if after.first().is_some_and(|next| *next < to) {
+        let passed = after.partition_point(|own| *own < to);
+        list.copy_within(at + 1..at + 1 + passed, at);
+        list[at + passed] = to;
+    } else {
+        let gap = before.partition_point(|own| *own < to);
+        list.copy_within(gap..at, gap + 1);
+        list[gap] = to;
+    }
+}
+
+impl<R: Ord + Copy> FromIterator<Place<R>> for Siblings<R> {
     fn from_iter<I: IntoIterator<Item = Place<R>>>(all: I) -> Self {
-        let mut siblings = Self::default();
-        all.into_iter().for_each(|place| siblings.insert(place));
-        siblings
+        let mut all: Vec<_> = all.into_iter().collect();
+        if all.len() < 2 {
+            return Self::One(all.pop());
+        }
+        all.sort_unstable();
+        all.dedup();
+        Self::Many(all.chunks(LIST_MAX / 2).map(<[_]>::to_vec).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn place(rank: u32, chosen: u64, name: &str, node: usize) -> Place<u32> {
+    fn place(rank: u32, chosen: u64, name: u64, node: usize) -> Place<u32> {
         Place {
             rank,
             chosen,
-            name: Label::new(Arc::from(name)),
+            name,
             node,
         }
     }
 
-    #[test]
-    fn names_are_in_order_whatever_their_length() {
-        let mut names = vec![
-            "",
-            "a",
-            "a\0",
-            "a\0b",
-            "a-rather-long-name-1",
-            "a-rather-long-name-12",
-            "a-rather-long-name-2",
-            "b",
-            "\u{e9}",
-        ];
-        names.sort_unstable();
-        let labels: Vec<Label> = names
-            .iter()
-            .map(|name| Label::new(Arc::from(*name)))
-            .collect();
-        assert!(labels.is_sorted());
+    fn order(siblings: &Siblings<u32>) -> Vec<usize> {
+        siblings.iter().map(|one| one.node).collect()
     }
 
     #[test]
     fn siblings_are_in_order_of_rank_then_choice_then_name() {
         let all = [
-            place(2, 0, "a", 1),
-            place(1, 1, "a", 2),
-            place(1, 0, "b", 3),
-            place(1, 0, "a", 4),
+            place(2, 0, 10, 1),
+            place(1, 1, 10, 2),
+            place(1, 0, 20, 3),
+            place(1, 0, 10, 4),
         ];
-        let mut siblings: Siblings<u32> = all.iter().cloned().collect();
-        let order =
-            |siblings: &Siblings<u32>| siblings.iter().map(|one| one.node).collect::<Vec<_>>();
+        let mut siblings: Siblings<u32> = all.into_iter().collect();
         assert_eq!(order(&siblings), [4, 3, 2, 1]);
         for (place, left) in all.iter().zip([3, 2, 1, 0]) {
             assert_eq!(siblings.take(place).as_ref(), Some(place));
-            assert_eq!((siblings.take(place), siblings.len()), (None, left));
+            assert_eq!(siblings.take(place), None);
+            assert_eq!(siblings.iter().count(), left);
         }
-        siblings.insert(all[2].clone());
-        let mut one = Siblings::from_iter([all[2].clone()]);
+        siblings.insert(all[2]);
+        let mut one = Siblings::from_iter([all[2]]);
         assert_eq!(one.take(&all[0]), None);
+        one.insert(all[2]);
         assert_eq!((order(&siblings), order(&one)), (vec![3], vec![3]));
         assert!(!siblings.is_empty());
+    }
+
+    #[test]
+    fn names_are_numbered_until_there_is_no_number_left_between_two() {
+        let first = number(None, None).unwrap();
+        let last = number(Some(first), None).unwrap();
+        let mut after = last;
+        let mut between = Vec::new();
+        while let Some(one) = number(Some(first), Some(after)) {
+            assert!(first < one && one < after);
+            between.push(one);
+            after = one;
+        }
+        assert_eq!(between.len(), 32);
+        assert!(number(None, Some(first)).unwrap() < first);
+        assert_eq!(number(None, Some(1)), None);
+        assert_eq!(number(Some(u64::MAX - 1), None), None);
+        assert!(numbers().take(1_000).is_sorted_by(|one, other| one < other));
+    }
+
+    proptest! {
+        /// Whatever is put in, moved and taken out, what is there is there once and in order.
+        #[test]
+        fn siblings_are_a_sorted_set(acts in proptest::collection::vec((0u8..4, 0usize..300, 0u32..40), 0..900)) {
+            let mut siblings = Siblings::default();
+            let mut set = BTreeSet::new();
+            let mut places: Vec<_> = (0..300).map(|node| place(0, 0, node as u64 / 2, node)).collect();
+            for (act, node, rank) in acts {
+                let before = places[node];
+                let to = place(rank, u64::from(rank % 3), before.name, node);
+                match act {
+                    0 => prop_assert_eq!(siblings.take(&before), set.take(&before)),
+                    1 => {
+                        siblings.insert(before);
+                        set.insert(before);
+                    }
+                    _ => {
+                        siblings.shift(&before, to);
+                        set.remove(&before);
+                        set.insert(to);
+                        places[node] = to;
+                    }
+                }
+                prop_assert!(siblings.iter().eq(&set));
+                prop_assert_eq!(siblings.is_empty(), set.is_empty());
+            }
+            let same: Siblings<u32> = set.iter().rev().copied().collect();
+            prop_assert!(same.iter().eq(&set));
+        }
     }
 }

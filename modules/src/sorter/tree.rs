@@ -4,6 +4,7 @@
 //! who is next costs nothing that has not changed. Knows no agent; how siblings stand to each other is for its [`Order`] to say.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use module_api::sorter::{self, Client};
@@ -11,7 +12,7 @@ use resources::{Quantities, Role};
 use rustc_hash::FxHashMap;
 
 use super::order::{Fair, Order};
-use super::siblings::{Label, Place, Siblings};
+use super::siblings::{Place, Siblings, number, numbers};
 
 const ROOT: usize = 0;
 
@@ -29,6 +30,7 @@ enum Kind {
 struct Node<R> {
     parent: usize,
     kind: Kind,
+    name: Arc<str>,
     place: Place<R>,
     weight: f64,
     held: Quantities,
@@ -75,10 +77,11 @@ impl Default for Tree {
 }
 
 impl<R> Node<R> {
-    fn new(parent: usize, kind: Kind, place: Place<R>, weight: f64) -> Self {
+    fn new(parent: usize, kind: Kind, name: Arc<str>, place: Place<R>, weight: f64) -> Self {
         Self {
             parent,
             kind,
+            name,
             place,
             weight,
             held: Quantities::new(),
@@ -104,8 +107,8 @@ impl<O: Order> Tree<O> {
             parks: false,
             parked: Vec::new(),
         };
-        let place = tree.first_place(Label::new(Arc::from("")), ROOT, 1.0);
-        let root = Node::new(ROOT, Kind::Role(Role::STAR), place, 1.0);
+        let place = tree.first_place(0, ROOT, 1.0);
+        let root = Node::new(ROOT, Kind::Role(Role::STAR), Arc::from(""), place, 1.0);
         tree.nodes.push(root);
         tree
     }
@@ -116,7 +119,7 @@ impl<O: Order> Tree<O> {
     }
 
     /// Where a node stands that holds nothing yet.
-    fn first_place(&self, name: Label, node: usize, weight: f64) -> Place<O::Rank> {
+    fn first_place(&self, name: u64, node: usize, weight: f64) -> Place<O::Rank> {
         Place {
             rank: self.order.rank(0.0, weight),
             chosen: 0,
@@ -261,7 +264,7 @@ impl<O: Order> Tree<O> {
         );
         if self.parks {
             for at in idle {
-                let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
+                let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
                 self.nodes[parent].children.take(&place);
                 self.parked.push(at);
             }
@@ -273,7 +276,7 @@ impl<O: Order> Tree<O> {
     pub fn unpark(&mut self) {
         self.parks = false;
         for at in std::mem::take(&mut self.parked) {
-            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
+            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
             self.nodes[parent].children.insert(place);
         }
     }
@@ -374,21 +377,13 @@ impl<O: Order> Tree<O> {
         if above.by_name.len() == 1 {
             return act(node); // Alone it is the first, whatever its rank, which is found when another comes.
         }
-        let before = above.children.take(&node.place);
+        let before = node.place;
         act(node);
         if !self.stale {
             let share = node.held.dominant_share(&self.total);
             node.place.rank = self.order.rank(share, node.weight);
         }
-        let place = match before {
-            Some(mut place) => {
-                place.rank = node.place.rank.clone();
-                place.chosen = node.place.chosen;
-                place
-            }
-            None => node.place.clone(),
-        };
-        above.children.insert(place);
+        above.children.shift(&before, node.place);
     }
 
     /// Computes every rank anew, after the total or a weight has changed.
@@ -402,7 +397,7 @@ impl<O: Order> Tree<O> {
         }
         for at in 0..self.nodes.len() {
             let own: Vec<usize> = self.nodes[at].by_name.values().copied().collect();
-            let places = own.into_iter().map(|child| self.nodes[child].place.clone());
+            let places = own.into_iter().map(|child| self.nodes[child].place);
             let places = places.collect();
             self.nodes[at].children = places;
         }
@@ -420,8 +415,9 @@ impl<O: Order> Tree<O> {
         }
         let name: Arc<str> = Arc::from(name);
         let at = self.unused.pop().unwrap_or(self.nodes.len());
-        let place = self.first_place(Label::new(name.clone()), at, weight);
-        let node = Node::new(parent, kind(), place.clone(), weight);
+        let number = self.number(parent, &name);
+        let place = self.first_place(number, at, weight);
+        let node = Node::new(parent, kind(), name.clone(), place, weight);
         if at == self.nodes.len() {
             self.nodes.push(node);
         } else {
@@ -438,16 +434,46 @@ impl<O: Order> Tree<O> {
         at
     }
 
+    /// A number for the name of another child.
+    fn number(&mut self, parent: usize, name: &str) -> u64 {
+        let siblings = &self.nodes[parent].by_name;
+        let of = |(_, node): (_, &usize)| self.nodes[*node].place.name;
+        let before = siblings
+            .range::<str, _>((Unbounded, Excluded(name)))
+            .next_back()
+            .map(of);
+        let after = siblings
+            .range::<str, _>((Excluded(name), Unbounded))
+            .next()
+            .map(of);
+        number(before, after).unwrap_or_else(|| {
+            self.renumber(parent);
+            self.number(parent, name)
+        })
+    }
+
+    /// Numbers the names of all children anew.
+    fn renumber(&mut self, parent: usize) {
+        let children: Vec<usize> = self.nodes[parent].by_name.values().copied().collect();
+        for (child, name) in children.into_iter().zip(numbers()) {
+            self.nodes[child].place.name = name;
+        }
+        let mut own = std::mem::take(&mut self.nodes[parent].children);
+        own.renumber(|child| self.nodes[child].place.name);
+        self.nodes[parent].children = own;
+    }
+
     /// Lets go of a node, and of those above that have become empty.
     fn prune(&mut self, mut at: usize) {
         while at != ROOT && self.nodes[at].by_name.is_empty() {
-            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place.clone());
+            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
+            let name = self.nodes[at].name.clone();
             let above = &mut self.nodes[parent];
             above.children.take(&place);
-            above.by_name.remove(place.name.as_str());
+            above.by_name.remove(&name);
             if above.by_name.len() == 1 {
                 // Who is alone is found whatever its place says.
-                above.children = above.children.iter().cloned().collect();
+                above.children = above.children.iter().copied().collect();
             }
             self.nodes[at].held = Quantities::new();
             self.unused.push(at);

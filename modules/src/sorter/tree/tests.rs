@@ -43,7 +43,7 @@ fn a_parked_branch_is_met_once_in_a_walk_and_is_back_after_it() {
         tree.hold(2, &quantities("cpus:1"));
     }
     assert_eq!(visits, ["a/b", "a/c", "d", "d", "d"]);
-    assert!(tree.nodes[ROOT].children.len() < 3);
+    assert!(tree.nodes[ROOT].children.iter().count() < 3);
     tree.unpark();
     tree.set_active(3, true);
     assert_eq!(tree.order(), [0, 1, 3, 2]);
@@ -177,6 +177,27 @@ fn who_takes_no_part_is_not_listed_but_still_counts() {
         1,
         "only the root is left"
     );
+}
+
+/// Many names before all others, so that there is no number left for some of them; one of them comes first that is put between two.
+#[test]
+fn equals_stand_in_the_order_of_their_names_whenever_they_joined() {
+    let mut tree = Tree::default();
+    let join = |tree: &mut Tree, client: u32, name: &str| {
+        tree.join(client, &Role::STAR, name);
+        tree.set_active(client, true);
+    };
+    for client in (1..=100).rev() {
+        join(&mut tree, client, &format!("f{client:03}"));
+    }
+    join(&mut tree, 0, "f050-between");
+    let mut names: Vec<u32> = (1..=100).collect();
+    names.insert(50, 0);
+    assert_eq!(tree.order(), names);
+    for client in 0..=100 {
+        tree.hold(client, &quantities("cpus:1"));
+    }
+    assert_eq!(tree.order(), names);
 }
 
 #[test]
