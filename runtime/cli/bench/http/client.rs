@@ -131,8 +131,17 @@ pub struct Calls {
     head: String,
     form: Form,
     write: OwnedWriteHalf,
-    /// The first answer that was no 202, if there was one.
-    refused: watch::Receiver<Option<String>>,
+    said: u64,
+    heard: watch::Receiver<Heard>,
+}
+
+/// What was answered.
+#[derive(Default)]
+struct Heard {
+    /// How often it was 202.
+    accepted: u64,
+    /// The first answer that was no 202, if there was one, or how the connection ended.
+    problem: Option<String>,
 }
 
 impl Calls {
@@ -144,10 +153,10 @@ impl Calls {
             .set_nodelay(true)
             .map_err(|error| failed(address, &error))?;
         let (read, write) = connection.into_split();
-        let (say, refused) = watch::channel(None);
+        let (say, heard) = watch::channel(Heard::default());
         tokio::task::spawn_local(async move {
-            let problem = answers(read).await;
-            let _ = say.send(Some(problem)); // Nobody calls any more.
+            let problem = answers(read, || say.send_modify(|heard| heard.accepted += 1)).await;
+            say.send_modify(|heard| heard.problem = Some(problem));
         });
         let media = form.media_type();
         let head = format!(
@@ -157,31 +166,53 @@ impl Calls {
             head,
             form,
             write,
-            refused,
+            said: 0,
+            heard,
         })
     }
 
     /// Says a call.
     pub async fn say(&mut self, call: &dyn Message) -> Outcome {
-        if let Some(problem) = &*self.refused.borrow() {
-            return Err(Failure::new(format!("HTTP: {problem}")));
-        }
+        self.unrefused()?;
         let body = self.form.write(call);
         let mut request = format!("{}{}\r\n\r\n", self.head, body.len()).into_bytes();
         request.extend(body);
+        self.said += 1;
         let written = self.write.write_all(&request).await;
         written.map_err(|error| failed("a call", &error))
     }
+
+    /// Says a call and waits until it has been accepted, and all before it.
+    pub async fn accepted(&mut self, call: &dyn Message) -> Outcome {
+        self.say(call).await?;
+        let said = self.said;
+        let done = |heard: &Heard| heard.accepted >= said || heard.problem.is_some();
+        // Whoever told it is gone only after a problem.
+        let _ = self.heard.wait_for(done).await;
+        self.unrefused()
+    }
+
+    fn unrefused(&self) -> Outcome {
+        match &self.heard.borrow().problem {
+            Some(problem) => Err(Failure::new(format!("HTTP: {problem}"))),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Reads answers for as long as they are 202 without a body; gives the first other one, or how the connection ended.
-async fn answers(read: OwnedReadHalf) -> String {
+/// Reads answers for as long as they are 202 without a body, and counts each; gives the first other one, or how the connection ended.
+async fn answers(read: OwnedReadHalf, mut accepted: impl FnMut()) -> String {
     let mut lines = BufReader::new(read).lines();
     let mut is_status = true;
     loop {
         match lines.next_line().await {
             Ok(Some(line)) if is_status && !line.contains(" 202 ") => return line,
-            Ok(Some(line)) => is_status = line.is_empty(),
+            Ok(Some(line)) => {
+                if is_status {
+                    accepted();
+                }
+                is_status = line.is_empty();
+            }
             Ok(None) => return "the connection of the calls has ended".to_owned(),
             Err(error) => return error.to_string(),
         }

@@ -125,7 +125,7 @@ impl Asking {
         Ok((Self { id, calls }, events))
     }
 
-    /// How are all these tasks?
+    /// How are all these tasks? Comes back when that was taken, so that nobody asks faster than the master takes it.
     async fn ask(&mut self, tasks: &[scheduler::CallReconcileTask]) {
         let Some(calls) = &mut self.calls else { return };
         let tasks = tasks.to_vec();
@@ -135,7 +135,7 @@ impl Asking {
             reconcile: Some(scheduler::CallReconcile { tasks }),
             ..scheduler::Call::default()
         };
-        if calls.say(&call).await.is_err() {
+        if calls.accepted(&call).await.is_err() {
             self.calls = None;
         }
     }
