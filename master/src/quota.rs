@@ -39,8 +39,7 @@ pub fn consumed(books: &Books) -> ByRole {
 
 /// What of these is not reserved, by the role it is allocated to.
 fn unreserved(resources: &Resources) -> impl Iterator<Item = (Role, Quantities)> + use<> {
-    let regular = resources.filter(|one| !one.is_reserved() && !one.is_revocable());
-    let by_role = regular.allocations().into_iter();
+    let by_role = resources.open().allocations().into_iter();
     by_role.map(|(role, held)| (role, held.quantities()))
 }
 

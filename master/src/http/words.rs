@@ -137,9 +137,8 @@ fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<Str
 
 /// The amounts of resources with nothing else said of them.
 fn amounts(resources: &resources::Resources) -> Result<Quantities, String> {
-    let plain = |one: &&resources::Resource| {
-        one.amount().is_some() && !one.is_reserved() && !one.is_revocable() && !one.is_shared()
-    };
+    let plain =
+        |one: &&resources::Resource| one.amount().is_some() && one.is_open() && !one.is_shared();
     match resources.iter().find(|one| !plain(one)) {
         None => Ok(resources.quantities()),
         Some(other) => Err(format!(

@@ -191,6 +191,12 @@ impl Resource {
         self.note.is_some() && !self.reservations().is_empty()
     }
 
+    /// Is it open to every role: regular, and reserved for nobody?
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        !self.is_reserved() && !self.is_revocable()
+    }
+
     /// Can it be taken back at any time?
     #[inline]
     pub fn is_revocable(&self) -> bool {

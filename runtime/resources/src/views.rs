@@ -16,6 +16,11 @@ impl Resources {
         self.filter(|own| !own.is_reserved())
     }
 
+    /// What is open to every role: regular, and reserved for nobody.
+    pub fn open(&self) -> Self {
+        self.filter(Resource::is_open)
+    }
+
     /// What is reserved for exactly this role.
     pub fn reserved(&self, role: &Role) -> Self {
         self.filter(|own| own.is_reserved() && own.role() == role)

@@ -255,9 +255,8 @@ fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
 fn oldest_quota(request: &QuotaRequest) -> Result<UpdateQuotas, Invalid> {
     let role = need("role", request.role.as_ref(), "the role that it is for")?;
     let guarantee = read_resources("guarantee", &request.guarantee)?;
-    let is_plain = |one: &&resources::Resource| {
-        one.amount().is_some() && !one.is_reserved() && !one.is_revocable() && !one.is_shared()
-    };
+    let is_plain =
+        |one: &&resources::Resource| one.amount().is_some() && one.is_open() && !one.is_shared();
     if let Some(other) = guarantee.iter().find(|one| !is_plain(one)) {
         let expected = "amounts that are reserved for nobody, as cpus:2";
         return Err(Invalid::new("guarantee", other, expected));
