@@ -90,7 +90,9 @@ impl Books {
                     *more += (before - holders.len()) as u64;
                 }
                 Reason::Reserved { roles } | Reason::Headroom { roles, .. } => hide_roles(roles),
-                Reason::QuotaLimit { role, .. } if !sight.role(role) => {
+                Reason::QuotaLimit { role, .. } | Reason::RoomMade { role }
+                    if !sight.role(role) =>
+                {
                     HIDDEN.clone_into(role);
                 }
                 _ => {}

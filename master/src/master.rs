@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use module_api::AllocatorRef;
 use module_api::allocator::{
-    Begin, Granted, InverseGranted, LongTasksBounded, TasksWanted, VictimsNamed, WhitelistChanged,
-    Withdrawn,
+    Begin, Granted, InverseGranted, LongTasksBounded, StillLacking, TasksWanted, VictimsNamed,
+    WhitelistChanged, Withdrawn,
 };
 use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{
@@ -291,6 +291,7 @@ impl Process for Master {
         ears.hear_local::<InverseGranted>();
         ears.hear_local::<TasksWanted>();
         ears.hear_local::<VictimsNamed>();
+        ears.hear_local::<StillLacking>();
         ears.hear_local::<LongTasksBounded>();
     }
 }

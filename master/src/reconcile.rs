@@ -65,6 +65,16 @@ impl Books {
         if task.state.is_terminal() && !task.told.is_terminal() {
             return None;
         }
+        Some(self.as_told(framework, task, now))
+    }
+
+    /// As its framework was told last, without any question.
+    pub(crate) fn as_told(
+        &self,
+        framework: &FrameworkId,
+        task: &Task,
+        now: Timestamp,
+    ) -> TaskStatus {
         let mut status = TaskStatus::new(task.id.clone(), task.told, Source::Master, now)
             .because(Reason::Reconciliation, "Reconciliation: latest task state")
             .on(&task.agent_id);
@@ -75,7 +85,7 @@ impl Books {
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;
         }
-        Some(self.in_words_of(framework, status))
+        self.in_words_of(framework, status)
     }
 
     fn in_words_of(&self, framework: &FrameworkId, mut status: TaskStatus) -> TaskStatus {

@@ -2,7 +2,8 @@
 //!
 //! Pure decisions on [`Books`]. The allocator names the tasks, or says how long one may run; which, and whether any, is its policy. Here each framework is warned, again
 //! whenever it subscribes anew, and each task that has not ended by its deadline is killed as its framework would; one that is still there
-//! as long afterwards ends with its executor, and that one's other tasks. Only the leader knows who was warned: the next one begins anew,
+//! as long afterwards ends with its executor, and that one's other tasks. Where what is guaranteed comes free otherwise, who is not killed
+//! yet may stay. Only the leader knows who was warned: the next one begins anew,
 //! with a new warning.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,6 +192,30 @@ impl Books {
         self.counters.add("master/tasks_revoked", keys.len());
         self.warn(&keys, now, out);
         out.push(Effect::Later(grace, Due::Revoked(keys, now + grace)));
+    }
+
+    /// Only these roles lack something still: tasks that were to make room for any other may stay, unless they are killed already. Their
+    /// frameworks are told how they are.
+    pub fn spare(&mut self, lacking: &BTreeSet<String>, now: Timestamp, out: &mut Effects) {
+        let mut spared = Vec::new();
+        self.revocations.retain(|key, one| {
+            let role = one
+                .why
+                .role()
+                .filter(|role| !one.killed && !lacking.contains(*role));
+            spared.extend(role.map(|role| (key.clone(), role.clone())));
+            role.is_none()
+        });
+        for ((framework, id), role) in spared {
+            let task = self.tasks.get(&framework, &id);
+            let Some(task) = task.filter(|task| !task.state.is_terminal()) else {
+                continue; // Its end has been told, or will be.
+            };
+            let mut status = self.as_told(&framework, task, now);
+            status.message = format!("no longer revoked: role `{role}` lacks nothing any more");
+            self.counters.count("master/tasks_spared");
+            self.tell_status(&framework, status, out);
+        }
     }
 
     /// A framework has a scheduler that may not have heard of its tasks that must go: it is warned of those that are not killed yet.

@@ -72,7 +72,7 @@ pub trait Scheduler: Send + Unpin + 'static {
     /// These tasks must make room for a role that lacks what is guaranteed to it: each that has not ended by the deadline is killed, and if
     /// that does not help its executor with all its tasks. A framework may end them itself, when it has saved what it needs; what it
     /// launches instead it may be able to place elsewhere. The ends come as statuses, those of tasks that were killed with reason
-    /// `CONTAINER_PREEMPTED`.
+    /// `CONTAINER_PREEMPTED`. One that may stay after all, since room came otherwise, comes as a status as well, with its state as it is.
     ///
     /// By what is guaranteed to its own roles, and by the label `meros.priority`, a framework says which of its tasks go last
     /// (see [`protocol::marks`]).

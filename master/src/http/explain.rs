@@ -141,6 +141,7 @@ fn known(reason: &Reason) -> Value {
             "required": pieces::amounts(required),
             "free": pieces::amounts(free),
         }),
+        Reason::RoomMade { role } => json!({ "role": role }),
         Reason::Filtered { offer, left } => json!({
             "offer": pieces::amounts(offer),
             "seconds_left": left.as_secs_f64(),

@@ -1,7 +1,7 @@
 //! What the master hears from the allocator about tasks that must make room, and about long ones: it says what runs, and carries out what is
 //! decided.
 
-use module_api::allocator::{LongTasksBounded, TasksWanted, VictimsNamed};
+use module_api::allocator::{LongTasksBounded, StillLacking, TasksWanted, VictimsNamed};
 use runtime::prelude::*;
 
 use super::Master;
@@ -19,6 +19,14 @@ impl Handler<VictimsNamed> for Master {
 
     fn handle(&mut self, named: VictimsNamed, ctx: &mut Context<Self>) {
         self.change(ctx, |books, now, out| books.victims_named(named, now, out));
+    }
+}
+
+impl Handler<StillLacking> for Master {
+    type Result = ();
+
+    fn handle(&mut self, lacking: StillLacking, ctx: &mut Context<Self>) {
+        self.change(ctx, |books, now, out| books.spare(&lacking.roles, now, out));
     }
 }
 

@@ -197,6 +197,9 @@ fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
             role: "role-of-bob".to_owned(),
             left: Default::default(),
         },
+        Reason::RoomMade {
+            role: "role-of-bob".to_owned(),
+        },
     ];
     let tally = |reason| Tally {
         revocable: false,

@@ -1,8 +1,8 @@
 //! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
 //!
 //! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`], and with
-//! [`TasksWanted`], [`VictimsNamed`] and [`LongTasksBounded`] where tasks may have to make room. Both sides may name a framework or
-//! agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
+//! [`TasksWanted`], [`VictimsNamed`], [`StillLacking`] and [`LongTasksBounded`] where tasks may have to make room. Both sides may name a
+//! framework or agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
 //! also explain itself ([`Explain`]); one that does not is still one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,6 +319,14 @@ pub struct Victim {
     pub role: String,
 }
 
+/// Only these roles still lack what is guaranteed to them: a task that was named for any other may stay, unless it is killed already (S122).
+/// Said when a role for which tasks were named lacks nothing any more, or wants nothing, and once after each [`Begin`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StillLacking {
+    /// The roles, none if nothing lacks anywhere.
+    pub roles: BTreeSet<String>,
+}
+
 /// How much of each agent long tasks may use, and for how long a task may run that is not marked as long (S121). Said after each [`Begin`],
 /// if at all. The master sees to it, since it alone knows tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -369,6 +377,7 @@ remote! { Withdrawn = "allocator/withdrawn" v1 }
 remote! { TasksWanted = "allocator/tasks_wanted" v1 }
 remote! { TasksListed = "allocator/tasks_listed" v1 }
 remote! { VictimsNamed = "allocator/victims_named" v1 }
+remote! { StillLacking = "allocator/still_lacking" v1 }
 remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }

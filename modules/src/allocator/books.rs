@@ -107,6 +107,8 @@ pub struct Books {
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
     quotas: Quotas,
+    /// The agents on which tasks make room, by slot, each with the role that it is for: what nothing reserves there is kept together.
+    kept: BTreeMap<u32, Role>,
     /// The hosts whose agents are offered, in small letters; `None` is all.
     whitelist: Option<BTreeSet<String>>,
     /// Until so many agents were added, nothing is granted.
@@ -144,6 +146,7 @@ impl Default for Books {
             departing: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
+            kept: BTreeMap::new(),
             whitelist: None,
             awaited: None,
             marked: Default::default(),
@@ -217,7 +220,7 @@ impl Books {
         }
     }
 
-    /// An agent may be offered; it replaces an earlier one of its id.
+    /// An agent may be offered; it replaces an earlier one of its id, of which refusals last if it looks as it did.
     pub fn agent_added(&mut self, added: AgentAdded) {
         let AgentAdded {
             agent_id,
@@ -226,6 +229,7 @@ impl Books {
             oversubscribed,
             used,
         } = added;
+        let filters = self.filters_of(&agent_id, &info);
         self.remove_agent(&agent_id);
         let slot = self.unused.pop().unwrap_or_else(|| {
             self.agents.push(None);
@@ -263,6 +267,7 @@ impl Books {
                 self.book_held(slot, client, &part);
             }
         }
+        self.restore_filters(slot, filters);
         self.mark(slot, Mark::Run);
         self.awaited = self.awaited.filter(|awaited| self.by_id.len() < *awaited);
     }
@@ -282,6 +287,7 @@ impl Books {
             return;
         };
         self.unused.push(slot);
+        self.kept.remove(&slot);
         self.clients.forget_verdicts(slot);
         self.quotas.touch(slot);
         self.with_gpus -= usize::from(agent.gpus);

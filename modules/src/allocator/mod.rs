@@ -263,14 +263,7 @@ impl Allocator {
         if self.order == AgentOrder::TightestFirst {
             self.books.tightest_first(stage.pool(), &mut run.slots);
         }
-        let slots = run.slots.clone();
-        let slots = match stage {
-            Stage::Fair => self.shared_among_all(slots),
-            Stage::Guarantees | Stage::Revocable => slots,
-        };
-        if let Some(run) = &mut self.run {
-            run.walk = Walk::new(stage, slots);
-        }
+        run.walk = Walk::new(stage, run.slots.clone());
     }
 
     fn end_run(&mut self, ctx: &mut Context<Self>) {

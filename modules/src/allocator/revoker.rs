@@ -47,6 +47,10 @@ pub struct Revoker {
     wait: Duration,
     /// The agents on which tasks make room, by their slots: for which role, and until when.
     kept: BTreeMap<u32, (Role, Instant)>,
+    /// The roles for which tasks were named and that lack something since.
+    served: BTreeSet<Role>,
+    /// Whether the master may know of tasks that an earlier allocator has named.
+    anew: bool,
     /// The last slot that was asked about.
     turn: u32,
     number: u64,
@@ -62,6 +66,8 @@ impl Revoker {
             next_look: Instant::default(),
             wait: LOOK,
             kept: BTreeMap::new(),
+            served: BTreeSet::new(),
+            anew: true,
             turn: u32::MAX,
             number: 0,
             asked: None,
@@ -72,7 +78,16 @@ impl Revoker {
     pub fn begin(&mut self) {
         self.since.clear();
         self.kept.clear();
+        self.served.clear();
+        self.anew = true;
         self.asked = None;
+    }
+
+    /// These roles are short now. Gives whether tasks that were named may stay, since those for which they were lack nothing any more.
+    pub fn spares(&mut self, short: &BTreeSet<Role>) -> bool {
+        let before = self.served.len();
+        self.served.retain(|role| short.contains(role));
+        std::mem::take(&mut self.anew) || self.served.len() < before
     }
 
     /// How long a task has from the warning on.
@@ -123,8 +138,10 @@ impl Revoker {
     /// Tasks were named on these agents, for these roles.
     pub fn named(&mut self, places: impl IntoIterator<Item = (u32, Role)>, now: Instant) {
         let until = now + self.revocation.grace * 2;
-        self.kept
-            .extend(places.into_iter().map(|(slot, role)| (slot, (role, until))));
+        for (slot, role) in places {
+            self.served.insert(role.clone());
+            self.kept.insert(slot, (role, until));
+        }
         self.wait = LOOK;
         self.next_look = now + self.revocation.grace.max(LOOK);
     }
@@ -135,9 +152,11 @@ impl Revoker {
         self.next_look = now + self.wait;
     }
 
-    /// Whether what comes free there is kept together for a role that lacks it.
-    pub fn keeps(&self, slot: u32) -> bool {
-        self.kept.contains_key(&slot)
+    /// The agents, by their slots, where what comes free is kept together, and the role that lacks it.
+    pub fn kept(&self) -> BTreeMap<u32, Role> {
+        let kept = self.kept.iter();
+        kept.map(|(slot, (role, _))| (*slot, role.clone()))
+            .collect()
     }
 
     /// The master has answered, or a part of it. Gives the whole when it is there; an answer to an earlier question is none.
@@ -177,6 +196,23 @@ mod tests {
         assert_eq!(due(&["b"], 11), roles(&[]));
         assert_eq!(due(&["a", "b"], 19), roles(&["b"]));
         assert_eq!(due(&["a", "b"], 29), roles(&["a", "b"]));
+    }
+
+    #[test]
+    fn who_was_named_may_stay_when_the_role_lacks_nothing_and_once_at_the_beginning() {
+        let mut revoker = revoker();
+        let now = Instant::default();
+        let role = |name: &str| Role::new(name).unwrap();
+        assert!(revoker.spares(&roles(&["a"])), "an earlier allocator's");
+        assert!(!revoker.spares(&roles(&[])), "nobody was named");
+        revoker.named([(1, role("a")), (2, role("b"))], now);
+        assert!(!revoker.spares(&roles(&["a", "b", "c"])));
+        assert!(revoker.spares(&roles(&["a", "c"])));
+        assert!(!revoker.spares(&roles(&["a"])), "said once");
+        assert!(revoker.spares(&roles(&[])));
+        revoker.named([(1, role("a"))], now);
+        revoker.begin();
+        assert!(revoker.spares(&roles(&["a"])));
     }
 
     #[test]
@@ -231,15 +267,15 @@ mod tests {
         let due = revoker.due(roles(&["a"]), at(10));
         revoker.ask(due, 7, at(10));
         revoker.named([(3, role.clone())], at(10));
-        assert!(revoker.keeps(3) && !revoker.keeps(4));
+        assert_eq!(revoker.kept(), BTreeMap::from([(3, role.clone())]));
         let due = revoker.due(roles(&["a"]), at(39));
         assert_eq!(due, roles(&[]), "they have their time");
         assert_eq!(revoker.due(roles(&["a"]), at(40)), roles(&["a"]));
-        assert!(revoker.keeps(3));
+        assert_eq!(revoker.kept().len(), 1);
         revoker.due(roles(&["a"]), at(70));
-        assert!(!revoker.keeps(3), "twice the grace");
+        assert!(revoker.kept().is_empty(), "twice the grace");
         revoker.named([(3, role)], at(70));
         revoker.due(roles(&["b"]), at(71));
-        assert!(!revoker.keeps(3), "nothing lacks");
+        assert!(revoker.kept().is_empty(), "nothing lacks");
     }
 }

@@ -1,10 +1,10 @@
 //! The allocator's part on revocation: it asks the master what runs, and names the tasks that must make room (S122, S123). It also says how
 //! much of each agent is for long tasks (S121).
 //!
-//! Hears [`TasksListed`]. Says [`TasksWanted`], [`VictimsNamed`] and [`module_api::allocator::LongTasksBounded`], and nothing else ever ends a
-//! task; one that is not told of is named again at the next look. Does nothing unless the allocator was told to.
+//! Hears [`TasksListed`]. Says [`TasksWanted`], [`VictimsNamed`], [`StillLacking`] and [`module_api::allocator::LongTasksBounded`], and nothing
+//! else ever ends a task; one that is not told of is named again at the next look. Does nothing unless the allocator was told to.
 
-use module_api::allocator::{TasksListed, TasksWanted, VictimsNamed};
+use module_api::allocator::{StillLacking, TasksListed, TasksWanted, VictimsNamed};
 use resources::Role;
 use runtime::prelude::*;
 
@@ -29,7 +29,15 @@ impl Allocator {
         };
         let now = ctx.clock().now();
         let shortage = self.books.shortage(now);
-        let roles = revoker.due(shortage.roles(), now);
+        let short = shortage.roles();
+        if revoker.spares(&short) {
+            let roles = short.iter().map(ToString::to_string).collect();
+            if let Err(error) = master.tell(StillLacking { roles }) {
+                tracing::warn!(%error, "the master cannot be told which tasks may stay");
+            }
+        }
+        let roles = revoker.due(short, now);
+        self.books.keep(revoker.kept());
         if roles.is_empty() {
             return;
         }
@@ -46,17 +54,6 @@ impl Allocator {
         if let Err(error) = master.tell(wanted) {
             tracing::warn!(%error, "the master cannot be asked what runs");
         }
-    }
-
-    /// Leaves to who lacks something what tasks free for it piece by piece: of these agents those that are shared among all.
-    pub(super) fn shared_among_all(&mut self, slots: Vec<u32>) -> Vec<u32> {
-        let Some(revoker) = &self.revoker else {
-            return slots;
-        };
-        let (kept, shared): (Vec<u32>, Vec<u32>) =
-            slots.into_iter().partition(|slot| revoker.keeps(*slot));
-        self.books.postpone(&kept);
-        shared
     }
 }
 
@@ -85,6 +82,7 @@ impl Handler<TasksListed> for Allocator {
             Some((self.books.slot_of(&victim.agent_id)?, role))
         });
         revoker.named(places, now);
+        self.books.keep(revoker.kept());
         let grace = revoker.grace();
         tracing::info!(
             tasks = victims.len(),

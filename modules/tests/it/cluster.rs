@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentAdded, Begin, FrameworkAdded, Grant, Granted, InverseGrant, InverseGranted,
-    LongTasksBounded, Recovered, TasksWanted, VictimsNamed, Withdrawn,
+    LongTasksBounded, Recovered, StillLacking, TasksWanted, VictimsNamed, Withdrawn,
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
@@ -22,6 +22,7 @@ struct Scribe {
     withdrawn: Vec<Withdrawn>,
     inverse: Vec<InverseGrant>,
     revocation: AboutRevocation,
+    lacking: Vec<StillLacking>,
 }
 
 /// What was asked about tasks, which of them must make room, and how long ones are bounded.
@@ -34,6 +35,10 @@ struct Read;
 #[derive(Message)]
 #[rtype(result = "Vec<InverseGrant>")]
 struct ReadInverse;
+
+#[derive(Message)]
+#[rtype(result = "Vec<StillLacking>")]
+struct ReadLacking;
 
 #[derive(Message)]
 #[rtype(result = "AboutRevocation")]
@@ -50,6 +55,7 @@ impl Process for Scribe {
         ears.hear_local::<InverseGranted>();
         ears.hear_local::<TasksWanted>();
         ears.hear_local::<VictimsNamed>();
+        ears.hear_local::<StillLacking>();
         ears.hear_local::<LongTasksBounded>();
     }
 }
@@ -91,6 +97,22 @@ impl Handler<VictimsNamed> for Scribe {
 
     fn handle(&mut self, named: VictimsNamed, _: &mut Context<Self>) {
         self.revocation.1.push(named);
+    }
+}
+
+impl Handler<StillLacking> for Scribe {
+    type Result = ();
+
+    fn handle(&mut self, lacking: StillLacking, _: &mut Context<Self>) {
+        self.lacking.push(lacking);
+    }
+}
+
+impl Handler<ReadLacking> for Scribe {
+    type Result = MessageResult<ReadLacking>;
+
+    fn handle(&mut self, _: ReadLacking, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(std::mem::take(&mut self.lacking))
     }
 }
 
@@ -244,6 +266,18 @@ impl Cluster {
         self.node.clock().advance(MOMENT).await;
         let read = self.scribe.ask(ReadRevocation, Duration::from_secs(1));
         read.await.unwrap()
+    }
+
+    /// Who was said to lack something still, since it was last asked.
+    pub async fn lacking(&self) -> Vec<String> {
+        self.node.clock().advance(MOMENT).await;
+        let read = self.scribe.ask(ReadLacking, Duration::from_secs(1));
+        let said = read.await.unwrap().into_iter();
+        let line = |said: StillLacking| match said.roles.is_empty() {
+            true => "none".to_owned(),
+            false => said.roles.into_iter().collect::<Vec<_>>().join(" "),
+        };
+        said.map(line).collect()
     }
 
     pub async fn wait(&self, time: Duration) {

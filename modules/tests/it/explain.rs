@@ -1,5 +1,7 @@
 //! Explanations: each reason by itself, with what it says; and that they agree with what a run grants, whatever happened before.
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

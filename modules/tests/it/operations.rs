@@ -1,10 +1,10 @@
 //! Operations in the allocator's books: who held the ones holds the others, and what is given back is offered as what it has become.
 
-use module_api::allocator::Converted;
+use module_api::allocator::{Converted, Recovered};
 use resources::{Reservation, Resources};
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, agent, framework, lines};
+use crate::cluster::{Cluster, added, agent, framework, lines};
 
 /// S92: what was reserved and given back is offered to its role and to nobody else, together with what is left.
 #[test]
@@ -49,5 +49,44 @@ fn what_is_reserved_out_of_a_grant_is_offered_to_its_role_alone_from_then_on() {
         };
         cluster.allocator.tell(stray).unwrap();
         assert_eq!(cluster.granted().await, []);
+    });
+}
+
+/// SPEC 4.6: an operation of an operator has the agent told anew, with other resources but as it was otherwise.
+#[test]
+fn what_was_refused_of_an_agent_that_is_told_anew_stays_refused_unless_it_looks_different() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("web", "web", &[]);
+        cluster.agent("a1", "cpus:4;mem:64");
+        let grant = cluster.granted().await.remove(0);
+        let hour = std::time::Duration::from_secs(3600);
+        cluster.give_back(&grant, Some(hour));
+        assert_eq!(cluster.granted().await, []);
+        let reserved = "cpus:3;cpus(ads):1;mem:64";
+        cluster.agent("a1", reserved);
+        cluster.wait(hour / 2).await;
+        assert_eq!(cluster.granted().await, [], "it was refused");
+        let mut other = added("a1", reserved, vec![]);
+        other.info.attributes = "rack:r2".parse().unwrap();
+        cluster.allocator.tell(other).unwrap();
+        assert_eq!(lines(&cluster.granted().await), ["web a1 cpus:3;mem:64"]);
+        // And no longer than it would have been.
+        let grant = "cpus:3;mem:64".parse::<Resources>().unwrap();
+        let recovered = Recovered {
+            framework_id: framework("web"),
+            agent_id: agent("a1"),
+            resources: grant.allocate(&"web".parse().unwrap()),
+            refuse: Some(hour),
+        };
+        cluster.allocator.tell(recovered).unwrap();
+        cluster.wait(hour / 2).await;
+        let mut same = added("a1", "cpus:2;mem:64", vec![]);
+        same.info.attributes = "rack:r2".parse().unwrap();
+        cluster.allocator.tell(same).unwrap();
+        assert_eq!(cluster.granted().await, []);
+        let batch = std::time::Duration::from_secs(1);
+        cluster.wait(hour / 2 + batch).await;
+        assert_eq!(lines(&cluster.granted().await), ["web a1 cpus:2;mem:64"]);
     });
 }

@@ -113,6 +113,47 @@ fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
     });
 }
 
+/// S122: room came by itself, or nobody wants it any more.
+#[test]
+fn the_master_hears_when_who_was_named_need_not_go() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:2", "");
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        cluster.agent("a2", "cpus:2;mem:64");
+        let mut grants = cluster.granted().await;
+        grants.sort_by_key(|grant| grant.agent_id.clone());
+        let tasks = [task("t1", &grants[0], 0), task("t2", &grants[1], 9)];
+        cluster.wait(5 * SECOND).await;
+        assert_eq!(cluster.lacking().await, ["none"], "after each beginning");
+        cluster.framework("web", "web", &[]);
+        cluster.wait(11 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        assert_eq!(cluster.list(&wanted, &tasks).await, ["t1 for web"]);
+        cluster.wait(5 * SECOND).await;
+        assert!(cluster.lacking().await.is_empty(), "it lacks it still");
+        cluster.give_back(&grants[1], None);
+        assert_eq!(lines(&cluster.granted().await), ["web a2 cpus:2;mem:64"]);
+        cluster.wait(2 * SECOND).await;
+        assert_eq!(cluster.lacking().await, ["none"]);
+        // Of another guarantee, that is named for but not wanted any more.
+        set(&cluster, "ads", "cpus:2", "");
+        cluster.framework("ads", "ads", &[]);
+        cluster.wait(12 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        assert_eq!(cluster.list(&wanted, &tasks[..1]).await, ["t1 for ads"]);
+        let (framework_id, roles) = (framework("ads"), Default::default());
+        let suppressed = Suppressed {
+            framework_id,
+            roles,
+        };
+        cluster.allocator.tell(suppressed).unwrap();
+        cluster.wait(2 * SECOND).await;
+        assert_eq!(cluster.lacking().await, ["none"]);
+    });
+}
+
 /// A part of a grant that runs as a task of that name.
 fn part(name: &str, grant: &Grant, text: &str) -> ListedTask {
     let role = Role::new(&grant.role).unwrap();
@@ -164,6 +205,40 @@ fn room_that_is_made_piece_by_piece_is_not_given_away_before_it_is_whole() {
         }
         let granted = lines(&cluster.granted().await);
         assert_eq!(granted, ["web a1 cpus:4;mem:1024"]);
+    });
+}
+
+/// What is reserved helps nobody else, so its role need not wait for it.
+#[test]
+fn what_is_reserved_is_offered_to_its_role_while_room_is_made_beside_it() {
+    rehearse(|node| async move {
+        let cluster = revoking(&node);
+        set(&cluster, "web", "cpus:2", "");
+        cluster.framework("batch", "batch", &[]);
+        cluster.agent("a1", "cpus:2;mem:1024;cpus(ads):2;mem(ads):256");
+        let grant = cluster.granted().await.pop().unwrap();
+        assert_eq!(
+            lines(std::slice::from_ref(&grant)),
+            ["batch a1 cpus:2;mem:1024"]
+        );
+        cluster.demanding("web", "web", least("cpus:2;mem:256"));
+        cluster.wait(12 * SECOND).await;
+        let wanted = cluster.wanted().await.pop().unwrap();
+        let tasks = ["t1", "t2"].map(|name| part(name, &grant, "cpus:1;mem:256"));
+        assert_eq!(cluster.list(&wanted, &tasks).await.len(), 2);
+        let piece = |n: usize| Grant {
+            resources: tasks[n].resources.clone(),
+            ..grant.clone()
+        };
+        cluster.give_back(&piece(0), None);
+        cluster.framework("ads", "ads", &[]);
+        cluster.wait(3 * SECOND).await;
+        let granted = cluster.granted().await;
+        assert_eq!(lines(&granted), ["ads a1 cpus:2;mem:256"]);
+        assert_eq!(granted[0].resources.unreserved(), Resources::new());
+        cluster.give_back(&piece(1), None);
+        let granted = lines(&cluster.granted().await);
+        assert_eq!(granted, ["web a1 cpus:2;mem:512"]);
     });
 }
 

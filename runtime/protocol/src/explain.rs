@@ -159,6 +159,11 @@ pub enum Reason {
     },
     /// Nothing: the next run offers it, if nobody who comes first takes it.
     Open,
+    /// Tasks make room there for a role that lacks what is guaranteed to it: what nothing reserves is kept together meanwhile (S122).
+    RoomMade {
+        /// Which role.
+        role: String,
+    },
 }
 
 /// A constraint that does not hold for an agent.
@@ -202,6 +207,7 @@ impl Reason {
             Self::Headroom { .. } => "headroom",
             Self::Filtered { .. } => "filtered",
             Self::Open => "open",
+            Self::RoomMade { .. } => "room_made",
         }
     }
 
@@ -250,6 +256,7 @@ impl Reason {
             }
             Self::Filtered { .. } => "the framework refused it a while ago".to_owned(),
             Self::Open => "nothing stands in the way: the next run offers it".to_owned(),
+            Self::RoomMade { role } => format!("tasks make room there for role {role}"),
         }
     }
 }
@@ -262,7 +269,8 @@ impl fmt::Display for Reason {
             | Self::NotListed
             | Self::Capability(_)
             | Self::Reserved { .. }
-            | Self::Open => Ok(()),
+            | Self::Open
+            | Self::RoomMade { .. } => Ok(()),
             Self::Constraint { unmet, more } => {
                 let said = unmet.iter().map(ToString::to_string);
                 f.write_str(&said.collect::<Vec<_>>().join("; "))?;

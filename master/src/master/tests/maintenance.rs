@@ -276,7 +276,7 @@ fn an_agent_whose_machine_goes_down_while_the_registry_writes_is_removed_again()
 
 impl World {
     /// Another master takes over what the registry holds.
-    async fn succeeded(self) -> World {
+    pub(super) async fn succeeded(self) -> World {
         self.network.leave("master");
         self.pass(1).await;
         let heard = [Role::Agent, Role::Framework, Role::Operator];

@@ -38,6 +38,14 @@ impl World {
         scheduler.tell(accept(f, &[&offer], vec![task(id, a, "cpus:1")]));
     }
 
+    /// As the allocator says it: only these roles lack something still.
+    async fn still_lacking(&self, roles: &[&str]) {
+        let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        let lacking = StillLacking { roles };
+        self.node.tell(&self.master.pid(), lacking).unwrap();
+        self.settle().await;
+    }
+
     /// What runs there, as the allocator is told.
     async fn listed(&self, agent: &AgentId) -> Vec<String> {
         self.allocator();
@@ -120,6 +128,39 @@ fn a_framework_is_warned_then_its_task_is_killed_and_then_its_executor_ends() {
         assert_eq!(scheduler.heard(), ended);
         world.pass(10 * GRACE).await;
         assert_eq!(agent.heard(), [""; 0]);
+    });
+}
+
+/// S122: nothing is revoked in vain.
+#[test]
+fn where_room_came_otherwise_who_was_warned_stays_and_hears_so_but_not_who_is_killed_already() {
+    rehearse_network(|network| async move {
+        let cluster = running_tasks(network, &["t", "u"], false);
+        let (world, (agent, a), (scheduler, f)) = cluster.await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE - 10).await;
+        let other = Victim {
+            role: "ads".to_owned(),
+            ..victim(&f, &a, "u")
+        };
+        world.name_victims(vec![other]).await;
+        scheduler.heard();
+        scheduler.statuses();
+        world.still_lacking(&["ads", "web"]).await;
+        assert_eq!(scheduler.heard(), [""; 0], "both lack something still");
+        world.pass(10).await;
+        assert_eq!(agent.heard(), ["kill t"]);
+        world.still_lacking(&[]).await;
+        assert_eq!(scheduler.heard(), ["u TASK_RUNNING REASON_RECONCILIATION"]);
+        let status = scheduler.statuses().pop().unwrap();
+        let expected = "no longer revoked: role `ads` lacks nothing any more";
+        assert_eq!((&*status.message, status.uuid), (expected, None));
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["end t"], "and u is left alone");
+        world.name_victims(vec![victim(&f, &a, "u")]).await;
+        assert_eq!(scheduler.heard(), ["revoked u for web in 30s"]);
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["end t", "kill u"], "its whole time anew");
     });
 }
 
@@ -317,5 +358,69 @@ fn who_was_away_when_its_task_was_killed_hears_why() {
         scheduler.tell(acknowledgement(&f, &end));
         world.pass(10 * GRACE).await;
         assert_eq!(agent.heard().len(), 1, "but the acknowledgement");
+    });
+}
+
+/// S122.
+#[test]
+fn an_agent_that_is_away_between_the_deadlines_is_told_to_kill_when_it_is_back_and_then_to_end() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE - 1).await;
+        world.network.sever("master", "host-1");
+        world.pass(1).await;
+        assert_eq!(agent.heard(), [""; 0], "the kill does not reach it");
+        world.pass(GRACE + GRACE / 2).await;
+        world.network.heal("master", "host-1");
+        agent.node.connect("master").await.unwrap();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(agent.heard(), ["kill t"], "what it has missed");
+        scheduler.heard();
+        world.pass(GRACE / 2).await;
+        assert_eq!(agent.heard(), ["end t"], "at the next deadline");
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Failed));
+        world.settle().await;
+        let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED"];
+        assert_eq!(scheduler.heard(), ended);
+    });
+}
+
+#[test]
+fn a_master_that_awaits_agents_says_nothing_of_tasks_and_revokes_none_that_it_does_not_know() {
+    rehearse_network(|network| async move {
+        let first = World::new(network, Config::default()).await;
+        let (mut agent, a) = first.agent("host-1").await;
+        let stays = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
+        let (_old, f) = first.framework("batch", stays).await;
+        let world = first.succeeded().await;
+        let scheduler = world.member("batch-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "batch");
+        info.id = Some(f.clone());
+        subscribe(&scheduler, info).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            world.listed(&a).await,
+            [""; 0],
+            "it may have what is lacking"
+        );
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE).await;
+        agent.heard();
+        agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
+        let mut runs = task("t", &a, "cpus:1");
+        runs.resources = runs.resources.allocate(&ResourceRole::STAR);
+        let tasks = vec![running(&f, runs, TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        let anew = "tasks 7: t*0=cpus:1; consumed 0";
+        assert_eq!(world.listed(&a).await, [anew]);
+        world.pass(2 * GRACE).await;
+        assert_eq!(agent.heard(), [""; 0], "nobody was warned by this master");
+        world.name_victims(vec![victim(&f, &a, "t")]).await;
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard(), ["kill t"]);
     });
 }

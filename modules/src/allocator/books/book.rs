@@ -129,6 +129,9 @@ impl Books {
         let tightest = self.quotas.tightest();
         let loosest = self.loosest(asked.stage.pool());
         for &(slot, serial) in &asked.agents {
+            if self.keeps(asked.stage, slot) {
+                continue;
+            }
             let Some(agent) = self.agent_at(slot, serial) else {
                 continue;
             };
@@ -203,6 +206,7 @@ impl Books {
         now: Instant,
     ) -> Result<Granted, Refusal> {
         let (client, pool) = (taker.client, taker.stage.pool());
+        let keeps = self.keeps(taker.stage, slot);
         let agent = self.agents.get_mut(slot as usize).and_then(Option::as_mut);
         let agent = agent.filter(|agent| agent.serial == serial && agent.is_offered());
         let agent = agent.ok_or(Refusal::NoAgent)?;
@@ -213,7 +217,14 @@ impl Books {
         let side = &mut agent.sides[index(pool)];
         let available = side.available();
         // What is granted and what remains, if it is not simply all.
-        let mut part = taker.chop(available);
+        let mut part = match keeps {
+            true => {
+                let own = taker.portion(&available.filter(Resource::is_reserved));
+                let rest = available.saturating_sub(&own);
+                Some((own, rest))
+            }
+            false => taker.chop(available),
+        };
         if taker.shape.is_some() {
             let granted = taker.shaped(part.map_or_else(|| available.clone(), |(own, _)| own));
             let rest = available.saturating_sub(&granted);

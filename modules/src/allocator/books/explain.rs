@@ -124,6 +124,7 @@ impl Books {
         if pool == Pool::Revocable && agent.sides[index(pool)].total.is_empty() {
             return Vec::new();
         }
+        let kept = self.kept.get(&slot).filter(|_| pool == Pool::Regular);
         let mut reasons = case.unsuited(slot, agent, member, pool);
         let stage = match pool {
             Pool::Regular => Stage::Fair,
@@ -137,21 +138,33 @@ impl Books {
             return reasons;
         }
         let quotas = &mut self.quotas;
-        let portions: Vec<Resources> = if pool == Pool::Revocable || quotas.is_empty() {
-            vec![free.clone()]
-        } else {
+        let mut portions = |kept: bool| -> Vec<Resources> {
+            if pool == Pool::Revocable || quotas.is_empty() {
+                return vec![free.clone()];
+            }
             let stages = [Stage::Fair, Stage::Guarantees].into_iter();
             let portions = stages.filter_map(|stage| {
-                let free = case.taker(stage).shaped(all_free.clone());
+                let mut free = all_free.clone();
+                if kept && stage == Stage::Fair {
+                    free = free.filter(Resource::is_reserved);
+                }
+                let free = case.taker(stage).shaped(free);
                 quotas.portion(stage, &case.role, &free)
             });
             let worth = |portion: &Resources| is_allocatable(&portion.quantities(), &case.sets_min);
             portions.filter(worth).collect()
         };
-        if portions.is_empty() {
-            reasons.extend(case.short(&free));
+        let offered = portions(kept.is_some());
+        if offered.is_empty() {
+            match kept.filter(|_| !portions(false).is_empty()) {
+                Some(role) => reasons.push(Reason::RoomMade {
+                    role: role.as_str().to_owned(),
+                }),
+                None => reasons.extend(case.short(&free)),
+            }
             return reasons;
         }
+        let portions = offered;
         let filters = agent.filters.get(case.client);
         let until = portions.iter().map(|portion| {
             let covers = |refused: &Arc<Resources>| refused.contains(portion);

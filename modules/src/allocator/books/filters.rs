@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use module_api::sorter::Client;
+use protocol::{AgentId, AgentInfo};
 use resources::Resources;
 use runtime::Instant;
 
 use super::{Books, Side};
+use crate::allocator::by_client::ByClient;
 use crate::allocator::filter::Filters;
 
 /// When an agent is next looked at.
@@ -51,6 +53,36 @@ impl Books {
         if before != after {
             before.map(|end| self.ends.remove(&(end, slot, serial, client)));
             after.map(|end| self.ends.insert((end, slot, serial, client)));
+        }
+    }
+
+    /// What was refused of an agent that is told anew, if it looks as it did: with other attributes it may be wanted (SPEC 4.6).
+    pub(super) fn filters_of(&self, id: &AgentId, info: &AgentInfo) -> ByClient<Filters> {
+        let slot = self.by_id.get(id);
+        let agent = slot.and_then(|slot| self.agents[*slot as usize].as_ref());
+        let same = agent.filter(|agent| {
+            agent.attributes == info.attributes
+                && agent.hostname == info.hostname
+                && agent.domain == info.domain
+        });
+        same.map_or_else(ByClient::default, |agent| agent.filters.clone())
+    }
+
+    /// These were the filters of the agent that is in this slot anew.
+    pub(super) fn restore_filters(&mut self, slot: u32, filters: ByClient<Filters>) {
+        for (client, filters) in filters {
+            let member = self.clients.get_mut(client);
+            let Some(member) = member.filter(|member| member.subscribed) else {
+                continue;
+            };
+            let Some(agent) = self.agents[slot as usize].as_mut() else {
+                return;
+            };
+            member.filtered.insert(slot);
+            let end = filters.first_end();
+            let end = end.map(|end| (end, slot, agent.serial, client));
+            self.ends.extend(end);
+            agent.filters.admit(client, || filters);
         }
     }
 

@@ -55,6 +55,16 @@ impl Shortage {
 }
 
 impl Books {
+    /// On these agents, by slot, tasks make room for these roles: until further notice what nothing reserves there is not shared fairly.
+    pub fn keep(&mut self, kept: BTreeMap<u32, Role>) {
+        self.kept = kept;
+    }
+
+    /// Whether what nothing reserves there is kept together in this stage, for whoever lacks it.
+    pub(super) fn keeps(&self, stage: Stage, slot: u32) -> bool {
+        stage == Stage::Fair && self.kept.contains_key(&slot)
+    }
+
     /// Agents on which tasks could make room for these roles, beginning after that slot; and the last slot of them.
     pub fn occupied(
         &self,
@@ -98,7 +108,7 @@ impl Books {
             let Some(role) = role.cloned() else {
                 continue;
             };
-            let frees = unreserved(&task.resources);
+            let frees = open(&task.resources);
             let counts = counted(&role, &task.resources);
             if task.leaves {
                 guards.lose(&role, &counts);
@@ -271,9 +281,8 @@ fn refuses_all(agent: &Agent, client: Client, now: Instant) -> bool {
 }
 
 /// What others could have of it if nobody held it.
-fn unreserved(resources: &Resources) -> Quantities {
-    let open = resources.filter(|one| !one.is_reserved() && !one.is_revocable());
-    open.quantities()
+fn open(resources: &Resources) -> Quantities {
+    resources.filter(|one| one.is_open()).quantities()
 }
 
 /// What of it counts against the quota of its role.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use module_api::sorter::{
     Change, Client, Exclusion, Pool, Room, Shape, Slate, Stage, is_allocatable,
 };
-use resources::{Quantities, Resources};
+use resources::{Quantities, Resource, Resources};
 use runtime::Instant;
 
 use super::book::Taker;
@@ -78,10 +78,12 @@ impl Books {
         let mut rooms = Vec::with_capacity(slots.len());
         let mut agents = Vec::with_capacity(slots.len());
         let mut exclusions = Exclusions::default();
+        let mut kept = Vec::new();
         let choosers = self.choosers(pool);
         let sets_min = self.sets_min.clone();
         let loosest = self.loosest(pool);
         for &slot in slots {
+            let keeps = self.keeps(stage, slot);
             let (clients, quotas) = (&mut self.clients, &mut self.quotas);
             let Some(agent) = self.agents.get_mut(slot as usize).and_then(Option::as_mut) else {
                 continue;
@@ -89,12 +91,17 @@ impl Books {
             if !agent.is_offered() {
                 continue;
             }
-            let room = room(agent.sides[index(pool)].available());
+            let mut room = room(agent.sides[index(pool)].available());
+            if keeps {
+                kept.push(slot);
+                room.free = Quantities::new();
+            }
             if !may_be_allocatable(&room, &loosest) {
                 continue;
             }
             let looks = Looks {
                 stage,
+                keeps,
                 clients,
                 quotas,
                 now,
@@ -109,6 +116,7 @@ impl Books {
             rooms.push(room);
             agents.push((slot, agent.serial));
         }
+        self.postpone(&kept);
         if rooms.is_empty() {
             return None;
         }
@@ -192,6 +200,8 @@ fn covers_uncut(refused: &Resources, offered: &Resources) -> bool {
 /// What filters are looked at with.
 struct Looks<'a> {
     stage: Stage,
+    /// Only what is reserved there is given in this stage.
+    keeps: bool,
     clients: &'a Clients,
     quotas: &'a mut Quotas,
     now: Instant,
@@ -205,6 +215,8 @@ impl Looks<'_> {
         }
         let (now, pool) = (self.now, self.stage.pool());
         let available = agent.sides[index(pool)].available();
+        let reserved = self.keeps.then(|| available.filter(Resource::is_reserved));
+        let available = reserved.as_ref().unwrap_or(available);
         let plain = available
             .iter()
             .all(|resource| !resource.is_reserved() && !resource.is_shared());

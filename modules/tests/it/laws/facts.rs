@@ -9,11 +9,11 @@ use module_api::allocator::{
 };
 use proptest::prelude::*;
 use protocol::{AgentId, Capability, FrameworkId, Quota};
-use resources::{Name, Quantities, Reservation, Resources, Role};
+use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Role};
 use runtime::{NodeId, Pid};
 
 use super::history::World;
-use super::ledger::{Host, Tenant};
+use super::ledger::{Host, Refused, Tenant};
 use crate::cluster::{added, agent, framework, lent, subscribed};
 
 const AGENTS: u32 = 4;
@@ -44,6 +44,10 @@ pub enum Fact {
     Reserved(usize),
     /// The nth holder gives up what it has reserved.
     Unreserved(usize),
+    /// The nth holder makes a persistent volume of the disk that it has reserved.
+    Created(usize),
+    /// The nth holder destroys its volumes.
+    Destroyed(usize),
     /// Guarantee and limit of a role, in units of cpus and of 40 mem.
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
@@ -70,11 +74,20 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => (a, f, 1_u32..9).prop_map(|(a, f, n)| Fact::Invented(a, f, n)),
         2 => any::<usize>().prop_map(Fact::Reserved),
         1 => any::<usize>().prop_map(Fact::Unreserved),
+        2 => any::<usize>().prop_map(Fact::Created),
+        1 => any::<usize>().prop_map(Fact::Destroyed),
         4 => (0..RANKS.len(), 0_u32..6, proptest::option::of(0_u32..9))
             .prop_map(|(r, guarantee, limit)| Fact::Quota(r, guarantee, limit)),
         1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Fact::Weight(r, weight)),
         1 => Just(Fact::Begun),
     ]
+}
+
+/// The same amount of disk, as a volume or not.
+fn on_disk(one: &Resource, info: Option<DiskInfo>) -> Resource {
+    let mut annotations = one.annotations().clone();
+    annotations.disk = info.map(Box::new);
+    Resource::annotated(one.name(), one.amount().unwrap(), annotations).unwrap()
 }
 
 impl World {
@@ -180,9 +193,29 @@ impl World {
             Fact::Unreserved(n) => self.convert(n, |_, held| {
                 let own = held
                     .all_reserved()
-                    .filter(|one| one.pop_reservation().is_ok());
+                    .filter(|one| !one.is_persistent_volume() && one.pop_reservation().is_ok());
                 let plain = own.pop_reservation().unwrap();
                 (own, plain)
+            }),
+            Fact::Created(n) => {
+                self.volumes += 1;
+                let id = self.volumes;
+                self.convert(n, |_, held| {
+                    let disk = held
+                        .all_reserved()
+                        .filter(|one| one.name() == Name::Disk && !one.is_persistent_volume());
+                    let volume = |(at, one): (usize, &Resource)| {
+                        let info = DiskInfo::persistent(format!("v{id}-{at}"), None, "data");
+                        on_disk(one, Some(info))
+                    };
+                    let volumes = disk.iter().enumerate().map(volume).collect();
+                    (disk, volumes)
+                });
+            }
+            Fact::Destroyed(n) => self.convert(n, |_, held| {
+                let volumes = held.persistent_volumes();
+                let disk = volumes.iter().map(|one| on_disk(one, None)).collect();
+                (volumes, disk)
             }),
             Fact::Quota(rank, guarantee, limit) => self.quota(rank, guarantee, limit),
             Fact::Begun => self.begun(),
@@ -240,10 +273,17 @@ impl World {
         let host = Host {
             active: true,
             total: added.info.resources.clone(),
+            refused: self.refused_of(&added.agent_id),
             ..Host::default()
         };
         self.ledger.hosts.insert(added.agent_id.clone(), host);
         self.books.agent_added(added);
+    }
+
+    /// What was refused of it lasts, since it looks as it did.
+    fn refused_of(&self, id: &AgentId) -> Vec<Refused> {
+        let before = self.ledger.hosts.get(id);
+        before.map_or_else(Vec::new, |before| before.refused.clone())
     }
 
     fn agent_back(&mut self, n: u32) {
@@ -262,7 +302,7 @@ impl World {
             total: before.total,
             lent: before.lent,
             held: before.held,
-            ..Host::default()
+            refused: before.refused,
         };
         self.ledger.hosts.insert(agent(&name), host);
         self.books.agent_added(added);

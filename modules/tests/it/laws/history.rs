@@ -47,6 +47,8 @@ pub struct World {
     pub books: Books,
     pub sorter: Drf,
     pub ledger: Ledger,
+    /// Volumes made so far.
+    pub volumes: u32,
 }
 
 impl World {

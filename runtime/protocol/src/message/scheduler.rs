@@ -275,7 +275,8 @@ pub struct StatusChanged {
 
 /// These tasks must go: each that has not ended by the deadline is killed, and if that does not help its executor with all its tasks
 /// (S122). Until then the framework may save what it needs and end them itself.
-/// Said again to a scheduler that subscribes in the meantime; a master that leads after this one begins anew.
+/// Said again to a scheduler that subscribes in the meantime. A task that may stay after all is told as a status, unchanged. A master that
+/// leads after this one begins anew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TasksRevoked {
     /// How they are now, one or more, of one framework; each with the reason in words. None bears a uuid: there is nothing to acknowledge.

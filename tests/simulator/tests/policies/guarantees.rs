@@ -201,6 +201,33 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
     });
 }
 
+/// S122: a task that ends by itself before the deadline makes the room for which another was warned.
+#[test]
+fn who_was_warned_stays_where_room_comes_by_itself_before_the_deadline() {
+    rehearse_network(|network| async move {
+        let town = Town::new(network, &PARAMETERS).await;
+        town.agent("a1", "cpus:2;mem:1024").await;
+        town.guarantee("web", "cpus:1").await.unwrap();
+        let (batch, of_batch) = Batch::new(&town, "b", [("80", 9), ("forever", 0)]);
+        let _batch = town.framework("batch", "batch", batch).await;
+        town.pass(60).await;
+        assert_eq!(take(&of_batch).len(), 2);
+        let (web, of_web) = Batch::new(&town, "w", [("forever", 0)]);
+        let _web = town.framework("web", "web", web).await;
+        town.pass(300).await;
+        let told = take(&of_batch);
+        let lines: Vec<&str> = told
+            .iter()
+            .map(|line| line.split_once(": ").unwrap().1)
+            .collect();
+        let expected = ["revoked b1 in 20 s", "b0 TASK_FINISHED", "b1 TASK_RUNNING"];
+        assert_eq!(lines, expected, "{told:?}");
+        let (warned, spared) = (second(&told[0]), second(&told[2]));
+        assert!(spared < warned + 20, "before the deadline: {told:?}");
+        assert_eq!(take(&of_web).len(), 1);
+    });
+}
+
 /// W9: room for one big piece is made of small ones, which end one after the other.
 #[test]
 fn who_wants_one_piece_has_it_although_another_launches_anew_whenever_something_comes_free() {

@@ -85,3 +85,38 @@ fn the_steps_of_a_history_do_what_they_say() {
         assert_eq!(play(&steps, &accidents(turns)), calm, "{turns}");
     }
 }
+
+/// The same of volumes.
+#[test]
+fn the_steps_of_a_history_make_volumes_and_destroy_them() {
+    let steps = [
+        Step::Reserve(1, 2),
+        Step::Create(1),
+        Step::Unreserve(1),
+        Step::Reserve(0, 3),
+        Step::Create(0),
+        Step::Destroy(0),
+        Step::Unreserve(0),
+        Step::Launch(0, 1),
+    ];
+    let calm = play(&steps, &[]);
+    let own = |at: usize| calm.own[at].0.to_string();
+    let volume = calm.own[1].0.persistent_volumes();
+    assert_eq!(volume.quantities().to_string(), "disk:2", "{calm:#?}");
+    assert_eq!(
+        calm.own[1].0,
+        volume,
+        "what is no volume is given up: {}",
+        own(1)
+    );
+    assert!(calm.own[0].0.is_empty(), "{}", own(0));
+    for turns in [0, 7, 40] {
+        let accident = |step| Accident {
+            step,
+            turns,
+            allocator: step % 2 > 0,
+        };
+        let accidents: Vec<_> = (0..steps.len()).map(accident).collect();
+        assert_eq!(play(&steps, &accidents), calm, "{turns}");
+    }
+}

@@ -12,7 +12,9 @@ use protocol::{
     AgentId, CommandInfo, Filters, Operation, Quota, Source, StatusUpdate, TaskId, TaskInfo,
     TaskState, TaskStatus, Uuid,
 };
-use resources::{Conversion, Quantities, Reservation, Resources, Revocable};
+use resources::{
+    Conversion, DiskInfo, Name, Quantities, Reservation, Resource, Resources, Revocable,
+};
 
 use crate::world::{Fall, PATIENCE, ROLES, STEP, World};
 
@@ -31,6 +33,10 @@ pub enum Step {
     Revive(usize),
     Reserve(usize, u32),
     Unreserve(usize),
+    /// The framework makes a volume of the disk that is reserved for it.
+    Create(usize),
+    /// It destroys its volumes.
+    Destroy(usize),
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
     Lend(usize, u32),
@@ -54,6 +60,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => who().prop_map(Step::Revive),
         2 => (who(), 1_u32..5).prop_map(|(f, n)| Step::Reserve(f, n)),
         1 => who().prop_map(Step::Unreserve),
+        2 => who().prop_map(Step::Create),
+        1 => who().prop_map(Step::Destroy),
         2 => (0..RANKS.len(), 0_u32..8, proptest::option::of(20_u32..60))
             .prop_map(|(r, guarantee, limit)| {
                 // Who has how much of a limit that two share hangs on who was asked first: that one leaves enough for both.
@@ -132,35 +140,78 @@ impl World {
                 let entry = Reservation::dynamic(self.tenants[f].role.clone(), Some("ops"));
                 let plain: Resources = format!("cpus:{disk};disk:{disk}").parse().unwrap();
                 let resources = plain.push_reservation(&entry).unwrap();
-                let agent = self.tenants[f].agent.clone();
-                let before = Self::total(&*self.books().await, &agent).all_reserved();
                 let wish = |pool: &Resources| {
                     let there = pool.unallocate().contains(&plain);
                     let resources = resources.clone();
-                    there.then(|| Operation::convert(Conversion::Reserve { resources }))
+                    there.then_some(Conversion::Reserve { resources })
                 };
-                let done = |books: &Books| Self::total(books, &agent).all_reserved() != before;
-                self.persist(f, falls, wish, done).await;
+                self.convert(f, falls, |_| true, wish).await;
             }
             Step::Unreserve(f) => {
-                let agent = self.tenants[f].agent.clone();
-                let before = Self::total(&*self.books().await, &agent).all_reserved();
-                if before.is_empty() {
-                    return falls.come(self).await;
-                }
-                let wish = |pool: &Resources| {
-                    let resources = pool.unallocate().all_reserved();
-                    let some = !resources.is_empty();
-                    some.then(|| Operation::convert(Conversion::Unreserve { resources }))
+                let plain = |all: &Resources| {
+                    let reserved = all.all_reserved();
+                    reserved.filter(|one| !one.is_persistent_volume())
                 };
-                let done = |books: &Books| Self::total(books, &agent).all_reserved() != before;
-                self.persist(f, falls, wish, done).await;
+                let wish = |pool: &Resources| {
+                    let resources = plain(pool);
+                    (!resources.is_empty()).then_some(Conversion::Unreserve { resources })
+                };
+                let there = |total: &Resources| !plain(total).is_empty();
+                self.convert(f, falls, there, wish).await;
+            }
+            Step::Create(f) => {
+                let id = format!("v{}", self.tasks);
+                self.tasks += 1;
+                let disk = |all: &Resources| {
+                    let reserved = all.all_reserved().into_iter();
+                    let plain =
+                        |one: &Resource| one.name() == Name::Disk && !one.is_persistent_volume();
+                    reserved.into_iter().find(plain)
+                };
+                let wish = |pool: &Resources| {
+                    let disk = disk(pool)?;
+                    let mut annotations = disk.annotations().clone();
+                    let info = DiskInfo::persistent(id.clone(), Some("ops"), "data");
+                    annotations.disk = Some(Box::new(info));
+                    let volume = Resource::annotated(disk.name(), disk.amount()?, annotations);
+                    let volumes = volume.unwrap().into();
+                    Some(Conversion::Create { volumes })
+                };
+                self.convert(f, falls, |total| disk(total).is_some(), wish)
+                    .await;
+            }
+            Step::Destroy(f) => {
+                let wish = |pool: &Resources| {
+                    let volumes = pool.persistent_volumes();
+                    (!volumes.is_empty()).then_some(Conversion::Destroy { volumes })
+                };
+                let there = |total: &Resources| !total.persistent_volumes().is_empty();
+                self.convert(f, falls, there, wish).await;
             }
             _ => {
                 self.say_once(step).await;
                 falls.come(self).await;
             }
         }
+    }
+
+    /// Has an operation done until the framework's agent has something else reserved, if what it has allows it.
+    async fn convert(
+        &mut self,
+        f: usize,
+        falls: &mut Falls<'_>,
+        may: impl Fn(&Resources) -> bool,
+        wish: impl Fn(&Resources) -> Option<Conversion>,
+    ) {
+        let agent = self.tenants[f].agent.clone();
+        let before = Self::total(&*self.books().await, &agent);
+        if !may(&before) {
+            return falls.come(self).await;
+        }
+        let wish = |pool: &Resources| wish(&pool.unallocate()).map(Operation::convert);
+        let done =
+            |books: &Books| Self::total(books, &agent).all_reserved() != before.all_reserved();
+        self.persist(f, falls, wish, done).await;
     }
 
     async fn launch(&mut self, f: usize, cpus: u32, falls: &mut Falls<'_>) {
@@ -264,7 +315,11 @@ impl World {
                 let node = &self.tenants[f].agent_node;
                 node.tell(&self.master.pid(), changed).unwrap();
             }
-            Step::Launch(..) | Step::Reserve(..) | Step::Unreserve(..) => {}
+            Step::Launch(..)
+            | Step::Reserve(..)
+            | Step::Unreserve(..)
+            | Step::Create(..)
+            | Step::Destroy(..) => {}
         }
     }
 }
