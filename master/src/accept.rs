@@ -409,7 +409,8 @@ impl Books {
         };
         let needs = rules.check(task).map_err(invalid)?;
         let too_long = |invalid| (Reason::InvalidOffers, invalid);
-        self.check_long(task, &needs.task).map_err(too_long)?;
+        self.check_long(&framework.id, task, &needs)
+            .map_err(too_long)?;
         Asker::framework(&self.policy.acls, &framework.info)
             .run(task, &framework.info)
             .map_err(|forbidden| (Reason::TaskUnauthorized, forbidden.into()))?;

@@ -3,18 +3,21 @@
 //! Pure decisions on [`Books`]. The bound is the allocator's policy; what tasks say of themselves ([`protocol::marks`]) only the master
 //! knows. So it is the master that tells in each offer what is left for long tasks there, that holds each of them against it when it is
 //! launched, and that revokes whoever has run for longer than a task may that is not marked as long. What is reserved or revocable is not
-//! bounded: nobody's short tasks wait for it. Nor are executors, only tasks.
+//! bounded: nobody's short tasks wait for it. A framework's own executor counts once, for as long as any task that it serves is long.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use module_api::allocator::LongTasksBounded;
-use protocol::{AgentId, TaskInfo, marks};
+use protocol::{AgentId, ExecutorId, FrameworkId, TaskInfo, marks};
 use resources::{Attributes, Invalid, Quantities, Resources, Scalar};
 use runtime::Timestamp;
 
 use crate::books::Books;
 use crate::effects::{Due, Effect, Effects};
 use crate::revocation::Why;
+use crate::tasks::Task;
+use crate::validation::Needs;
 
 /// The least time between two looks for tasks that have run for too long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -49,13 +52,24 @@ impl Books {
     }
 
     /// Whether a task that is marked as long may have so much of its agent.
-    pub(crate) fn check_long(&self, task: &TaskInfo, needs: &Resources) -> Result<(), Invalid> {
+    pub(crate) fn check_long(
+        &self,
+        framework: &FrameworkId,
+        task: &TaskInfo,
+        needs: &Needs,
+    ) -> Result<(), Invalid> {
         if !marks::is_long(&task.labels)? {
             return Ok(());
         }
-        let (Some(left), wanted) = (self.left_for_long(&task.agent_id), open(needs)) else {
+        let Some(left) = self.left_for_long(&task.agent_id) else {
             return Ok(());
         };
+        let mut wanted = needs.task.open().quantities();
+        if let (Some(executor), Some((own, _))) = (&task.executor, &needs.executor)
+            && !self.serves_long(framework, &task.agent_id, &executor.executor_id)
+        {
+            wanted += &own.open().quantities();
+        }
         if left.contains(&wanted) {
             return Ok(());
         }
@@ -66,7 +80,7 @@ impl Books {
     /// What long tasks may still use of an agent, each name that it has listed; `None` if they are not bounded.
     fn left_for_long(&self, agent: &AgentId) -> Option<Quantities> {
         let share = i64::from(self.long_tasks.as_ref()?.bound.share);
-        let has = open(&self.agents.get(agent)?.info.resources);
+        let has = self.agents.get(agent)?.info.resources.open().quantities();
         let part = |amount: Scalar| {
             let part = i128::from(amount.thousandths()) * i128::from(share) / 1000;
             let part = i64::try_from(part).ok();
@@ -77,17 +91,33 @@ impl Books {
         for (name, amount) in parts {
             left.set(name.clone(), part(amount).unwrap_or(amount));
         }
-        let on = self.tasks.on_agent(agent).into_iter();
-        let tasks = on.flat_map(|on| on.tasks());
-        let tasks = tasks.filter_map(|(framework, id)| self.tasks.get(framework, id));
-        for task in tasks.filter(|task| !task.state.is_terminal()) {
-            if marks::is_long(&task.labels).unwrap_or_default() {
-                for (name, amount) in open(&task.resources).iter() {
-                    left.take(name, amount);
-                }
+        let mut executors = BTreeSet::new();
+        for task in self.long_on(agent) {
+            take(&mut left, &task.resources);
+            let own = self
+                .tasks
+                .executor(agent, &task.framework_id, &task.executor_id);
+            let first = executors.insert((&task.framework_id, &task.executor_id));
+            if let Some(own) = own.filter(|_| first) {
+                take(&mut left, &own.resources);
             }
         }
         Some(left)
+    }
+
+    /// The long tasks there that have not ended.
+    fn long_on(&self, agent: &AgentId) -> impl Iterator<Item = &Task> {
+        let on = self.tasks.on_agent(agent).into_iter();
+        let tasks = on.flat_map(|on| on.tasks());
+        let tasks = tasks.filter_map(|(framework, id)| self.tasks.get(framework, id));
+        let tasks = tasks.filter(|task| !task.state.is_terminal());
+        tasks.filter(|task| marks::is_long(&task.labels).unwrap_or_default())
+    }
+
+    /// Whether that executor counts among what is long already.
+    fn serves_long(&self, framework: &FrameworkId, agent: &AgentId, id: &ExecutorId) -> bool {
+        let mut long = self.long_on(agent);
+        long.any(|task| task.framework_id == *framework && task.executor_id == *id)
     }
 
     /// Revokes tasks that have run for longer than one may that is not marked as long, and looks again when the next one will have.
@@ -123,8 +153,9 @@ impl Books {
     }
 }
 
-/// What of it is bounded.
-fn open(resources: &Resources) -> Quantities {
-    let open = resources.filter(|one| !one.is_reserved() && !one.is_revocable());
-    open.quantities()
+/// Takes away what of these is bounded.
+fn take(left: &mut Quantities, resources: &Resources) {
+    for (name, amount) in resources.open().quantities().iter() {
+        left.take(name, amount);
+    }
 }

@@ -69,6 +69,48 @@ fn what_long_tasks_may_use_is_told_in_offers_and_held_against_each_of_them() {
     });
 }
 
+/// S121: an executor is as long as the longest of its tasks.
+#[test]
+fn an_executor_counts_once_with_the_long_tasks_that_it_serves() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("mpi", |_| {}).await;
+        world.bound(None).await;
+        let served = |mark: &str, name: &str, executor: &str| {
+            let mut task = marked(mark, name, &a, "cpus:1");
+            task.executor = Some(ExecutorInfo {
+                executor_id: ExecutorId::new(executor).unwrap(),
+                name: String::new(),
+                command: task.command.take().unwrap(),
+                resources: resources("cpus:0.5;mem:32"),
+                data: vec![],
+                shutdown_grace_period: None,
+                labels: Default::default(),
+            });
+            task
+        };
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:1024").await;
+        assert_eq!(left(&offer).unwrap(), "cpus:4;mem:4096");
+        let tasks = vec![
+            served("short", "s", "one"),
+            served("long", "t", "one"),
+            served("long", "u", "one"),
+            marked("long", "w", &a, "cpus:0.1"),
+            served("long", "v", "two"),
+        ];
+        scheduler.tell(accept(&f, &[&offer], tasks));
+        world.settle().await;
+        let refused = scheduler.statuses();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        let expected = "task.resources is `cpus:1.5;mem:32`: expected at most what is left for long tasks on its agent, cpus:1.4;mem:4064";
+        assert_eq!(
+            (refused[0].task_id.as_str(), &*refused[0].message),
+            ("v", expected)
+        );
+    });
+}
+
 #[test]
 fn a_task_that_is_not_marked_as_long_is_revoked_when_it_has_run_for_too_long() {
     rehearse_network(|network| async move {
