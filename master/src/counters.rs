@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{Reason, Source, TaskState, TaskStatus};
+use protocol::{OperationState, Reason, Source, TaskState, TaskStatus};
 use serde::{Deserialize, Serialize};
 
 /// Names that are there from the start, so that a reader sees a zero and not a gap.
@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 18] = [
+const MORE_NAMES: [&str; 19] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -64,7 +64,30 @@ const MORE_NAMES: [&str; 18] = [
     "master/operations_applied",
     "master/operations_refused",
     "master/tasks_revoked",
+    "master/tasks_spared",
 ];
+
+/// The kinds of operations: of each, and of all together, those that were refused, and the ends of those that had a name.
+macro_rules! operations {
+    ($($of:literal)*) => {
+        [$(
+            concat!("master/operations/", $of, "finished"),
+            concat!("master/operations/", $of, "failed"),
+            concat!("master/operations/", $of, "error"),
+            concat!("master/operations/", $of, "dropped"),
+            concat!("master/operations/", $of, "gone_by_operator"),
+        )*]
+    };
+}
+
+/// How operations have ended (SPEC 3.10).
+const OPERATIONS: [&str; 35] = operations!(
+    "" "reserve/" "unreserve/" "create/" "destroy/" "grow_volume/" "shrink_volume/"
+);
+
+fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(MORE_NAMES).chain(OPERATIONS)
+}
 
 /// What has happened, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,9 +111,8 @@ pub enum Counted {
 
 impl Default for Counters {
     fn default() -> Self {
-        let names = NAMES.into_iter().chain(MORE_NAMES);
         Self {
-            named: names.map(|name| (name, 0)).collect(),
+            named: names().map(|name| (name, 0)).collect(),
             ended: TaskState::ALL
                 .iter()
                 .filter(|state| state.is_terminal())
@@ -125,6 +147,21 @@ impl Counters {
         }
     }
 
+    /// An operation has ended in this way; of what kind it was is known only to the master that it was said to.
+    pub fn operation_ended(&mut self, kind: Option<&str>, state: OperationState) {
+        let state = operation_gauge(state);
+        let kind = kind.map(|kind| format!("{kind}/{state}"));
+        for end in [Some(state), kind].into_iter().flatten() {
+            let known = OPERATIONS.into_iter().find(|name| {
+                let of = name.strip_prefix("master/operations/");
+                of == Some(end.as_str())
+            });
+            if let Some(known) = known {
+                self.count(known);
+            }
+        }
+    }
+
     /// How often `name` was counted.
     pub fn get(&self, name: &str) -> u64 {
         self.named.get(name).copied().unwrap_or(0)
@@ -154,8 +191,7 @@ impl Counters {
     pub(crate) fn mirror(&mut self, counted: &Counted, count: u64) {
         match counted {
             Counted::Named(name) => {
-                let mut known = NAMES.into_iter().chain(MORE_NAMES);
-                if let Some(known) = known.find(|known| known == name) {
+                if let Some(known) = names().find(|known| known == name) {
                     self.named.insert(known, count);
                 }
             }
@@ -187,6 +223,14 @@ impl Counters {
 /// The metric of a task state, for example `tasks_running`.
 pub fn gauge(state: TaskState) -> String {
     state.name().replacen("TASK_", "TASKS_", 1).to_lowercase()
+}
+
+/// The metric of an operation's state, for example `gone_by_operator`.
+pub fn operation_gauge(state: OperationState) -> String {
+    let name = state.name();
+    name.strip_prefix("OPERATION_")
+        .unwrap_or(name)
+        .to_lowercase()
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ impl Books {
                 if let Some((framework, id)) = &feedback {
                     let state = OperationState::Pending;
                     let pending = OperationStatus::new(id.clone(), state, "").on(agent_id);
-                    self.operations.put(framework, agent_id, pending);
+                    let kind = wish.conversion.name();
+                    self.operations.begin(framework, agent_id, kind, pending);
                 }
                 self.apply_on_agent(
                     agent_id,
@@ -77,6 +78,8 @@ impl Books {
             }
             Err(invalid) => {
                 tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "an operation is refused");
+                let kind = Some(wish.conversion.name());
+                self.counters.operation_ended(kind, OperationState::Error);
                 let reason = invalid.to_string();
                 self.refuse_operation(framework_id, Some(agent_id), wish.id, &reason, out);
                 None
@@ -231,8 +234,20 @@ impl Books {
             // Nobody will acknowledge it: the master does, in the framework's stead.
             return self.acknowledge_operation_for(&framework, &agent_id, &status, out);
         }
+        self.count_end(&framework, &status);
         self.operations.put(&framework, &agent_id, status.clone());
         self.tell_operation(&framework, status, out);
+    }
+
+    /// An operation is as this says now, which the table does not say yet: counts its end if this is the first word of it.
+    fn count_end(&mut self, framework: &FrameworkId, status: &OperationStatus) {
+        let id = &status.operation_id;
+        let before = self.operations.get(framework, id);
+        let ended = before.is_some_and(|before| before.state.is_terminal());
+        if status.state.is_terminal() && !ended {
+            let kind = self.operations.kind(framework, id);
+            self.counters.operation_ended(kind, status.state);
+        }
     }
 
     fn acknowledge_operation_for(
@@ -323,15 +338,18 @@ impl Books {
             if reported.operations.iter().any(|update| told(&update)) {
                 continue;
             }
-            self.operations.remove(&framework, &id);
             let message = "the agent came back without this operation";
-            let status = OperationStatus::new(id, OperationState::Dropped, message).on(agent_id);
+            let status = OperationStatus::new(id.clone(), OperationState::Dropped, message);
+            let status = status.on(agent_id);
+            self.count_end(&framework, &status);
+            self.operations.remove(&framework, &id);
             self.tell_operation(&framework, status, out);
         }
         for update in &reported.operations {
             // The agent itself sends it until it is acknowledged.
             if self.frameworks.get(&update.framework_id).is_some() {
                 let status = update.status.clone().on(agent_id);
+                self.count_end(&update.framework_id, &status);
                 self.operations.put(&update.framework_id, agent_id, status);
             }
         }
@@ -346,6 +364,7 @@ impl Books {
     ) {
         for (framework, id) in self.operations.under_way(agent_id) {
             let status = OperationStatus::new(id.clone(), state, "the agent is lost").on(agent_id);
+            self.count_end(&framework, &status);
             match state {
                 OperationState::Unreachable => {
                     self.operations.put(&framework, agent_id, status.clone());

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use protocol::TaskState;
+use protocol::{OperationState, TaskState};
 use resources::{Name, Quantities, Resources, Scalar};
 use runtime::Timestamp;
 
 use crate::books::{Books, sum};
-use crate::counters::gauge;
+use crate::counters::{gauge, operation_gauge};
 use crate::{quota, view};
 
 /// All of them.
@@ -82,7 +82,32 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
         }
     }
     quotas(books, &mut metrics);
+    operations(books, &mut metrics);
     metrics
+}
+
+/// The operations that the master knows: those under way, and those whose end their frameworks have not acknowledged yet.
+fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
+    let under_way = OperationState::ALL
+        .iter()
+        .filter(|state| !state.is_terminal() && **state != OperationState::Unknown);
+    let mut add = |name: String, count: usize| {
+        *metrics
+            .entry(format!("master/operations/{name}"))
+            .or_default() += count as f64;
+    };
+    add("total".to_owned(), 0);
+    under_way.for_each(|state| add(operation_gauge(*state), 0));
+    for ((kind, state), count) in books.operations.tally() {
+        let state = (!state.is_terminal()).then(|| operation_gauge(state));
+        let names = ["total".to_owned()].into_iter().chain(state);
+        for name in names {
+            if let Some(kind) = kind {
+                add(format!("{kind}/{name}"), count);
+            }
+            add(name, count);
+        }
+    }
 }
 
 /// What each role with a quota is sure of, may not go beyond, and consumes: of each resource that its quota names.

@@ -5,44 +5,94 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentId, FrameworkId, OperationId, OperationStatus};
+use protocol::{AgentId, FrameworkId, OperationId, OperationState, OperationStatus};
 
 /// How many operations of one framework may be under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;
 
+/// One operation.
+#[derive(Clone, Debug)]
+struct Known {
+    agent: AgentId,
+    /// The newest.
+    status: OperationStatus,
+    /// What kind it is of; `None` if it was said to an earlier master.
+    kind: Option<&'static str>,
+}
+
 /// All operations that somebody wants to hear about, each with its newest status and the agent that it is for.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
-    known: BTreeMap<FrameworkId, BTreeMap<OperationId, (AgentId, OperationStatus)>>,
+    known: BTreeMap<FrameworkId, BTreeMap<OperationId, Known>>,
 }
 
 impl Operations {
     /// The newest status of this one.
     pub fn get(&self, framework: &FrameworkId, id: &OperationId) -> Option<&OperationStatus> {
-        let (_, status) = self.known.get(framework)?.get(id)?;
-        Some(status)
+        Some(&self.known.get(framework)?.get(id)?.status)
+    }
+
+    /// What kind this one is of, if it is known.
+    pub fn kind(&self, framework: &FrameworkId, id: &OperationId) -> Option<&'static str> {
+        self.known.get(framework)?.get(id)?.kind
     }
 
     /// The framework's.
     pub fn of(&self, framework: &FrameworkId) -> impl ExactSizeIterator<Item = &OperationStatus> {
-        static NONE: BTreeMap<OperationId, (AgentId, OperationStatus)> = BTreeMap::new();
+        static NONE: BTreeMap<OperationId, Known> = BTreeMap::new();
         let of = self.known.get(framework).unwrap_or(&NONE);
-        of.values().map(|(_, status)| status)
+        of.values().map(|known| &known.status)
     }
 
     /// All of them, each with whose it is and the agent that it is for.
     pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &AgentId, &OperationStatus)> {
         let of = |(framework, of)| {
             let each = BTreeMap::values(of);
-            each.map(move |(agent, status)| (framework, agent, status))
+            each.map(move |known: &Known| (framework, &known.agent, &known.status))
         };
         self.known.iter().flat_map(of)
     }
 
+    /// How many there are of each kind in each state.
+    pub fn tally(&self) -> BTreeMap<(Option<&'static str>, OperationState), usize> {
+        let mut tally = BTreeMap::new();
+        for known in self.known.values().flat_map(BTreeMap::values) {
+            *tally.entry((known.kind, known.status.state)).or_default() += 1;
+        }
+        tally
+    }
+
+    /// This one of that kind begins.
+    pub fn begin(
+        &mut self,
+        framework: &FrameworkId,
+        agent: &AgentId,
+        kind: &'static str,
+        status: OperationStatus,
+    ) {
+        self.insert(framework, agent, Some(kind), status);
+    }
+
     /// This one is so now.
     pub fn put(&mut self, framework: &FrameworkId, agent: &AgentId, status: OperationStatus) {
+        let kind = self.kind(framework, &status.operation_id);
+        self.insert(framework, agent, kind, status);
+    }
+
+    fn insert(
+        &mut self,
+        framework: &FrameworkId,
+        agent: &AgentId,
+        kind: Option<&'static str>,
+        status: OperationStatus,
+    ) {
         let of = self.known.entry(framework.clone()).or_default();
-        of.insert(status.operation_id.clone(), (agent.clone(), status));
+        let known = Known {
+            agent: agent.clone(),
+            status,
+            kind,
+        };
+        of.insert(known.status.operation_id.clone(), known);
     }
 
     /// This one is over and acknowledged, or never was.
@@ -64,8 +114,8 @@ impl Operations {
     pub fn under_way(&self, agent: &AgentId) -> Vec<(FrameworkId, OperationId)> {
         let mut found = Vec::new();
         for (framework, of) in &self.known {
-            for (id, (on, status)) in of {
-                if on == agent && !status.state.is_terminal() {
+            for (id, known) in of {
+                if known.agent == *agent && !known.status.state.is_terminal() {
                     found.push((framework.clone(), id.clone()));
                 }
             }

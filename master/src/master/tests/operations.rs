@@ -1,5 +1,6 @@
 //! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
 
+mod counting;
 mod operators;
 mod sharing;
 
