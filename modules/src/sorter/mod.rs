@@ -3,14 +3,14 @@
 //! Hears slates from the allocator. Remembers clients, weights and holdings of one epoch; a restarted sorter refuses the next slate,
 //! upon which the allocator tells it everything anew. Never keeps books: the allocator alone decides what is granted.
 
-mod drf;
 mod order;
 mod siblings;
 mod tree;
+mod walk;
 
-pub use drf::{Drf, TreeSorter};
 pub use order::{Fair, Lottery, Number, Order, Priority};
 pub use tree::{Tree, Visit};
+pub use walk::{Drf, TreeSorter};
 
 use module_api::Fault;
 use module_api::sorter::{Advice, Slate};
