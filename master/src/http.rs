@@ -234,7 +234,7 @@ pub fn counters(
     Arc::new(move || {
         let traffic = ::http::metrics::traffic(&throttle);
         let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
-        let subscribers = events.subscribers() as f64;
+        let (subscribers, cut_off) = (events.subscribers() as f64, events.cut_off());
         async move {
             let now = node.clock().wall();
             let mut all = match (front.master(), fresh(&front, &node)) {
@@ -269,6 +269,7 @@ pub fn counters(
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
             let name = "master/operator_event_stream_subscribers".to_owned();
             all.insert(name, subscribers);
+            all.extend(cut_off);
             all.extend(traffic);
             Some(all)
         }

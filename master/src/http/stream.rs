@@ -8,6 +8,7 @@
 //! when other ACLs hold by which their reader sees something else. Decides nothing.
 
 mod changes;
+mod cuts;
 mod encoding;
 mod unread;
 mod viewer;
@@ -24,6 +25,7 @@ use runtime::prelude::*;
 use runtime::{Errand, Instant, Patience, SpawnError, Timestamp};
 use v1::Content;
 
+use self::cuts::Cuts;
 use self::encoding::{ByForm, heartbeat, records};
 use self::viewer::Viewer;
 use self::views::{Got, Views, Wanted};
@@ -77,6 +79,7 @@ pub struct EventStream {
     broadcaster: Handle<Broadcaster>,
     streams: Streams,
     open: Arc<AtomicUsize>,
+    cuts: Cuts,
 }
 
 /// Starts the actor on `node`, for the master that acts there.
@@ -89,7 +92,8 @@ pub fn open(
     let (front, acls) = (front.clone(), config.acls.clone());
     let max = config.max_operator_event_stream_subscribers;
     let open = Arc::new(AtomicUsize::new(0));
-    let count = open.clone();
+    let (count, cuts) = (open.clone(), Cuts::default());
+    let noted = cuts.clone();
     let again = Supervision::Restart {
         backoff: Duration::from_secs(1),
         backoff_max: Duration::from_secs(60),
@@ -98,7 +102,7 @@ pub fn open(
     let broadcaster = node.supervise(NAME, again, move || Broadcaster {
         front: front.clone(),
         acls: acls.clone(),
-        views: Views::new(max),
+        views: Views::new(max, noted.clone()),
         following: None,
         is_looking: false,
         watched: None,
@@ -110,6 +114,7 @@ pub fn open(
         broadcaster,
         streams: streams.clone(),
         open,
+        cuts,
     })
 }
 
@@ -117,6 +122,11 @@ impl EventStream {
     /// How many have subscribed.
     pub fn subscribers(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// How many have been cut off, by reason, under the names of their metrics.
+    pub fn cut_off(&self) -> impl Iterator<Item = (String, f64)> + use<> {
+        self.cuts.metrics()
     }
 
     /// One more subscriber: the response that is its stream, once it can be told how all is. It is told what it sees, and cut off when it

@@ -1,6 +1,7 @@
 //! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
 //!
-//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out and nothing said twice.
+//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out and nothing said twice. An
+//! agent of which something else is ordered is told as if it had just come, since the schema has no other event for it.
 //! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each status
 //! that its framework was told, also if it is over and forgotten by now. What stays untold is an agent that came and went within one
 //! interval, and a task that was over before whoever hears it could see it.
@@ -19,6 +20,7 @@ use v1::schema::master::{
 
 use super::super::operator::words::{AgentSeen, FrameworkSeen, framework_info};
 use super::super::shown::Shown;
+use crate::agents::Agent;
 use crate::books::Books;
 use crate::frameworks::{Completed, Framework};
 use crate::mirror::difference::compare;
@@ -31,13 +33,10 @@ pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timesta
     let (old, new) = (before.agents.iter(), now.agents.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
-        (None, Some(agent)) => out.push(Event {
-            r#type: Some(EventType::AgentAdded),
-            agent_added: Some(Box::new(EventAgentAdded {
-                agent: made(&AgentSeen(shown, agent)),
-            })),
-            ..Event::default()
-        }),
+        (None, Some(agent)) => out.push(agent_added(shown, agent)),
+        (Some(old), Some(agent)) if is_offered_otherwise(old, agent) => {
+            out.push(agent_added(shown, agent));
+        }
         (_, None) => last.push(Event {
             r#type: Some(EventType::AgentRemoved),
             agent_removed: Some(EventAgentRemoved {
@@ -52,6 +51,22 @@ pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timesta
     out.extend(gone.into_iter().map(framework_removed));
     out.append(&mut last);
     out
+}
+
+fn agent_added(shown: Shown<'_>, agent: &Arc<Agent>) -> Event {
+    Event {
+        r#type: Some(EventType::AgentAdded),
+        agent_added: Some(Box::new(EventAgentAdded {
+            agent: made(&AgentSeen(shown, agent)),
+        })),
+        ..Event::default()
+    }
+}
+
+/// Whether operators have ordered something else of it, or it is active where it was not, or the other way round. There is no event for
+/// that: it is told once more.
+fn is_offered_otherwise(old: &Agent, new: &Agent) -> bool {
+    (old.orders, old.is_active()) != (new.orders, new.is_active())
 }
 
 /// Tells which frameworks are new or are something else; gives those that are no more.

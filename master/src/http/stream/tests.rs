@@ -1,6 +1,8 @@
 //! The laws of the event stream: whoever hears a snapshot and all that follows knows what the master knows; and nobody costs it much.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod orders;
+
+use std::collections::BTreeMap;
 
 use authority::Subject;
 use axum::body::{Body, BodyDataStream};
@@ -12,7 +14,7 @@ use runtime::rehearsal::rehearse;
 use v1::describe::made;
 use v1::recordio::Decoder;
 use v1::schema::TaskState;
-use v1::schema::master::{Event, EventType, ResponseGetState};
+use v1::schema::master::{Event, EventType, ResponseGetAgentsAgent, ResponseGetState};
 use v1::{Form, Limits};
 
 use super::super::operator::StateSeen;
@@ -27,11 +29,19 @@ use crate::tasks::{Noted, Task};
 /// What somebody knows who hears a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
-    agents: BTreeSet<String>,
+    /// With whether each is active, and deactivated, and how it is drained.
+    agents: BTreeMap<String, (bool, Option<bool>, String)>,
     /// With whether each is connected, and its name.
     frameworks: BTreeMap<String, (bool, String)>,
     /// By framework and id.
     tasks: BTreeMap<(String, String), TaskState>,
+}
+
+/// Which agent that is, and what of it may change while it stays.
+fn offered(agent: &ResponseGetAgentsAgent) -> (String, (bool, Option<bool>, String)) {
+    let id = agent.agent_info.id.as_ref().unwrap().value.clone();
+    let drain = format!("{:?}", agent.drain_info);
+    (id, (agent.active, agent.deactivated, drain))
 }
 
 /// What somebody sees who is nobody in particular.
@@ -62,9 +72,8 @@ impl Known {
         let state: ResponseGetState = made(&StateSeen(Shown::of(books)));
         let mut known = Self::default();
         for agent in &state.get_agents.as_ref().unwrap().agents {
-            known
-                .agents
-                .insert(agent.agent_info.id.as_ref().unwrap().value.clone());
+            let (id, offered) = offered(agent);
+            known.agents.insert(id, offered);
         }
         for one in &state.get_frameworks.as_ref().unwrap().frameworks {
             let info = &one.framework_info;
@@ -88,14 +97,14 @@ impl Known {
         match event.r#type.unwrap() {
             EventType::AgentAdded => {
                 let agent = &event.agent_added.as_ref().unwrap().agent;
-                let id = agent.agent_info.id.as_ref().unwrap().value.clone();
-                if !self.agents.insert(id) {
+                let (id, offered) = offered(agent);
+                if self.agents.insert(id, offered.clone()) == Some(offered) {
                     return fault("an agent is told twice");
                 }
             }
             EventType::AgentRemoved => {
                 let id = &event.agent_removed.as_ref().unwrap().agent_id.value;
-                if !self.agents.remove(id) {
+                if self.agents.remove(id).is_none() {
                     return fault("an agent that nobody was told of");
                 }
             }
@@ -299,6 +308,16 @@ fn open_by(node: &Node, master: &Handle<Master>, max: usize, acls: &Shared<Acls>
     open(node, &Front::of(master), &config, &Streams::new(node)).unwrap()
 }
 
+/// How many were cut off, by reason.
+fn cut_off(stream: &EventStream) -> Vec<String> {
+    let counts = stream.cut_off().filter(|(_, count)| *count > 0.0);
+    let last = |(name, count): (String, f64)| {
+        let reason = name.rsplit('/').next().unwrap();
+        format!("{reason} {count}")
+    };
+    counts.map(last).collect()
+}
+
 async fn subscribe(stream: &EventStream, form: Form) -> Reader {
     subscribe_seeing(stream, form, "{}").await
 }
@@ -383,6 +402,7 @@ fn each_is_told_what_it_may_see_and_those_who_see_the_same_share_it() {
         // Whoever is one too many is the oldest of all, whatever it sees.
         readers.push(subscribe_seeing(&stream, Form::Json, blind).await);
         assert_eq!((all.types(), stream.subscribers()), (None, 3));
+        assert_eq!(cut_off(&stream), ["too_many 1"]);
     });
 }
 
@@ -417,6 +437,7 @@ fn who_sees_something_else_by_new_acls_is_cut_off_and_told_that_when_it_subscrib
         assert!(ann.types().unwrap().contains(&EventType::FrameworkAdded));
         assert_eq!((bob.types(), nobody.types()), (None, None));
         assert_eq!(stream.subscribers(), 1);
+        assert_eq!(cut_off(&stream), ["other_acls 2"]);
 
         let events = subscribe("bob").await.read().unwrap();
         let state = events[0].subscribed.as_ref().unwrap().get_state.clone();
@@ -484,6 +505,7 @@ fn streams_end_with_the_master_whose_books_they_tell_of_and_none_begins_without_
         assert_eq!(refused.map(drop), Err(NotNow::Late));
         // What a late answer told is lost: no stream goes on without it.
         assert_eq!((reader.types(), stream.subscribers()), (None, 0));
+        assert_eq!(cut_off(&stream), ["missed_changes 1"]);
 
         let none = open(
             &runtime::rehearsal::node("other").build(),
@@ -551,6 +573,7 @@ fn a_thousand_who_do_not_read_hold_one_copy_and_are_cut_off() {
             assert!(!reader.read().unwrap().is_empty(), "who reads is told");
         }
         assert_eq!(stream.subscribers(), 1, "who does not is cut off");
+        assert_eq!(cut_off(&stream), ["too_slow 998"], "but the two that left");
         for body in stalled {
             assert!(body.into_data_stream().next().await.is_none());
         }

@@ -10,6 +10,7 @@ use http::api::Events;
 use runtime::Promise;
 use v1::Form;
 
+use super::cuts::{Cut, Cuts};
 use super::encoding::{ByForm, subscribed};
 use super::unread::Unread;
 use super::viewer::Viewer;
@@ -24,6 +25,14 @@ struct Subscriber {
     number: u64,
     viewer: Viewer,
     events: Events,
+}
+
+impl Subscriber {
+    /// It hears nothing more, for this reason.
+    fn cut(&self, cut: Cut, details: &str, cuts: &Cuts) {
+        cuts.note(cut, self.number, &self.viewer, details);
+        self.events.cut(None);
+    }
 }
 
 /// Somebody who waits for the first event.
@@ -103,16 +112,18 @@ pub(super) struct Views {
     next: u64,
     /// The first events that they have still to read.
     unread: Unread,
+    cuts: Cuts,
 }
 
 impl Views {
-    /// None yet; so many subscribers at most.
-    pub fn new(max: usize) -> Self {
+    /// None yet; so many subscribers at most. Who is cut off is noted in `cuts`.
+    pub fn new(max: usize, cuts: Cuts) -> Self {
         Self {
             all: Vec::new(),
             max: max.max(1),
             next: 0,
             unread: Unread::default(),
+            cuts,
         }
     }
 
@@ -176,9 +187,9 @@ impl Views {
     pub fn end(&mut self, got: Vec<Got>) {
         for (view, got) in self.all.iter_mut().zip(got) {
             match &got.changed {
-                Some(changed) => view.tell(changed),
+                Some(changed) => view.tell(changed, &self.cuts),
                 // They would miss something: they subscribe again, and know all.
-                None => view.cut(),
+                None => view.cut(&self.cuts),
             }
             let waiting = view.joining.split_off(view.served.min(view.joining.len()));
             for (viewer, events, promise) in std::mem::replace(&mut view.joining, waiting) {
@@ -207,7 +218,10 @@ impl Views {
 
     /// All who have subscribed are told these records.
     pub fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
-        self.all.iter_mut().for_each(|view| view.tell(records));
+        let cuts = &self.cuts;
+        self.all
+            .iter_mut()
+            .for_each(|view| view.tell(records, cuts));
     }
 
     /// Those that have gone are forgotten, with what was kept for them. Not while a look is under way, which knows the views by their order.
@@ -220,12 +234,14 @@ impl Views {
 
     /// Who has subscribed and sees something else by these ACLs is cut off: it subscribes again, and is told that.
     pub fn judge(&mut self, acls: &Arc<Acls>) {
-        self.all.iter_mut().for_each(|view| view.judge(acls));
+        let cuts = &self.cuts;
+        self.all.iter_mut().for_each(|view| view.judge(acls, cuts));
     }
 
     /// All who have subscribed are cut off; those that wait still do.
     pub fn cut(&mut self) {
-        self.all.iter_mut().for_each(View::cut);
+        let cuts = &self.cuts;
+        self.all.iter_mut().for_each(|view| view.cut(cuts));
     }
 
     /// Nobody can subscribe.
@@ -241,11 +257,9 @@ impl Views {
         if let Some(view) = self.all.iter_mut().min_by_key(oldest)
             && !view.subscribers.is_empty()
         {
-            tracing::info!(
-                max = self.max,
-                "the oldest subscriber of operator events makes room for a newer one"
-            );
-            view.subscribers.remove(0).events.cut(None);
+            let oldest = view.subscribers.remove(0);
+            let most = format!("a newer one has come, and {} are the most", self.max);
+            oldest.cut(Cut::Oldest, &most, &self.cuts);
         }
     }
 }
@@ -257,12 +271,12 @@ impl View {
     }
 
     /// All are told these records; those that have gone are forgotten, and those that lag behind cut off.
-    fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
-        self.subscribers.retain(|Subscriber { events, .. }| {
+    fn tell(&mut self, records: &ByForm<Vec<Bytes>>, cuts: &Cuts) {
+        self.subscribers.retain(|one| {
+            let events = &one.events;
             // What was unread before: nobody can have read these records yet.
             if let Some(reason) = events.lag() {
-                tracing::info!(%reason, "a subscriber of operator events is cut off");
-                events.cut(None);
+                one.cut(Cut::Slow, &reason.to_string(), cuts);
                 return false;
             }
             let mut records = records.of(events.form()).iter();
@@ -271,25 +285,21 @@ impl View {
     }
 
     /// Who sees something else by these ACLs is cut off, without what it has not read yet.
-    fn judge(&mut self, acls: &Arc<Acls>) {
+    fn judge(&mut self, acls: &Arc<Acls>, cuts: &Cuts) {
         self.subscribers.retain_mut(|one| {
             let sees_the_same = one.viewer.judge(acls);
             if !sees_the_same {
-                let (principal, reason) = (one.viewer.principal(), "it sees something else now");
-                tracing::info!(
-                    principal,
-                    reason,
-                    "a subscriber of operator events is cut off"
-                );
-                one.events.cut(None);
+                one.cut(Cut::Sight, "it sees something else now", cuts);
             }
             sees_the_same
         });
     }
 
-    fn cut(&mut self) {
-        for Subscriber { events, .. } in self.subscribers.drain(..) {
-            events.cut(None);
+    fn cut(&mut self, cuts: &Cuts) {
+        for one in self.subscribers.drain(..) {
+            let missed =
+                "another master leads, or this one was late: what has changed is not known";
+            one.cut(Cut::Missed, missed, cuts);
         }
         self.books = None;
         self.whole = ByForm::default();
@@ -330,7 +340,7 @@ mod tests {
     #[test]
     fn what_was_read_is_not_unread_though_it_is_kept_for_who_comes_next() {
         rehearse(|node| async move {
-            let (mut views, books) = (Views::new(9), Arc::new(books()));
+            let (mut views, books) = (Views::new(9, Cuts::default()), Arc::new(books()));
             let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
             look(&mut views, &books, false);
             let mut one = one.into_body().into_data_stream();
@@ -352,7 +362,7 @@ mod tests {
     #[test]
     fn with_the_last_who_sees_the_same_goes_what_was_kept_for_them() {
         rehearse(|node| async move {
-            let (mut views, books) = (Views::new(9), Arc::new(books()));
+            let (mut views, books) = (Views::new(9, Cuts::default()), Arc::new(books()));
             let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
             look(&mut views, &books, false);
             drop(one);

@@ -127,6 +127,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
         })),
         2 => agents.update(&agent, |agent| {
             agent.connected = t > 2;
+            agent.orders.deactivated = t == 1;
             agent.oversubscribed = resources("cpus:2");
         }),
         3 => drop(agents.mark_unreachable(&agent, at)),
