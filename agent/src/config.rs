@@ -11,6 +11,7 @@ use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
 use crate::detect::{self, Host};
+use crate::ledger::reconfiguration::ReconfigurationPolicy;
 
 /// What was asked for, as text where it is text for the operator.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct Settings {
     /// `--strict`, default true: whether an agent refuses to start when something that an earlier process of it has kept cannot be read. If
     /// not, it goes on without that, and counts it.
     pub strict: bool,
+    /// `--reconfiguration_policy`, default `equal`: how the agent may differ from the earlier process of it for which it goes on.
+    pub reconfiguration_policy: ReconfigurationPolicy,
     /// Whether executors of frameworks with `checkpoint` outlive the agent; default true.
     pub executors_outlive: bool,
     /// `--authenticate_http_executors`, default false: whether an executor that speaks HTTP must show its token with each call. Without that,
@@ -90,6 +93,7 @@ impl Settings {
             recovery_timeout: Duration::from_secs(15 * 60),
             executor_reregistration_timeout: Duration::from_secs(2),
             strict: true,
+            reconfiguration_policy: ReconfigurationPolicy::default(),
             executors_outlive: true,
             authenticate_http_executors: false,
             oversubscribed_resources_interval: Duration::from_secs(15),
@@ -258,6 +262,10 @@ impl Config {
                 duration(settings.executor_reregistration_timeout),
             ),
             ("strict", settings.strict.to_string()),
+            (
+                "reconfiguration_policy",
+                settings.reconfiguration_policy.name().to_owned(),
+            ),
             (
                 "authenticate_http_executors",
                 settings.authenticate_http_executors.to_string(),

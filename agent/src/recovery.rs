@@ -80,7 +80,8 @@ pub(crate) fn recover(
     let names: BTreeSet<String> = unread.into_iter().map(|(key, _)| key).collect();
     book.discard(&names)
         .map_err(|error| unreadable(error.to_string()))?;
-    let plan = plan(found, &left, &boot, config.info())?;
+    let policy = config.settings().reconfiguration_policy;
+    let plan = plan(found, &left, &boot, config.info(), policy)?;
     if let Some(agent) = &plan.agent {
         let id = agent.id.as_ref().map(ToString::to_string);
         tracing::info!(

@@ -23,7 +23,7 @@ use crate::container::callers::{NotHeard, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
 use crate::ledger::book::{self, Book};
-use crate::ledger::plan::Incompatible;
+use crate::ledger::reconfiguration::Incompatible;
 use crate::ledger::{AllWritten, Ledger};
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};

@@ -6,6 +6,7 @@
 
 pub mod book;
 pub mod plan;
+pub mod reconfiguration;
 pub mod record;
 
 use std::collections::VecDeque;

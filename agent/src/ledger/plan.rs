@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{AgentInfo, ContainerId, FrameworkId, StatusUpdate, TaskId};
 
+use super::reconfiguration::{Incompatible, ReconfigurationPolicy};
 use super::record::{Entry, Found, FoundContainer, Key};
 use crate::launcher::Left;
 
@@ -43,26 +44,14 @@ pub struct Plan {
     pub forget: Vec<Entry>,
 }
 
-/// The agent is not the one whose executors still run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "executors still run that an earlier agent has started, and {field} was {was} for it, but is {is}: start it as it was, or end what runs with --recover=cleanup"
-)]
-pub struct Incompatible {
-    /// What differs.
-    pub field: &'static str,
-    /// Its value then.
-    pub was: String,
-    /// Its value now.
-    pub is: String,
-}
-
-/// What to go on with, of what was found, what the launcher has, the machine's boot id and how the agent is described now.
+/// What to go on with, of what was found, what the launcher has, the machine's boot id and how the agent is described now, which may
+/// differ from what it was by this policy.
 pub fn plan(
     found: Found,
     left: &[Left],
     boot: &str,
     described: &AgentInfo,
+    policy: ReconfigurationPolicy,
 ) -> Result<Plan, Incompatible> {
     let living: BTreeMap<&ContainerId, Option<i32>> = left
         .iter()
@@ -76,7 +65,7 @@ pub fn plan(
         .collect();
     let lives = found.containers.keys().any(|id| living.contains_key(id));
     let differs = match &found.agent {
-        Some(agent) => difference(&agent.info, described),
+        Some(agent) => policy.difference(&agent.info, described),
         None => Some(Incompatible {
             field: "the agent's id",
             was: "known".to_owned(),
@@ -163,49 +152,14 @@ fn everything<'a>(
     tasks.chain([Key::Container(id.clone())])
 }
 
-/// The first thing in which the agent is not as it was. Its masters and its executors know it as it was.
-fn difference(was: &AgentInfo, is: &AgentInfo) -> Option<Incompatible> {
-    let differs = |field, was: String, is: String| {
-        (was != is).then(|| Incompatible {
-            field,
-            was: format!("`{was}`"),
-            is: format!("`{is}`"),
-        })
-    };
-    let domain = |info: &AgentInfo| {
-        let domain = info.domain.as_ref();
-        domain.map_or(String::new(), |domain| {
-            format!("{}/{}", domain.region, domain.zone)
-        })
-    };
-    differs("--hostname", was.hostname.clone(), is.hostname.clone())
-        .or_else(|| differs("--port", was.port.to_string(), is.port.to_string()))
-        .or_else(|| {
-            let (was, is) = (&was.resources, &is.resources);
-            let differ = was != is;
-            differ.then(|| Incompatible {
-                field: "--resources",
-                was: format!("`{was}`"),
-                is: format!("`{is}`"),
-            })
-        })
-        .or_else(|| {
-            let (before, now) = (&was.attributes, &is.attributes);
-            (before != now).then(|| Incompatible {
-                field: "--attributes",
-                was: format!("`{before}`"),
-                is: format!("`{now}`"),
-            })
-        })
-        .or_else(|| differs("--domain", domain(was), domain(is)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::record::StateRecord;
     use super::super::record::tests::{agent, container, id, task, update};
     use super::*;
     use protocol::TaskState;
+
+    const EQUAL: ReconfigurationPolicy = ReconfigurationPolicy::Equal;
 
     fn left(name: &str, pid: Option<i32>) -> Left {
         Left {
@@ -264,7 +218,7 @@ mod tests {
             left("ended", None),
             left("stranger", Some(43)),
         ];
-        let plan = plan(found(&all), &left, "boot", &described()).unwrap();
+        let plan = plan(found(&all), &left, "boot", &described(), EQUAL).unwrap();
         assert_eq!(plan.agent, Some(agent("").info));
         let expected = [
             ("ended", Fate::Await(None)),
@@ -280,7 +234,7 @@ mod tests {
     #[test]
     fn after_a_reboot_all_executors_are_gone_and_the_id_is_kept() {
         let all = [("c", with(&[("t", TaskState::Running)]))];
-        let plan = plan(found(&all), &[], "another boot", &described()).unwrap();
+        let plan = plan(found(&all), &[], "another boot", &described(), EQUAL).unwrap();
         assert_eq!(fates(&plan), [("c", Fate::Lost(Lost::Rebooted))]);
         assert_eq!(plan.agent.unwrap().id, agent("").info.id);
     }
@@ -294,7 +248,7 @@ mod tests {
         ]);
         let failed = update("open", TaskState::Failed, 1);
         found.updates.insert(9, failed.clone());
-        let plan = plan(found, &[], "boot", &described()).unwrap();
+        let plan = plan(found, &[], "boot", &described(), EQUAL).unwrap();
         assert_eq!(fates(&plan), [("c", Fate::Lost(Lost::Ended))]);
         let names: Vec<String> = plan.containers[0]
             .1
@@ -329,11 +283,12 @@ mod tests {
         let check = |change: &dyn Fn(&mut AgentInfo), field: &str| {
             let mut info = described();
             change(&mut info);
-            let refused = plan(found(&all), &[left("c", Some(1))], "boot", &info).unwrap_err();
+            let refused =
+                plan(found(&all), &[left("c", Some(1))], "boot", &info, EQUAL).unwrap_err();
             assert_eq!(refused.field, field);
             assert!(refused.to_string().contains("--recover=cleanup"));
             // Nothing lives: it begins anew.
-            let anew = plan(found(&all), &[], "boot", &info).unwrap();
+            let anew = plan(found(&all), &[], "boot", &info, EQUAL).unwrap();
             assert_eq!((anew.agent, anew.containers.len()), (None, 0));
             assert_eq!(anew.forget.len(), 4);
         };
@@ -353,10 +308,38 @@ mod tests {
         );
     }
 
+    /// SPEC 5.3, `--reconfiguration_policy=additive`.
+    #[test]
+    fn an_agent_that_has_more_than_before_goes_on_with_it_if_that_is_wanted() {
+        let all = [("c", with(&[("t", TaskState::Running)]))];
+        let left = [left("c", Some(1))];
+        let more = AgentInfo {
+            resources: "cpus:5;mem:512;gpus:1".parse().unwrap(),
+            ..described()
+        };
+        let additive = ReconfigurationPolicy::Additive;
+        let expected = AgentInfo {
+            id: agent("").info.id,
+            ..more.clone()
+        };
+        for left in [&left[..], &[]] {
+            let plan = plan(found(&all), left, "boot", &more, additive).unwrap();
+            assert_eq!(plan.agent.as_ref(), Some(&expected));
+        }
+        let less = AgentInfo {
+            resources: "cpus:3;mem:512".parse().unwrap(),
+            ..described()
+        };
+        let refused = plan(found(&all), &left, "boot", &less, additive).unwrap_err();
+        assert_eq!(refused.field, "--resources");
+        let anew = plan(found(&all), &[], "boot", &less, additive).unwrap();
+        assert_eq!(anew.agent, None, "nothing lives");
+    }
+
     #[test]
     fn an_agent_that_kept_nothing_begins_anew_and_ends_what_it_does_not_know() {
         let left = [left("c", Some(1))];
-        let plan = plan(Found::default(), &left, "boot", &described()).unwrap();
+        let plan = plan(Found::default(), &left, "boot", &described(), EQUAL).unwrap();
         assert_eq!((plan.agent, plan.containers), (None, Vec::new()));
         assert_eq!(plan.strangers, [id("c")]);
     }

@@ -1,0 +1,190 @@
+//! Reconfiguration: whether an agent that is described otherwise than an earlier process of it may go on for that one (SPEC 5.3,
+//! `--reconfiguration_policy`). Pure.
+
+use protocol::AgentInfo;
+use resources::{AttributeValue, Attributes};
+
+/// The agent is not the one whose executors still run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "executors still run that an earlier agent has started, and {field} was {was} for it, but is {is}: start it as it was, or end what runs with --recover=cleanup"
+)]
+pub struct Incompatible {
+    /// What differs.
+    pub field: &'static str,
+    /// Its value then.
+    pub was: String,
+    /// Its value now.
+    pub is: String,
+}
+
+/// How an agent may differ from the earlier process for which it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReconfigurationPolicy {
+    /// Not at all.
+    #[default]
+    Equal,
+    /// It may have more than before: larger amounts, more numbers and items, resources and attributes of other names, and a domain if it
+    /// had none.
+    Additive,
+}
+
+impl ReconfigurationPolicy {
+    /// Its name, as operators write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Additive => "additive",
+        }
+    }
+
+    /// The first thing in which the agent is not as it was and should be. Its masters and its executors know it as it was.
+    pub(super) fn difference(self, was: &AgentInfo, is: &AgentInfo) -> Option<Incompatible> {
+        let domain = |info: &AgentInfo| {
+            let domain = info.domain.as_ref();
+            domain.map_or(String::new(), |domain| {
+                format!("{}/{}", domain.region, domain.zone)
+            })
+        };
+        let more = self == Self::Additive;
+        let resources = more && is.resources.contains(&was.resources);
+        let attributes = more && has_all(&is.attributes, &was.attributes);
+        let domains = more && was.domain.is_none();
+        let fields = [
+            (
+                "--hostname",
+                was.hostname == is.hostname,
+                was.hostname.clone(),
+                is.hostname.clone(),
+            ),
+            (
+                "--port",
+                was.port == is.port,
+                was.port.to_string(),
+                is.port.to_string(),
+            ),
+            (
+                "--resources",
+                resources || was.resources == is.resources,
+                was.resources.to_string(),
+                is.resources.to_string(),
+            ),
+            (
+                "--attributes",
+                attributes || was.attributes == is.attributes,
+                was.attributes.to_string(),
+                is.attributes.to_string(),
+            ),
+            (
+                "--domain",
+                domains || was.domain == is.domain,
+                domain(was),
+                domain(is),
+            ),
+        ];
+        let mut fields = fields.into_iter();
+        let (field, _, was, is) = fields.find(|(_, fits, ..)| !fits)?;
+        Some(Incompatible {
+            field,
+            was: format!("`{was}`"),
+            is: format!("`{is}`"),
+        })
+    }
+}
+
+/// Whether these attributes say all that the others do, or more of it.
+fn has_all(all: &Attributes, others: &Attributes) -> bool {
+    others.iter().all(|other| {
+        let mut own = all.iter().filter(|own| own.name() == other.name());
+        own.any(|own| covers(own.value(), other.value()))
+    })
+}
+
+fn covers(own: &AttributeValue, other: &AttributeValue) -> bool {
+    match (own, other) {
+        (AttributeValue::Scalar(own), AttributeValue::Scalar(other)) => own.get() >= other.get(),
+        (AttributeValue::Ranges(own), AttributeValue::Ranges(other)) => own.contains(other),
+        (AttributeValue::Set(own), AttributeValue::Set(other)) => own.contains(other),
+        (own, other) => own == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::agent::Domain;
+    use resources::Resources;
+
+    fn info(resources: &str, attributes: &str, domain: Option<&str>) -> AgentInfo {
+        AgentInfo {
+            hostname: "h".to_owned(),
+            port: 5051,
+            resources: Resources::parse(resources).unwrap(),
+            attributes: Attributes::parse(attributes).unwrap(),
+            domain: domain.map(|text| text.parse::<Domain>().unwrap()),
+            id: None,
+        }
+    }
+
+    /// SPEC 5.3: scalars may grow, ranges and sets be supersets; existing texts are equal; what is new is allowed.
+    #[test]
+    fn more_of_everything_is_additive_and_less_or_other_of_anything_is_not() {
+        let was = info("cpus:4;ports:[1-9]", "rack:r1;load:2;os:{a,b}", None);
+        let differs = |is: &AgentInfo| {
+            let found = ReconfigurationPolicy::Additive.difference(&was, is);
+            let strict = ReconfigurationPolicy::Equal.difference(&was, is);
+            assert!(strict.is_some() || *is == was, "{is:?}");
+            found.map(|found| found.field)
+        };
+        let more = info(
+            "cpus:8;ports:[1-20];gpus:1",
+            "rack:r1;load:3;os:{a,b,c};zone:z",
+            Some("r/z"),
+        );
+        assert_eq!(differs(&was), None);
+        assert_eq!(differs(&more), None);
+        let (ports, rack) = ("cpus:4;ports:[1-9]", "rack:r1;load:2;os:{a,b}");
+        assert_eq!(
+            differs(&info("cpus:3;ports:[1-9]", rack, None)),
+            Some("--resources")
+        );
+        assert_eq!(
+            differs(&info("cpus:4;ports:[2-9]", rack, None)),
+            Some("--resources")
+        );
+        assert_eq!(
+            differs(&info("cpus(ads):4;ports:[1-9]", rack, None)),
+            Some("--resources")
+        );
+        for other in [
+            "rack:r2;load:2;os:{a,b}",
+            "rack:r1;load:1;os:{a,b}",
+            "rack:r1;load:2;os:{a}",
+            "load:2;os:{a,b}",
+        ] {
+            assert_eq!(
+                differs(&info(ports, other, None)),
+                Some("--attributes"),
+                "{other}"
+            );
+        }
+        let elsewhere = AgentInfo {
+            hostname: "i".to_owned(),
+            ..more.clone()
+        };
+        assert_eq!(differs(&elsewhere), Some("--hostname"));
+        let moved = ReconfigurationPolicy::Additive.difference(
+            &more,
+            &info(
+                "cpus:8;ports:[1-20];gpus:1",
+                "rack:r1;load:3;os:{a,b,c};zone:z",
+                Some("r/y"),
+            ),
+        );
+        let words = moved.unwrap().to_string();
+        assert!(
+            words.contains("--domain was `r/z` for it, but is `r/y`"),
+            "{words}"
+        );
+    }
+}
