@@ -12,7 +12,7 @@ use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, master_status};
-use crate::comparison::Arrival;
+use crate::comparison::{Agreed, Arrival};
 use crate::draining::GONE;
 use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::registry::RegistryOperation;
@@ -144,6 +144,7 @@ impl Books {
         &mut self,
         message: Arrival,
         agent_id: AgentId,
+        agreed: Agreed,
         total_ping_timeout: std::time::Duration,
         now: Timestamp,
         out: &mut Effects,
@@ -190,11 +191,13 @@ impl Books {
         let session = self.agents.register(agent);
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
+        self.take_over(&agent_id, message.digest_key, agreed);
         self.tasks.rekey(&agent_id, message.digest_key);
         if let Some(reported) = &message.resources {
             self.bring_operations_together(&agent_id, reported, out);
         }
         self.bring_together(&agent_id, message, now, out);
+        self.expect_no_more();
         self.answer_early_kills(now, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
@@ -295,6 +298,7 @@ impl Books {
         self.forget_answers_of(agent_id);
         self.operations_of_lost_agent(agent_id, OperationState::Unreachable, out);
         self.agent_lost(agent_id, out);
+        self.expect_no_more();
         self.answer_early_kills(since, out);
     }
 
@@ -373,6 +377,7 @@ impl Books {
         if was_there {
             self.agent_lost(agent_id, out);
         }
+        self.expect_no_more();
         self.answer_early_kills(now, out);
     }
 

@@ -24,6 +24,7 @@ use crate::agents::Agents;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
+use crate::expected::Expected;
 use crate::frameworks::{Framework, Frameworks};
 use crate::ids::Ids;
 use crate::kill::EarlyKills;
@@ -90,6 +91,8 @@ pub struct Books {
     /// Whether the registry has been read.
     begun: bool,
     pub(crate) ids: Ids,
+    /// What the last leader knew to be on the agents that are still awaited.
+    pub(crate) expected: Option<Arc<Expected>>,
     pub(crate) early_kills: EarlyKills,
     pub(crate) revocations: Revocations,
     pub(crate) long_tasks: Option<LongTasks>,
@@ -121,6 +124,7 @@ impl Books {
             counters: Counters::default(),
             roles_seen: None,
             begun: false,
+            expected: None,
             early_kills: BTreeMap::new(),
             revocations: BTreeMap::new(),
             long_tasks: None,
@@ -154,6 +158,20 @@ impl Books {
             self.policy.agent_reregister_timeout,
             crate::effects::Due::RecoveryOver,
         ));
+    }
+
+    /// The agents that the registry told of had this under the last leader, as far as is known here. It is only held against what they say.
+    pub fn expect(&mut self, before: &Books) {
+        if self.agents.recovered().next().is_some() {
+            self.expected = Some(Arc::new(Expected::of(before)));
+        }
+    }
+
+    /// Forgets what was expected once no agent is awaited any more.
+    pub(crate) fn expect_no_more(&mut self) {
+        if self.expected.is_some() && self.agents.recovered().next().is_none() {
+            self.expected = None;
+        }
     }
 
     /// Whether the registry has been read.

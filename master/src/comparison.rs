@@ -8,9 +8,10 @@
 //! Then both are brought together: what only the books have did not survive, what only the agent has is adopted if its
 //! framework is known, else ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use protocol::digest::{self, Digest, DigestKey, FORM, Printer, Summary};
+use protocol::digest::{self, Digest, DigestKey, FORM, Print, Printer, Summary};
 use protocol::message::registration::{
     DisownTasks, Held, RegisterAgent, ReregisterAgent, Reregistered, RunningExecutor, RunningTask,
 };
@@ -23,8 +24,10 @@ use protocol::{
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Pid, Timestamp};
 
+use crate::agents::Standing;
 use crate::books::{Books, master_status};
 use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+use crate::expected::{Confirmed, Load};
 use crate::tasks::Task;
 
 /// An agent that comes, whichever way it says so.
@@ -53,6 +56,10 @@ pub struct Arrival {
     /// The address that it comes from, if it comes over a network.
     pub ip: Option<String>,
 }
+
+/// The two agree. What the agent has confirmed of what was expected of it, if the books had nothing, comes with it.
+#[derive(Clone, Debug, Default)]
+pub struct Agreed(pub(crate) Confirmed);
 
 /// What part of an agent is told in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,12 +136,12 @@ impl Books {
         agent_id: &AgentId,
         arrival: &Arrival,
         out: &mut Effects,
-    ) -> Result<(), Reregistered> {
+    ) -> Result<Agreed, Reregistered> {
         let Some(summary) = &arrival.summary else {
-            return Ok(());
+            return Ok(Agreed::default());
         };
         let differs = match self.sums(agent_id, arrival, summary) {
-            Ok(()) => return Ok(()),
+            Ok(agreed) => return Ok(agreed),
             Err(differs) => differs,
         };
         self.suspend_agent(agent_id, out);
@@ -150,7 +157,7 @@ impl Books {
         agent_id: &AgentId,
         arrival: &Arrival,
         summary: &Summary,
-    ) -> Result<(), Reregistered> {
+    ) -> Result<Agreed, Reregistered> {
         if summary.form != FORM {
             return Err(Reregistered::Unknown);
         }
@@ -158,41 +165,65 @@ impl Books {
             // An agent that has as little as the books is no other one.
             let nothing = Digest::default().summary(summary.key);
             return match *summary == nothing {
-                true => Ok(()),
-                false => Err(Reregistered::Unknown),
+                true => Ok(Agreed::default()),
+                false => self.sums_expected(agent_id, arrival, summary),
             };
         }
         self.tasks.rekey(agent_id, summary.key);
         let Some(on) = self.tasks.on_agent(agent_id) else {
             return Err(Reregistered::Unknown);
         };
-        let Scope::Buckets { which, .. } = &arrival.scope else {
-            return Ok(());
-        };
-        let agrees = match which.is_empty() {
-            true => on.digest().summary(summary.key) == *summary,
-            false => {
-                let told = Printer::new(summary.key).held(&arrival.held);
-                let astray = told.iter().any(|print| !arrival.scope.covers(print.place));
-                let rest = on
-                    .prints()
-                    .filter(|print| !arrival.scope.covers(print.place));
-                !astray && Digest::of(rest.chain(told), 1).summary(summary.key) == *summary
+        agree(on.digest(), || on.prints(), arrival, summary).map(|()| Agreed::default())
+    }
+
+    /// As [`Books::sums`], with what the last leader knew of an agent that has not been here yet.
+    fn sums_expected(
+        &self,
+        agent_id: &AgentId,
+        arrival: &Arrival,
+        summary: &Summary,
+    ) -> Result<Agreed, Reregistered> {
+        let load = self.expected_on(agent_id).ok_or(Reregistered::Unknown)?;
+        let confirmed = load.printed(summary.key);
+        let items = confirmed.prints().count();
+        let digest = Digest::of(confirmed.prints(), digest::buckets_for(items));
+        agree(&digest, || confirmed.prints(), arrival, summary)?;
+        // What is told in full is taken from there.
+        Ok(Agreed(confirmed.only(|place| !arrival.scope.covers(place))))
+    }
+
+    /// What is expected of an agent that is awaited: nothing if its frameworks are not known, or if others have its tasks.
+    fn expected_on(&self, agent_id: &AgentId) -> Option<&Load> {
+        let load = self.expected.as_ref()?.on(agent_id)?;
+        let is_awaited = self.agents.standing(agent_id) == Standing::Recovered;
+        let is_known = |framework| self.frameworks.get(framework).is_some();
+        let is_elsewhere =
+            |task: &Arc<Task>| self.tasks.find(&task.framework_id, &task.id).is_some();
+        let fits =
+            is_awaited && load.frameworks().all(is_known) && !load.tasks().iter().any(is_elsewhere);
+        fits.then_some(load)
+    }
+
+    /// The agent has confirmed that it has this, as the last leader knew it: it is in the books from now on.
+    pub(crate) fn take_over(&mut self, agent_id: &AgentId, key: DigestKey, agreed: Agreed) {
+        let Agreed(confirmed) = agreed;
+        if self.tasks.on_agent(agent_id).is_some() {
+            return; // Its books are its own.
+        }
+        let mut kills = BTreeMap::new();
+        if !self.early_kills.is_empty() {
+            for (task, _) in &confirmed.tasks {
+                let whose = (task.framework_id.clone(), task.id.clone());
+                if let Some((_, policy)) = self.early_kills.remove(&whose) {
+                    kills.insert(whose, policy);
+                }
             }
-        };
-        if agrees {
-            return Ok(());
         }
-        if on.digest().items() == 0 {
-            return Err(Reregistered::Unknown);
+        self.tasks.take_over(agent_id, key, confirmed);
+        for ((framework, id), policy) in kills {
+            self.tasks
+                .update(&framework, &id, |task| task.kill = Some(policy));
         }
-        let items = on.digest().items().max(summary.items);
-        let buckets = digest::buckets_for(items as usize);
-        let buckets = match buckets == on.digest().buckets().len() {
-            true => on.digest().buckets().to_vec(),
-            false => Digest::of(on.prints(), buckets).buckets().to_vec(),
-        };
-        Err(Reregistered::Differs { buckets })
     }
 
     /// Brings the books and what the agent has told together.
@@ -422,6 +453,40 @@ impl Books {
             out.agent(pid, ToAgent::Kill(kill));
         }
     }
+}
+
+/// Whether these are what the agent has, once the part of it that it tells in full is put in place of theirs. If not, their sums.
+fn agree<P: Iterator<Item = Print>>(
+    digest: &Digest,
+    prints: impl Fn() -> P,
+    arrival: &Arrival,
+    summary: &Summary,
+) -> Result<(), Reregistered> {
+    let Scope::Buckets { which, .. } = &arrival.scope else {
+        return Ok(());
+    };
+    let agrees = match which.is_empty() {
+        true => digest.summary(summary.key) == *summary,
+        false => {
+            let told = Printer::new(summary.key).held(&arrival.held);
+            let astray = told.iter().any(|print| !arrival.scope.covers(print.place));
+            let rest = prints().filter(|print| !arrival.scope.covers(print.place));
+            !astray && Digest::of(rest.chain(told), 1).summary(summary.key) == *summary
+        }
+    };
+    if agrees {
+        return Ok(());
+    }
+    if digest.items() == 0 {
+        return Err(Reregistered::Unknown);
+    }
+    let items = digest.items().max(summary.items);
+    let buckets = digest::buckets_for(items as usize);
+    let buckets = match buckets == digest.buckets().len() {
+        true => digest.buckets().to_vec(),
+        false => Digest::of(prints(), buckets).buckets().to_vec(),
+    };
+    Err(Reregistered::Differs { buckets })
 }
 
 /// The resources with an allocation role in any case: an agent that was told none reports none.

@@ -166,6 +166,8 @@ pub struct Master {
     drained: BTreeSet<AgentId>,
     /// The next look at the agents that are being drained.
     drain_look: Option<Errand>,
+    /// The books of the last leader, as far as they are known here, until the registry has been read.
+    before: Option<Arc<Books>>,
 }
 
 /// A master that runs.
@@ -188,6 +190,19 @@ pub fn start(
     term: u64,
     allocator: AllocatorRef,
     registry: Box<dyn Registry>,
+) -> Result<Started, StartError> {
+    start_after(node, config, term, allocator, registry, None)
+}
+
+/// The same, of a master that follows another. `before` is what its mirror knows of the last leader's books: agents that have what it says
+/// come back with a digest of it.
+pub fn start_after(
+    node: &Node,
+    config: Config,
+    term: u64,
+    allocator: AllocatorRef,
+    registry: Box<dyn Registry>,
+    before: Option<Arc<Books>>,
 ) -> Result<Started, StartError> {
     config.check()?;
     let info = MasterInfo {
@@ -222,6 +237,7 @@ pub fn start(
         going: BTreeMap::new(),
         drained: BTreeSet::new(),
         drain_look: None,
+        before,
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -467,7 +483,11 @@ impl Master {
         self.phase = Phase::Leading;
         let mut effects = Effects::new();
         let now = ctx.clock().wall();
-        Arc::make_mut(&mut self.books).recover(state, now, &mut effects);
+        let books = Arc::make_mut(&mut self.books);
+        books.recover(state, now, &mut effects);
+        if let Some(before) = self.before.take() {
+            books.expect(&before);
+        }
         // The allocator hears all that there is when it begins, which is now: before it nobody knew the quotas.
         effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
         self.begin_allocation(ctx);

@@ -2,6 +2,7 @@
 //!
 //! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Nothing of a real master uses it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use protocol::digest::{DigestKey, Printer};
@@ -19,6 +20,7 @@ use crate::books::Books;
 use crate::comparison::Arrival;
 use crate::config::Config;
 use crate::effects::Effects;
+use crate::registry::{FrameworkEntry, RegistryOperation, RegistryState};
 
 /// How many frameworks the tasks belong to.
 const FRAMEWORKS: u32 = 10;
@@ -122,6 +124,45 @@ impl Crowd {
         Ok(crowd)
     }
 
+    /// What a master that had them has recorded: the agents, and the frameworks of their tasks.
+    pub fn recorded(&self) -> Vec<RegistryOperation> {
+        let admit = |info: &AgentInfo| RegistryOperation::AdmitAgent { info: info.clone() };
+        let agents = self.reports.iter().map(|report| admit(&report.agent));
+        let frameworks = self
+            .reports
+            .iter()
+            .flat_map(|report| &report.held.frameworks);
+        let by_id = frameworks.map(|info| (info.id.clone(), info.clone()));
+        let by_id: BTreeMap<_, _> = by_id.collect();
+        let frameworks = by_id.into_values().map(|info| {
+            let deadline = None;
+            RegistryOperation::AdmitFramework { info, deadline }
+        });
+        agents.chain(frameworks).collect()
+    }
+
+    /// Books of the next master, which has read that record and knows these books of the last one by its mirror.
+    pub fn books_after(&self, last: &Books) -> Result<Books, NoCrowd> {
+        let mut state = RegistryState::default();
+        for operation in self.recorded() {
+            match operation {
+                RegistryOperation::AdmitAgent { info } => {
+                    state.agents.extend(info.id.clone().map(|id| (id, info)));
+                }
+                RegistryOperation::AdmitFramework { info, deadline } => {
+                    let id = info.id.clone();
+                    let entry = FrameworkEntry { info, deadline };
+                    state.frameworks.extend(id.map(|id| (id, entry)));
+                }
+                _ => {}
+            }
+        }
+        let mut books = Self::empty_books()?;
+        books.recover(state, Timestamp::default(), &mut Effects::new());
+        books.expect(last);
+        Ok(books)
+    }
+
     /// Books of a master that knows nothing of them.
     pub fn empty_books() -> Result<Books, NoCrowd> {
         let info = MasterInfo {
@@ -169,9 +210,9 @@ pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) ->
             Ok(prepared) => match books.compare(&prepared.agent_id, &arrival, &mut out) {
                 Err(Reregistered::Registered(_)) => {}
                 Err(Reregistered::Differs { .. } | Reregistered::Unknown) => decided.asked += 1,
-                Ok(()) => {
+                Ok(agreed) => {
                     let id = prepared.agent_id;
-                    books.admit_agent(arrival, id.clone(), patience, now, &mut out);
+                    books.admit_agent(arrival, id.clone(), agreed, patience, now, &mut out);
                     decided.registered += usize::from(books.earlier_lives(&id).is_empty());
                 }
             },
@@ -224,6 +265,9 @@ mod tests {
         assert_eq!(decide(&mut books, summaries()).asked, 20);
         assert_eq!(decide(&mut books, reports).registered, 20);
         assert_eq!(decide(&mut books, summaries()).registered, 20);
+        let mut next = crowd.books_after(&books).unwrap();
+        assert_eq!(decide(&mut next, summaries()).registered, 20);
+        assert_eq!(next.tasks.frameworks().count(), FRAMEWORKS as usize);
         let of = |number| books.tasks.of_framework(&whose(&books.master.id, number));
         let tasks = (0..FRAMEWORKS).filter_map(of).map(|of| of.active().count());
         assert_eq!(tasks.sum::<usize>(), 100);

@@ -21,7 +21,7 @@ use runtime::{Promise, Reply, Role, SpawnError, promise};
 use crate::config::Config;
 use crate::error::StartError;
 use crate::master::{self, Master};
-use crate::mirror::{self, Mirrored};
+use crate::mirror::{self, Mirrored, STALENESS_MAX};
 use crate::registry::{Registry, RegistryMachine, ReplicatedRegistry};
 use crate::whitelist::AdmitHosts;
 
@@ -290,7 +290,11 @@ impl Office {
         }
         let registry = (self.registry)(self.member.clone());
         let (config, allocator) = (self.config.clone(), self.allocator.clone());
-        match master::start(ctx.node(), config, self.term, allocator, registry) {
+        let now = ctx.clock().now();
+        let mirrored = self.front.mirrored();
+        let fresh = mirrored.filter(|mirrored| mirrored.staleness(now) <= STALENESS_MAX);
+        let before = fresh.map(|mirrored| mirrored.books.clone());
+        match master::start_after(ctx.node(), config, self.term, allocator, registry, before) {
             Ok(started) => {
                 ctx.link(&started.master.pid());
                 self.front

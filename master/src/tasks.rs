@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
-use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, Uuid};
+use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, TaskState, Uuid};
 use resources::Resources;
+
+use crate::expected::Confirmed;
 
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
 pub const UNACKNOWLEDGED_MAX: usize = 100_000;
@@ -232,6 +234,38 @@ impl Tasks {
             of.active.get(task).map(Arc::as_ref)
         };
         Arc::make_mut(on).rekey(key, task);
+    }
+
+    /// An agent of which nothing was known has confirmed that it has this, by prints with this key. What its framework was told of a task
+    /// is not known for certain: as of any task that an agent brings, it is what the agent knows.
+    pub(crate) fn take_over(&mut self, agent: &AgentId, key: DigestKey, confirmed: Confirmed) {
+        let on = Arc::make_mut(self.by_agent.entry(agent.clone()).or_default());
+        for (mut task, print) in confirmed.tasks {
+            let is_over = task.state.is_terminal();
+            let told = if is_over {
+                TaskState::Running
+            } else {
+                task.state
+            };
+            let as_brought = (told, None, None, !is_over);
+            if (task.told, task.last, task.kill, task.holds) != as_brought {
+                let task = Arc::make_mut(&mut task);
+                (task.told, task.last, task.kill, task.holds) = as_brought;
+            }
+            if task.holds {
+                on.hold(&task.framework_id, &task.resources);
+            }
+            on.put_print(&task, print);
+            let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
+            of.ended += usize::from(is_over);
+            of.active.insert(task.id.clone(), task);
+        }
+        for (framework, info, print) in confirmed.executors {
+            on.hold(&framework, &info.resources);
+            on.executors
+                .insert((framework, info.executor_id.clone()), (info, print));
+        }
+        on.begin(key);
     }
 
     /// An executor runs there, as its agent says, in place of what was known of it.

@@ -19,7 +19,7 @@ use runtime::prelude::*;
 use super::Master;
 use crate::admission::Removal;
 use crate::agents::Agent;
-use crate::comparison::Arrival;
+use crate::comparison::{Agreed, Arrival};
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::permission::Asker;
 use crate::registry::RegistryError;
@@ -183,11 +183,13 @@ impl Master {
             Err(refused) => return answer(Err(refused)),
         };
         let id = prepared.agent_id;
-        if let Err(differs) = self.compare(&id, &arrival, ctx) {
-            return answer(Ok(differs));
-        }
+        let agreed = match self.compare(&id, &arrival, ctx) {
+            Ok(agreed) => agreed,
+            Err(differs) => return answer(Ok(differs)),
+        };
         let Some(operation) = prepared.operation else {
-            return answer(Ok(Reregistered::Registered(self.admit(arrival, id, ctx))));
+            let registered = self.admit(arrival, id, agreed, ctx);
+            return answer(Ok(Reregistered::Registered(registered)));
         };
         let pid = arrival.pid.clone();
         self.admitting.insert(pid.clone());
@@ -199,7 +201,7 @@ impl Master {
                 // The books may have changed while the registry wrote.
                 Ok(_) => Ok(match master.compare(&id, &arrival, ctx) {
                     Err(differs) => differs,
-                    Ok(()) => Reregistered::Registered(master.admit(arrival, id, ctx)),
+                    Ok(agreed) => Reregistered::Registered(master.admit(arrival, id, agreed, ctx)),
                 }),
             });
         });
@@ -210,7 +212,7 @@ impl Master {
         id: &AgentId,
         arrival: &Arrival,
         ctx: &mut Context<Self>,
-    ) -> Result<(), Reregistered> {
+    ) -> Result<Agreed, Reregistered> {
         let compared = self.change(ctx, |books, _, out| books.compare(id, arrival, out));
         if compared.is_err() {
             tracing::info!(agent = %id, "what an agent has is not what is known of it: it is asked what differs");
@@ -264,14 +266,20 @@ impl Master {
         prepared
     }
 
-    fn admit(&mut self, message: Arrival, id: AgentId, ctx: &mut Context<Self>) -> AgentRegistered {
+    fn admit(
+        &mut self,
+        message: Arrival,
+        id: AgentId,
+        agreed: Agreed,
+        ctx: &mut Context<Self>,
+    ) -> AgentRegistered {
         tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
         if !message.oversubscribed.is_empty() {
             log_lent(&id, &message.oversubscribed);
         }
         let patience = self.config.total_ping_timeout();
         let registered = self.change(ctx, |books, now, out| {
-            books.admit_agent(message, id.clone(), patience, now, out)
+            books.admit_agent(message, id.clone(), agreed, patience, now, out)
         });
         for earlier in self.books.earlier_lives(&id) {
             if !self.leaving.contains(&earlier) {

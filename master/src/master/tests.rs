@@ -322,12 +322,24 @@ impl World {
     }
 
     async fn under(network: Network, node: Node, config: Config, term: u64, whims: Whims) -> World {
+        Self::after(network, node, config, term, whims, None).await
+    }
+
+    async fn after(
+        network: Network,
+        node: Node,
+        config: Config,
+        term: u64,
+        whims: Whims,
+        before: Option<Arc<Books>>,
+    ) -> World {
         let (pid, allocator, _) = recorder(&node, "allocator");
         // Whichever incarnation has the name, as the registry of modules gives it.
         let pid = Pid::new(pid.name(), pid.node().clone(), 0);
         let registry = FickleRegistry::new(whims.clone(), node.clock().clone());
         let allocator_ref = AllocatorRef::new(node.refer(pid));
-        let started = start(&node, config, term, allocator_ref, Box::new(registry)).unwrap();
+        let registry = Box::new(registry);
+        let started = start_after(&node, config, term, allocator_ref, registry, before).unwrap();
         node.clock().settle().await;
         World {
             network,

@@ -91,6 +91,18 @@ impl OnAgent {
         self.rebuild();
     }
 
+    /// This task is there, with a print that the digest has not counted yet: see [`OnAgent::begin`].
+    pub(super) fn put_print(&mut self, task: &Task, print: Print) {
+        let key = (task.framework_id.clone(), task.id.clone());
+        self.tasks.insert(key, print);
+    }
+
+    /// All prints are there, and made with this key.
+    pub(super) fn begin(&mut self, key: DigestKey) {
+        self.key = Some(key);
+        self.rebuild();
+    }
+
     pub(super) fn put_task(&mut self, task: &Task) {
         let print = self
             .printer()

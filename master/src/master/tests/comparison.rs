@@ -1,6 +1,7 @@
 //! Agents that come back with a digest: what is compared, what is told, and what happens in between.
 
 mod fit;
+mod mirrored;
 
 use protocol::digest::{self, Digest, Printer, Summary};
 

@@ -48,6 +48,11 @@ impl World {
 
     /// This master's machine dies, and another process takes its place.
     pub(super) async fn next(&self) -> World {
+        self.next_after(None).await
+    }
+
+    /// The same, which knows these books of the one before by its mirror.
+    pub(super) async fn next_after(&self, before: Option<Arc<Books>>) -> World {
         self.network.leave("master");
         self.pass(1).await;
         let node = runtime::rehearsal::node("master").seed(8);
@@ -55,7 +60,7 @@ impl World {
         let node = node.accepts(&[Role::Agent, Role::Framework]).build();
         self.network.join(&node, "master");
         let (network, whims) = (self.network.clone(), self.whims.clone());
-        World::on(network, node, Config::default(), whims).await
+        World::after(network, node, Config::default(), 0, whims, before).await
     }
 }
 

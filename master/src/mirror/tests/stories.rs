@@ -7,13 +7,16 @@ use consensus::member::{self, Settings};
 use consensus::store::forgetful::ForgetfulLogDisk;
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
-use protocol::digest::DigestKey;
+use protocol::digest::{DigestKey, Printer};
 use protocol::message::registration::{
-    Held, LeaderAnnounced, PingAgent, Pong, RegisterAgent, RunningTask,
+    Held, LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
+    RunningTask,
 };
+use protocol::message::scheduler::Subscribe;
 use protocol::{
     AgentId, AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, TaskId, TaskInfo, TaskState,
 };
+use resources::Resources;
 use runtime::memory::Network;
 use runtime::rehearsal::rehearse_network;
 
@@ -70,6 +73,7 @@ struct Group {
     seats: BTreeMap<&'static str, Seat>,
     agent: Node,
     id: Option<AgentId>,
+    framework: FrameworkId,
 }
 
 impl Group {
@@ -101,6 +105,7 @@ impl Group {
             seats: BTreeMap::from(seats),
             agent,
             id: None,
+            framework: FrameworkId::new("framework").unwrap(),
         }
     }
 
@@ -137,14 +142,57 @@ impl Group {
 
     /// The agent comes to the master at `name`, with these tasks.
     async fn register(&mut self, name: &str, tasks: &[&str]) {
-        let framework = FrameworkId::new("framework").unwrap();
+        let registration = self.registration(tasks);
+        let master = self.agent.find(name, "master", PATIENCE).await.unwrap();
+        let answer = self.agent.ask(&master, registration, PATIENCE).await;
+        self.id = Some(answer.unwrap().unwrap().agent_id);
+    }
+
+    /// It comes back to that master with these, and says so in short.
+    async fn come_back(&mut self, name: &str, tasks: &[&str]) -> Reregistered {
+        let whole = self.registration(tasks);
+        let summary = ReregisterAgent {
+            agent: whole.agent,
+            pid: whole.pid,
+            version: whole.version,
+            summary: Printer::new(whole.digest_key).summary(&whole.held),
+            report: None,
+            oversubscribed: whole.oversubscribed,
+            resources: whole.resources,
+            term_seen: whole.term_seen,
+        };
+        let master = self.agent.find(name, "master", PATIENCE).await.unwrap();
+        let answer = self.agent.ask(&master, summary, PATIENCE).await;
+        answer.unwrap().unwrap()
+    }
+
+    /// A framework that the masters know has an id of theirs.
+    async fn subscribe(&mut self, name: &str) {
+        let scheduler = self.network.node("web", Role::Framework, &[Role::Master]);
+        let scheduler_pid = scheduler.spawn("scheduler", Idle).unwrap().pid();
+        let master = scheduler.find(name, "master", PATIENCE).await.unwrap();
+        let mut framework = FrameworkInfo::new("nobody", "web");
+        framework.failover_timeout = Duration::from_secs(3600);
+        let question = Subscribe {
+            framework,
+            scheduler: scheduler_pid,
+            wants: Default::default(),
+        };
+        let answer = scheduler.ask(&master, question, PATIENCE).await;
+        self.framework = answer.unwrap().unwrap().framework_id;
+    }
+
+    fn registration(&self, tasks: &[&str]) -> RegisterAgent {
+        let framework = self.framework.clone();
+        let star = resources::Role::new("*").unwrap();
+        let cpu: Resources = "cpus:1".parse().unwrap();
         let running = |task: &&str| RunningTask {
             framework_id: framework.clone(),
             info: TaskInfo {
                 name: (*task).to_owned(),
                 task_id: TaskId::new(task).unwrap(),
                 agent_id: self.id.clone().unwrap(),
-                resources: "cpus:1".parse().unwrap(),
+                resources: cpu.allocate(&star),
                 command: Some(CommandInfo::shell("true")),
                 executor: None,
                 data: vec![],
@@ -157,7 +205,7 @@ impl Group {
             id: Some(framework.clone()),
             ..FrameworkInfo::new("nobody", "web")
         };
-        let registration = RegisterAgent {
+        RegisterAgent {
             agent: AgentInfo {
                 hostname: "agent".to_owned(),
                 port: 5051,
@@ -177,10 +225,7 @@ impl Group {
             oversubscribed: Default::default(),
             resources: None,
             term_seen: 0,
-        };
-        let master = self.agent.find(name, "master", PATIENCE).await.unwrap();
-        let answer = self.agent.ask(&master, registration, PATIENCE).await;
-        self.id = Some(answer.unwrap().unwrap().agent_id);
+        }
     }
 
     /// What a page of this master is made from: the tasks it shows, and whose mirror it is, how old, if it is one.
@@ -222,6 +267,17 @@ impl Group {
     async fn warm(network: Network) -> (Self, &'static str) {
         let mut group = Self::of(network);
         let leader = group.leader().await;
+        group.register(leader, &[]).await;
+        group.register(leader, &["t1", "t2"]).await;
+        group.pass(3000).await;
+        (group, leader)
+    }
+
+    /// The same, with a framework that the registry knows.
+    async fn known(network: Network) -> (Self, &'static str) {
+        let mut group = Self::of(network);
+        let leader = group.leader().await;
+        group.subscribe(leader).await;
         group.register(leader, &[]).await;
         group.register(leader, &["t1", "t2"]).await;
         group.pass(3000).await;
@@ -337,6 +393,47 @@ fn a_new_leader_shows_its_mirror_until_it_knows_more_itself() {
         group.pass(2500).await;
         let (whose, _) = group.page(third, "").await.mirrored(&["t1", "t2", "t5"]);
         assert_eq!(whose, format!("{second}:5050"));
+    });
+}
+
+/// DESIGN 5: equal digests cost one small message, unequal ones bytes in proportion to the difference.
+#[test]
+fn a_new_leader_holds_what_its_mirror_says_against_what_agents_have() {
+    rehearse_network(|network| async move {
+        let (mut group, first) = Group::known(network).await;
+        group.isolate(first);
+        group.network.sever("agent", first);
+        group.pass(1000).await;
+        let second = group.leader().await;
+        assert_ne!(first, second);
+        let differs = group.come_back(second, &["t1"]).await;
+        assert!(
+            matches!(differs, Reregistered::Differs { .. }),
+            "{differs:?}"
+        );
+        assert_eq!(tasks(&group.own(second).await.unwrap()), [""; 0]);
+        let equal = group.come_back(second, &["t1", "t2"]).await;
+        assert!(matches!(equal, Reregistered::Registered(_)), "{equal:?}");
+        group.page(second, "").await.own(&["t1", "t2"]);
+    });
+}
+
+/// What a mirror said too long ago is not held against anybody.
+#[test]
+fn a_mirror_that_is_too_old_helps_no_agent() {
+    rehearse_network(|network| async move {
+        let (mut group, first) = Group::known(network).await;
+        for name in NAMES {
+            group.isolate(name);
+        }
+        group.network.sever("agent", first);
+        group.pass(STALENESS_MAX.as_millis() as u64 + 1000).await;
+        let others = group.others(first);
+        group.network.heal(others[0], others[1]);
+        let second = group.leader().await;
+        assert_ne!(first, second);
+        let answer = group.come_back(second, &["t1", "t2"]).await;
+        assert_eq!(answer, Reregistered::Unknown);
     });
 }
 

@@ -3,9 +3,12 @@
 //! The agents are a crowd of stand-ins (see [`super::super::crowd`]); the master, its allocator, its registry and its links are real.
 //! Within this process nothing is carried over a network, but every message is encoded, sent and decoded.
 
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 use master::measure::Crowd;
 use master::registry::{MemoryRegistry, Registry, RegistryOperation};
+use master::{Started, TakeSnapshot};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::{NodeId, Placement};
@@ -23,6 +26,8 @@ use crate::failure::{Failure, Outcome};
 const MESOS_SECONDS: f64 = 3.9;
 /// How often it is measured within the process; the median counts.
 const ROUNDS: usize = 3;
+/// How long a master may take to read a registry in memory.
+const LEADING_MAX: Duration = Duration::from_secs(60);
 /// All agents within the process share one link.
 const OUTGOING_MAX: usize = 1 << 30;
 /// Sockets that one process of a crowd opens at most.
@@ -78,13 +83,10 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
     network.join(&master, "master");
     network.join(&home, "agents");
     let crowd = Crowd::of(0..args.crowd, args.tasks_each).map_err(|error| failed(&error))?;
-    let mut registry = MemoryRegistry::new();
-    for report in &crowd.reports {
-        let info = report.agent.clone();
-        let admitted = registry.apply(RegistryOperation::AdmitAgent { info }).await;
-        admitted.map_err(|error| failed(&error))?;
-    }
-    let started = crowd::lead(&master, Box::new(registry))?;
+    let recorded = crowd.recorded();
+    let allocator = crowd::allocator(&master)?;
+    let registry = Box::new(registry(&recorded).await?);
+    let started = crowd::lead_after(&master, &allocator, registry, None)?;
 
     let (tally, mut watched) = watch::channel(Tally::default());
     let mut agents = Vec::new();
@@ -99,25 +101,70 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
     home.find("master", "master", Patience::WhileLinked)
         .await
         .map_err(|error| failed(&error))?;
-    let mut seconds = [0.0; 2];
-    for (round, seconds) in seconds.iter_mut().enumerate() {
-        let begun = home.clock().now();
-        for agent in &agents {
-            drop(agent.ask(Come(None), Patience::WhileLinked)); // The tally tells.
-        }
-        let wanted = agents.len() * (round + 1);
-        let all = watched.wait_for(|tally| tally.registrations() >= wanted);
-        all.await.map_err(|error| failed(&error))?;
-        *seconds = (home.clock().now() - begun).as_secs_f64();
-    }
+    let full = come(&home, &agents, &mut watched).await?;
+    // The next master, with this one's books as its mirror has them.
+    let books = started.master.ask(TakeSnapshot, Patience::WhileLinked);
+    let books = books.await.map_err(|error| failed(&error))?;
+    stop(&master, &started).await;
+    let next = Box::new(registry(&recorded).await?);
+    let started = crowd::lead_after(&master, &allocator, next, Some(books))?;
+    leads(&home, &started).await?;
+    let digest = come(&home, &agents, &mut watched).await?;
     // The master before its agents and its allocator, whose ends would alarm it.
-    let pid = started.master.pid();
-    master.stop_now(&pid);
-    master.ended(&pid).await;
+    stop(&master, &started).await;
     home.shutdown().await;
     master.shutdown().await;
-    let [full, digest] = seconds;
     Ok((full, digest))
+}
+
+/// A registry in memory of which this was asked.
+async fn registry(recorded: &[RegistryOperation]) -> Outcome<MemoryRegistry> {
+    let mut registry = MemoryRegistry::new();
+    for operation in recorded {
+        let applied = registry.apply(operation.clone()).await;
+        applied.map_err(|error| Failure::because("the registry of a crowd", &error))?;
+    }
+    Ok(registry)
+}
+
+/// Seconds until all of them are registered, who are told to come all at once.
+async fn come(
+    home: &Node,
+    agents: &[Handle<StandIn>],
+    watched: &mut watch::Receiver<Tally>,
+) -> Outcome<f64> {
+    let wanted = watched.borrow().registrations() + agents.len();
+    let begun = home.clock().now();
+    for agent in agents {
+        drop(agent.ask(Come(None), Patience::WhileLinked)); // The tally tells.
+    }
+    let all = watched.wait_for(|tally| tally.registrations() >= wanted);
+    all.await
+        .map_err(|error| Failure::because("a crowd in memory", &error))?;
+    Ok((home.clock().now() - begun).as_secs_f64())
+}
+
+/// Waits until it has read its registry, which is in memory.
+async fn leads(home: &Node, started: &Started) -> Outcome {
+    let begun = home.clock().now();
+    while home.clock().now() - begun < LEADING_MAX {
+        let books = started.master.ask(TakeSnapshot, Patience::WhileLinked);
+        let books = books.await;
+        let books = books.map_err(|error| Failure::because("the next master", &error))?;
+        if books.has_begun() {
+            return Ok(());
+        }
+        home.clock().sleep(Duration::from_millis(1)).await;
+    }
+    Err(Failure::new(format!(
+        "the next master does not lead within {LEADING_MAX:?}"
+    )))
+}
+
+async fn stop(node: &Node, started: &Started) {
+    let pid = started.master.pid();
+    node.stop_now(&pid);
+    node.ended(&pid).await;
 }
 
 /// Over QUIC: the leader of three masters is killed, and the crowd comes back to the next one.
