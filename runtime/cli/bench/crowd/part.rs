@@ -5,6 +5,7 @@
 //! master than the one that most were with before.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use clap::Args;
 use master::measure::Crowd;
@@ -22,7 +23,13 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::master_address;
 use crate::member::raise_open_files;
 use crate::out;
+use crate::print::complain;
 use crate::signals::Signals;
+
+/// How often it is said how many have come.
+const SAY: Duration = Duration::from_secs(5);
+/// Nobody has come for so long: nobody more will, for the longest pause of an agent is a minute.
+const STALLED: Duration = Duration::from_secs(90);
 
 /// A crowd of agents with nothing behind them
 #[derive(Args, Debug)]
@@ -65,21 +72,49 @@ async fn serve(args: &CrowdArgs) -> Outcome {
     }
     let clock = Clock::real();
     let begun = clock.now();
-    register(&agents).await?;
+    let wanted = agents.len();
+    let registered = all_come(&clock, &mut watched, wanted, Tally::registrations);
+    futures_util::try_join!(register(&agents), registered)?;
     let seconds = (clock.now() - begun).as_secs_f64();
     out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
     let mut former = watched.borrow().master().cloned();
     while lines.recv().await.is_some() {
-        let all = |tally: &Tally| tally.elsewhere_than(former.as_ref()) >= agents.len();
-        let now = match watched.wait_for(all).await {
-            Ok(tally) => tally.master().cloned(),
-            Err(_) => return Err(Failure::new("nobody is left in the crowd")),
-        };
+        let elsewhere = |tally: &Tally| tally.elsewhere_than(former.as_ref());
+        all_come(&clock, &mut watched, wanted, elsewhere).await?;
+        let now = watched.borrow().master().cloned();
         let (sent, received) = carried(&endpoints, now.as_ref());
         out!("{}", json!({ "sent": sent, "received": received }));
         former = now;
     }
     Ok(())
+}
+
+/// Waits until so many have come by this count, and says now and then how many have. It ends when nobody more has come for too long.
+async fn all_come(
+    clock: &Clock,
+    watched: &mut watch::Receiver<Tally>,
+    wanted: usize,
+    count: impl Fn(&Tally) -> usize,
+) -> Outcome {
+    let (mut came, mut since) = (0, clock.now());
+    loop {
+        let all = watched.wait_for(|tally| count(tally) >= wanted);
+        match clock.timeout(SAY, all).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(_)) => return Err(Failure::new("nobody is left in the crowd")),
+            Err(_) => {}
+        }
+        let now = count(&watched.borrow());
+        if now > came {
+            (came, since) = (now, clock.now());
+        }
+        if clock.now() - since >= STALLED {
+            return Err(Failure::new(format!(
+                "{came} of {wanted} agents have come, and nobody more within {STALLED:?}"
+            )));
+        }
+        complain(format_args!("{now} of {wanted} agents have come"));
+    }
 }
 
 /// One of the crowd, on a node of its own.

@@ -85,8 +85,8 @@ async fn one_round(args: &FailoverArgs) -> Outcome<(f64, f64)> {
     let crowd = Crowd::of(0..args.crowd, args.tasks_each).map_err(|error| failed(&error))?;
     let recorded = crowd.recorded();
     let allocator = crowd::allocator(&master)?;
-    let registry = Box::new(registry(&recorded).await?);
-    let started = crowd::lead_after(&master, &allocator, registry, None)?;
+    let first = Box::new(registry(&recorded).await?);
+    let started = crowd::lead_after(&master, &allocator, first, None)?;
 
     let (tally, mut watched) = watch::channel(Tally::default());
     let mut agents = Vec::new();
