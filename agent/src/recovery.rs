@@ -39,7 +39,7 @@ pub(crate) fn recover(
     config: &Config,
     left: Vec<Left>,
 ) -> Result<Recovered, StartError> {
-    let boot = boot_id();
+    let boot = work_dir.boot().map_or_else(boot_id, str::to_owned);
     let Some(mut book) = work_dir.book(config.settings()) else {
         let strangers = left.into_iter().map(|left| left.container_id);
         return Ok(Recovered {

@@ -104,7 +104,16 @@ enum Holding {
     /// A locked file in it.
     Locked(#[expect(dead_code, reason = "the lock ends with the file")] File),
     /// It is on no disk of this machine, and this opens the store on the simulated one.
-    Rehearsed(OpenStore),
+    Rehearsed {
+        operations: OpenStore,
+        executors: Option<RehearsedBook>,
+    },
+}
+
+/// Where a simulated machine keeps what outlives its agent.
+struct RehearsedBook {
+    open: OpenStore,
+    boot: String,
 }
 
 impl std::fmt::Debug for WorkDir {
@@ -150,8 +159,24 @@ impl WorkDir {
         Self {
             path: path.to_owned(),
             sandboxes,
-            holding: Holding::Rehearsed(open),
+            holding: Holding::Rehearsed {
+                operations: open,
+                executors: None,
+            },
         }
+    }
+
+    /// The same work directory of a simulated machine, where executors outlive the agent: what the next process of it must know of them is
+    /// in the store that `open` opens, and `boot` says which run of the machine this is. One that is on a real disk stays as it is.
+    #[must_use]
+    pub fn keeping_executors(mut self, open: OpenStore, boot: &str) -> Self {
+        if let Holding::Rehearsed { executors, .. } = &mut self.holding {
+            *executors = Some(RehearsedBook {
+                open,
+                boot: boot.to_owned(),
+            });
+        }
+        self
     }
 
     /// Where it is.
@@ -161,14 +186,30 @@ impl WorkDir {
 
     /// The book of what outlives the agent; `None` if nothing does.
     pub(crate) fn book(&self, settings: &Settings) -> Option<Book> {
-        let on_disk = matches!(self.holding, Holding::Locked(_)) && settings.executors_outlive;
-        on_disk.then(|| Book::on_disk(&self.path))
+        let book = match &self.holding {
+            Holding::Locked(_) => Some(Book::on_disk(&self.path)),
+            Holding::Rehearsed { executors, .. } => {
+                let executors = executors.as_ref();
+                executors.map(|executors| Book::rehearsed(executors.open.clone()))
+            }
+        };
+        book.filter(|_| settings.executors_outlive)
+    }
+
+    /// Which run of the machine this is, as a simulated one says it; `None` if the kernel says it.
+    pub(crate) fn boot(&self) -> Option<&str> {
+        match &self.holding {
+            Holding::Locked(_) => None,
+            Holding::Rehearsed { executors, .. } => {
+                executors.as_ref().map(|executors| &*executors.boot)
+            }
+        }
     }
 
     fn keeper(&self) -> Keeper {
         match &self.holding {
             Holding::Locked(_) => Keeper::on_disk(&self.path),
-            Holding::Rehearsed(open) => Keeper::rehearsed(open.clone()),
+            Holding::Rehearsed { operations, .. } => Keeper::rehearsed(operations.clone()),
         }
     }
 }

@@ -8,22 +8,29 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use storage::forgetful::ForgetfulStore;
 use storage::sled_store::SledStore;
 use storage::{COMMIT_BYTES_MAX, Changes, Store, StoreError, VALUE_BYTES_MAX};
 
 use super::record::{Entry, Found, piece};
+use crate::operations::checkpoint::OpenStore;
 
 /// The most that one commit is given, in bytes; the store adds to it.
 const COMMIT_MAX: usize = COMMIT_BYTES_MAX / 2;
 
 /// The book.
 pub struct Book {
-    /// `None` in a rehearsal, where nothing is on a disk.
-    work_dir: Option<PathBuf>,
+    place: Place,
     store: Option<Box<dyn Store>>,
     /// How many pieces a record has, where it has more than one; `None` until the store has been looked through since it was opened.
     pieces: Option<BTreeMap<String, usize>>,
+}
+
+/// Where it is.
+enum Place {
+    /// In this work directory.
+    Disk(PathBuf),
+    /// On a simulated disk.
+    Rehearsed(OpenStore),
 }
 
 /// The name of the record that a piece with this key is of.
@@ -85,16 +92,16 @@ impl Book {
     /// A book in this work directory.
     pub fn on_disk(work_dir: &Path) -> Self {
         Self {
-            work_dir: Some(work_dir.to_owned()),
+            place: Place::Disk(work_dir.to_owned()),
             store: None,
             pieces: None,
         }
     }
 
-    /// A book in memory, which ends with its owner.
-    pub fn rehearsed() -> Self {
+    /// A book in a store that is opened by this.
+    pub fn rehearsed(open: OpenStore) -> Self {
         Self {
-            work_dir: None,
+            place: Place::Rehearsed(open),
             store: None,
             pieces: None,
         }
@@ -103,9 +110,9 @@ impl Book {
     fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => match &self.work_dir {
-                Some(work_dir) => Box::new(open(work_dir)?),
-                None => Box::new(ForgetfulStore::new()) as Box<dyn Store>,
+            None => match &self.place {
+                Place::Disk(work_dir) => Box::new(open(work_dir)?),
+                Place::Rehearsed(open) => open()?,
             },
         };
         Ok(self.store.insert(store))
@@ -113,8 +120,10 @@ impl Book {
 
     /// Whether there is nothing to open.
     fn is_blank(&self) -> bool {
-        let work_dir = self.work_dir.as_ref();
-        self.store.is_none() && !work_dir.is_some_and(|path| directory(path).exists())
+        match &self.place {
+            Place::Disk(work_dir) => self.store.is_none() && !directory(work_dir).exists(),
+            Place::Rehearsed(_) => false,
+        }
     }
 
     /// All that is kept; nothing if nothing ever was.
@@ -229,6 +238,8 @@ pub(crate) mod tests {
     use super::super::record::tests::{agent, container, id, task};
     use super::*;
     use protocol::TaskInfo;
+    use std::sync::Arc;
+    use storage::forgetful::ForgetfulDisk;
 
     /// A store whose disk is full: nothing of a commit comes there.
     struct Full(Box<dyn Store>);
@@ -254,6 +265,12 @@ pub(crate) mod tests {
     }
 
     impl Book {
+        /// A book in memory, which ends with its owner.
+        pub(crate) fn in_memory() -> Self {
+            let disk = ForgetfulDisk::new();
+            Self::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+        }
+
         /// The same book, whose next write fails.
         pub(crate) fn failing_once(mut self) -> Self {
             self.store().unwrap();
@@ -366,7 +383,7 @@ pub(crate) mod tests {
 
     #[test]
     fn more_than_a_commit_takes_is_written_in_several() {
-        let mut book = Book::rehearsed();
+        let mut book = Book::in_memory();
         let one = |number: usize| TaskInfo {
             data: vec![number as u8; 1024 * 1024],
             ..task(&format!("t{number:02}"))

@@ -2,14 +2,19 @@
 //!
 //! Hears from the containerizer what containers and tasks are, before it starts anything, and from the status updates what is on its way, before
 //! it is sent. Says when it is on the disk, in the order in which it was asked. Remembers what waits to be written: all of it is the next
-//! write, so that a slow disk costs each asker one write and not one each. Never reads: that was done before the agent began ([`plan`]).
+//! write, so that a slow disk costs each asker one write and not one each. What the disk has refused is remembered too, and written before
+//! anything later: so the next process of the agent finds what was so at one moment, and nothing of later without what was before it. Never
+//! reads: that was done before the agent began ([`plan`]).
 
 pub mod book;
 pub mod plan;
 pub mod reconfiguration;
 pub mod record;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use runtime::prelude::*;
 
@@ -18,6 +23,10 @@ use self::record::Entry;
 
 /// How many may wait; one more is refused.
 const WAITING_MAX: usize = 65_536;
+/// How many entries that the disk has refused are remembered; while there are more, nothing new is taken.
+const REFUSED_MAX: usize = 65_536;
+/// How long after a write that failed it is tried again, if nobody has asked for another one.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that are written at once, about.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
 
@@ -72,6 +81,12 @@ pub struct Ledger {
     /// Away while it is written.
     book: Option<Book>,
     waiting: VecDeque<Keep>,
+    /// What the disk has refused, or may have: the beginning of the next write.
+    refused: Vec<Entry>,
+    /// Whether that is to be written although nothing else is.
+    again: bool,
+    /// Whether a timer runs that sees to that.
+    timer_runs: bool,
     /// Whether everything is to be forgotten before anything else is written.
     to_forget: bool,
     forgotten: bool,
@@ -84,6 +99,9 @@ impl Ledger {
         Self {
             book: Some(book),
             waiting: VecDeque::new(),
+            refused: Vec::new(),
+            again: false,
+            timer_runs: false,
             to_forget: false,
             forgotten: false,
             idle: Vec::new(),
@@ -95,8 +113,9 @@ impl Ledger {
         let Some(mut book) = self.book.take() else {
             return;
         };
-        let forget = std::mem::take(&mut self.to_forget);
-        let (mut entries, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let again = std::mem::take(&mut self.again);
+        let forget = self.to_forget && (again || !self.waiting.is_empty());
+        let (mut fresh, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
         while bytes < TURN_BYTES
             && let Some(keep) = self.waiting.pop_front()
         {
@@ -105,28 +124,34 @@ impl Ledger {
                 Entry::Remove(_) => 0,
             };
             bytes += keep.entries.iter().map(size).sum::<usize>() + 1;
-            entries.extend(keep.entries);
+            fresh.extend(keep.entries);
             told.extend(keep.then);
         }
-        if bytes == 0 && !forget {
+        if bytes == 0 && !forget && !(again && !self.refused.is_empty()) {
             self.book = Some(book);
             for idle in self.idle.drain(..) {
                 idle.answer(());
             }
             return;
         }
+        let mut entries = std::mem::take(&mut self.refused);
+        entries.append(&mut fresh);
         let written = ctx.node().blocking(move || {
             let written = match forget {
                 true => book.clear(),
                 false => Ok(()),
             };
             let written = written.and_then(|()| book.write(&entries));
-            (book, written.map_err(|error| error.to_string()))
+            (book, entries, written.map_err(|error| error.to_string()))
         });
-        ctx.then(written, |this, written, ctx| {
+        ctx.then(written, move |this, written, ctx| {
             let outcome = match written {
-                Ok((book, outcome)) => {
+                Ok((book, entries, outcome)) => {
                     this.book = Some(book);
+                    match &outcome {
+                        Ok(()) => this.to_forget &= !forget,
+                        Err(_) => this.write_again(entries, ctx),
+                    }
                     outcome
                 }
                 Err(interrupted) => Err(interrupted.to_string()),
@@ -149,6 +174,22 @@ impl Ledger {
     }
 }
 
+impl Ledger {
+    /// What the disk has not taken is the beginning of the next write, which comes before long.
+    fn write_again(&mut self, entries: Vec<Entry>, ctx: &mut Context<Self>) {
+        // Whatever was to be kept before everything is forgotten need not be.
+        if !self.forgotten {
+            self.refused = entries;
+        }
+        if !std::mem::replace(&mut self.timer_runs, true) {
+            ctx.after(AGAIN_AFTER, |this, ctx| {
+                (this.timer_runs, this.again) = (false, true);
+                this.write(ctx);
+            });
+        }
+    }
+}
+
 impl Actor for Ledger {
     type Context = Context<Self>;
 }
@@ -161,7 +202,7 @@ impl Handler<Keep> for Ledger {
         if self.forgotten {
             return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
-        if self.waiting.len() >= WAITING_MAX {
+        if self.waiting.len() >= WAITING_MAX || self.refused.len() >= REFUSED_MAX {
             let problem = "too much waits for the agent's disk".to_owned();
             let told = keep.then.into_iter();
             return told.for_each(|then| then.tell(Err(problem.clone())));
@@ -176,6 +217,8 @@ impl Handler<ForgetEverything> for Ledger {
     fn handle(&mut self, _: ForgetEverything, ctx: &mut Context<Self>) {
         self.forgotten = true;
         self.to_forget = true;
+        self.again = true;
+        self.refused.clear();
         for keep in self.waiting.drain(..) {
             keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
@@ -188,6 +231,8 @@ impl Handler<AllWritten> for Ledger {
     fn handle(&mut self, _: AllWritten, ctx: &mut Context<Self>) -> Reply<()> {
         let (promise, reply) = promise();
         self.idle.push(promise);
+        // Once more, what was refused too; then it is as it is.
+        self.again = true;
         self.write(ctx);
         reply
     }

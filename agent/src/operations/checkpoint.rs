@@ -39,6 +39,17 @@ pub enum CheckpointError {
     Garbled(String),
 }
 
+/// What came of [`Keeper::replace`]. What went wrong is a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// The new is on the disk.
+    Done,
+    /// What was there before is.
+    Not(String),
+    /// One of the two is: what was there before must be written until that succeeds.
+    InDoubt(String),
+}
+
 /// Opens the store of a simulated disk.
 pub type OpenStore = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync>;
 
@@ -123,15 +134,16 @@ impl Keeper {
 
     /// Keeps `after` in place of `before`. Where that fails, nobody knows which of them is on the disk: `before` is written once more, so
     /// that what is said to have failed is not found by the next process.
-    pub fn replace(&mut self, before: &Checkpoint, after: &Checkpoint) -> Result<(), String> {
+    pub fn replace(&mut self, before: &Checkpoint, after: &Checkpoint) -> Replaced {
         let Err(error) = self.write(after) else {
-            return Ok(());
+            return Replaced::Done;
         };
         match self.write(before) {
-            Ok(()) => Err(error.to_string()),
-            Err(again) => Err(format!(
-                "{error}, and it could not be taken back: {again}; the agent may find it done when it starts again"
-            )),
+            Ok(()) => Replaced::Not(error.to_string()),
+            Err(again) => {
+                tracing::error!(%error, %again, "nobody knows what is kept of operations, until it can be written again");
+                Replaced::InDoubt(error.to_string())
+            }
         }
     }
 
@@ -220,10 +232,17 @@ mod tests {
         keeper.write(&before).unwrap();
         // It is written, and nobody knows.
         disk.fail_next(Failure::Sync("the disk did not answer".to_owned()));
-        assert!(keeper.replace(&before, &after).is_err());
+        let replaced = keeper.replace(&before, &after);
+        assert!(matches!(replaced, Replaced::Not(_)), "{replaced:?}");
         drop(keeper);
         let mut next = Keeper::rehearsed(open);
         assert_eq!(next.read().unwrap(), before);
+        // Nor can it be put back.
+        let sync = || Failure::Sync("the disk did not answer".to_owned());
+        disk.fail_next(sync());
+        disk.fail_next(Failure::Full);
+        let replaced = next.replace(&before, &after);
+        assert!(matches!(replaced, Replaced::InDoubt(_)), "{replaced:?}");
     }
 
     #[test]

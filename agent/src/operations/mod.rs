@@ -2,10 +2,14 @@
 //!
 //! Hears operations, masters and acknowledgements from the agent. Remembers [`held::Held`]; what must outlive the process is in a
 //! [`checkpoint::Keeper`]. The agent waits for each operation, so that a task never comes before the volume it uses; hence there is one at a
-//! time. It never decides whether an operation is allowed to its asker: the master did.
+//! time. One that failed is said to have failed once it is certain that the next process of the agent will not find it on the disk: while the disk
+//! leaves that open, what was there before is written again and again. It never decides whether an operation is allowed to its asker: the
+//! master did.
 
 pub mod checkpoint;
 pub mod held;
+#[cfg(test)]
+mod tests;
 pub mod volumes;
 
 use std::time::Duration;
@@ -14,10 +18,10 @@ use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesRe
 use protocol::message::scheduler::AcknowledgeOperation;
 use protocol::{AgentId, AgentResources, OperationState, OperationUpdate, Uuid};
 use resources::Resources;
-use runtime::Instant;
 use runtime::prelude::*;
+use runtime::{Instant, Interrupted};
 
-use self::checkpoint::Keeper;
+use self::checkpoint::{Checkpoint, Keeper, Replaced};
 use self::held::{Held, Prepared, Refused};
 use crate::container::Containerizer;
 use crate::container::events::Checkpointed;
@@ -25,6 +29,9 @@ use crate::status::MasterIs;
 
 /// How long an operation may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long after a failed attempt it is tried again to put back what was on the disk before an operation.
+const PUT_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// Do this; answered with what the agent has then, whether it was done or not.
 #[derive(Message, Clone, Debug)]
@@ -41,10 +48,20 @@ pub struct Report;
 #[rtype(result = "()")]
 pub struct Acknowledged(pub AcknowledgeOperation);
 
+/// An operation that could not be kept, or may have been.
+struct Doubt {
+    apply: ApplyOperation,
+    /// What went wrong.
+    problem: String,
+    /// What is to be on the disk.
+    before: Checkpoint,
+    promise: Promise<Resources>,
+}
+
 /// The actor.
 pub struct Operations {
     held: Held,
-    /// Away while it writes.
+    /// Away while it writes, and while nobody knows what is on the disk.
     keeper: Option<Keeper>,
     containerizer: Handle<Containerizer>,
     master: Option<(AgentId, Pid)>,
@@ -95,6 +112,45 @@ impl Operations {
             let update = held::update(key, state, message, Resources::new(), uuid);
             self.give(update, ctx);
         }
+    }
+
+    /// Puts back what was on the disk, and then says that the operation has failed.
+    fn put_back(&mut self, mut keeper: Keeper, doubt: Doubt, ctx: &mut Context<Self>) {
+        let before = doubt.before.clone();
+        let written = ctx.node().blocking(move || {
+            let written = keeper.write(&before);
+            (keeper, written)
+        });
+        ctx.then(written, |this, written, ctx| match written {
+            Ok((keeper, Ok(()))) => {
+                this.keeper = Some(keeper);
+                this.fail(&doubt.apply, doubt.problem, ctx);
+                doubt.promise.answer(this.held.total().clone());
+            }
+            Ok((keeper, Err(error))) => {
+                tracing::warn!(%error, "it is still not known what is kept of operations");
+                this.put_back_later(keeper, doubt, ctx);
+            }
+            Err(interrupted) => Self::end(&interrupted, ctx),
+        });
+    }
+
+    fn put_back_later(&mut self, keeper: Keeper, doubt: Doubt, ctx: &mut Context<Self>) {
+        ctx.after(PUT_BACK_EVERY, move |this, ctx| {
+            this.put_back(keeper, doubt, ctx)
+        });
+    }
+
+    /// The next process of the agent will not find it.
+    fn fail(&mut self, apply: &ApplyOperation, message: String, ctx: &mut Context<Self>) {
+        let state = OperationState::Failed;
+        self.refused(apply, Refused { state, message }, ctx);
+    }
+
+    /// What is on the disk is known to nobody, nor can it be written any more: with this actor ends its agent, and the next finds out.
+    fn end(interrupted: &Interrupted, ctx: &mut Context<Self>) {
+        tracing::error!(%interrupted, "what is kept of operations is lost to this process");
+        ctx.stop();
     }
 
     /// Tells the master what there is, under a new version.
@@ -207,31 +263,42 @@ impl Handler<Apply> for Operations {
         let checkpoint = self.held.checkpoint(&prepared, update.as_ref());
         let before = self.held.checkpoint_before();
         let conversion = apply.conversion.clone();
+        let on_disk = before.clone();
         let kept = ctx.node().blocking(move || {
-            let kept = keeper
-                .before(&conversion)
-                .and_then(|()| keeper.replace(&before, &checkpoint));
-            if kept.is_ok() {
+            let kept = match keeper.before(&conversion) {
+                Ok(()) => keeper.replace(&before, &checkpoint),
+                Err(problem) => Replaced::Not(problem),
+            };
+            if kept == Replaced::Done {
                 keeper.after(&conversion);
             }
             (keeper, kept)
         });
         ctx.then(kept, move |this, kept, ctx| {
-            let kept = match kept {
-                Ok((keeper, kept)) => {
-                    this.keeper = Some(keeper);
-                    kept
-                }
-                Err(interrupted) => Err(interrupted.to_string()),
+            let (keeper, replaced) = match kept {
+                Ok(kept) => kept,
+                Err(interrupted) => return Self::end(&interrupted, ctx),
             };
-            match kept {
-                Ok(()) => this.done(&apply, update, prepared, ctx),
-                Err(message) => {
-                    let state = OperationState::Failed;
-                    this.refused(&apply, Refused { state, message }, ctx);
+            let problem = match replaced {
+                Replaced::Done => {
+                    this.keeper = Some(keeper);
+                    this.done(&apply, update, prepared, ctx);
+                    return promise.answer(this.held.total().clone());
                 }
-            }
-            promise.answer(this.held.total().clone());
+                Replaced::Not(problem) => {
+                    this.keeper = Some(keeper);
+                    this.fail(&apply, problem, ctx);
+                    return promise.answer(this.held.total().clone());
+                }
+                Replaced::InDoubt(problem) => problem,
+            };
+            let doubt = Doubt {
+                apply,
+                problem,
+                before: on_disk,
+                promise,
+            };
+            this.put_back_later(keeper, doubt, ctx);
         });
         reply
     }

@@ -316,18 +316,15 @@ impl Handler<Kept> for StatusUpdates {
         // One that is said again is in care already, or has been.
         let is_taken = kept.is_again || self.take(update, ctx);
         let in_care = self.streams.has(&key, uuid);
-        match kept.outcome {
-            Ok(()) => {
-                if !in_care || !self.numbers.add(key.clone(), uuid, number) {
-                    self.forget([number]);
-                }
-            }
-            Err(problem) => {
-                // Better heard now than never; its executor says it once more should the agent be started again.
-                tracing::error!(task = %key.1, problem, "a status update is sent that is not kept");
-                if in_care {
-                    return self.unkept.fail(key, uuid, number);
-                }
+        // What the disk has refused may come there later: it is to be forgotten like what is there.
+        if !in_care || !self.numbers.add(key.clone(), uuid, number) {
+            self.forget([number]);
+        }
+        if let Err(problem) = kept.outcome {
+            // Better heard now than never; its executor says it once more should the agent be started again.
+            tracing::error!(task = %key.1, problem, "a status update is sent that is not kept");
+            if in_care {
+                return self.unkept.fail(key, uuid, number);
             }
         }
         if is_taken {

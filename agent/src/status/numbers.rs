@@ -14,11 +14,13 @@ impl Numbers {
     /// This update has this number. `false` if it has another already.
     pub(super) fn add(&mut self, key: Key, uuid: Uuid, number: u64) -> bool {
         let of_task = self.0.entry(key).or_default();
-        let is_new = of_task.iter().all(|(own, _)| *own != uuid);
-        if is_new {
-            of_task.push((uuid, number));
+        match of_task.iter().find(|(own, _)| *own == uuid) {
+            Some((_, before)) => *before == number,
+            None => {
+                of_task.push((uuid, number));
+                true
+            }
         }
-        is_new
     }
 
     /// Takes the number of one update.

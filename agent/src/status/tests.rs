@@ -1,10 +1,12 @@
 //! What becomes of updates whose task outlives the agent, with a disk that is slow or fails.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use protocol::{Source, TaskState, TaskStatus};
 use runtime::Timestamp;
 use runtime::rehearsal::rehearse;
+use storage::forgetful::{Failure, ForgetfulDisk};
 
 use super::*;
 use crate::ledger::book::Book;
@@ -111,7 +113,7 @@ const UUID: Uuid = Uuid([1; 16]);
 #[test]
 fn an_end_that_could_not_be_kept_is_sent_but_confirmed_only_once_it_is_kept() {
     rehearse(|node| async move {
-        let story = Story::begin(node, Book::rehearsed().failing_once()).await;
+        let story = Story::begin(node, Book::in_memory().failing_once()).await;
         story.status.tell(story.end(0)).unwrap();
         story.settle().await;
         assert_eq!(story.master.heard(), [UUID]);
@@ -126,7 +128,7 @@ fn an_end_that_could_not_be_kept_is_sent_but_confirmed_only_once_it_is_kept() {
 #[test]
 fn what_is_said_again_while_it_is_written_is_confirmed_once_to_who_said_it_last() {
     rehearse(|node| async move {
-        let story = Story::begin(node, Book::rehearsed()).await;
+        let story = Story::begin(node, Book::in_memory()).await;
         story.status.tell(story.end(0)).unwrap();
         story.status.tell(Repeated(story.end(1))).unwrap();
         story.settle().await;
@@ -138,10 +140,32 @@ fn what_is_said_again_while_it_is_written_is_confirmed_once_to_who_said_it_last(
     });
 }
 
+/// Else the next process of the agent would say again what its framework has known for long.
+#[test]
+fn what_the_disk_had_refused_is_not_there_once_its_framework_has_it() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let book = || {
+            let disk = disk.clone();
+            Book::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+        };
+        disk.fail_next(Failure::Full);
+        let story = Story::begin(node, book()).await;
+        story.status.tell(story.end(0)).unwrap();
+        story.settle().await;
+        let key = key_of(&story.end(0).update);
+        story.status.tell(Acknowledge { key, uuid: UUID }).unwrap();
+        story.node.clock().advance(Duration::from_secs(5)).await;
+        story.node.shutdown().await;
+        disk.crash();
+        assert_eq!(book().read().unwrap().updates, BTreeMap::new());
+    });
+}
+
 #[test]
 fn what_a_fallen_ledger_does_not_hear_is_sent_and_not_confirmed() {
     rehearse(|node| async move {
-        let story = Story::begin(node, Book::rehearsed()).await;
+        let story = Story::begin(node, Book::in_memory()).await;
         story.ledger.stop();
         story.settle().await;
         story.status.tell(story.end(0)).unwrap();

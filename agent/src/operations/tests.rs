@@ -1,0 +1,190 @@
+//! What becomes of an operation whose disk fails.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use protocol::message::operator::FilePiece;
+use protocol::{ContainerId, FrameworkId, OperationId};
+use resources::{Conversion, Reservation};
+use runtime::rehearsal::rehearse;
+use storage::forgetful::{Failure, ForgetfulDisk};
+
+use super::*;
+use crate::detect::Host;
+use crate::launcher::{Events, LaunchError, LaunchRequest};
+use crate::sandbox::ReadError;
+use crate::status::StatusUpdates;
+use crate::{Launcher, Sandboxes, Settings};
+
+/// Where nothing is ever launched.
+struct Nowhere;
+
+impl Launcher for Nowhere {
+    fn attach(&mut self, _: Events) {}
+
+    fn launch(&mut self, _: LaunchRequest) -> Result<(), LaunchError> {
+        let reason = "nothing is launched here".to_owned();
+        Err(LaunchError { reason })
+    }
+
+    fn kill(&mut self, _: &ContainerId) {}
+}
+
+impl Sandboxes for Nowhere {
+    fn create(&self, _: &Path, _: &ContainerId, _: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FilePiece, ReadError> {
+        Err(ReadError::NotFound)
+    }
+}
+
+/// Writes down which operations it hears of, and how they went.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<(String, OperationState)>>>);
+
+impl Actor for Listener {
+    type Context = Context<Self>;
+}
+
+impl Process for Listener {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear_local::<OperationUpdated>();
+        ears.hear_local::<ResourcesReported>();
+    }
+}
+
+impl Handler<OperationUpdated> for Listener {
+    type Result = ();
+    fn handle(&mut self, updated: OperationUpdated, _: &mut Context<Self>) {
+        let status = updated.update.status;
+        let heard = (status.operation_id.to_string(), status.state);
+        self.0.lock().unwrap().push(heard);
+    }
+}
+
+impl Handler<ResourcesReported> for Listener {
+    type Result = ();
+    fn handle(&mut self, _: ResourcesReported, _: &mut Context<Self>) {}
+}
+
+/// An agent's operations on a disk, and a master.
+struct Story {
+    node: Node,
+    disk: ForgetfulDisk,
+    operations: Handle<Operations>,
+    master: Listener,
+}
+
+fn keeper(disk: &ForgetfulDisk) -> Keeper {
+    let disk = disk.clone();
+    Keeper::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+}
+
+impl Story {
+    fn begin(node: Node) -> Self {
+        let host = Host {
+            name: "h".into(),
+            cores: 4,
+            memory: 1 << 30,
+            disk: 1 << 30,
+        };
+        let settings = Settings::new(vec!["m:5050".into()], Path::new("/w"));
+        let config = settings.check_on(&host).unwrap();
+        let status = node.spawn("status", StatusUpdates::default()).unwrap();
+        let parts = (Box::new(Nowhere), Arc::new(Nowhere));
+        let containerizer = Containerizer::new(config, parts.0, parts.1, status);
+        let containerizer = node.spawn("containerizer", containerizer).unwrap();
+        let disk = ForgetfulDisk::new();
+        let described = Resources::parse("cpus:4").unwrap();
+        let (version, now) = (Uuid([1; 16]), node.clock().now());
+        let held = Held::recovered(&described, Checkpoint::default(), version, now).unwrap();
+        let operations = Operations::new(held, keeper(&disk), containerizer);
+        let operations = node.spawn("operations", operations).unwrap();
+        let master = Listener::default();
+        let pid = node.spawn("master", master.clone()).unwrap().pid();
+        let agent_id = AgentId::new("s").unwrap();
+        operations.tell(MasterIs(Some((agent_id, pid)))).unwrap();
+        Self {
+            node,
+            disk,
+            operations,
+            master,
+        }
+    }
+
+    /// Reserves a core, as the master asks which knows what there is.
+    async fn reserve(&self, name: &str) {
+        let version = self.operations.ask(Report, PATIENCE).await.unwrap().version;
+        let ads = Reservation::dynamic("ads".parse().unwrap(), None);
+        let resources = Resources::parse("cpus:1").unwrap();
+        let resources = resources.push_reservation(&ads).unwrap();
+        let framework = FrameworkId::new("f").unwrap();
+        let apply = ApplyOperation {
+            feedback: Some((framework, OperationId::new(name).unwrap())),
+            conversion: Conversion::Reserve { resources },
+            version,
+        };
+        let (node, operations) = (self.node.clone(), self.operations.clone());
+        tokio::task::spawn_local(async move { operations.ask(Apply(apply), PATIENCE).await });
+        node.clock().settle().await;
+    }
+
+    async fn advance(&self) {
+        self.node.clock().advance(PUT_BACK_EVERY).await;
+    }
+
+    fn heard(&self) -> Vec<(String, OperationState)> {
+        self.master.0.lock().unwrap().clone()
+    }
+
+    /// How many operations the next process finds done.
+    async fn found(self) -> usize {
+        self.node.shutdown().await;
+        self.disk.crash();
+        keeper(&self.disk).read().unwrap().unacknowledged.len()
+    }
+}
+
+fn sync() -> Failure {
+    Failure::Sync("the disk did not answer".to_owned())
+}
+
+/// SPEC 5.1: what is said to have failed is not there after a restart.
+#[test]
+fn an_operation_has_failed_only_once_it_is_certain_that_it_is_not_on_the_disk() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        for _ in 0..3 {
+            story.disk.fail_next(sync());
+        }
+        story.reserve("doubtful").await;
+        assert_eq!(story.heard(), [], "it may be there");
+        story.advance().await;
+        assert_eq!(story.heard(), [], "it still may");
+        story.advance().await;
+        let failed = ("doubtful".to_owned(), OperationState::Failed);
+        assert_eq!(story.heard(), std::slice::from_ref(&failed));
+        story.reserve("next").await;
+        let finished = ("next".to_owned(), OperationState::Finished);
+        assert_eq!(story.heard(), [failed, finished]);
+        assert_eq!(story.found().await, 2);
+    });
+}
+
+#[test]
+fn another_operation_meanwhile_fails_and_touches_no_disk() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        story.disk.fail_next(sync());
+        story.disk.fail_next(sync());
+        story.reserve("doubtful").await;
+        story.reserve("meanwhile").await;
+        let failed = |name: &str| (name.to_owned(), OperationState::Failed);
+        assert_eq!(story.heard(), [failed("meanwhile")]);
+        story.advance().await;
+        assert_eq!(story.heard(), ["meanwhile", "doubtful"].map(failed));
+        assert_eq!(story.found().await, 0);
+    });
+}
