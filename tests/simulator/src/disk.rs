@@ -1,6 +1,6 @@
 //! Disks of simulated machines: what the master's registry is on, and where an agent would make its sandboxes.
 //!
-//! Remembers what was synced, over every crash, whether writes fail just now, and at which write somebody wants to be called. How long a write takes is not its business:
+//! Has two stores: what a master or an agent's operations keep, and the ledger of what runs on an agent. Remembers what was synced, over every crash, whether writes fail just now, and at which write somebody wants to be called. How long a write takes is not its business:
 //! the node's blocking work is slowed instead. It touches no file of the real machine.
 
 use std::path::Path;
@@ -18,6 +18,7 @@ use storage::{Changes, Record, Store, StoreError};
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     records: ForgetfulDisk,
+    executors: ForgetfulDisk,
     state: Arc<State>,
 }
 
@@ -100,36 +101,49 @@ impl Disk {
             }
         };
         for snare in sprung.into_iter().filter(|snare| snare.left == 0) {
-            self.records.pretend_to_sync(true);
+            self.stores().for_each(|store| store.pretend_to_sync(true));
             (snare.sprung)();
         }
     }
 
-    /// The machine is gone at once, and of what was written and not synced only the oldest `kept` writes are found again.
-    pub fn crash(&self, kept: usize) {
-        let unsynced = self.records.unsynced();
-        let lost = unsynced.saturating_sub(kept) as u64;
-        self.state.lost.fetch_add(lost, Ordering::Relaxed);
-        self.records.crash_keeping(kept);
-        self.records.pretend_to_sync(false);
-        self.clear_snares();
+    fn stores(&self) -> impl Iterator<Item = &ForgetfulDisk> {
+        [&self.records, &self.executors].into_iter()
     }
 
-    /// How many writes a crash could lose now.
-    pub fn unsynced(&self) -> usize {
-        self.records.unsynced()
+    /// Who writes on it is gone at once. Of what was written to a store and not synced only the oldest writes are found again, as many as
+    /// `kept` says, which is asked with their number.
+    pub fn crash(&self, mut kept: impl FnMut(usize) -> usize) {
+        for store in self.stores() {
+            let unsynced = store.unsynced();
+            let kept = kept(unsynced);
+            let lost = unsynced.saturating_sub(kept) as u64;
+            self.state.lost.fetch_add(lost, Ordering::Relaxed);
+            store.crash_keeping(kept);
+            store.pretend_to_sync(false);
+        }
+        self.clear_snares();
     }
 
     /// Opens the store on it, for one process at a time. A disk that fails cannot keep what was not synced, so it is not opened then.
     pub fn open(&self) -> Result<DiskStore, StoreError> {
-        if self.is_failing() && self.unsynced() > 0 {
+        self.open_one(&self.records)
+    }
+
+    /// Opens the store of an agent's ledger in the same way.
+    pub fn open_executors(&self) -> Result<DiskStore, StoreError> {
+        self.open_one(&self.executors)
+    }
+
+    fn open_one(&self, records: &ForgetfulDisk) -> Result<DiskStore, StoreError> {
+        if self.is_failing() && records.unsynced() > 0 {
             self.note_loss();
             let reason = "the disk did not answer".to_owned();
             return Err(StoreError::Failed { reason });
         }
         Ok(DiskStore {
             disk: self.clone(),
-            store: self.records.open()?,
+            records: records.clone(),
+            store: records.open()?,
         })
     }
 
@@ -153,6 +167,7 @@ impl Disk {
 #[derive(Debug)]
 pub struct DiskStore {
     disk: Disk,
+    records: ForgetfulDisk,
     store: ForgetfulStore,
 }
 
@@ -173,7 +188,7 @@ impl Store for DiskStore {
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
         self.disk.note_write();
         if self.disk.is_failing() {
-            self.disk.records.fail_next(self.disk.next_failure());
+            self.records.fail_next(self.disk.next_failure());
             self.disk.note_loss();
         }
         self.store.commit(changes)
@@ -213,7 +228,7 @@ mod tests {
         disk.fail();
         assert!(store.commit(put("lost")).is_err());
         disk.mend();
-        disk.crash(0);
+        disk.crash(|_| 0);
         let store = disk.open().unwrap();
         assert!(store.get(b"kept").unwrap().is_some());
         assert_eq!(store.get(b"lost"), Ok(None));
@@ -229,13 +244,14 @@ mod tests {
             let mut store = disk.open().unwrap();
             assert!(store.commit(put("written")).is_err());
         }
-        assert_eq!(disk.unsynced(), 1);
+        assert_eq!(disk.records.unsynced(), 1);
+        assert!(disk.open_executors().is_ok(), "nothing of it is in doubt");
         assert!(matches!(disk.open(), Err(StoreError::Failed { .. })));
         disk.mend();
         let store = disk.open().unwrap();
         assert!(store.get(b"written").unwrap().is_some());
         drop(store);
-        disk.crash(0);
+        disk.crash(|_| 0);
         assert!(disk.open().unwrap().get(b"written").unwrap().is_some());
     }
 
@@ -250,13 +266,14 @@ mod tests {
         for key in ["one", "two", "three"] {
             store.commit(put(key)).unwrap();
         }
-        assert_eq!((sprung.load(Ordering::Relaxed), disk.unsynced()), (1, 2));
-        disk.crash(0);
+        let unsynced = disk.records.unsynced();
+        assert_eq!((sprung.load(Ordering::Relaxed), unsynced), (1, 2));
+        disk.crash(|_| 0);
         let mut store = disk.open().unwrap();
         assert!(store.get(b"one").unwrap().is_some());
         assert_eq!(store.get(b"two"), Ok(None));
         store.commit(put("four")).unwrap();
-        assert_eq!(disk.unsynced(), 0, "it syncs again");
+        assert_eq!(disk.records.unsynced(), 0, "it syncs again");
     }
 
     #[test]

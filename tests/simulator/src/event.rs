@@ -43,6 +43,11 @@ pub enum What<'a> {
         /// Whether it had no time for farewells.
         crashed: bool,
     },
+    /// A fault has ended the process of an agent, and not its machine; its end follows.
+    AgentFell {
+        /// Its name.
+        agent: &'a str,
+    },
     /// The process of a container runs.
     ProcessStarted {
         /// The agent's node.

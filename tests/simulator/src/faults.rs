@@ -38,6 +38,8 @@ enum Card {
     SlowMaster,
     CrashOfMaster,
     CrashOfAgent,
+    FallOfAgent,
+    FallOfAgents,
     CrashOfFramework,
     RestartOfMaster,
     RestartOfMember,
@@ -81,6 +83,8 @@ const NETWORK: &[Card] = &[
 const MACHINES: &[Card] = &[
     Card::CrashOfMaster,
     Card::CrashOfAgent,
+    Card::FallOfAgent,
+    Card::FallOfAgents,
     Card::CrashOfFramework,
     Card::RestartOfMaster,
     Card::RestartOfMember,
@@ -164,7 +168,11 @@ pub fn plan(scenario: &Scenario) -> Vec<Fault> {
 fn is_possible(card: Card, scenario: &Scenario) -> bool {
     let (agents, frameworks) = (scenario.agents > 0, scenario.frameworks > 0);
     match card {
-        Card::CrashOfAgent | Card::SlowDiskOfAgent | Card::FailingDiskOfAgent => agents,
+        Card::CrashOfAgent
+        | Card::FallOfAgent
+        | Card::FallOfAgents
+        | Card::SlowDiskOfAgent
+        | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
         Card::DeathOfExecutor | Card::DeathsEverywhere => agents && frameworks,
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
@@ -207,8 +215,20 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     }
 }
 
-/// A disk's fault shows only if something is written meanwhile: an agent that comes back lets the master write.
+/// What makes a disk's fault show. Of a master: something must be written meanwhile, and an agent that comes back lets it write. Of an
+/// agent: its next process must find what it needs, though this one could not write all that it wanted.
 fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) -> Option<Fault> {
+    if let Card::SlowDiskOfAgent | Card::FailingDiskOfAgent = card {
+        let node = fault.kind.nodes().first().map(|&node| node.to_owned())?;
+        let after = fault.lasts.mul_f64(rng.random_range(0.1..0.9));
+        let lasts = fault.lasts.mul_f64(rng.random_range(0.01..0.3));
+        let left = scenario.duration.saturating_sub(fault.at + after);
+        return Some(Fault {
+            at: whole_millis(fault.at + after),
+            lasts: whole_millis(lasts.min(left)),
+            kind: FaultKind::Fall { node },
+        });
+    }
     let of_master = matches!(card, Card::SlowDiskOfMaster | Card::FailingDiskOfMaster);
     if !of_master || scenario.agents == 0 {
         return None;
@@ -290,6 +310,10 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::SlowMaster => FaultKind::SlowReader { node: master(rng) },
         Card::CrashOfMaster => FaultKind::Crash { node: master(rng) },
         Card::CrashOfAgent => FaultKind::Crash { node: agent(rng) },
+        Card::FallOfAgent => FaultKind::Fall { node: agent(rng) },
+        Card::FallOfAgents => FaultKind::Fall {
+            node: "everyone".to_owned(),
+        },
         Card::CrashOfFramework => FaultKind::Crash {
             node: framework(rng),
         },
@@ -417,6 +441,7 @@ mod tests {
             machines,
             BTreeSet::from([
                 "crash",
+                "fall",
                 "restart",
                 "slow_disk",
                 "failing_disk",

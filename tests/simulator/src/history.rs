@@ -11,7 +11,7 @@ use protocol::duration;
 use crate::scenario::{Fault, FaultKind, Step};
 
 /// The forms that [`Fault::from_str`] reads, for help and errors.
-pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
+pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its process alone), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
      `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
@@ -39,6 +39,7 @@ impl FaultKind {
             Self::Weather { node, .. }
             | Self::SlowReader { node }
             | Self::Crash { node }
+            | Self::Fall { node }
             | Self::CrashAt { node, .. }
             | Self::Pause { node }
             | Self::Flap { node, .. }
@@ -62,6 +63,7 @@ impl FaultKind {
         };
         Ok(match *words {
             ["crash", node] => Self::Crash { node: name(node) },
+            ["fall", node] => Self::Fall { node: name(node) },
             ["crash_at", node, step, count] => Self::CrashAt {
                 node: name(node),
                 step: Step::ALL
@@ -220,6 +222,7 @@ mod tests {
             },
             FaultKind::SlowReader { node: node() },
             FaultKind::Crash { node: node() },
+            FaultKind::Fall { node: node() },
             FaultKind::CrashAt {
                 node: "leader".to_owned(),
                 step: Step::Write,

@@ -1,16 +1,18 @@
 //! A machine: an agent's launcher without real processes. Each container is a process of the rehearsal with an executor in it.
 //!
-//! Hears orders from the agent's containerizer through its [`Launcher`]. Remembers what runs, so that all of it can be gone with
-//! the agent, as the real zygote takes its executors with it, or one of them alone. It is as loaded as it is told to be. It starts nothing on the real machine.
+//! Hears orders from the agent's containerizer through its [`Launcher`]. Remembers what runs, so that all of it can be gone at once, or one
+//! executor alone. When its agent goes, it does what the real zygote does: what outlives the agent runs on, all else ends, and the next agent
+//! is told what there is and what has ended meanwhile. It waits for that one as long as the machine is there. It is as loaded as it is told
+//! to be. It starts nothing on the real machine.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest};
+use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest, Left};
 use agent::monitor::Sampler;
 use agent::procfs;
 use agent::{Launcher, LauncherEvent};
@@ -44,12 +46,14 @@ const PIDS_FROM: i32 = 1000;
 enum Order {
     Launch(Box<LaunchRequest>),
     Kill(ContainerId),
+    KeepNothing,
 }
 
 /// When each process began, by its number.
 type Births = Arc<Mutex<BTreeMap<i32, Instant>>>;
 
-/// One agent's machine, for one life of the agent.
+/// One agent's machine, from one start of it to its end. Clones are the same machine.
+#[derive(Clone)]
 pub struct Machine(Rc<Shared>);
 
 struct Shared {
@@ -57,6 +61,14 @@ struct Shared {
     agent: Rc<str>,
     births: Births,
     running: RefCell<BTreeMap<ContainerId, Running>>,
+    /// Containers that outlive their agent, and whose end no agent has been told.
+    outliving: RefCell<BTreeSet<ContainerId>>,
+    /// Where its agent hears, if there is one.
+    events: RefCell<Option<Events>>,
+    /// What the next agent is told first.
+    untold: RefCell<Vec<LauncherEvent>>,
+    /// What hears the agent's orders.
+    serving: RefCell<Option<AbortHandle>>,
     pids: Cell<i32>,
     /// How many executors are to die as soon as they have started.
     doomed: Rc<Cell<u32>>,
@@ -76,36 +88,67 @@ struct Running {
 /// The agent's hold on its machine.
 struct SimulatedLauncher {
     orders: mpsc::Sender<Order>,
+    left: Vec<Left>,
     attached: Option<oneshot::Sender<Events>>,
 }
 
 impl Machine {
-    /// A machine where nothing runs, and the launcher for its agent. To be called in the world's own `LocalSet`.
-    /// `doomed` says how many executors are to die as soon as they have started, whoever changes it.
-    pub fn start(
-        ground: &Ground,
-        agent: &str,
-        doomed: &Rc<Cell<u32>>,
-    ) -> (Self, Box<dyn Launcher>) {
-        let (orders, queue) = mpsc::channel(ORDERS_MAX);
-        let (attached, events) = oneshot::channel();
-        let shared = Rc::new(Shared {
+    /// A machine where nothing runs. `doomed` says how many executors are to die as soon as they have started, whoever changes it.
+    pub fn start(ground: &Ground, agent: &str, doomed: &Rc<Cell<u32>>) -> Self {
+        Self(Rc::new(Shared {
             ground: ground.clone(),
             agent: agent.into(),
             births: Births::default(),
             running: RefCell::default(),
+            outliving: RefCell::default(),
+            events: RefCell::default(),
+            untold: RefCell::default(),
+            serving: RefCell::default(),
             pids: Cell::new(PIDS_FROM),
             doomed: doomed.clone(),
             busy: Arc::default(),
             tasks: RefCell::default(),
-        });
+        }))
+    }
+
+    /// The launcher for the agent that starts now. To be called in the world's own `LocalSet`, once the agent before it is gone.
+    pub fn launcher(&self) -> Box<dyn Launcher> {
+        let (orders, queue) = mpsc::channel(ORDERS_MAX);
+        let (attached, events) = oneshot::channel();
+        let shared = &self.0;
         let serving = tokio::task::spawn_local(serve(shared.clone(), queue, events));
-        shared.tasks.borrow_mut().push(serving.abort_handle());
-        let launcher = SimulatedLauncher {
+        *shared.serving.borrow_mut() = Some(serving.abort_handle());
+        let running = shared.running.borrow();
+        let outliving = shared.outliving.borrow();
+        let left = outliving.iter().map(|container_id| Left {
+            container_id: container_id.clone(),
+            pid: running.get(container_id).map(|running| running.pid),
+        });
+        Box::new(SimulatedLauncher {
             orders,
+            left: left.collect(),
             attached: Some(attached),
+        })
+    }
+
+    /// The agent's process is gone: what does not outlive it ends, and nobody is told.
+    pub fn lose_agent(&self) {
+        let shared = &self.0;
+        if let Some(serving) = shared.serving.take() {
+            serving.abort();
+        }
+        shared.events.take();
+        let ending: Vec<ContainerId> = {
+            let outliving = shared.outliving.borrow();
+            let mut untold = shared.untold.borrow_mut();
+            untold.retain(|event| container_of(event).is_some_and(|id| outliving.contains(id)));
+            let running = shared.running.borrow();
+            let ending = running.keys().filter(|id| !outliving.contains(*id));
+            ending.cloned().collect()
         };
-        (Self(shared), Box::new(launcher))
+        for container in ending {
+            shared.remove(&container);
+        }
     }
 
     /// What the agent's monitor sees of the processes: each uses half of a core and grows a little with time.
@@ -166,13 +209,18 @@ impl Machine {
         for task in self.0.tasks.take() {
             task.abort();
         }
-        let running = self.0.running.take();
-        for (container, running) in running {
-            if let Some(life) = &running.life {
-                life.abort();
-            }
-            self.0.end(&container, &running);
-        }
+        self.0.outliving.borrow_mut().clear();
+        self.lose_agent();
+    }
+}
+
+/// Whose event it is.
+fn container_of(event: &LauncherEvent) -> Option<&ContainerId> {
+    match event {
+        LauncherEvent::Started { container_id, .. }
+        | LauncherEvent::Failed { container_id, .. }
+        | LauncherEvent::Exited { container_id, .. } => Some(container_id),
+        LauncherEvent::Lost { .. } => None,
     }
 }
 
@@ -193,6 +241,14 @@ fn process(pid: i32, lived: Duration) -> procfs::Process {
 }
 
 impl Launcher for SimulatedLauncher {
+    fn left(&mut self) -> Vec<Left> {
+        std::mem::take(&mut self.left)
+    }
+
+    fn keep_nothing(&mut self) {
+        let _ = self.orders.try_send(Order::KeepNothing); // The machine may be gone.
+    }
+
     fn attach(&mut self, events: Events) {
         if let Some(attached) = self.attached.take() {
             let _ = attached.send(events); // The machine may be gone.
@@ -218,9 +274,14 @@ async fn serve(
     events: oneshot::Receiver<Events>,
 ) {
     let Ok(events) = events.await else { return };
+    *shared.events.borrow_mut() = Some(events);
+    for event in shared.untold.take() {
+        shared.tell(event);
+    }
     while let Some(order) = orders.recv().await {
         match order {
-            Order::Launch(request) => shared.launch(*request, events.clone()),
+            Order::Launch(request) => shared.launch(*request),
+            Order::KeepNothing => shared.outliving.borrow_mut().clear(),
             Order::Kill(container) => {
                 let mut running = shared.running.borrow_mut();
                 let kill = running.get_mut(&container).and_then(|one| one.kill.take());
@@ -268,7 +329,19 @@ impl Shared {
         self.tasks.borrow_mut().push(strike.abort_handle());
     }
 
-    fn launch(self: &Rc<Self>, request: LaunchRequest, events: Events) {
+    /// Tells the agent, or else the next one.
+    fn tell(&self, event: LauncherEvent) {
+        let events = self.events.borrow().clone();
+        let Some(events) = events else {
+            return self.untold.borrow_mut().push(event);
+        };
+        if let LauncherEvent::Exited { container_id, .. } = &event {
+            self.outliving.borrow_mut().remove(container_id);
+        }
+        events(event);
+    }
+
+    fn launch(self: &Rc<Self>, request: LaunchRequest) {
         let container = request.container_id.clone();
         let failed = |reason: String| LauncherEvent::Failed {
             container_id: container.clone(),
@@ -277,8 +350,11 @@ impl Shared {
         let environment = Environment::from(|name| request.environment.get(name).cloned());
         let environment = match environment {
             Ok(environment) => environment,
-            Err(error) => return events(failed(error.to_string())),
+            Err(error) => return self.tell(failed(error.to_string())),
         };
+        if request.outlives {
+            self.outliving.borrow_mut().insert(container.clone());
+        }
         let own = matches!(request.program, ExecutorProgram::Custom(_));
         let (process, node, ended) = Process::start(|| {
             let ground = &self.ground;
@@ -312,13 +388,11 @@ impl Shared {
             agent: &self.agent,
             container: &container,
         });
-        events(LauncherEvent::Started {
+        self.tell(LauncherEvent::Started {
             container_id: container.clone(),
             pid,
         });
-        let life = self
-            .clone()
-            .oversee(container.clone(), ended, killed, events);
+        let life = self.clone().oversee(container.clone(), ended, killed);
         let life = tokio::task::spawn_local(life).abort_handle();
         if let Some(running) = self.running.borrow_mut().get_mut(&container) {
             running.life = Some(life);
@@ -332,20 +406,32 @@ impl Shared {
         container: ContainerId,
         ended: oneshot::Receiver<Termination>,
         killed: oneshot::Receiver<()>,
-        events: Events,
     ) {
         let termination = match futures_util::future::select(ended, killed).await {
             futures_util::future::Either::Left((Ok(termination), _)) => termination,
             _ => Termination::Signaled(KILLED),
         };
-        let running = self.running.borrow_mut().remove(&container);
-        if let Some(running) = running {
-            self.end(&container, &running);
-            events(LauncherEvent::Exited {
+        if let Some(running) = self.running.borrow_mut().get_mut(&container) {
+            running.life = None; // This is it.
+        }
+        if self.remove(&container) {
+            self.tell(LauncherEvent::Exited {
                 container_id: container,
                 termination,
             });
         }
+    }
+
+    /// The container's process is gone. `false` if there was none.
+    fn remove(&self, container: &ContainerId) -> bool {
+        let Some(running) = self.running.borrow_mut().remove(container) else {
+            return false;
+        };
+        if let Some(life) = &running.life {
+            life.abort();
+        }
+        self.end(container, &running);
+        true
     }
 
     fn end(&self, container: &ContainerId, running: &Running) {

@@ -57,6 +57,8 @@ impl Tally {
             conversions_failed,
             processes,
             executors_killed,
+            agents_fallen,
+            executors_back,
             corrections,
             task_ends,
             masters,
@@ -86,6 +88,8 @@ impl Tally {
             (conversions_failed, other.conversions_failed),
             (processes, other.processes),
             (executors_killed, other.executors_killed),
+            (agents_fallen, other.agents_fallen),
+            (executors_back, other.executors_back),
             (corrections, other.corrections),
             (masters, other.masters),
             (failovers, other.failovers),
@@ -166,6 +170,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             }
             if machines {
                 demand(tally.executors_killed, "executors killed");
+                demand(tally.executors_back, "executors that outlived their agent");
             }
             if borrows {
                 demand(tally.revocable, "launches on revocable resources");
@@ -247,6 +252,13 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
             format!(
                 "{} of the master; {} nodes crashed, {} restarted",
                 tally.failovers, tally.crashes, tally.restarts
+            ),
+        ),
+        (
+            "recovered",
+            format!(
+                "{} agents fell alone; {} executors outlived their agent",
+                tally.agents_fallen, tally.executors_back
             ),
         ),
         (
@@ -370,7 +382,7 @@ mod tests {
         let mut all = busy();
         (all.lost, all.delayed, all.broken_links) = (1, 1, 1);
         (all.crashes, all.restarts, all.failovers) = (1, 1, 1);
-        all.executors_killed = 1;
+        (all.executors_killed, all.executors_back) = (1, 1);
         assert_eq!(lacking(&scenario(Profile::All, None), &all), [""; 0]);
         let mut borrowing = scenario(Profile::All, None);
         borrowing.frameworks = 3;
@@ -394,6 +406,7 @@ mod tests {
         let machines = scenario(Profile::Machines, None);
         let expected = [
             "executors killed",
+            "executors that outlived their agent",
             "crashes",
             "restarts",
             "failovers of the master",

@@ -113,7 +113,13 @@ pub enum FaultKind {
         /// Which node.
         node: String,
     },
-    /// The same, but not before the node has taken so many further steps of this kind; if it never does, nothing happens.
+    /// The agent's process is gone at once, with what its disk had not flushed, and starts again afterwards. Its machine goes on meanwhile,
+    /// with the executors that outlive their agent. Nothing happens to a node that is no agent.
+    Fall {
+        /// Which agent.
+        node: String,
+    },
+    /// The same as a crash, but not before the node has taken so many further steps of this kind; if it never does, nothing happens.
     CrashAt {
         /// Which node.
         node: String,
@@ -165,7 +171,7 @@ pub enum FaultKind {
         /// By how many millionths too fast; too slow if negative.
         ppm: i32,
     },
-    /// One executor on the agent's machine dies of a signal while its agent lives: one of those that run, or else the first that starts.
+    /// One executor on the agent's machine dies of a signal while that goes on: one of those that run, or else the first that starts.
     KillExecutor {
         /// Which agent.
         node: String,
@@ -220,6 +226,7 @@ impl FaultKind {
             Self::Weather { node, .. }
             | Self::SlowReader { node }
             | Self::Crash { node }
+            | Self::Fall { node }
             | Self::CrashAt { node, .. }
             | Self::Pause { node }
             | Self::Flap { node, .. }
@@ -244,6 +251,7 @@ impl FaultKind {
             Self::OneWay { .. } => "one_way",
             Self::SlowReader { .. } => "slow_reader",
             Self::Crash { .. } => "crash",
+            Self::Fall { .. } => "fall",
             Self::CrashAt { .. } => "crash_at",
             Self::Pause { .. } => "pause",
             Self::Flap { .. } => "flap",

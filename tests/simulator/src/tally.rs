@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::message::executor::{ExecutorRefused, ExecutorSubscribed};
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
 use protocol::message::scheduler::{OffersMade, OperationChanged, StatusChanged};
 use protocol::message::task::RunTasks;
@@ -38,8 +39,12 @@ pub struct Tally {
     pub conversions_failed: u64,
     /// Executor processes that began.
     pub processes: u64,
-    /// Executors that a fault killed while their agents lived.
+    /// Executors that a fault killed alone.
     pub executors_killed: u64,
+    /// Agents whose process fell alone.
+    pub agents_fallen: u64,
+    /// Executors that subscribed again at the next process of their agent.
+    pub executors_back: u64,
     /// Tasks that had to yield because their machine was busy, as their frameworks heard.
     pub corrections: u64,
     /// Tasks whose terminal state a framework heard, by the first such state's name.
@@ -73,14 +78,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Notes one event. `ended` are the tasks that are counted as ended already.
-    pub(crate) fn note(&mut self, event: &Event<'_>, ended: &mut BTreeSet<u64>) {
+    /// Notes one event. `noted` are the tasks that are counted as ended already, and the executors that have subscribed.
+    pub(crate) fn note(&mut self, event: &Event<'_>, noted: &mut BTreeSet<u64>) {
         self.events += 1;
         match &event.what {
             What::Said(_) => self.said += 1,
             What::Heard(spoken) => {
                 self.heard += 1;
-                self.note_heard(spoken, ended);
+                self.note_heard(spoken, noted);
             }
             What::MasterBegan { .. } => self.masters += 1,
             What::RegistryAnswered {
@@ -91,6 +96,7 @@ impl Tally {
             What::NodeEnded { .. } => self.restarts += 1,
             What::ProcessStarted { .. } => self.processes += 1,
             What::ExecutorKilled { .. } => self.executors_killed += 1,
+            What::AgentFell { .. } => self.agents_fallen += 1,
             What::LogWritten { write, .. } => {
                 self.snapshots += u64::from(write.snapshot.is_some());
             }
@@ -110,7 +116,7 @@ impl Tally {
         self.failovers = self.masters.saturating_sub(1);
     }
 
-    fn note_heard(&mut self, spoken: &Spoken<'_>, ended: &mut BTreeSet<u64>) {
+    fn note_heard(&mut self, spoken: &Spoken<'_>, noted: &mut BTreeSet<u64>) {
         match (spoken.name, spoken.reply) {
             ("registration/register_agent", true) => {
                 let answer = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
@@ -133,6 +139,13 @@ impl Tally {
                 let revocable = tasks.iter().filter(|task| load::is_revocable(task));
                 self.revocable += revocable.count() as u64;
             }
+            ("executor/subscribe_executor", true) => {
+                let answer = spoken.is::<Result<ExecutorSubscribed, ExecutorRefused>>();
+                if answer.is_some_and(Result::is_ok) {
+                    let is_first = noted.insert(derived(1, spoken.to, 0));
+                    self.executors_back += u64::from(!is_first);
+                }
+            }
             ("operation/apply_operation", false) => self.conversions += 1,
             ("scheduler/operation_changed", false) => {
                 let changed = spoken.is::<OperationChanged>();
@@ -146,7 +159,7 @@ impl Tally {
                 let status = spoken.is::<StatusChanged>().map(|told| &told.status);
                 if let Some(status) = status.filter(|status| status.state.is_terminal()) {
                     let task = derived(0, status.task_id.as_str(), 0);
-                    if ended.insert(task) {
+                    if noted.insert(task) {
                         *self.task_ends.entry(status.state.name()).or_default() += 1;
                         let yielded = status.reason == Some(Reason::ContainerPreempted);
                         self.corrections += u64::from(yielded);

@@ -39,8 +39,8 @@ struct Shared {
 struct State {
     hash: RunHash,
     tally: Tally,
-    /// Tasks that are counted as ended.
-    ended: BTreeSet<u64>,
+    /// What is counted once: see [`Tally::note`].
+    noted: BTreeSet<u64>,
     recent: VecDeque<Recent>,
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
@@ -120,7 +120,7 @@ impl Watch {
         let state = State {
             hash: RunHash::new(),
             tally: Tally::default(),
-            ended: BTreeSet::new(),
+            noted: BTreeSet::new(),
             recent: VecDeque::with_capacity(RECENT_MAX),
             checkers,
             violation: None,
@@ -409,7 +409,7 @@ impl State {
             }
             fact => self.hash.text(&describe::fact(fact)),
         }
-        self.tally.note(&event, &mut self.ended);
+        self.tally.note(&event, &mut self.noted);
         // There are many, they hide the rest, and no checker judges them: what a member writes and holds is told apart.
         let is_packet = |spoken: &Spoken<'_>| spoken.is::<PacketSent>().is_some();
         if let What::Said(spoken) | What::Heard(spoken) = &event.what

@@ -7,6 +7,8 @@
     reason = "a test may end by a panic"
 )]
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use consensus::log::{Entry, EntryKind};
@@ -44,13 +46,37 @@ fn calm() -> Scenario {
     }
 }
 
-/// With one harmless fault, after which the whole recovery is given.
-fn with_recovery() -> Scenario {
-    let fault: Fault = "60secs+1secs wall_jump agent-3 5".parse().unwrap();
+/// With faults, after which the whole recovery is given: three executors die while their agent lives, the machine of the agent that lends is
+/// busy for a while, and an agent falls alone.
+fn with_faults() -> Scenario {
+    let faults = [
+        "30secs+80secs busy agent-3",
+        "40secs+9secs kill_executor agent-1",
+        "60secs+9secs kill_executor agent-1",
+        "70secs+3secs fall agent-2",
+        "80secs+9secs kill_executor agent-1",
+    ];
     Scenario {
-        faults: Some(vec![fault]),
+        frameworks: 3,
+        faults: Some(faults.map(|fault| fault.parse().unwrap()).to_vec()),
         ..calm()
     }
+}
+
+/// How much each checker judges where there is no bug; none of them fires. Several tests share a scenario, which is run once for all.
+fn judgements_without_a_bug(scenario: &Scenario) -> BTreeMap<&'static str, u64> {
+    type Clean = Arc<OnceLock<BTreeMap<&'static str, u64>>>;
+    static CLEAN: Mutex<BTreeMap<String, Clean>> = Mutex::new(BTreeMap::new());
+    let clean: Clean = {
+        let mut all = CLEAN.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(format!("{scenario:?}")).or_default().clone()
+    };
+    let judgements = clean.get_or_init(|| {
+        let clean = run(scenario, all(), None);
+        assert_eq!(clean.violation, None, "without a bug");
+        clean.tally.judgements
+    });
+    judgements.clone()
 }
 
 /// With the bug this checker fires with these words; without it no checker does.
@@ -60,10 +86,9 @@ fn check(
     words: &str,
     bug: impl FnMut(&Spoken<'_>) -> Meddling + Send + 'static,
 ) {
-    let clean = run(scenario, all(), None);
-    assert_eq!(clean.violation, None, "without a bug");
     let name = checker.name();
-    let judged = clean.tally.judgements.get(name).copied().unwrap_or(0);
+    let judged = judgements_without_a_bug(scenario);
+    let judged = judged.get(name).copied().unwrap_or(0);
     assert!(judged > 0, "{name} has judged nothing");
     let broken = run(scenario, vec![Box::new(checker)], Some(Bug::new(name, bug)));
     let recent = broken.recent.join("\n");
@@ -75,9 +100,10 @@ fn check(
 /// An agent says that it has not done what it has done, as its next life shows.
 #[test]
 fn an_agent_that_has_what_it_should_not_is_found() {
-    let fault: Fault = "10mins+5secs restart agent-2".parse().unwrap();
+    let fault: Fault = "4mins+5secs restart agent-2".parse().unwrap();
     let scenario = Scenario {
-        duration: Duration::from_secs(11 * 60),
+        frameworks: 1,
+        duration: Duration::from_secs(250),
         faults: Some(vec![fault]),
         ..calm()
     };
@@ -110,7 +136,7 @@ fn an_over_commitment_is_found() {
 #[test]
 fn what_a_lost_task_had_and_nobody_gets_back_is_found() {
     let words = "neither held nor offered";
-    check(&with_recovery(), Allocations::default(), words, |spoken| {
+    check(&with_faults(), Allocations::default(), words, |spoken| {
         let told = spoken
             .is::<StatusChanged>()
             .filter(|told| told.status.state == TaskState::Running)
@@ -145,7 +171,7 @@ fn an_offer_that_is_not_for_its_framework_is_found() {
 #[test]
 fn an_update_that_never_arrives_is_found() {
     let words = "has not reached its scheduler";
-    check(&with_recovery(), Updates::default(), words, |spoken| {
+    check(&with_faults(), Updates::default(), words, |spoken| {
         let updated = spoken.is::<TaskUpdated>();
         match updated.map(|updated| updated.update.status.state) {
             Some(TaskState::Running) => Meddling::Drop,
@@ -173,39 +199,22 @@ fn a_task_that_lives_again_is_found() {
 /// The master is never told that a task has ended.
 #[test]
 fn a_task_that_is_said_to_run_and_does_not_is_found() {
-    check(
-        &with_recovery(),
-        States::default(),
-        "no process",
-        |spoken| {
-            let updated = spoken.is::<TaskUpdated>();
-            let states =
-                updated.map(|updated| (updated.update.status.state, updated.update.latest_state));
-            match states {
-                Some((state, latest)) if state.is_terminal() || latest.is_terminal() => {
-                    Meddling::Drop
-                }
-                _ => Meddling::Pass,
-            }
-        },
-    );
-}
-
-/// Three executors die while their agents live.
-fn with_deaths() -> Scenario {
-    let faults = ["40secs+9secs", "60secs+9secs", "80secs+9secs"];
-    let faults = faults.map(|when| format!("{when} kill_executor agent-1").parse().unwrap());
-    Scenario {
-        faults: Some(faults.to_vec()),
-        ..calm()
-    }
+    check(&with_faults(), States::default(), "no process", |spoken| {
+        let updated = spoken.is::<TaskUpdated>();
+        let states =
+            updated.map(|updated| (updated.update.status.state, updated.update.latest_state));
+        match states {
+            Some((state, latest)) if state.is_terminal() || latest.is_terminal() => Meddling::Drop,
+            _ => Meddling::Pass,
+        }
+    });
 }
 
 /// An agent takes the death of an executor for a good end.
 #[test]
 fn a_dead_executor_whose_tasks_are_said_to_have_finished_is_found() {
     check(
-        &with_deaths(),
+        &with_faults(),
         Executors::default(),
         "TASK_FINISHED",
         |spoken| {
@@ -227,7 +236,7 @@ fn a_dead_executor_whose_tasks_are_said_to_have_finished_is_found() {
 #[test]
 fn a_dead_executor_whose_tasks_are_forgotten_is_found() {
     let words = "has told nobody";
-    check(&with_deaths(), Executors::default(), words, |spoken| {
+    check(&with_faults(), Executors::default(), words, |spoken| {
         let updated = spoken.is::<TaskUpdated>();
         let reason = updated.and_then(|updated| updated.update.status.reason);
         match reason {
@@ -237,60 +246,41 @@ fn a_dead_executor_whose_tasks_are_forgotten_is_found() {
     });
 }
 
-/// The machine of the agent that lends is busy for a while.
-fn with_a_busy_machine() -> Scenario {
-    let fault: Fault = "30secs+80secs busy agent-3".parse().unwrap();
-    Scenario {
-        faults: Some(vec![fault]),
-        ..calm()
-    }
-}
-
 /// An agent has regular tasks yield as well.
 #[test]
 fn a_regular_task_that_has_to_yield_is_found() {
     let words = "nothing revocable";
-    check(
-        &with_a_busy_machine(),
-        Corrections::default(),
-        words,
-        |spoken| {
-            let updated = spoken
-                .is::<TaskUpdated>()
-                .filter(|updated| updated.update.status.state == TaskState::Killed);
-            let Some(updated) = updated else {
-                return Meddling::Pass;
-            };
-            let mut updated = updated.clone();
-            updated.update.status.state = TaskState::Gone;
-            updated.update.status.reason = Some(Reason::ContainerPreempted);
-            Meddling::Instead(Forged::new(updated))
-        },
-    );
+    check(&with_faults(), Corrections::default(), words, |spoken| {
+        let updated = spoken
+            .is::<TaskUpdated>()
+            .filter(|updated| updated.update.status.state == TaskState::Killed);
+        let Some(updated) = updated else {
+            return Meddling::Pass;
+        };
+        let mut updated = updated.clone();
+        updated.update.status.state = TaskState::Gone;
+        updated.update.status.reason = Some(Reason::ContainerPreempted);
+        Meddling::Instead(Forged::new(updated))
+    });
 }
 
 /// The master tells agents of regular resources where it had lent revocable ones.
 #[test]
 fn a_revocable_task_that_does_not_yield_is_found() {
     let words = "has not yielded";
-    check(
-        &with_a_busy_machine(),
-        Corrections::default(),
-        words,
-        |spoken| {
-            let run = spoken
-                .is::<RunTasks>()
-                .filter(|run| run.framework.name == "framework-3");
-            let Some(run) = run else {
-                return Meddling::Pass;
-            };
-            let mut run = run.clone();
-            for task in &mut run.tasks {
-                task.resources = Resources::parse("cpus:0.1;mem:32").unwrap();
-            }
-            Meddling::Instead(Forged::new(run))
-        },
-    );
+    check(&with_faults(), Corrections::default(), words, |spoken| {
+        let run = spoken
+            .is::<RunTasks>()
+            .filter(|run| run.framework.name == "framework-3");
+        let Some(run) = run else {
+            return Meddling::Pass;
+        };
+        let mut run = run.clone();
+        for task in &mut run.tasks {
+            task.resources = Resources::parse("cpus:0.1;mem:32").unwrap();
+        }
+        Meddling::Instead(Forged::new(run))
+    });
 }
 
 /// An offer is taken back twice.

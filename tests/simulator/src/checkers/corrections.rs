@@ -6,11 +6,12 @@
 //! - A task that an agent gives up as preempted was in a revocable container, and its machine was busy when that ended, or shortly before.
 //! - A revocable container on a busy machine is gone within [`YIELD`]. That counts from the moment when the machine was busy, the task was
 //!   given, and nothing hampered agents: where processes are paused, or disks are so slow that usage cannot be measured, nothing is demanded.
+//!   Nor is it of one that outlives the process of its agent, until it has subscribed at the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::message::executor::LaunchTask;
+use protocol::message::executor::{LaunchTask, SubscribeExecutor};
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::TaskUpdated;
 use protocol::{ContainerId, Operation, Reason, TaskId};
@@ -35,6 +36,8 @@ const NAME: &str = "corrections";
 /// A revocable container that runs.
 struct Borrower {
     agent: String,
+    /// Whether it has lost its agent, and not subscribed at the next one.
+    astray: bool,
     /// When it must be gone.
     due: Option<Duration>,
 }
@@ -77,6 +80,7 @@ impl Corrections {
                 let due = self.due(spoken.from, at);
                 let borrower = Borrower {
                     agent: spoken.from.to_owned(),
+                    astray: false,
                     due,
                 };
                 self.borrowers
@@ -131,6 +135,7 @@ impl Corrections {
         let mut borrowers = std::mem::take(&mut self.borrowers);
         for borrower in borrowers.values_mut() {
             let due = self.due(&borrower.agent, at);
+            let due = due.filter(|_| !borrower.astray);
             borrower.due = due.and(borrower.due).or(due);
         }
         self.borrowers = borrowers;
@@ -208,10 +213,18 @@ impl Checker for Corrections {
                 self.reckon(at);
             }
             What::ProcessEnded { container, .. } => self.process_ended(container, at),
-            // Its machine ends what is left.
             What::NodeEnded { node, .. } => {
-                self.borrowers.retain(|_, borrower| borrower.agent != node);
-                self.find_first_due();
+                let of_agent = self.borrowers.values_mut();
+                for borrower in of_agent.filter(|one| one.agent == node) {
+                    borrower.astray = true;
+                }
+                self.reckon(at);
+            }
+            What::Heard(spoken) if spoken.is::<SubscribeExecutor>().is_some() => {
+                if let Some(borrower) = self.borrowers.get_mut(spoken.from) {
+                    borrower.astray = false;
+                    self.reckon(at);
+                }
             }
             _ => {}
         }
@@ -225,9 +238,9 @@ impl Checker for Corrections {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, container, framework, seconds, status, task};
+    use super::super::stage::{Stage, agent, container, framework, pid, seconds, status, task};
     use super::*;
-    use protocol::{StatusUpdate, TaskState};
+    use protocol::{ExecutorId, StatusUpdate, TaskState};
     use resources::Revocable;
 
     const AGENT: &str = "agent-1";
@@ -302,6 +315,32 @@ mod tests {
         busy(busy(&mut quiet, true), false).wait(YIELD * 2);
         quiet.fact(What::FaultsOver);
         yields(busy(&mut quiet, true)).is_clean();
+    }
+
+    #[test]
+    fn nothing_is_demanded_of_an_agent_that_fell_until_its_executor_is_back() {
+        let subscribe = SubscribeExecutor {
+            framework_id: framework(),
+            executor_id: ExecutorId::new("e").unwrap(),
+            container_id: container(),
+            token: String::new(),
+            pid: pid("executor-1"),
+        };
+        let node = executor::node_of(&container());
+        let back = || {
+            let mut fallen = stage(true);
+            busy(&mut fallen, true).fact(What::NodeEnded {
+                node: AGENT,
+                crashed: true,
+            });
+            fallen.wait(YIELD * 2).fact(What::FaultsOver);
+            fallen.told(&node, AGENT, &subscribe);
+            fallen
+        };
+        yields(back().wait(YIELD)).is_clean();
+        let mut stays = back();
+        stays.wait(YIELD + seconds(1)).fact(What::FaultsOver);
+        stays.is_broken("has not yielded");
     }
 
     #[test]

@@ -6,7 +6,11 @@
 //! yield (`TASK_GONE`, or `TASK_LOST` to those who do not know it, for `CONTAINER_PREEMPTED`). It must have been told by the end of the
 //! recovery, by the deadline that agents' waits allow.
 //!
-//! Not owed: what an agent had when its own process ended, tasks that a master has disowned, and those of frameworks that are over.
+//! An executor that outlives the process of its agent has its tasks on. If it does not subscribe again in time, its agent ends it, and says so
+//! as well (`TASK_FAILED` for `EXECUTOR_REREGISTRATION_TIMEOUT`).
+//!
+//! Not owed: what an agent had when its own process ended, and what ends before the next one runs; tasks that a master has disowned, and
+//! those of frameworks that are over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,8 +38,10 @@ struct Living {
     agent: String,
     framework: FrameworkId,
     container: ContainerId,
-    /// Its tasks, and whether the agent has heard from it that they have ended.
+    /// Its tasks, and whether an agent has heard from it that they have ended.
     tasks: BTreeMap<TaskId, bool>,
+    /// Whether it has lost its agent, and not subscribed at the next one.
+    astray: bool,
 }
 
 /// A task that has gone with its executor.
@@ -43,6 +49,7 @@ struct Owed {
     agent: String,
     container: ContainerId,
     died: Duration,
+    astray: bool,
 }
 
 /// The checker.
@@ -67,13 +74,15 @@ impl Executors {
         if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
             let container = subscribe.container_id.clone();
             self.nodes.insert(container.clone(), spoken.from.to_owned());
-            let living = Living {
+            let living = self.living.entry(spoken.from.to_owned());
+            let living = living.or_insert_with(|| Living {
                 agent: spoken.to.to_owned(),
                 framework: subscribe.framework_id.clone(),
                 container,
                 tasks: BTreeMap::new(),
-            };
-            self.living.insert(spoken.from.to_owned(), living);
+                astray: false,
+            });
+            living.astray = false;
         } else if let Some(updated) = spoken.is::<ExecutorUpdated>()
             && updated.status.state.is_terminal()
             && let Some(living) = self.living.get_mut(spoken.from)
@@ -96,7 +105,9 @@ impl Executors {
     fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
         if let Some(launch) = spoken.is::<LaunchTask>() {
             if let Some(living) = self.living.get_mut(spoken.to) {
-                living.tasks.insert(launch.task.task_id.clone(), false);
+                // An agent that was started again may not know that it has been given.
+                let task = living.tasks.entry(launch.task.task_id.clone());
+                task.or_insert(false);
             }
         } else if let Some(updated) = spoken.is::<TaskUpdated>()
             && updated.update.status.state.is_terminal()
@@ -105,7 +116,7 @@ impl Executors {
             let key = (update.framework_id.clone(), status.task_id.clone());
             if let Some(owed) = self.owed.remove(&key) {
                 self.judgements += 1;
-                return fits(status).then_some(()).ok_or_else(|| {
+                return fits(status, owed.astray).then_some(()).ok_or_else(|| {
                     format!(
                         "{} says that task {} of {} is {} ({:?}), but its executor, in container {}, died at {:?}",
                         spoken.from, key.1, key.0, status.state, status.reason, owed.container, owed.died
@@ -126,6 +137,7 @@ impl Executors {
             framework,
             container,
             tasks,
+            astray,
         } = living;
         let over = self.over.contains(&(agent.clone(), framework.clone()));
         if over || !self.agents.contains(&agent) {
@@ -139,6 +151,7 @@ impl Executors {
                     agent,
                     container,
                     died: at,
+                    astray,
                 };
                 self.owed.insert(key, owed);
             }
@@ -146,8 +159,15 @@ impl Executors {
     }
 }
 
-/// Whether this is what an agent says of a task whose executor has gone.
-fn fits(status: &TaskStatus) -> bool {
+/// Whether this is what an agent says of a task whose executor has gone, which may have been astray.
+fn fits(status: &TaskStatus, astray: bool) -> bool {
+    let late = (
+        TaskState::Failed,
+        Some(Reason::ExecutorReregistrationTimeout),
+    );
+    if astray && (status.state, status.reason) == late {
+        return true;
+    }
     matches!(
         (status.state, status.reason),
         (TaskState::Failed, Some(Reason::ExecutorTerminated))
@@ -174,6 +194,8 @@ impl Checker for Executors {
             What::NodeEnded { node, .. } => {
                 self.agents.remove(node);
                 self.owed.retain(|_, owed| owed.agent != node);
+                let of_agent = self.living.values_mut().filter(|one| one.agent == node);
+                of_agent.for_each(|one| one.astray = true);
                 self.over.retain(|(agent, _)| agent != node);
             }
             What::Heard(spoken) => self.heard(&spoken),
@@ -260,6 +282,34 @@ mod tests {
         ] {
             let mut stage = stage();
             told(dies(&mut stage), state, reason);
+            match fits {
+                true => stage.is_clean(),
+                false => stage.is_broken("died at"),
+            }
+        }
+    }
+
+    #[test]
+    fn who_outlives_an_agent_keeps_its_tasks_and_must_be_back_in_time() {
+        use Reason::{ExecutorReregistrationTimeout, ExecutorTerminated};
+        for (back, reason, fits) in [
+            (false, ExecutorReregistrationTimeout, true),
+            (false, ExecutorTerminated, true),
+            (true, ExecutorTerminated, true),
+            (true, ExecutorReregistrationTimeout, false),
+        ] {
+            let mut stage = stage();
+            let (node, role) = ("agent-1", Role::Agent);
+            stage.fact(What::NodeEnded {
+                node,
+                crashed: true,
+            });
+            stage.fact(What::NodeStarted { node, role });
+            if back {
+                stage.executor_subscribes();
+            }
+            told(dies(&mut stage), TaskState::Failed, Some(reason));
+            assert_eq!(stage.checker.judgements(), 1);
             match fits {
                 true => stage.is_clean(),
                 false => stage.is_broken("died at"),

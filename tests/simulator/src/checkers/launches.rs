@@ -1,7 +1,8 @@
 //! Launches: one process for each container, and no task is launched twice.
 //!
 //! Judged by the machines and by each party's own order: a container's process begins once; a master sends a task to an agent once;
-//! an agent gives a task to an executor once. Task ids are unique within a framework, and the load uses none twice. Sound whatever
+//! an agent gives a task to an executor once; its next process, which may not know that, may give it to the same executor once more, which has
+//! it already and takes no notice. Task ids are unique within a framework, and the load uses none twice. Sound whatever
 //! is lost on the way, because only what is sent or started is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,18 @@ pub struct Launches {
     /// Whose executor a node is.
     executors: BTreeMap<String, FrameworkId>,
     sent: BTreeSet<(FrameworkId, TaskId)>,
-    given: BTreeMap<(FrameworkId, TaskId), String>,
+    given: BTreeMap<(FrameworkId, TaskId), Given>,
+    /// How often the process of each agent has ended.
+    ends: BTreeMap<String, u64>,
     judgements: u64,
+}
+
+/// To whom a task was given.
+#[derive(Clone, PartialEq)]
+struct Given {
+    executor: String,
+    /// How often the process of its agent had ended before.
+    life: u64,
 }
 
 impl Launches {
@@ -48,10 +59,17 @@ impl Launches {
             self.judgements += 1;
             let id = &launch.task.task_id;
             let key = (framework.clone(), id.clone());
-            if let Some(before) = self.given.insert(key, spoken.to.to_owned()) {
+            let given = Given {
+                executor: spoken.to.to_owned(),
+                life: self.ends.get(spoken.from).copied().unwrap_or(0),
+            };
+            let before = self.given.insert(key, given.clone());
+            let again =
+                |before: &Given| before.executor != given.executor || before.life == given.life;
+            if let Some(before) = before.filter(again) {
                 return Err(format!(
-                    "task {id} is given to executor {} by {}, but {before} has had it already",
-                    spoken.to, spoken.from
+                    "task {id} is given to executor {} by {}, but {} has had it already",
+                    spoken.to, spoken.from, before.executor
                 ));
             }
         }
@@ -78,6 +96,10 @@ impl Checker for Launches {
         let judged = match event.what {
             What::Said(spoken) => self.said(&spoken),
             What::ProcessStarted { agent, container } => self.started(container, agent),
+            What::NodeEnded { node, .. } => {
+                *self.ends.entry(node.to_owned()).or_default() += 1;
+                Ok(())
+            }
             What::Heard(spoken) => {
                 if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
                     let framework = subscribe.framework_id.clone();
@@ -124,6 +146,11 @@ mod tests {
         given
             .executor_subscribes()
             .said("agent-1", "executor-1", &launch);
+        given.fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        });
+        given.said("agent-1", "executor-1", &launch).is_clean();
         given
             .said("agent-1", "executor-1", &launch)
             .is_broken("is given");

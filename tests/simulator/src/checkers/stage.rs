@@ -49,7 +49,7 @@ pub fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn pid(node: &str) -> Pid {
+pub fn pid(node: &str) -> Pid {
     Pid::new("someone", NodeId::new(node, 1), 0)
 }
 

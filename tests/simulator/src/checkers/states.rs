@@ -7,19 +7,25 @@
 //! does not pass such words on. `TASK_UNREACHABLE` is not
 //! terminal, nor is the `TASK_LOST` that stands for it to frameworks that are not partition-aware (it says since when).
 //!
+//! An agent whose disk refuses an end sends it all the same, unconfirmed: better heard now than never. If it falls then, and the executor that
+//! should say it again is gone, its next process knows only that the executor is. So such an end, and no other, may be followed by that of a
+//! task whose executor has gone, from the agent.
+//!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
 //! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::StatusChanged;
-use protocol::{ContainerId, FrameworkId, Source, TaskId, TaskState, TaskStatus};
+use protocol::{ContainerId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, Uuid};
 
 use super::broken;
 use super::census::Frameworks;
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, What};
+use crate::scenario::FaultKind;
 
 /// How long the news of an end may take at most, once no fault comes any more: a master that was started anew waits ten minutes for
 /// agents that it knew, and a driver asks about silent tasks at ever longer intervals.
@@ -36,12 +42,27 @@ struct Live {
     heard: Duration,
 }
 
+struct End {
+    state: TaskState,
+    update: Option<Uuid>,
+    container: Option<ContainerId>,
+    heard: Duration,
+}
+
 /// The checker.
 #[derive(Default)]
 pub struct States {
     frameworks: Frameworks,
     live: BTreeMap<(FrameworkId, TaskId), Live>,
-    ended: BTreeMap<(FrameworkId, TaskId), TaskState>,
+    ended: BTreeMap<(FrameworkId, TaskId), End>,
+    /// Updates that agents have confirmed.
+    confirmed: BTreeSet<Uuid>,
+    /// On which agent each container is.
+    agents: BTreeMap<ContainerId, String>,
+    /// Agents whose disk has failed.
+    refusing: BTreeSet<String>,
+    /// When the process of an agent last ended.
+    fallen: BTreeMap<String, Duration>,
     processes: BTreeSet<ContainerId>,
     process_ends: BTreeMap<ContainerId, Duration>,
     recovery: Option<Duration>,
@@ -58,17 +79,24 @@ impl States {
         self.judgements += 1;
         let key = (framework, status.task_id.clone());
         if let Some(end) = self.ended.get(&key) {
-            if *end == status.state || is_ignorance(status) {
+            let is_same = end.state == status.state || is_ignorance(status);
+            if is_same || (is_of_the_next(status) && self.may_be_unknown(end)) {
                 return Ok(());
             }
             return Err(format!(
-                "task {} of {} had ended as {end}, but its scheduler hears {} ({:?}, {:?})",
-                key.1, key.0, status.state, status.source, status.reason
+                "task {} of {} had ended as {}, but its scheduler hears {} ({:?}, {:?})",
+                key.1, key.0, end.state, status.state, status.source, status.reason
             ));
         }
         if status.state.is_terminal() && status.unreachable_since.is_none() {
             self.live.remove(&key);
-            self.ended.insert(key, status.state);
+            let end = End {
+                state: status.state,
+                update: status.uuid,
+                container: status.container_id.clone(),
+                heard: at,
+            };
+            self.ended.insert(key, end);
             return Ok(());
         }
         let before = self.live.remove(&key).and_then(|live| live.container);
@@ -79,6 +107,20 @@ impl States {
         };
         self.live.insert(key, live);
         Ok(())
+    }
+
+    /// Whether its agent may not know this end any more: its disk has refused it, and then it fell.
+    fn may_be_unknown(&self, end: &End) -> bool {
+        let is_confirmed = end
+            .update
+            .is_some_and(|uuid| self.confirmed.contains(&uuid));
+        let container = end.container.as_ref();
+        let agent = container.and_then(|container| self.agents.get(container));
+        let fell = agent.is_some_and(|agent| {
+            let fallen = self.fallen.get(agent);
+            self.refusing.contains(agent) && fallen.is_some_and(|at| *at >= end.heard)
+        });
+        fell && !is_confirmed
     }
 
     fn process_ended(&mut self, container: &ContainerId, at: Duration) {
@@ -102,6 +144,18 @@ fn is_ignorance(status: &TaskStatus) -> bool {
     own && matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable)
 }
 
+/// Whether an agent says this of a task that an earlier process of it has left.
+fn is_of_the_next(status: &TaskStatus) -> bool {
+    use Reason::{AgentRestarted, ExecutorReregistrationTimeout, ExecutorTerminated};
+    let reasons = [
+        AgentRestarted,
+        ExecutorReregistrationTimeout,
+        ExecutorTerminated,
+    ];
+    let reason = status.reason.filter(|reason| reasons.contains(reason));
+    status.source == Source::Agent && reason.is_some()
+}
+
 impl Checker for States {
     fn name(&self) -> &'static str {
         NAME
@@ -119,8 +173,21 @@ impl Checker for States {
                         .or_else(|what| broken(NAME, event.at, what));
                 }
             }
-            What::ProcessStarted { container, .. } => {
+            What::Said(spoken) => {
+                let stored = spoken.is::<UpdateStored>();
+                self.confirmed.extend(stored.map(|stored| stored.uuid));
+            }
+            What::ProcessStarted { agent, container } => {
+                self.agents.insert(container.clone(), agent.to_owned());
                 self.processes.insert(container.clone());
+            }
+            What::FaultBegan(fault) => {
+                if let FaultKind::FailingDisk { node } = &fault.kind {
+                    self.refusing.insert(node.clone());
+                }
+            }
+            What::NodeEnded { node, .. } => {
+                self.fallen.insert(node.to_owned(), event.at);
             }
             What::ProcessEnded { container, .. } => self.process_ended(container, event.at),
             What::FaultsOver => self.recovery = Some(event.at),
@@ -162,6 +229,7 @@ impl Checker for States {
 mod tests {
     use super::super::stage::{Stage, container, status};
     use super::*;
+    use crate::scenario::Fault;
     use runtime::Timestamp;
 
     fn stage() -> Stage<States> {
@@ -198,6 +266,41 @@ mod tests {
             .changed(&finished)
             .changed(&failed)
             .is_broken("TASK_FAILED");
+    }
+
+    #[test]
+    fn an_end_that_its_agent_could_not_keep_may_be_unknown_to_the_next_process_and_no_other() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut failed = status("t", TaskState::Failed, Some(3));
+        failed.source = Source::Agent;
+        failed.reason = Some(Reason::ExecutorTerminated);
+        let fault: Fault = "0secs+9secs failing_disk agent-1".parse().unwrap();
+        for (refuses, confirms, falls) in [
+            (true, false, true),
+            (false, false, true),
+            (true, true, true),
+            (true, false, false),
+        ] {
+            let mut stage = stage();
+            if refuses {
+                stage.fact(What::FaultBegan(&fault));
+            }
+            if confirms {
+                stage.stored(&finished);
+            }
+            stage.changed(&finished);
+            if falls {
+                stage.fact(What::NodeEnded {
+                    node: "agent-1",
+                    crashed: true,
+                });
+            }
+            stage.changed(&failed);
+            match (refuses, confirms, falls) {
+                (true, false, true) => stage.is_clean(),
+                _ => stage.is_broken("TASK_FAILED"),
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //!
 //! What is not owed, because it cannot be or nobody wants it:
 //!
-//! - all that an agent's process had when it ended, in whatever way: agents do not checkpoint yet;
+//! - all that an agent's process had when it ended in good order, for then it forgets everything;
+//! - what it had of frameworks without `checkpoint` when it ended in whatever way. Of the others its next process has all that this one has
+//!   confirmed, for that was on the disk before, be it that the machine went too;
 //! - updates of tasks that the master has disowned, and of frameworks that are over, as the agent has been told;
 //! - late updates: after their task's end, or of a container whose process has ended.
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::DisownTasks;
 use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
-use protocol::message::task::ShutDownFramework;
+use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
 
 use super::census::Frameworks;
@@ -39,8 +41,8 @@ type Key = (FrameworkId, TaskId);
 /// A container whose process runs.
 struct Container {
     framework: FrameworkId,
-    /// Its tasks that have ended.
-    ended: BTreeSet<TaskId>,
+    /// Its tasks that have ended, and the update that said so.
+    ended: BTreeMap<TaskId, Uuid>,
 }
 
 /// An update that its agent has handled and not confirmed yet.
@@ -64,6 +66,10 @@ pub struct Updates {
     containers: BTreeMap<ContainerId, Container>,
     sent: BTreeMap<Uuid, Sent>,
     owed: BTreeMap<Key, VecDeque<Owed>>,
+    /// What schedulers have acknowledged: an executor may say it again to the next process of its agent.
+    acknowledged: BTreeSet<Uuid>,
+    /// Frameworks whose executors outlive the process of their agent.
+    outliving: BTreeSet<FrameworkId>,
     disowned: BTreeSet<Key>,
     over: BTreeSet<FrameworkId>,
     recovery: Option<Duration>,
@@ -79,11 +85,12 @@ impl Updates {
         let Some(container) = self.containers.get_mut(id) else {
             return; // Its process is gone: late.
         };
-        if container.ended.contains(&status.task_id) {
+        let end = container.ended.get(&status.task_id);
+        if end.is_some_and(|end| *end != uuid) {
             return;
         }
         if status.state.is_terminal() {
-            container.ended.insert(status.task_id.clone());
+            container.ended.insert(status.task_id.clone(), uuid);
         }
         let sent = Sent {
             key: (container.framework.clone(), status.task_id.clone()),
@@ -99,7 +106,12 @@ impl Updates {
         if self.disowned.contains(&key) || self.over.contains(&key.0) {
             return;
         }
-        self.owed.entry(key).or_default().push_back(Owed {
+        let of_task = self.owed.entry(key.clone()).or_default();
+        let is_known = of_task.iter().any(|owed| owed.uuid == uuid);
+        if is_known || self.acknowledged.contains(&uuid) {
+            return;
+        }
+        of_task.push_back(Owed {
             uuid,
             state,
             agent: agent.to_owned(),
@@ -109,6 +121,9 @@ impl Updates {
 
     fn acknowledged(&mut self, call: &AcknowledgeStatus) -> Result<(), String> {
         let key = (call.framework_id.clone(), call.task_id.clone());
+        if self.outliving.contains(&key.0) {
+            self.acknowledged.insert(call.uuid);
+        }
         let Some(owed) = self.owed.get_mut(&key) else {
             return Ok(());
         };
@@ -153,6 +168,9 @@ impl Updates {
             }
         } else if let Some(call) = spoken.is::<TearDown>() {
             self.framework_over(&call.framework_id);
+        } else if let Some(run) = spoken.is::<RunTasks>() {
+            let outliving = run.framework.id.iter().filter(|_| run.framework.checkpoint);
+            self.outliving.extend(outliving.cloned());
         } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
             self.framework_over(&gone.framework_id);
         } else if spoken.reply
@@ -169,12 +187,11 @@ impl Updates {
         if let Some(update) = spoken.is::<ExecutorUpdated>() {
             self.updated(update);
         } else if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
-            let container = Container {
+            let container = self.containers.entry(subscribe.container_id.clone());
+            container.or_insert_with(|| Container {
                 framework: subscribe.framework_id.clone(),
-                ended: BTreeSet::new(),
-            };
-            self.containers
-                .insert(subscribe.container_id.clone(), container);
+                ended: BTreeMap::new(),
+            });
         } else if let Some(disowned) = spoken.is::<DisownTasks>() {
             self.disowned.extend(disowned.tasks.iter().cloned());
             let Self { owed, disowned, .. } = self;
@@ -208,7 +225,13 @@ impl Checker for Updates {
             What::ProcessEnded { container, .. } => {
                 self.containers.remove(container);
             }
-            What::NodeEnded { node, .. } => self.forgive(|_, owed| owed.agent == node),
+            What::NodeEnded { node, crashed } => {
+                let outliving = std::mem::take(&mut self.outliving);
+                self.forgive(|key, owed| {
+                    owed.agent == node && !(crashed && outliving.contains(&key.0))
+                });
+                self.outliving = outliving;
+            }
             What::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
@@ -239,9 +262,9 @@ impl Checker for Updates {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, container, framework, seconds, status};
+    use super::super::stage::{Stage, agent, container, framework, seconds, status, task};
     use super::*;
-    use protocol::message::task::ShutDownFramework;
+    use protocol::FrameworkInfo;
 
     fn stage() -> Stage<Updates> {
         let mut stage = Stage::new(Updates::default(), "cpus:4");
@@ -292,6 +315,43 @@ mod tests {
             .acknowledges(&finished)
             .wait(LONG)
             .is_clean();
+    }
+
+    #[test]
+    fn what_outlives_an_agent_is_owed_by_its_next_process_unless_it_ended_in_good_order() {
+        let framework = FrameworkInfo {
+            id: Some(framework()),
+            checkpoint: true,
+            ..FrameworkInfo::new("user", "f")
+        };
+        let tasks = vec![task("t", "cpus:1")];
+        let run = RunTasks { framework, tasks };
+        let running = status("t", TaskState::Running, Some(1));
+        let after = |crashed| {
+            let mut stage = stage();
+            stage
+                .told("master", "agent-1", &run)
+                .stored(&running)
+                .fact(What::NodeEnded {
+                    node: "agent-1",
+                    crashed,
+                });
+            stage
+        };
+        after(true).wait(LONG).is_broken("has not reached");
+        let other = status("t2", TaskState::Running, Some(2));
+        after(false)
+            .stored(&other)
+            .acknowledges(&other)
+            .wait(LONG)
+            .is_clean();
+        // The executor says it again, to be sure.
+        let mut again = after(true);
+        again
+            .acknowledges(&running)
+            .executor_subscribes()
+            .stored(&running);
+        again.wait(LONG).is_clean();
     }
 
     #[test]

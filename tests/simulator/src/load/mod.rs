@@ -17,6 +17,8 @@
 //! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
 //! [`FAILOVER_TIMEOUT`].
 //!
+//! The executors of `service`, `spare` and `own` outlive the process of their agent, those of the others do not.
+//!
 //! A `service` also reserves a little on agents of even racks, makes volumes of it and lets tasks use them, and gives all of it up again (see [`estate`]).
 //!
 //! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
@@ -97,6 +99,11 @@ impl Manner {
         }
     }
 
+    /// Whether its executors outlive the process of their agent.
+    pub fn checkpoints(self) -> bool {
+        matches!(self, Self::Service | Self::Spare | Self::Own)
+    }
+
     fn capabilities(self) -> BTreeSet<Capability> {
         let all: &[Capability] = match self {
             Self::Service => &[Capability::PartitionAware, Capability::MultiRole],
@@ -123,6 +130,7 @@ impl Manner {
             roles: BTreeSet::from([self.role().to_owned()]),
             capabilities: self.capabilities(),
             hostname: name.to_owned(),
+            checkpoint: self.checkpoints(),
             ..FrameworkInfo::new("nobody", name)
         }
     }

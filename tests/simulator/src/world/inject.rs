@@ -76,6 +76,11 @@ impl World {
                 self.with_member(node, |member| member.held_down += 1);
                 self.crash(node);
             }
+            FaultKind::Fall { node } if self.is_agent(node) => {
+                self.with_member(node, |member| member.held_down += 1);
+                self.fall(node);
+            }
+            FaultKind::Fall { .. } => {}
             FaultKind::CrashAt { node, step, count } => self.set_snare(node, *step, *count),
             FaultKind::Pause { node } => {
                 ground.air.change(|weather| weather.deafen(node, until));
@@ -112,6 +117,11 @@ impl World {
                 self.with_member(node, |member| member.held_down -= 1);
                 self.start(node);
             }
+            FaultKind::Fall { node } if self.is_agent(node) => {
+                self.with_member(node, |member| member.held_down -= 1);
+                self.start(node);
+            }
+            FaultKind::Fall { .. } => {}
             FaultKind::CrashAt { node, .. } => {
                 ground.watch.spare(node);
                 self.with_member(node, |member| {
@@ -133,6 +143,12 @@ impl World {
             FaultKind::Busy { node } => self.occupy(node, false),
             FaultKind::Lie { node } => self.with_member(node, |member| member.lies.change(false)),
         }
+    }
+
+    fn is_agent(&self, name: &str) -> bool {
+        let members = self.0.members.borrow();
+        let member = members.get(name);
+        member.is_some_and(|member| matches!(member.kind, Kind::Agent { .. }))
     }
 
     fn cut(&self, one: &str, other: &str) {
@@ -263,7 +279,8 @@ impl World {
     fn kill_executor(&self, name: &str) {
         let chance = self.0.rng.borrow_mut().random();
         self.with_member(name, |member| {
-            let killed = member.machine().is_some_and(|one| one.kill_one(chance));
+            let machine = member.machine.as_ref();
+            let killed = machine.is_some_and(|one| one.kill_one(chance));
             member.doomed.set(member.doomed.get() + u32::from(!killed));
         });
     }
@@ -282,7 +299,7 @@ impl World {
             }
             let busy = member.busy > 0;
             changed = before != busy;
-            if let Some(machine) = member.machine() {
+            if let Some(machine) = &member.machine {
                 machine.set_busy(busy);
             }
         });

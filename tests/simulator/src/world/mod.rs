@@ -65,6 +65,10 @@ struct Shared {
 struct Member {
     kind: Kind,
     disk: Disk,
+    /// The machine it runs on, if it is an agent and that is up.
+    machine: Option<Machine>,
+    /// How often the machine was started.
+    boots: u64,
     /// How often it was started.
     lives: u64,
     life: Option<Life>,
@@ -86,13 +90,6 @@ struct Member {
     lies: Lies,
     /// How long each of its writes takes.
     slow: Duration,
-}
-
-impl Member {
-    /// The machine it runs on, if it is an agent that runs.
-    fn machine(&self) -> Option<&Machine> {
-        self.life.as_ref()?.machine.as_ref()
-    }
 }
 
 #[derive(Clone)]
@@ -117,7 +114,6 @@ struct Life {
     process: Process,
     node: Node,
     clock: Clock,
-    machine: Option<Machine>,
     member: Option<services::Member>,
     stop: Option<oneshot::Sender<()>>,
 }
@@ -130,6 +126,8 @@ impl World {
             let member = Member {
                 kind,
                 disk: Disk::default(),
+                machine: None,
+                boots: 0,
                 lives: 0,
                 life: None,
                 held_down: 0,
@@ -208,16 +206,15 @@ impl World {
             .watch
             .fact(What::NodeStarted { node: name, role });
         let (stop, stopped) = oneshot::channel();
-        let (machine, launcher) = match role {
-            Role::Agent => {
-                let (machine, launcher) = Machine::start(&shared.ground, name, &member.doomed);
-                machine.set_busy(member.busy > 0);
-                (Some(machine), Some(launcher))
-            }
-            _ => (None, None),
-        };
+        if role == Role::Agent && member.machine.is_none() {
+            let machine = Machine::start(&shared.ground, name, &member.doomed);
+            machine.set_busy(member.busy > 0);
+            member.machine = Some(machine);
+            member.boots += 1;
+        }
+        let launcher = member.machine.as_ref().map(Machine::launcher);
         let (process, (node, of_group), ended) = Process::start(|| {
-            let service = shared.service(name, member, life, &clock, &machine, launcher, stopped);
+            let service = shared.service(name, member, life, &clock, launcher, stopped);
             ((service.node, service.member), service.main)
         });
         node.slow_blocking(member.slow);
@@ -225,7 +222,6 @@ impl World {
             process,
             node,
             clock,
-            machine,
             member: of_group,
             stop: Some(stop),
         });
@@ -244,11 +240,10 @@ impl World {
         let over = {
             let mut members = self.0.members.borrow_mut();
             let member = members.get_mut(name);
-            member
-                .filter(|member| member.lives == life + 1)
-                .and_then(|member| member.life.take())
+            let member = member.filter(|member| member.lives == life + 1);
+            member.and_then(|member| Some((member.life.take()?, member.machine.clone())))
         };
-        let Some(over) = over else { return };
+        let Some((over, machine)) = over else { return };
         let asked = over.stop.is_none();
         let (node, ground) = (over.node.id().clone(), &self.0.ground);
         ground.leave(&node);
@@ -256,7 +251,10 @@ impl World {
             node: name,
             crashed: false,
         });
-        over.end();
+        over.process.kill();
+        if let Some(machine) = machine {
+            machine.lose_agent();
+        }
         // What it said last is still on its way.
         ground.clock.sleep(FAREWELL).await;
         ground.forget(&node);
@@ -266,25 +264,48 @@ impl World {
         self.start(name);
     }
 
-    /// A node's process is gone at once, with what its disk had not synced.
+    /// A node and its machine are gone at once, with what its disk had not synced.
     pub fn crash(&self, name: &str) {
-        let (over, disk) = {
+        let machine = self.end_process(name);
+        if let Some(machine) = machine {
+            machine.halt();
+            self.with_member(name, |member| member.machine = None);
+        }
+    }
+
+    /// An agent's process is gone at once, with what its disk had not synced, and its machine goes on.
+    fn fall(&self, name: &str) {
+        let runs = self.process(name).is_some();
+        if runs {
+            let fell = What::AgentFell { agent: name };
+            self.0.ground.watch.fact(fell);
+        }
+        let machine = self.end_process(name);
+        if let Some(machine) = machine.filter(|_| runs) {
+            machine.lose_agent();
+        }
+    }
+
+    /// A node's process is gone at once, if it runs. Gives the agent's machine.
+    fn end_process(&self, name: &str) -> Option<Machine> {
+        let (over, disk, machine) = {
             let mut members = self.0.members.borrow_mut();
-            let Some(member) = members.get_mut(name) else {
-                return;
-            };
-            (member.life.take(), member.disk.clone())
+            let member = members.get_mut(name)?;
+            let machine = member.machine.clone();
+            (member.life.take(), member.disk.clone(), machine)
         };
         self.0.ground.watch.crashed(name);
-        let Some(over) = over else { return };
+        let Some(over) = over else { return machine };
         self.0.ground.gone(&over.node);
-        let kept = self.0.rng.borrow_mut().random_range(0..=disk.unsynced());
-        disk.crash(kept);
+        let mut rng = self.0.rng.borrow_mut();
+        disk.crash(|unsynced| rng.random_range(0..=unsynced));
+        drop(rng);
         self.0.ground.watch.fact(What::NodeEnded {
             node: name,
             crashed: true,
         });
-        over.end();
+        over.process.kill();
+        machine
     }
 
     /// Crashes nodes as soon as they are doomed.
@@ -349,16 +370,21 @@ impl World {
 
     /// Ends everything at once, so that nothing of it outlives the run.
     pub fn end(&self) {
-        let lives: Vec<Life> = {
+        let all: Vec<(Option<Life>, Option<Machine>)> = {
             let mut members = self.0.members.borrow_mut();
+            let members = members.values_mut();
             members
-                .values_mut()
-                .filter_map(|member| member.life.take())
+                .map(|member| (member.life.take(), member.machine.take()))
                 .collect()
         };
-        for life in lives {
-            self.0.ground.gone(&life.node);
-            life.end();
+        for (life, machine) in all {
+            if let Some(life) = life {
+                self.0.ground.gone(&life.node);
+                life.process.kill();
+            }
+            if let Some(machine) = machine {
+                machine.halt();
+            }
         }
     }
 
@@ -375,32 +401,17 @@ impl World {
     }
 }
 
-impl Life {
-    /// Everything of it is gone.
-    fn end(self) {
-        if let Some(machine) = &self.machine {
-            machine.halt();
-        }
-        self.process.kill();
-    }
-}
-
 impl Shared {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "called once, with all that a life has"
-    )]
     fn service(
         &self,
         name: &str,
         member: &Member,
         life: u64,
         clock: &Clock,
-        machine: &Option<Machine>,
         launcher: Option<Box<dyn ::agent::Launcher>>,
         stop: services::Stop,
     ) -> Service {
-        match (&member.kind, machine, launcher) {
+        match (&member.kind, &member.machine, launcher) {
             (Kind::Agent { number }, Some(machine), Some(launcher)) => {
                 let parts = AgentParts {
                     name,
@@ -410,6 +421,7 @@ impl Shared {
                     equipment: &services::equipment_of(&self.ground, *number),
                     masters: self.addresses(),
                     machine,
+                    boot: &format!("{name}-{}", member.boots),
                     launcher,
                 };
                 services::agent(&self.ground, parts, stop)

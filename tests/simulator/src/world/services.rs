@@ -236,6 +236,8 @@ pub struct AgentParts<'a> {
     pub masters: Vec<String>,
     /// Its machine.
     pub machine: &'a Machine,
+    /// Which run of the machine this is.
+    pub boot: &'a str,
     /// What starts processes there.
     pub launcher: Box<dyn Launcher>,
 }
@@ -250,6 +252,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         equipment,
         masters,
         machine,
+        boot,
         launcher,
     } = parts;
     let accepts = [Role::Master, Role::Operator, Role::Executor];
@@ -274,7 +277,11 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         let advisers = advisers(&node, equipment, machine).map_err(words)?;
         let kept = disk.clone();
         let open = Arc::new(move || Ok(Box::new(kept.open()?) as Box<dyn Store>));
-        let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()), open);
+        let of_executors = disk.clone();
+        let open_executors =
+            Arc::new(move || Ok(Box::new(of_executors.open_executors()?) as Box<dyn Store>));
+        let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()), open)
+            .keeping_executors(open_executors, boot);
         let sampler = machine.sampler(&ground.clock);
         let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
         Ok((started.map_err(words)?, place))
