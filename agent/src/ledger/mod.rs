@@ -127,7 +127,8 @@ impl Ledger {
             fresh.extend(keep.entries);
             told.extend(keep.then);
         }
-        if bytes == 0 && !forget && !(again && !self.refused.is_empty()) {
+        let tries_again = again && !self.refused.is_empty();
+        if bytes == 0 && !forget && !tries_again {
             self.book = Some(book);
             for idle in self.idle.drain(..) {
                 idle.answer(());
