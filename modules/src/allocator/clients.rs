@@ -3,11 +3,12 @@
 //! Pure. Remembers what each holds in each pool, and what the sorter believes about it; the difference is what the next slate tells the
 //! sorter. So the sorter is corrected whatever went wrong, and what waits to be told is bounded by the number of clients.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use module_api::sorter::{Change, Client, Pool, Shape};
 use protocol::FrameworkId;
 use resources::{Allocation, Quantities, Role};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::choice::Choice;
 
@@ -37,7 +38,7 @@ pub struct Member {
     /// On how many agents it holds anything, each pool counted apart.
     places: usize,
     /// The agents on which it has filters.
-    pub filtered: BTreeSet<u32>,
+    pub filtered: FxHashSet<u32>,
     told: Option<Told>,
     dirty: bool,
 }
@@ -53,6 +54,17 @@ pub struct Takes {
     pub shared: bool,
     /// Refined reservations.
     pub refined: bool,
+}
+
+/// What counts of a client where its filters are looked at, which is done for very many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It takes no part.
+    Out,
+    /// It takes whatever it may be given.
+    Open,
+    /// Its offers have a shape.
+    Shaped,
 }
 
 /// What the sorter believes of a client.
@@ -120,7 +132,7 @@ pub fn index(pool: Pool) -> usize {
 pub struct Clients {
     members: Vec<Option<Member>>,
     unused: Vec<Client>,
-    by_key: BTreeMap<FrameworkId, BTreeMap<Role, Client>>,
+    by_key: FxHashMap<FrameworkId, BTreeMap<Role, Client>>,
     dirty: Vec<Client>,
     /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
     left: BTreeMap<Client, Departed>,
@@ -169,6 +181,17 @@ impl Clients {
         members.for_each(|member| member.choice.forget(slot));
     }
 
+    /// How a look at filters goes for each client in this pool, by its number.
+    pub fn stances(&self, pool: Pool) -> Vec<Stance> {
+        let stance = |member: &Option<Member>| match member {
+            Some(member) if !member.is_active(pool) => Stance::Out,
+            Some(member) if member.shape.is_open() => Stance::Open,
+            Some(_) => Stance::Shaped,
+            None => Stance::Out,
+        };
+        self.members.iter().map(stance).collect()
+    }
+
     /// How many take part in this pool.
     pub fn active(&self, pool: Pool) -> usize {
         self.active[index(pool)]
@@ -200,7 +223,7 @@ impl Clients {
             choice: Choice::default(),
             shape: Shape::default(),
             places: 0,
-            filtered: BTreeSet::new(),
+            filtered: FxHashSet::default(),
             told: None,
             dirty: false,
         });

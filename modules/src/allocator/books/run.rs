@@ -16,7 +16,7 @@ use runtime::Instant;
 use super::book::Taker;
 use super::quota::{Parts, Quotas, is_uncut, room};
 use super::{Agent, Books};
-use crate::allocator::clients::{Clients, index};
+use crate::allocator::clients::{Clients, Stance, index};
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -82,6 +82,7 @@ impl Books {
         let choosers = self.choosers(pool);
         let sets_min = self.sets_min.clone();
         let loosest = self.loosest(pool);
+        let stances = self.clients.stances(pool);
         for &slot in slots {
             let keeps = self.keeps(stage, slot);
             let (clients, quotas) = (&mut self.clients, &mut self.quotas);
@@ -103,6 +104,7 @@ impl Books {
                 stage,
                 keeps,
                 clients,
+                stances: &stances,
                 quotas,
                 now,
             };
@@ -203,6 +205,7 @@ struct Looks<'a> {
     /// Only what is reserved there is given in this stage.
     keeps: bool,
     clients: &'a Clients,
+    stances: &'a [Stance],
     quotas: &'a mut Quotas,
     now: Instant,
 }
@@ -232,8 +235,18 @@ impl Looks<'_> {
         };
         let cuts = self.stage != Stage::Revocable && !self.quotas.is_empty();
         for (client, filters) in agent.filters.iter() {
-            let member = self.clients.get(client);
-            let Some(member) = member.filter(|member| member.is_active(pool)) else {
+            // Mostly no more need be known of a client, and there may be hundreds with filters here.
+            match self.stances.get(client as usize) {
+                Some(Stance::Open) if plain && !cuts => {
+                    if filters.hide(now, &mut covers_all) {
+                        exclusions.add(client, n);
+                    }
+                    continue;
+                }
+                Some(Stance::Open | Stance::Shaped) => {}
+                Some(Stance::Out) | None => continue,
+            }
+            let Some(member) = self.clients.get(client) else {
                 continue;
             };
             // What a grant would have, as far as it goes without quota.
