@@ -45,7 +45,13 @@ impl Ids {
 
     /// The next offer's (`<master>-O0`).
     pub fn offer(&mut self) -> OfferId {
+        let id = self.next_offer();
         self.offers += 1;
-        self.master.offer(self.offers - 1)
+        id
+    }
+
+    /// The id that the next offer will have, if there is one.
+    pub fn next_offer(&self) -> OfferId {
+        self.master.offer(self.offers)
     }
 }

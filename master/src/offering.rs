@@ -2,7 +2,7 @@
 //!
 //! Pure decisions on [`Books`]. What the allocator granted in ignorance of what has just happened goes straight back to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use module_api::allocator::{
@@ -13,7 +13,9 @@ use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, Supp
 use protocol::{Capability, FrameworkId, Offer, OfferId};
 use resources::{Resource, Resources};
 use runtime::Pid;
+use rustc_hash::FxHashMap;
 
+use crate::agents::Agent;
 use crate::books::{Books, freed_offer};
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::maintenance::tell_plan;
@@ -23,15 +25,18 @@ use crate::tasks::Freed;
 impl Books {
     /// The allocator has granted: each framework is told its offers, several in one message.
     pub fn granted(&mut self, granted: Granted, out: &mut Effects) {
-        let mut made: BTreeMap<FrameworkId, (Pid, Vec<Offer>)> = BTreeMap::new();
-        let mut ids = Vec::new();
+        // A run deals to hundreds of frameworks in turn: where each one's offers are is found by hash.
+        let mut made: Vec<(FrameworkId, Pid, Vec<Offer>)> = Vec::new();
+        let mut places: FxHashMap<FrameworkId, usize> = FxHashMap::default();
+        let mut ids = Vec::with_capacity(granted.grants.len());
         for grant in granted.grants {
             let agent = self.agents.get(&grant.agent_id);
             if agent.is_some_and(|agent| agent.session != grant.session) {
                 // Granted before the allocator heard that the agent has registered anew: nobody holds it in its books.
                 continue;
             }
-            let Some((pid, offer)) = self.offer(&grant) else {
+            let offered = agent.and_then(|agent| self.offer(&grant, agent));
+            let Some((pid, offer)) = offered else {
                 let freed = Freed {
                     framework_id: grant.framework_id,
                     agent_id: grant.agent_id,
@@ -40,15 +45,18 @@ impl Books {
                 self.recovered(freed, None, out);
                 continue;
             };
+            self.ids.offer();
             ids.push(offer.id.clone());
             self.offers.insert(Arc::new(offer.clone()));
-            let of = made
-                .entry(grant.framework_id)
-                .or_insert_with(|| (pid, Vec::new()));
-            of.1.push(offer);
+            let place = *places.entry(grant.framework_id).or_insert(made.len());
+            match made.get_mut(place) {
+                Some((_, _, offers)) => offers.push(offer),
+                None => made.push((offer.framework_id.clone(), pid, vec![offer])),
+            }
         }
         self.counters.add("master/offers_made", ids.len());
-        for (pid, offers) in made.into_values() {
+        made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
+        for (_, pid, offers) in made {
             for offers in in_frames(offers) {
                 out.scheduler(Some(&pid), ToScheduler::Offers(OffersMade { offers }));
             }
@@ -59,10 +67,9 @@ impl Books {
     }
 
     /// The offer that a grant becomes, if it still can be one.
-    fn offer(&mut self, grant: &module_api::allocator::Grant) -> Option<(Pid, Offer)> {
+    fn offer(&self, grant: &module_api::allocator::Grant, agent: &Agent) -> Option<(Pid, Offer)> {
         let framework = self.frameworks.get(&grant.framework_id)?;
         let scheduler = framework.scheduler.clone()?;
-        let agent = self.agents.connected(&grant.agent_id)?;
         if !agent.is_active() {
             return None;
         }
@@ -80,7 +87,7 @@ impl Books {
             mine.map(|(_, info)| info.executor_id.clone()).collect()
         });
         let offer = Offer {
-            id: self.ids.offer(),
+            id: self.ids.next_offer(),
             framework_id: grant.framework_id.clone(),
             agent_id: grant.agent_id.clone(),
             hostname: agent.info.hostname.clone(),
@@ -168,12 +175,12 @@ impl Books {
         self.counters.count("master/messages_decline_offers");
         let refuse = Some(call.filters.refuse());
         for id in &call.offer_ids {
-            let mine = self
-                .offers
-                .get(id)
-                .is_some_and(|offer| offer.framework_id == call.framework_id);
-            if mine && let Some(offer) = self.offers.remove(id) {
-                self.recovered(freed_offer(&offer), refuse, out);
+            match self.offers.remove(id) {
+                Some(offer) if offer.framework_id == call.framework_id => {
+                    self.recovered(freed_offer(&offer), refuse, out);
+                }
+                Some(of_another) => self.offers.insert(of_another),
+                None => {}
             }
         }
     }

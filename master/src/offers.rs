@@ -3,9 +3,11 @@
 //! Plain data. All three indexes change together, here only. It never tells anybody anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use protocol::{AgentId, FrameworkId, InverseOffer, Offer, OfferId};
+use rustc_hash::FxHashMap;
 
 /// Something of one agent that a framework has still to answer.
 pub trait Out {
@@ -40,16 +42,17 @@ out!(Offer, InverseOffer);
 #[derive(Clone, Debug)]
 pub struct Offers<T = Offer> {
     by_id: BTreeMap<OfferId, Arc<T>>,
-    by_agent: BTreeMap<AgentId, BTreeSet<OfferId>>,
-    by_framework: BTreeMap<FrameworkId, BTreeSet<OfferId>>,
+    /// These two are never gone through: to find one by a text's hash is one look where a tree compares a dozen texts.
+    by_agent: FxHashMap<AgentId, BTreeSet<OfferId>>,
+    by_framework: FxHashMap<FrameworkId, BTreeSet<OfferId>>,
 }
 
 impl<T> Default for Offers<T> {
     fn default() -> Self {
         Self {
             by_id: BTreeMap::new(),
-            by_agent: BTreeMap::new(),
-            by_framework: BTreeMap::new(),
+            by_agent: FxHashMap::default(),
+            by_framework: FxHashMap::default(),
         }
     }
 }
@@ -97,14 +100,8 @@ impl<T: Out> Offers<T> {
     /// This one is out.
     pub fn insert(&mut self, offer: Arc<T>) {
         let id = offer.id().clone();
-        self.by_agent
-            .entry(offer.agent().clone())
-            .or_default()
-            .insert(id.clone());
-        self.by_framework
-            .entry(offer.framework().clone())
-            .or_default()
-            .insert(id.clone());
+        list(&mut self.by_agent, offer.agent(), &id);
+        list(&mut self.by_framework, offer.framework(), &id);
         self.by_id.insert(id, offer);
     }
 
@@ -117,7 +114,12 @@ impl<T: Out> Offers<T> {
     }
 }
 
-fn strike<K: Ord>(index: &mut BTreeMap<K, BTreeSet<OfferId>>, key: &K, id: &OfferId) {
+fn list<K: Eq + Hash + Clone>(index: &mut FxHashMap<K, BTreeSet<OfferId>>, key: &K, id: &OfferId) {
+    let ids = index.entry(key.clone()).or_default();
+    ids.insert(id.clone());
+}
+
+fn strike<K: Eq + Hash>(index: &mut FxHashMap<K, BTreeSet<OfferId>>, key: &K, id: &OfferId) {
     if let Some(ids) = index.get_mut(key) {
         ids.remove(id);
         if ids.is_empty() {
