@@ -179,24 +179,52 @@ fn who_takes_no_part_is_not_listed_but_still_counts() {
     );
 }
 
-/// Many names before all others, so that there is no number left for some of them; one of them comes first that is put between two.
+/// Names are numbered in their order, and each child that is not parked stands where its node says; who is alone stands anywhere.
+fn check_places(tree: &Tree) {
+    for node in &tree.nodes {
+        let own: Vec<usize> = node.by_name.values().copied().collect();
+        let numbers = own.iter().map(|child| tree.nodes[*child].place.name);
+        assert!(numbers.is_sorted_by(|one, other| one < other));
+        let mut standing: Vec<usize> = node.children.iter().map(|place| place.node).collect();
+        standing.sort_unstable();
+        let mut unparked: Vec<usize> = own.clone();
+        unparked.retain(|child| !tree.parked.contains(child));
+        unparked.sort_unstable();
+        assert_eq!(standing, unparked);
+        if own.len() > 1 {
+            let mut places = node.children.iter();
+            assert!(places.all(|place| *place == tree.nodes[place.node].place));
+            assert!(node.children.iter().is_sorted());
+        }
+    }
+}
+
+/// Many names before all others, so that again and again there is no number left for one.
 #[test]
-fn equals_stand_in_the_order_of_their_names_whenever_they_joined() {
+fn equals_stand_in_the_order_of_their_names_whenever_they_joined_and_left() {
     let mut tree = Tree::default();
     let join = |tree: &mut Tree, client: u32, name: &str| {
         tree.join(client, &Role::STAR, name);
         tree.set_active(client, true);
+        check_places(tree);
     };
-    for client in (1..=100).rev() {
+    let mut names = Vec::new();
+    for client in (1..=150).rev() {
         join(&mut tree, client, &format!("f{client:03}"));
+        names.insert(0, client);
+        if client % 7 == 0 {
+            tree.leave(client + 1);
+            names.retain(|other| *other != client + 1);
+            check_places(&tree);
+        }
     }
     join(&mut tree, 0, "f050-between");
-    let mut names: Vec<u32> = (1..=100).collect();
-    names.insert(50, 0);
+    names.insert(names.iter().position(|name| *name > 50).unwrap(), 0);
     assert_eq!(tree.order(), names);
-    for client in 0..=100 {
-        tree.hold(client, &quantities("cpus:1"));
+    for client in &names {
+        tree.hold(*client, &quantities("cpus:1"));
     }
+    check_places(&tree);
     assert_eq!(tree.order(), names);
 }
 
@@ -231,6 +259,7 @@ proptest::proptest! {
                 6 => kept.leave(client),
                 _ => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
             }
+            check_places(&kept);
             let mut anew = kept.clone();
             anew.stale = true;
             proptest::prop_assert_eq!(kept.order(), anew.order());
