@@ -230,6 +230,8 @@ impl Books {
             used,
         } = added;
         let filters = self.filters_of(&agent_id, &info);
+        let before = self.by_id.get(&agent_id);
+        let kept = before.and_then(|slot| self.kept.get(slot).cloned());
         self.remove_agent(&agent_id);
         let slot = self.unused.pop().unwrap_or_else(|| {
             self.agents.push(None);
@@ -268,6 +270,7 @@ impl Books {
             }
         }
         self.restore_filters(slot, filters);
+        self.kept.extend(kept.map(|role| (slot, role)));
         self.mark(slot, Mark::Run);
         self.awaited = self.awaited.filter(|awaited| self.by_id.len() < *awaited);
     }

@@ -140,11 +140,38 @@ pub fn use_free(needs: &mut Vec<Need>, spots: &mut [Spot]) {
     for need in needs.iter_mut() {
         let mut lacks = std::mem::take(&mut need.lacks);
         for at in &need.spots {
+            if lacks.is_empty() {
+                break;
+            }
             spots[*at].give(need, &mut lacks);
         }
         need.lacks = lacks;
     }
     needs.retain(|need| !need.lacks.is_empty());
+}
+
+/// The roles that would lack something if all that is free were used, which is left as it is.
+pub fn unhelped(needs: &[Need], spots: &[Spot]) -> BTreeSet<Role> {
+    let mut roles = BTreeSet::new();
+    // Only what is taken from is copied: where something lacks for long, little is free.
+    let mut taken: BTreeMap<usize, Spot> = BTreeMap::new();
+    for need in needs {
+        let mut lacks = need.lacks.clone();
+        for at in &need.spots {
+            if lacks.is_empty() {
+                break;
+            }
+            let there = taken.get(at).unwrap_or(&spots[*at]).there(need);
+            if !there.lesser(&lacks).is_empty() {
+                let spot = taken.entry(*at).or_insert_with(|| spots[*at].clone());
+                spot.give(need, &mut lacks);
+            }
+        }
+        if !lacks.is_empty() {
+            roles.insert(need.role.clone());
+        }
+    }
+    roles
 }
 
 /// Takes what is lacking out of what is free on one agent, if that is worth an offer.

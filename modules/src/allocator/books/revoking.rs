@@ -15,7 +15,7 @@ use super::book::Taker;
 use super::quota::room;
 use super::{Agent, Books};
 use crate::allocator::clients::index;
-use crate::allocator::victims::{Candidate, Guards, Need, Spot, choose, use_free};
+use crate::allocator::victims::{Candidate, Guards, Need, Spot, choose, unhelped, use_free};
 
 /// Agents that are asked about at a time; where there are more, others have their turn at the next look.
 const AGENTS_MAX: usize = 500;
@@ -39,9 +39,7 @@ struct Lack {
 impl Shortage {
     /// The roles that nothing free helps.
     pub fn roles(&self) -> BTreeSet<Role> {
-        let (mut needs, mut spots) = (self.needs.clone(), self.spots.clone());
-        use_free(&mut needs, &mut spots);
-        needs.into_iter().map(|need| need.role).collect()
+        unhelped(&self.needs, &self.spots)
     }
 
     /// What these roles lack.

@@ -64,7 +64,10 @@ impl Story<'_> {
         });
         let mut guards = Guards::new(guards);
         let total = amounts("cpus:100;mem:100000");
+        let unhelped = unhelped(&needs, &spots);
         use_free(&mut needs, &mut spots);
+        let lacking: BTreeSet<Role> = needs.iter().map(|need| need.role.clone()).collect();
+        assert_eq!(unhelped, lacking, "the same without using anything up");
         let chosen = choose(&needs, &mut spots, &mut guards, &total);
         let mut chosen: Vec<&str> = chosen.iter().map(|(number, _)| names[*number]).collect();
         chosen.sort_unstable();

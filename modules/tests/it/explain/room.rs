@@ -21,6 +21,10 @@ fn who_waits_where_tasks_make_room_is_told_for_whom_and_who_has_a_reservation_is
     let granted = scene.grant(Stage::Fair, "ads", "ads", "a1");
     assert_eq!(granted.as_deref(), Some("cpus(ads):2;mem(ads):64"));
     scene.says("ads", "ads", &kept);
+    // Told anew, it is kept as before.
+    let total = "cpus:3;mem:64;cpus(ads):2;mem(ads):64";
+    scene.books.agent_added(added("a1", total, vec![]));
+    scene.says("batch", "batch", &kept);
     scene.books.keep(BTreeMap::new());
     scene.says("batch", "batch", &open);
 }

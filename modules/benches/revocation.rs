@@ -1,0 +1,133 @@
+//! What revocation costs the allocator: looking who lacks something, each second for as long as anybody does, and choosing the tasks that make
+//! room. Books without mailboxes, of 10,000 agents on which 100,000 tasks use up everything.
+//!
+//! The allocator asks about 500 agents at a time; the choice among all tasks at once is beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
+
+use criterion::Criterion;
+use module_api::allocator::{AgentAdded, FrameworkAdded, ListedTask, QuotasChanged};
+use modules::allocator::Books;
+use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId};
+use resources::{Attributes, Quantities, Resources, Role};
+use runtime::{Instant, Timestamp};
+
+const AGENTS: u32 = 10_000;
+/// Tasks on each, which use all of it.
+const TASKS: u32 = 10;
+const AGENT: &str = "cpus:10;mem:10240";
+const TASK: &str = "cpus:1;mem:1024";
+/// What the role without tasks is guaranteed: 200 tasks' worth, as many as are chosen at a time.
+const GUARANTEE: &str = "cpus:200;mem:204800";
+
+/// What is wrong with a constant above.
+type Wrong = Box<dyn std::error::Error>;
+
+fn framework(name: &str) -> Result<FrameworkAdded, Wrong> {
+    let mut info = FrameworkInfo::new("nobody", name);
+    info.roles = [name.to_owned()].into();
+    Ok(FrameworkAdded {
+        framework_id: FrameworkId::new(name)?,
+        info,
+        wants: Default::default(),
+        active: true,
+    })
+}
+
+fn agent_id(number: u32) -> Result<AgentId, Wrong> {
+    Ok(AgentId::new(format!("agent-{number}"))?)
+}
+
+/// Books in which `batch` has everything and `web` wants what it is guaranteed.
+fn scarce() -> Result<Books, Wrong> {
+    let mut books = Books::default();
+    books.lend_guarantees();
+    for name in ["batch", "web"] {
+        books.framework_added(framework(name)?);
+    }
+    let quota = Quota {
+        guarantees: Quantities::parse(GUARANTEE)?,
+        limits: Quantities::new(),
+    };
+    let quotas = BTreeMap::from([("web".to_owned(), quota)]);
+    books.quotas_changed(&QuotasChanged { quotas });
+    let batch = Role::new("batch")?;
+    let resources: Resources = AGENT.parse()?;
+    let owner = FrameworkId::new("batch")?;
+    for number in 0..AGENTS {
+        books.agent_added(AgentAdded {
+            agent_id: agent_id(number)?,
+            session: 1,
+            info: AgentInfo {
+                hostname: format!("host-{number}"),
+                port: 5051,
+                resources: resources.clone(),
+                attributes: Attributes::default(),
+                domain: None,
+                id: None,
+            },
+            oversubscribed: Resources::new(),
+            used: vec![(owner.clone(), resources.allocate(&batch))],
+        });
+    }
+    Ok(books)
+}
+
+/// What runs on so many agents, of priorities from 0 to 6.
+fn tasks(agents: u32) -> Result<Vec<ListedTask>, Wrong> {
+    let batch = Role::new("batch")?;
+    let resources: Resources = TASK.parse()?;
+    let resources = resources.allocate(&batch);
+    let task = |number: u32| {
+        Ok(ListedTask {
+            framework_id: FrameworkId::new("batch")?,
+            task_id: TaskId::new(format!("t{number}"))?,
+            agent_id: agent_id(number / TASKS)?,
+            resources: resources.clone(),
+            priority: (number.wrapping_mul(2_654_435_761) >> 16) as i32 % 7,
+            since: Some(Timestamp::from_nanos(u64::from(number % 977))),
+            leaves: false,
+        })
+    };
+    (0..agents * TASKS).map(task).collect()
+}
+
+fn looking(criterion: &mut Criterion, books: &mut Books, web: &BTreeSet<Role>) {
+    let now = Instant::default();
+    criterion.bench_function("shortage/10000_agents", |bencher| {
+        bencher.iter(|| black_box(books.shortage(now)));
+    });
+    let shortage = books.shortage(now);
+    assert_eq!(shortage.roles(), *web);
+    criterion.bench_function("shortage_roles/10000_agents", |bencher| {
+        bencher.iter(|| black_box(shortage.roles()));
+    });
+    criterion.bench_function("occupied/10000_agents", |bencher| {
+        bencher.iter(|| black_box(books.occupied(&shortage, web, 0)));
+    });
+}
+
+fn choosing(
+    criterion: &mut Criterion,
+    books: &mut Books,
+    web: &BTreeSet<Role>,
+    tasks: &[ListedTask],
+) {
+    let (now, none) = (Instant::default(), BTreeMap::new());
+    assert_eq!(books.victims(web, tasks, &none, now).len(), 200);
+    criterion.bench_function(&format!("victims/{}_tasks", tasks.len()), |bencher| {
+        bencher.iter(|| black_box(books.victims(web, tasks, &none, now)));
+    });
+}
+
+fn main() -> Result<(), Wrong> {
+    let mut criterion = Criterion::default().sample_size(10).configure_from_args();
+    let (mut books, web) = (scarce()?, BTreeSet::from([Role::new("web")?]));
+    looking(&mut criterion, &mut books, &web);
+    for agents in [500, AGENTS] {
+        choosing(&mut criterion, &mut books, &web, &tasks(agents)?);
+    }
+    criterion.final_summary();
+    Ok(())
+}
