@@ -21,9 +21,10 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use authority::LINE_PATIENCE;
 use clap::Args;
 use futures_util::future::select_ok;
-use protocol::message::operator::ViewCluster;
+use protocol::message::operator::{OverRateLimit, ViewCluster};
 use protocol::view::{AgentView, ClusterView};
 use runtime::{AskError, Node, Pid, Remote, Role};
 use transport::{Endpoint, Identity, Options};
@@ -32,8 +33,8 @@ use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::flags;
 
-/// How long a master or agent may take to answer an operator.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a master or agent may take to answer an operator, the wait for the operator's turn under `--rate_limits` included.
+pub const PATIENCE: Duration = LINE_PATIENCE.saturating_add(Duration::from_secs(5));
 /// How long a master or agent may take to answer the first packet: a person waits.
 const DIAL_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -126,17 +127,21 @@ impl Operator {
     /// Asks the master.
     pub async fn ask<M: Remote>(&self, question: M) -> Outcome<M::Result> {
         let answer = self.node.ask(&self.master, question, PATIENCE).await;
-        answer.map_err(|error| match error {
-            AskError::Gone => Failure::new(
-                "no answer from the master: it is gone, or too many commands of this operator wait for their turn under --rate_limits",
-            ),
-            error => no_answer("the master", &error),
-        })
+        answer.map_err(|error| no_answer("the master", &error))
+    }
+
+    /// Asks the master for a view, which it refuses to whoever asks too much.
+    pub async fn look<T: 'static, M>(&self, question: M) -> Outcome<T>
+    where
+        M: Remote + runtime::prelude::Message<Result = Result<T, OverRateLimit>>,
+    {
+        let answer = self.ask(question).await?;
+        answer.map_err(|over| Failure::because("the master does not answer", &over))
     }
 
     /// How the cluster looks.
     pub async fn view(&self) -> Outcome<ClusterView> {
-        self.ask(ViewCluster).await
+        self.look(ViewCluster).await
     }
 
     /// The actor of an agent.

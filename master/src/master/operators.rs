@@ -7,8 +7,8 @@ use authority::{Action, Forbidden};
 use protocol::FrameworkId;
 use protocol::explain::OffersExplained;
 use protocol::message::operator::{
-    ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError, Unexplained,
-    UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
+    ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError, OverRateLimit,
+    Unexplained, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
 use runtime::Promise;
@@ -26,18 +26,18 @@ use crate::{view, weights};
 const WAITING_MAX: usize = 1000;
 
 impl Handler<InTurn<ViewCluster>> for Master {
-    type Result = Reply<ClusterView>;
+    type Result = Reply<Result<ClusterView, OverRateLimit>>;
 
-    fn handle(&mut self, _: InTurn<ViewCluster>, ctx: &mut Context<Self>) -> Reply<ClusterView> {
-        self.view(ctx, view::cluster)
+    fn handle(&mut self, _: InTurn<ViewCluster>, ctx: &mut Context<Self>) -> Self::Result {
+        self.view(ctx, |books| Ok(view::cluster(books)))
     }
 }
 
 impl Handler<InTurn<ViewRoles>> for Master {
-    type Result = Reply<Vec<RoleView>>;
+    type Result = Reply<Result<Vec<RoleView>, OverRateLimit>>;
 
     fn handle(&mut self, _: InTurn<ViewRoles>, ctx: &mut Context<Self>) -> Self::Result {
-        self.view(ctx, view::roles)
+        self.view(ctx, |books| Ok(view::roles(books)))
     }
 }
 

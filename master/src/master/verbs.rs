@@ -10,9 +10,9 @@ use protocol::explain::OffersExplained;
 use protocol::maintenance::{MaintenanceStatus, Window};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
-    Operate, OperationRefused, OperatorError, ReactivateAgent, StartMaintenance, StopMaintenance,
-    Unexplained, UpdateMaintenanceSchedule, UpdateQuotas, UpdateRefused, UpdateWeights,
-    ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus, ViewRoles,
+    Operate, OperationRefused, OperatorError, OverRateLimit, ReactivateAgent, StartMaintenance,
+    StopMaintenance, Unexplained, UpdateMaintenanceSchedule, UpdateQuotas, UpdateRefused,
+    UpdateWeights, ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
 use resources::Invalid;
@@ -30,8 +30,8 @@ impl<V: Message> Message for InTurn<V> {
 
 /// What an operator's command asks.
 pub(super) trait Verb: Message + Send + 'static {
-    /// What it is answered where too many wait; none where there is no word for that: then the question is let go.
-    fn too_many(because: &str) -> Option<Self::Result>;
+    /// What it is answered where too many wait.
+    fn too_many(because: &str) -> Self::Result;
 }
 
 impl<V: Verb> Handler<V> for Master
@@ -52,11 +52,7 @@ where
                     }
                 });
             }
-            Turn::Over(_) => {
-                if let Some(refused) = V::too_many(TOO_MANY_COMMANDS) {
-                    promise.answer(refused);
-                }
-            }
+            Turn::Over(_) => promise.answer(V::too_many(TOO_MANY_COMMANDS)),
         }
         reply
     }
@@ -84,34 +80,39 @@ impl Master {
 macro_rules! verbs {
     ($($($verb:ident),+ -> $answer:ty: $too_many:expr;)+) => {$($(
         impl Verb for $verb {
-            fn too_many(because: &str) -> Option<Self::Result> {
-                let too_many: fn(&str) -> Option<$answer> = $too_many;
+            fn too_many(because: &str) -> Self::Result {
+                let too_many: fn(&str) -> $answer = $too_many;
                 too_many(because)
             }
         }
     )+)+};
 }
 
-fn not_now<T>(because: &str) -> Option<Result<T, UpdateRefused>> {
+fn not_now<T>(because: &str) -> Result<T, UpdateRefused> {
     let reason = because.to_owned();
-    Some(Err(UpdateRefused::NotNow { reason }))
+    Err(UpdateRefused::NotNow { reason })
+}
+
+fn over<T>(because: &str) -> Result<T, OverRateLimit> {
+    let reason = because.to_owned();
+    Err(OverRateLimit { reason })
 }
 
 verbs! {
-    ViewCluster -> ClusterView: |_| None;
-    ViewRoles -> Vec<RoleView>: |_| None;
+    ViewCluster -> Result<ClusterView, OverRateLimit>: over;
+    ViewRoles -> Result<Vec<RoleView>, OverRateLimit>: over;
     ViewMaintenanceSchedule -> Result<Vec<Window>, UpdateRefused>: not_now;
     ViewMaintenanceStatus -> Result<MaintenanceStatus, UpdateRefused>: not_now;
     UpdateQuotas, UpdateWeights, UpdateMaintenanceSchedule, StartMaintenance, StopMaintenance, DrainAgent, DeactivateAgent,
         ReactivateAgent, CancelDrain, MarkAgentGone -> Result<(), UpdateRefused>: not_now;
     ExplainOffers -> Result<OffersExplained, Unexplained>: |because| {
-        Some(Err(Unexplained::NoAnswer { reason: because.to_owned() }))
+        Err(Unexplained::NoAnswer { reason: because.to_owned() })
     };
     Operate -> Result<(), OperationRefused>: |because| {
         let expected = format!("one whose turn it is: {because}");
-        Some(Err(OperationRefused::Invalid(Invalid::new("operation", "one too many", expected))))
+        Err(OperationRefused::Invalid(Invalid::new("operation", "one too many", expected)))
     };
     KillByOperator -> Result<FrameworkId, OperatorError>: |because| {
-        Some(Err(OperatorError::Failed { what: "the kill".to_owned(), reason: because.to_owned() }))
+        Err(OperatorError::Failed { what: "the kill".to_owned(), reason: because.to_owned() })
     };
 }

@@ -16,4 +16,4 @@ pub use credentials::{Credentials, is_same};
 pub use limits::{Limit, RateLimits};
 pub use shared::Shared;
 pub use subject::Subject;
-pub use throttle::{TOO_MANY_COMMANDS, Throttle, Traffic, Turn};
+pub use throttle::{LINE_MAX, LINE_PATIENCE, TOO_MANY_COMMANDS, Throttle, Traffic, Turn};

@@ -12,10 +12,10 @@ use crate::limits::{Lane, Limit, RateLimits};
 
 /// Principals whose traffic is counted; what comes of more is not.
 const COUNTED_MAX: usize = 10_000;
-/// The most commands of one operator that wait for their turn at once.
-const COMMANDS_MAX: u64 = 64;
-/// The longest that a command waits for its turn: it waits ten seconds for an answer.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
+/// The most calls or commands of one principal, or calls of all without a limit of their own together, that wait for their turn at once.
+pub const LINE_MAX: u64 = 64;
+/// The longest that a call or a command waits for its turn.
+pub const LINE_PATIENCE: Duration = Duration::from_secs(10);
 /// Why a command is refused that would wait for too long.
 pub const TOO_MANY_COMMANDS: &str =
     "too many commands of this principal wait for their turn under --rate_limits; try again";
@@ -159,7 +159,7 @@ impl Throttle {
         if !self.state().limits.is_named(name) {
             return Turn::Now(1);
         }
-        let turn = self.stand_in_line(Some(name), COMMANDS_MAX, COMMAND_PATIENCE, now);
+        let turn = self.stand_in_line(Some(name), LINE_MAX, LINE_PATIENCE, now);
         self.count(Some(name), |traffic| {
             traffic.received += 1;
             match turn {
@@ -322,11 +322,11 @@ mod tests {
         assert_eq!([come("ops"), come("ops"), come("ops")], turns);
         assert_eq!([come("free"), come("free")], [Turn::Now(1); 2]);
         assert_eq!([come("operator-1"), come("operator-1")], [Turn::Now(1); 2]);
-        // They wait for as long as a command does.
-        let waits: Vec<Turn> = (0..7).map(|_| come("patient")).collect();
+        // They wait for as long as a call over HTTP does.
+        let waits: Vec<Turn> = (0..12).map(|_| come("patient")).collect();
         let after = |seconds| Turn::After(seconds * SECOND);
         assert_eq!(waits[..2], [Turn::Now(1), after(1)]);
-        assert_eq!(waits[5..], [after(5), Turn::Over(6 * SECOND)]);
+        assert_eq!(waits[10..], [after(10), Turn::Over(11 * SECOND)]);
         let traffic = throttle.traffic();
         assert_eq!(
             traffic.keys().collect::<Vec<_>>(),

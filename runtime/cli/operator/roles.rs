@@ -114,7 +114,7 @@ pub struct SetWeightsArgs {
 
 /// `meros roles`.
 pub async fn list(args: ListArgs) -> Outcome {
-    let roles = ask(&args.cluster, ViewRoles).await?;
+    let roles = look(&args.cluster).await?;
     if args.json {
         return print_json(&roles.iter().map(words::role).collect());
     }
@@ -164,7 +164,7 @@ pub async fn quota(args: QuotaArgs) -> Outcome {
 }
 
 async fn show_quotas(args: ListArgs) -> Outcome {
-    let mut roles = ask(&args.cluster, ViewRoles).await?;
+    let mut roles = look(&args.cluster).await?;
     roles.retain(|role| !role.quota.is_default());
     if args.json {
         let quota = |role: &RoleView| words::role(role)["quota"].take();
@@ -239,7 +239,7 @@ pub async fn weights(args: WeightsArgs) -> Outcome {
 }
 
 async fn show_weights(args: ListArgs) -> Outcome {
-    let mut roles = ask(&args.cluster, ViewRoles).await?;
+    let mut roles = look(&args.cluster).await?;
     roles.retain(|role| role.weight != 1.0);
     if args.json {
         let info = |role: &RoleView| json!({ "role": role.name, "weight": role.weight });
@@ -249,6 +249,13 @@ async fn show_weights(args: ListArgs) -> Outcome {
     let rows: Vec<_> = roles.iter().map(row).collect();
     print(["ROLE", "WEIGHT"], &rows, "every role has weight 1");
     Ok(())
+}
+
+async fn look(cluster: &ClusterFlags) -> Outcome<Vec<RoleView>> {
+    let operator = Operator::connect(cluster).await?;
+    let roles = operator.look(ViewRoles).await;
+    operator.close().await;
+    roles
 }
 
 async fn ask<M: Remote>(cluster: &ClusterFlags, question: M) -> Outcome<M::Result> {

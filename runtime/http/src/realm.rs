@@ -9,9 +9,10 @@
 //! secret was wrong, and never logs either.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use authority::{Acls, Action, Credentials, Forbidden, Shared, Subject, Throttle, Turn};
+use authority::{
+    Acls, Action, Credentials, Forbidden, LINE_MAX, LINE_PATIENCE, Shared, Subject, Throttle, Turn,
+};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -25,11 +26,6 @@ use transport::tls::Principal;
 
 use crate::pages::TOGGLE;
 use crate::server::Gate;
-
-/// The most calls of one principal, or of all without a limit of their own together, that wait for their turn at once.
-const LINE_MAX: u64 = 64;
-/// The longest that a call waits for its turn.
-const LINE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pages that anybody may see: whoever asks them asks whether somebody is there.
 const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];

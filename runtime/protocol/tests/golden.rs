@@ -435,8 +435,13 @@ fn a_released_message_keeps_its_bytes() {
         }),
     ];
     let mut now = lines.join("\n");
-    writeln!(now, "\nanswer/view_cluster v3 {}", hex(&cluster())).unwrap();
-    writeln!(now, "answer/view_roles v1 {}", hex(&role())).unwrap();
+    writeln!(
+        now,
+        "\nanswer/view_cluster v4 {}",
+        hex(&answered(cluster()))
+    )
+    .unwrap();
+    writeln!(now, "answer/view_roles v2 {}", hex(&answered(role()))).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();
     }
@@ -452,6 +457,10 @@ fn a_released_message_keeps_its_bytes() {
         now.lines().count(),
         "a message has no golden bytes yet: see the top of this file"
     );
+}
+
+fn answered<T>(view: T) -> Result<T, OverRateLimit> {
+    Ok(view)
 }
 
 fn hex(view: &impl Serialize) -> String {

@@ -37,7 +37,7 @@ impl Member {
     }
 
     async fn role(&self, name: &str) -> protocol::view::RoleView {
-        let mut roles = self.ask(ViewRoles).await;
+        let mut roles = self.ask(ViewRoles).await.unwrap();
         roles.retain(|role| role.name == name);
         roles.pop().expect("the role is known")
     }
@@ -164,7 +164,7 @@ fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
                 .find(|role| role.name == name)
                 .map(|role| role.weight)
         };
-        let roles = operator.ask(ViewRoles).await;
+        let roles = operator.ask(ViewRoles).await.unwrap();
         assert_eq!(weight_of(&roles, "ops"), Some(4.0));
         assert_eq!(weight_of(&roles, "qa"), Some(3.0));
         assert_eq!(weight_of(&roles, "dev"), None, "1 is what every role has");

@@ -148,6 +148,14 @@ pub struct ExplainOffers {
     pub agent: Option<String>,
 }
 
+/// A question is let go: too many of its asker's wait for their turn under the masters' `--rate_limits` (W29). Ask later, and less.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("over its rate limit: {reason}")]
+pub struct OverRateLimit {
+    /// For the operator.
+    pub reason: String,
+}
+
 /// A question that has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Unexplained {
@@ -244,8 +252,8 @@ pub enum OperatorError {
     },
 }
 
-remote! { ViewCluster = "operator/view_cluster" v3 -> ClusterView }
-remote! { ViewRoles = "operator/view_roles" v1 -> Vec<RoleView> }
+remote! { ViewCluster = "operator/view_cluster" v4 -> Result<ClusterView, OverRateLimit> }
+remote! { ViewRoles = "operator/view_roles" v2 -> Result<Vec<RoleView>, OverRateLimit> }
 remote! { ExplainOffers = "operator/explain_offers" v1 -> Result<OffersExplained, Unexplained> }
 remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
 remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }

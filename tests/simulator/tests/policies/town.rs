@@ -279,7 +279,7 @@ impl Town {
     /// What an operator sees of that role.
     pub async fn role(&self, role: &str) -> RoleView {
         let asked = self.operator.ask(&self.master, ViewRoles, PATIENCE).await;
-        let mut all = asked.unwrap().into_iter();
+        let mut all = asked.unwrap().unwrap().into_iter();
         all.find(|one| one.name == role).unwrap()
     }
 
