@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::agent::ledger::reconfiguration::ReconfigurationPolicy;
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::{Manifest, Registry};
@@ -65,6 +66,10 @@ pub struct AgentArgs {
     #[arg(long, env = "MESOS_STRICT", default_missing_value = "true", default_value = "true", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_possible_values = true)]
     strict: bool,
+    /// How this agent may differ from the earlier process of it whose executors still run, to go on with them: `equal` is not at all, `additive`
+    /// is that it may have more resources and attributes. Where none runs any more, an agent that may not go on begins anew
+    #[arg(long, env = "MESOS_RECONFIGURATION_POLICY", value_enum, default_value_t = Policy::Equal)]
+    reconfiguration_policy: Policy,
     #[command(flatten)]
     flags: AgentFlags,
     /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
@@ -90,6 +95,24 @@ enum Recover {
     Reconnect,
     /// End what runs, and then this process.
     Cleanup,
+}
+
+/// What `--reconfiguration_policy` may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// As it was.
+    Equal,
+    /// As it was, or with more.
+    Additive,
+}
+
+impl From<Policy> for ReconfigurationPolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Equal => Self::Equal,
+            Policy::Additive => Self::Additive,
+        }
+    }
 }
 
 /// The flags that `meros agent` and `meros local` share.
@@ -396,6 +419,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     settings.hostname = args.hostname;
     settings.domain = args.domain;
     settings.strict = args.strict;
+    settings.reconfiguration_policy = args.reconfiguration_policy.into();
     let plan = Plan {
         settings,
         modules: modules(args.modules.as_ref())?,
