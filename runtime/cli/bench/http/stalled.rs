@@ -76,6 +76,18 @@ struct Seen {
 }
 
 impl Seen {
+    /// Of so many and one who reads, of whom some are left; with what was resident before, at the highest and after, and what that one has heard.
+    fn of(count: u32, left: f64, [before, highest, after]: [f64; 3], heard: &Cell<u64>) -> Self {
+        Self {
+            count,
+            cut_off: f64::from(count + 1) - left,
+            before,
+            highest,
+            after,
+            heard: heard.get(),
+        }
+    }
+
     fn figure(&self, bench: &'static str, bound: usize, more: (&str, f64)) -> Figure {
         let count = f64::from(self.count.max(1));
         let rounded = |mib: f64| (mib * 10.0).round() / 10.0;
@@ -177,14 +189,12 @@ async fn schedulers(args: &HttpArgs, master: &Alone) -> Outcome<Figure> {
     let told_why = rests.iter().filter(told).count();
     drop((rests, reader, stalled));
     clock.sleep(SETTLING).await;
-    let seen = Seen {
+    let seen = Seen::of(
         count,
-        cut_off: f64::from(count + 1) - connected,
-        before,
-        highest,
-        after: master.resident()?,
-        heard: heard.get(),
-    };
+        connected,
+        [before, highest, master.resident()?],
+        &heard,
+    );
     let bound = Bounds::default().together_max.unwrap_or(0);
     Ok(seen.figure(
         "http_stalled_framework",
@@ -234,14 +244,7 @@ async fn operators(args: &HttpArgs, master: &Alone) -> Outcome<Figure> {
     }
     drop(stalled);
     clock.sleep(SETTLING).await;
-    let seen = Seen {
-        count,
-        cut_off: f64::from(count + 1) - left,
-        before,
-        highest,
-        after: master.resident()?,
-        heard: heard.get(),
-    };
+    let seen = Seen::of(count, left, [before, highest, master.resident()?], &heard);
     let more = ("highest_without_them_mib", alone);
     Ok(seen.figure("http_stalled_operator", BOUNDS.bytes_max, more))
 }
