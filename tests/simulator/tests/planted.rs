@@ -15,7 +15,7 @@ use consensus::log::{Entry, EntryKind};
 use consensus::member::PacketSent;
 use consensus::wire::Packet;
 use protocol::message::operation::OperationUpdated;
-use protocol::message::registration::RegisterAgent;
+use protocol::message::registration::{RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
 };
@@ -494,7 +494,9 @@ fn the_shortest_history_of_a_failure_has_only_the_fault_that_it_needs() {
     let broken = |scenario: &Scenario| -> Run {
         let mut seen = 0;
         let bug = Bug::new("no way back", move |spoken| {
-            let comes = spoken.is::<RegisterAgent>().is_some() && spoken.from == "agent-2";
+            let registers = spoken.is::<RegisterAgent>().is_some();
+            let returns = spoken.is::<ReregisterAgent>().is_some();
+            let comes = (registers || returns) && spoken.from == "agent-2";
             seen += u32::from(comes);
             match comes && seen > 1 {
                 true => Meddling::Drop,
