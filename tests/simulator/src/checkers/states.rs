@@ -8,8 +8,8 @@
 //! terminal, nor is the `TASK_LOST` that stands for it to frameworks that are not partition-aware (it says since when).
 //!
 //! An agent whose disk refuses an end sends it all the same, unconfirmed: better heard now than never. If it falls then, and the executor that
-//! should say it again is gone, its next process knows only that the executor is. So such an end, and no other, may be followed by that of a
-//! task whose executor has gone, from the agent.
+//! should say it again is gone, its next process knows only that the executor is, nor what the framework has acknowledged meanwhile. So such an
+//! end, and no other, may be followed by that of a task whose executor has gone, from the agent, and by what was told before it.
 //!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
 //! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
@@ -55,6 +55,8 @@ pub struct States {
     frameworks: Frameworks,
     live: BTreeMap<(FrameworkId, TaskId), Live>,
     ended: BTreeMap<(FrameworkId, TaskId), End>,
+    /// Updates that frameworks have heard of tasks that had not ended.
+    told: BTreeSet<Uuid>,
     /// Updates that agents have confirmed.
     confirmed: BTreeSet<Uuid>,
     /// On which agent each container is.
@@ -80,7 +82,8 @@ impl States {
         let key = (framework, status.task_id.clone());
         if let Some(end) = self.ended.get(&key) {
             let is_same = end.state == status.state || is_ignorance(status);
-            if is_same || (is_of_the_next(status) && self.may_be_unknown(end)) {
+            let is_again = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
+            if is_same || (is_again || is_of_the_next(status)) && self.may_be_unknown(end) {
                 return Ok(());
             }
             return Err(format!(
@@ -99,6 +102,7 @@ impl States {
             self.ended.insert(key, end);
             return Ok(());
         }
+        self.told.extend(status.uuid);
         let before = self.live.remove(&key).and_then(|live| live.container);
         let live = Live {
             state: status.state,
@@ -271,6 +275,7 @@ mod tests {
     #[test]
     fn an_end_that_its_agent_could_not_keep_may_be_unknown_to_the_next_process_and_no_other() {
         let finished = status("t", TaskState::Finished, Some(2));
+        let running = status("t", TaskState::Running, Some(1));
         let mut failed = status("t", TaskState::Failed, Some(3));
         failed.source = Source::Agent;
         failed.reason = Some(Reason::ExecutorTerminated);
@@ -288,12 +293,15 @@ mod tests {
             if confirms {
                 stage.stored(&finished);
             }
-            stage.changed(&finished);
+            stage.changed(&running).changed(&finished);
             if falls {
                 stage.fact(What::NodeEnded {
                     node: "agent-1",
                     crashed: true,
                 });
+            }
+            if refuses && !confirms && falls {
+                stage.changed(&running);
             }
             stage.changed(&failed);
             match (refuses, confirms, falls) {
