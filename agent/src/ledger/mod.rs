@@ -8,7 +8,6 @@
 
 pub mod book;
 pub mod plan;
-pub mod reconfiguration;
 pub mod record;
 #[cfg(test)]
 mod tests;
@@ -127,8 +126,8 @@ impl Ledger {
             fresh.extend(keep.entries);
             told.extend(keep.then);
         }
-        let tries_again = again && !self.refused.is_empty();
-        if bytes == 0 && !forget && !tries_again {
+        let anew = again && !self.refused.is_empty();
+        if bytes == 0 && !forget && !anew {
             self.book = Some(book);
             for idle in self.idle.drain(..) {
                 idle.answer(());
