@@ -8,6 +8,7 @@
 
 pub mod book;
 pub mod plan;
+pub mod reconfiguration;
 pub mod record;
 #[cfg(test)]
 mod tests;
