@@ -80,6 +80,8 @@ pub(super) struct Subscriber {
     desk: Desk,
     framework: Option<FrameworkInfo>,
     phase: Phase,
+    /// A timer runs after which the reader is looked at again.
+    looks: bool,
     _place: Place,
 }
 
@@ -92,6 +94,7 @@ impl Subscriber {
             desk,
             framework: None,
             phase: Phase::Subscribing(Vec::new()),
+            looks: false,
             _place: place,
         }
     }
@@ -211,14 +214,14 @@ impl Subscriber {
         let Phase::Subscribing(held) = std::mem::replace(&mut self.phase, open) else {
             return;
         };
-        self.write(&first);
+        self.write(&first, ctx);
         for heard in held {
-            self.hear(heard);
+            self.hear(heard, ctx);
         }
-        ctx.every(HEARTBEAT, |this, _| this.write(&Event::heartbeat()));
+        ctx.every(HEARTBEAT, |this, ctx| this.write(&Event::heartbeat(), ctx));
     }
 
-    fn hear(&mut self, heard: Heard) {
+    fn hear(&mut self, heard: Heard, ctx: &mut Context<Self>) {
         let opened = match &mut self.phase {
             Phase::Subscribing(held) => {
                 if held.len() < HELD_MAX {
@@ -230,12 +233,12 @@ impl Subscriber {
         };
         if let Heard::Failed(failed) = heard {
             if !opened.leaves() {
-                self.write(&Event::from(&failed));
+                self.write(&Event::from(&failed), ctx);
             }
             return self.end();
         }
         if let Some(event) = self.event(&heard) {
-            self.write(&event);
+            self.write(&event, ctx);
         }
     }
 
@@ -264,15 +267,31 @@ impl Subscriber {
         Some(event)
     }
 
-    fn write(&mut self, event: &Event) {
+    fn write(&mut self, event: &Event, ctx: &mut Context<Self>) {
         let Phase::Open { events, .. } = &self.phase else {
             return;
         };
         // Of a stream that has ended this actor hears by itself.
         let _ = events.write(event);
+        self.look(ctx);
+    }
+
+    /// Cuts the reader off if it is too slow, now or, while all leave too much unread, soon.
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Open { events, .. } = &self.phase else {
+            return;
+        };
         if let Some(lag) = events.lag() {
             tracing::warn!(%lag, "a scheduler that reads its events too slowly is cut off");
             events.cut(Some(&Event::error(format!("Disconnected: {lag}"))));
+        } else if !self.looks
+            && let Some(wait) = events.lags_in()
+        {
+            self.looks = true;
+            ctx.after(wait, |this, ctx| {
+                this.looks = false;
+                this.look(ctx);
+            });
         }
     }
 
@@ -303,9 +322,9 @@ impl Handler<TasksRevoked> for Subscriber {
     type Result = ();
 
     /// The v1 API has no word for a task that must go, so that is told as the task's state, unchanged, with a reason.
-    fn handle(&mut self, revoked: TasksRevoked, _: &mut Context<Self>) {
+    fn handle(&mut self, revoked: TasksRevoked, ctx: &mut Context<Self>) {
         for status in revoked.tasks {
-            self.hear(Heard::Status(Box::new(StatusChanged { status })));
+            self.hear(Heard::Status(Box::new(StatusChanged { status })), ctx);
         }
     }
 }
@@ -314,8 +333,8 @@ macro_rules! hears {
     ($($message:ty => $heard:expr),*) => {$(
         impl Handler<$message> for Subscriber {
             type Result = ();
-            fn handle(&mut self, message: $message, _: &mut Context<Self>) {
-                self.hear($heard(message));
+            fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
+                self.hear($heard(message), ctx);
             }
         }
     )*};

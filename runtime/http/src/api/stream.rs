@@ -175,25 +175,26 @@ impl Shared {
 
     /// The most that this stream may hold back now, if its first event waits for so long, and why if that is for the others.
     fn bytes_max(&self, waits: Option<Duration>) -> (usize, &'static str) {
-        let Bounds {
-            bytes_max,
-            together_max,
-            ..
-        } = self.bounds;
-        let waiting = self.listener.waiting.load(Ordering::Relaxed);
+        let bytes_max = self.bounds.bytes_max;
         // Whoever reads well may have much to read in one moment.
         let stands = waits.is_some_and(|waits| waits >= BURST);
-        match together_max.filter(|max| stands && waiting > *max) {
+        match self.share().filter(|share| stands && *share < bytes_max) {
             None => (bytes_max, ""),
-            Some(max) => {
-                let share = max / self.listener.bounded.load(Ordering::Relaxed).max(1);
+            Some(share) => {
                 let because = ", its share while all subscribers together leave too much unread";
-                match share < bytes_max {
-                    true => (share, because),
-                    false => (bytes_max, ""),
-                }
+                (share, because)
             }
         }
+    }
+
+    /// What it may hold back for longer than a moment, while all together leave too much unread.
+    fn share(&self) -> Option<usize> {
+        let max = self.bounds.together_max?;
+        let Listener {
+            waiting, bounded, ..
+        } = &*self.listener;
+        let crowded = waiting.load(Ordering::Relaxed) > max;
+        crowded.then(|| max / bounded.load(Ordering::Relaxed).max(1))
     }
 
     fn end(&self) {
@@ -256,6 +257,18 @@ impl Events {
                     wait_max.as_secs()
                 )
             })
+        })
+    }
+
+    /// In how long [`Events::lag`] finds the reader too slow if it reads nothing until then, where that is because all leave too much unread:
+    /// whoever writes then looks again, since there may be nothing more to write.
+    pub fn lags_in(&self) -> Option<Duration> {
+        let share = self.shared.share()?;
+        let now = self.shared.listener.clock.now();
+        self.shared.change(|queue| {
+            let (since, _) = queue.records.front()?;
+            let lags = queue.records.len() > 1 && queue.bytes > share;
+            lags.then(|| BURST.saturating_sub(now - *since))
         })
     }
 
@@ -483,6 +496,44 @@ mod tests {
             assert_eq!(apart.lag(), None);
             drop(responses);
             assert_eq!((streams.waiting(), streams.open_now()), (0, 2));
+        });
+    }
+
+    /// W4: also if nothing more is written to those who do not read.
+    #[test]
+    fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_over() {
+        stage(async {
+            let (node, streams) = streams();
+            let bounds = Bounds {
+                together_max: Some(1000),
+                ..Bounds::default()
+            };
+            let (first, _first) = streams.open(json(), bounds);
+            let (second, response) = streams.open(json(), bounds);
+            for _ in 0..3 {
+                first.write(&Event::error("x".repeat(200))).unwrap();
+            }
+            assert_eq!(
+                (first.lag(), first.lags_in()),
+                (None, None),
+                "there is room"
+            );
+            for _ in 0..3 {
+                second.write(&Event::error("x".repeat(200))).unwrap();
+            }
+            assert_eq!((second.lag(), second.lags_in()), (None, Some(BURST)));
+            node.clock().advance(BURST / 4).await;
+            assert_eq!(
+                (second.lag(), second.lags_in()),
+                (None, Some(BURST * 3 / 4))
+            );
+            node.clock().advance(BURST * 3 / 4).await;
+            let reason = second.lag().unwrap();
+            assert!(reason.contains("more than 500, its share"), "{reason}");
+            // Whoever has read meanwhile is let be.
+            let mut body = response.into_body().into_data_stream();
+            assert!(body.next().await.is_some());
+            assert_eq!((second.lag(), second.lags_in()), (None, None));
         });
     }
 
