@@ -90,6 +90,11 @@ impl Revoker {
         std::mem::take(&mut self.anew) || self.served.len() < before
     }
 
+    /// Room is made on these agents only, by their slots: any other was removed, and whoever has its slot now was never asked to make room.
+    pub fn room_is_made_on(&mut self, slots: impl Fn(u32) -> bool) {
+        self.kept.retain(|slot, _| slots(*slot));
+    }
+
     /// How long a task has from the warning on.
     pub fn grace(&self) -> Duration {
         self.revocation.grace

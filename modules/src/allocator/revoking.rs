@@ -28,6 +28,7 @@ impl Allocator {
             return;
         };
         let now = ctx.clock().now();
+        revoker.room_is_made_on(|slot| self.books.is_kept(slot));
         let shortage = self.books.shortage(now);
         let short = shortage.roles();
         if revoker.spares(&short) {
@@ -81,6 +82,7 @@ impl Handler<TasksListed> for Allocator {
             let role = Role::new(&victim.role).ok()?;
             Some((self.books.slot_of(&victim.agent_id)?, role))
         });
+        revoker.room_is_made_on(|slot| self.books.is_kept(slot));
         revoker.named(places, now);
         self.books.keep(revoker.kept());
         let grace = revoker.grace();

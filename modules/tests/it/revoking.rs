@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use module_api::Parameters;
 use module_api::allocator::{
-    Grant, ListedTask, LongTasksBounded, Revived, Suppressed, TasksListed, TasksWanted,
+    AgentRemoved, Grant, ListedTask, LongTasksBounded, Revived, Suppressed, TasksListed,
+    TasksWanted,
 };
 use protocol::{Demand, TaskId};
 use resources::{Quantities, Resources, Role};
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, framework, lines};
+use crate::cluster::{Cluster, agent, framework, lines};
 use crate::quota::set;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -205,6 +206,58 @@ fn room_that_is_made_piece_by_piece_is_not_given_away_before_it_is_whole() {
         }
         let granted = lines(&cluster.granted().await);
         assert_eq!(granted, ["web a1 cpus:4;mem:1024"]);
+    });
+}
+
+/// A cluster in which `batch` has both of these agents for itself, and what runs on `a1` makes room for `web`; and the grant of that one.
+async fn making_room(node: &Node) -> (Cluster, Grant) {
+    let cluster = revoking(node);
+    set(&cluster, "web", "cpus:2", "");
+    cluster.framework("batch", "batch", &[]);
+    cluster.agent("a1", "cpus:2;mem:64");
+    cluster.agent("a2", "cpus:2;mem:64");
+    let mut grants = cluster.granted().await;
+    grants.sort_by_key(|grant| grant.agent_id.clone());
+    cluster.demanding("web", "web", least("cpus:2"));
+    cluster.wait(12 * SECOND).await;
+    let wanted = cluster.wanted().await.pop().unwrap();
+    let tasks = [task("t1", &grants[0], 0), task("t2", &grants[1], 9)];
+    assert_eq!(cluster.list(&wanted, &tasks).await, ["t1 for web"]);
+    cluster.lacking().await;
+    (cluster, grants.remove(0))
+}
+
+/// Where room was made on an agent that is no more, it is not kept on another that has come in its place.
+#[test]
+fn an_agent_in_the_place_of_one_that_made_room_is_shared_fairly() {
+    rehearse(|node| async move {
+        let (cluster, made) = making_room(&node).await;
+        let agent_id = agent("a1");
+        assert_eq!(made.agent_id, agent_id);
+        cluster.allocator.tell(AgentRemoved { agent_id }).unwrap();
+        // Of no use for what is lacking.
+        cluster.agent("a3", "mem:64");
+        cluster.wait(2 * SECOND).await;
+        let granted = cluster.granted().await;
+        assert_eq!(lines(&granted), ["batch a3 mem:64"]);
+        cluster.give_back(&granted[0], None);
+        cluster.wait(2 * SECOND).await;
+        let granted = lines(&cluster.granted().await);
+        assert_eq!(granted, ["batch a3 mem:64"]);
+    });
+}
+
+/// It is the same agent, whose tasks go on making room.
+#[test]
+fn an_agent_that_is_told_anew_while_it_makes_room_is_kept_together() {
+    rehearse(|node| async move {
+        let (cluster, made) = making_room(&node).await;
+        let rest = vec![(made.framework_id, Resources::parse("cpus:1").unwrap())];
+        cluster.agent_with("a1", "cpus:2;mem:64", rest);
+        cluster.wait(5 * SECOND).await;
+        assert_eq!(lines(&cluster.granted().await), [""; 0]);
+        cluster.agent("a1", "cpus:2;mem:64");
+        assert_eq!(lines(&cluster.granted().await), ["web a1 cpus:2;mem:64"]);
     });
 }
 

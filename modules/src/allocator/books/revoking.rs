@@ -58,9 +58,14 @@ impl Books {
         self.kept = kept;
     }
 
+    /// Whether tasks make room on the agent in this slot, which was there when they were named and has not been removed since.
+    pub fn is_kept(&self, slot: u32) -> bool {
+        self.kept.contains_key(&slot)
+    }
+
     /// Whether what nothing reserves there is kept together in this stage, for whoever lacks it.
     pub(super) fn keeps(&self, stage: Stage, slot: u32) -> bool {
-        stage == Stage::Fair && self.kept.contains_key(&slot)
+        stage == Stage::Fair && self.is_kept(slot)
     }
 
     /// Agents on which tasks could make room for these roles, beginning after that slot; and the last slot of them.
