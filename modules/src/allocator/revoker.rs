@@ -15,6 +15,8 @@ use runtime::Instant;
 /// The least time between two questions, and the most.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(300);
+/// How long a role must have lacked nothing at most before those may stay who make room for it; half their time, if that is less.
+const CALM_MAX: Duration = Duration::from_secs(10);
 
 /// How tasks are made to make room for what is guaranteed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +49,13 @@ pub struct Revoker {
     wait: Duration,
     /// The agents on which tasks make room, by their slots: for which role, and until when.
     kept: BTreeMap<u32, (Role, Instant)>,
-    /// The roles for which tasks were named and that lack something since.
-    served: BTreeSet<Role>,
-    /// Whether the master may know of tasks that an earlier allocator has named.
+    /// The roles for which tasks were named, each with since when it has lacked nothing at every look; `None` if it lacks something. What is
+    /// only offered to it may be declined, and its framework may be away for a moment: until it has been so for a while it lacks something.
+    served: BTreeMap<Role, Option<Instant>>,
+    /// Whether the master may know of tasks that an earlier allocator has named, for whatever role.
     anew: bool,
+    /// The first look since the books were begun.
+    first_look: Option<Instant>,
     /// The last slot that was asked about.
     turn: u32,
     number: u64,
@@ -66,8 +71,9 @@ impl Revoker {
             next_look: Instant::default(),
             wait: LOOK,
             kept: BTreeMap::new(),
-            served: BTreeSet::new(),
+            served: BTreeMap::new(),
             anew: true,
+            first_look: None,
             turn: u32::MAX,
             number: 0,
             asked: None,
@@ -80,14 +86,31 @@ impl Revoker {
         self.kept.clear();
         self.served.clear();
         self.anew = true;
+        self.first_look = None;
         self.asked = None;
     }
 
-    /// These roles are short now. Gives whether tasks that were named may stay, since those for which they were lack nothing any more.
-    pub fn spares(&mut self, short: &BTreeSet<Role>) -> bool {
+    /// These roles are short now. If tasks that were named may stay, since those for which they were have lacked nothing for a while, gives the
+    /// roles that lack something still.
+    pub fn spares(&mut self, short: &BTreeSet<Role>, now: Instant) -> Option<BTreeSet<Role>> {
+        let calm = (self.revocation.grace / 2).min(CALM_MAX);
+        if self.anew {
+            // An earlier allocator may have named tasks for any of them.
+            let all = short.iter().map(|role| (role.clone(), None));
+            self.served.extend(all);
+        }
         let before = self.served.len();
-        self.served.retain(|role| short.contains(role));
-        std::mem::take(&mut self.anew) || self.served.len() < before
+        self.served.retain(|role, since| {
+            if short.contains(role) {
+                *since = None;
+            }
+            short.contains(role) || now - *since.get_or_insert(now) < calm
+        });
+        let first = *self.first_look.get_or_insert(now);
+        let begun = self.anew && now - first >= calm;
+        self.anew &= !begun;
+        let lacking = || short.iter().chain(self.served.keys()).cloned().collect();
+        (begun || self.served.len() < before).then(lacking)
     }
 
     /// Room is made on these agents only, by their slots: any other was removed, and whoever has its slot now was never asked to make room.
@@ -107,15 +130,20 @@ impl Revoker {
 
     /// These roles are short now. Gives those that have been for long enough, if it is time to ask for them.
     pub fn due(&mut self, short: BTreeSet<Role>, now: Instant) -> BTreeSet<Role> {
+        let served = &self.served;
+        let lacks = |role: &Role| short.contains(role) || served.contains_key(role);
         self.kept
-            .retain(|_, (role, until)| now < *until && short.contains(role));
-        if !self.since.keys().eq(&short) {
+            .retain(|_, (role, until)| now < *until && lacks(role));
+        let before = self.since.len();
+        self.since.retain(|role, _| lacks(role));
+        let mut changed = self.since.len() < before;
+        for role in &short {
+            changed |= !self.since.contains_key(role);
+            self.since.entry(role.clone()).or_insert(now);
+        }
+        if changed {
             self.wait = LOOK;
             self.next_look = self.next_look.min(now + LOOK);
-        }
-        self.since.retain(|role, _| short.contains(role));
-        for role in short {
-            self.since.entry(role).or_insert(now);
         }
         if now < self.next_look {
             return BTreeSet::new();
@@ -124,7 +152,7 @@ impl Revoker {
         let long = self
             .since
             .iter()
-            .filter(|(_, since)| now - **since >= after);
+            .filter(|(role, since)| now - **since >= after && short.contains(*role));
         long.map(|(role, _)| role.clone()).collect()
     }
 
@@ -144,7 +172,7 @@ impl Revoker {
     pub fn named(&mut self, places: impl IntoIterator<Item = (u32, Role)>, now: Instant) {
         let until = now + self.revocation.grace * 2;
         for (slot, role) in places {
-            self.served.insert(role.clone());
+            self.served.insert(role.clone(), None);
             self.kept.insert(slot, (role, until));
         }
         self.wait = LOOK;
@@ -204,20 +232,65 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_may_stay_when_the_role_lacks_nothing_and_once_at_the_beginning() {
+    fn who_was_named_may_stay_when_the_role_has_lacked_nothing_for_a_while() {
         let mut revoker = revoker();
-        let now = Instant::default();
+        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+        revoker.anew = false;
+        assert_eq!(revoker.spares(&roles(&["a"]), at(0)), None);
+        assert_eq!(revoker.spares(&roles(&[]), at(50)), None, "nobody is named");
         let role = |name: &str| Role::new(name).unwrap();
-        assert!(revoker.spares(&roles(&["a"])), "an earlier allocator's");
-        assert!(!revoker.spares(&roles(&[])), "nobody was named");
-        revoker.named([(1, role("a")), (2, role("b"))], now);
-        assert!(!revoker.spares(&roles(&["a", "b", "c"])));
-        assert!(revoker.spares(&roles(&["a", "c"])));
-        assert!(!revoker.spares(&roles(&["a"])), "said once");
-        assert!(revoker.spares(&roles(&[])));
-        revoker.named([(1, role("a"))], now);
+        revoker.named([(1, role("a")), (2, role("b"))], at(50));
+        let mut spares = |short: &[&str], seconds| revoker.spares(&roles(short), at(seconds));
+        assert_eq!(spares(&["a", "b", "c"], 51), None);
+        assert_eq!(spares(&["a", "c"], 52), None);
+        assert_eq!(spares(&["c"], 61), None);
+        let lacking = Some(roles(&["a", "c"]));
+        assert_eq!(
+            spares(&["c"], 62),
+            lacking,
+            "`a` has lacked nothing for 1 s"
+        );
+        assert_eq!(spares(&["a"], 70), None, "said once");
+        assert_eq!(spares(&[], 71), None);
+        assert_eq!(spares(&[], 80), None, "`a` lacked something at 70");
+        assert_eq!(spares(&[], 81), Some(roles(&[])));
+    }
+
+    #[test]
+    fn whom_an_earlier_allocator_named_may_stay_if_nobody_was_short_for_a_while() {
+        let mut revoker = revoker();
+        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+        revoker.named([(1, Role::new("z").unwrap())], at(0));
         revoker.begin();
-        assert!(revoker.spares(&roles(&["a"])));
+        let mut spares = |short: &[&str], seconds| revoker.spares(&roles(short), at(seconds));
+        assert_eq!(spares(&["a"], 1), None);
+        assert_eq!(spares(&["b"], 6), None);
+        assert_eq!(spares(&["b"], 11), Some(roles(&["a", "b"])));
+        assert_eq!(spares(&["b"], 16), Some(roles(&["b"])));
+        assert_eq!(spares(&["b", "c"], 17), None);
+        assert_eq!(spares(&["b"], 30), None, "nobody was named for `c`");
+    }
+
+    #[test]
+    fn who_lacks_nothing_for_a_moment_goes_on_as_it_was() {
+        let mut revoker = revoker();
+        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+        let look = |revoker: &mut Revoker, short: &[&str], seconds| {
+            revoker.spares(&roles(short), at(seconds));
+            revoker.due(roles(short), at(seconds))
+        };
+        look(&mut revoker, &["a"], 0);
+        revoker.named([(3, Role::new("a").unwrap())], at(10));
+        look(&mut revoker, &["a"], 38);
+        assert_eq!(look(&mut revoker, &[], 40), roles(&[]));
+        assert_eq!(revoker.kept().len(), 1, "what comes free is kept together");
+        let due = look(&mut revoker, &["a"], 45);
+        assert_eq!(due, roles(&["a"]), "it has waited already");
+        look(&mut revoker, &[], 46);
+        look(&mut revoker, &[], 55);
+        assert_eq!(revoker.kept().len(), 1);
+        look(&mut revoker, &[], 56);
+        assert!(revoker.kept().is_empty());
     }
 
     #[test]
@@ -280,7 +353,10 @@ mod tests {
         revoker.due(roles(&["a"]), at(70));
         assert!(revoker.kept().is_empty(), "twice the grace");
         revoker.named([(3, role)], at(70));
-        revoker.due(roles(&["b"]), at(71));
+        for seconds in [71, 81] {
+            revoker.spares(&roles(&["b"]), at(seconds));
+            revoker.due(roles(&["b"]), at(seconds));
+        }
         assert!(revoker.kept().is_empty(), "nothing lacks");
     }
 }

@@ -31,8 +31,8 @@ impl Allocator {
         revoker.room_is_made_on(|slot| self.books.is_kept(slot));
         let shortage = self.books.shortage(now);
         let short = shortage.roles();
-        if revoker.spares(&short) {
-            let roles = short.iter().map(ToString::to_string).collect();
+        if let Some(lacking) = revoker.spares(&short, now) {
+            let roles = lacking.iter().map(ToString::to_string).collect();
             if let Err(error) = master.tell(StillLacking { roles }) {
                 tracing::warn!(%error, "the master cannot be told which tasks may stay");
             }

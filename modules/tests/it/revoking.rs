@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use module_api::Parameters;
 use module_api::allocator::{
-    AgentRemoved, Grant, ListedTask, LongTasksBounded, Revived, Suppressed, TasksListed,
-    TasksWanted,
+    AgentRemoved, FrameworkActivity, Grant, ListedTask, LongTasksBounded, Revived, Suppressed,
+    TasksListed, TasksWanted,
 };
 use protocol::{Demand, TaskId};
 use resources::{Quantities, Resources, Role};
@@ -126,7 +126,7 @@ fn the_master_hears_when_who_was_named_need_not_go() {
         let mut grants = cluster.granted().await;
         grants.sort_by_key(|grant| grant.agent_id.clone());
         let tasks = [task("t1", &grants[0], 0), task("t2", &grants[1], 9)];
-        cluster.wait(5 * SECOND).await;
+        cluster.wait(12 * SECOND).await;
         assert_eq!(cluster.lacking().await, ["none"], "after each beginning");
         cluster.framework("web", "web", &[]);
         cluster.wait(11 * SECOND).await;
@@ -136,7 +136,7 @@ fn the_master_hears_when_who_was_named_need_not_go() {
         assert!(cluster.lacking().await.is_empty(), "it lacks it still");
         cluster.give_back(&grants[1], None);
         assert_eq!(lines(&cluster.granted().await), ["web a2 cpus:2;mem:64"]);
-        cluster.wait(2 * SECOND).await;
+        cluster.wait(12 * SECOND).await;
         assert_eq!(cluster.lacking().await, ["none"]);
         // Of another guarantee, that is named for but not wanted any more.
         set(&cluster, "ads", "cpus:2", "");
@@ -150,7 +150,7 @@ fn the_master_hears_when_who_was_named_need_not_go() {
             roles,
         };
         cluster.allocator.tell(suppressed).unwrap();
-        cluster.wait(2 * SECOND).await;
+        cluster.wait(12 * SECOND).await;
         assert_eq!(cluster.lacking().await, ["none"]);
     });
 }
@@ -225,6 +225,56 @@ async fn making_room(node: &Node) -> (Cluster, Grant) {
     assert_eq!(cluster.list(&wanted, &tasks).await, ["t1 for web"]);
     cluster.lacking().await;
     (cluster, grants.remove(0))
+}
+
+/// S122: what comes free elsewhere may be declined, and then who was warned makes room as before.
+#[test]
+fn what_is_only_offered_to_who_lacks_it_withdraws_no_warning() {
+    rehearse(|node| async move {
+        let (cluster, _) = making_room(&node).await;
+        cluster.agent("a3", "cpus:2;mem:64");
+        let granted = cluster.granted().await;
+        assert_eq!(lines(&granted), ["web a3 cpus:2;mem:64"]);
+        cluster.wait(3 * SECOND).await;
+        assert!(cluster.lacking().await.is_empty(), "it has not answered");
+        cluster.give_back(&granted[0], Some(3600 * SECOND));
+        cluster.wait(15 * SECOND).await;
+        assert!(cluster.lacking().await.is_empty(), "it has declined");
+        cluster.agent("a4", "cpus:2;mem:64");
+        let granted = lines(&cluster.granted().await);
+        assert!(
+            granted.contains(&"web a4 cpus:2;mem:64".to_owned()),
+            "{granted:?}"
+        );
+        cluster.wait(9 * SECOND).await;
+        assert!(cluster.lacking().await.is_empty());
+        cluster.wait(3 * SECOND).await;
+        assert_eq!(cluster.lacking().await, ["none"], "it uses that");
+    });
+}
+
+/// S122: so it is while the framework that lacks something is away for a moment; what tasks free meanwhile is not given away.
+#[test]
+fn a_framework_that_is_disconnected_for_a_moment_withdraws_no_warning() {
+    rehearse(|node| async move {
+        let (cluster, made) = making_room(&node).await;
+        let is = |active| FrameworkActivity {
+            framework_id: framework("web"),
+            active,
+        };
+        cluster.allocator.tell(is(false)).unwrap();
+        cluster.wait(2 * SECOND).await;
+        let piece = part("t1", &made, "cpus:1;mem:32").resources;
+        cluster.give_back_part(&made, piece.clone(), None);
+        cluster.wait(2 * SECOND).await;
+        assert_eq!(lines(&cluster.granted().await), [""; 0]);
+        cluster.allocator.tell(is(true)).unwrap();
+        cluster.wait(12 * SECOND).await;
+        assert!(cluster.lacking().await.is_empty());
+        cluster.give_back_part(&made, piece, None);
+        let granted = lines(&cluster.granted().await);
+        assert_eq!(granted, ["web a1 cpus:2;mem:64"]);
+    });
 }
 
 /// Where room was made on an agent that is no more, it is not kept on another that has come in its place.

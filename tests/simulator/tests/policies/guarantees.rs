@@ -208,7 +208,7 @@ fn who_was_warned_stays_where_room_comes_by_itself_before_the_deadline() {
         let town = Town::new(network, &PARAMETERS).await;
         town.agent("a1", "cpus:2;mem:1024").await;
         town.guarantee("web", "cpus:1").await.unwrap();
-        let (batch, of_batch) = Batch::new(&town, "b", [("80", 9), ("forever", 0)]);
+        let (batch, of_batch) = Batch::new(&town, "b", [("74", 9), ("forever", 0)]);
         let _batch = town.framework("batch", "batch", batch).await;
         town.pass(60).await;
         assert_eq!(take(&of_batch).len(), 2);
