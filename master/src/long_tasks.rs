@@ -122,23 +122,31 @@ impl Books {
 
     /// Revokes tasks that have run for longer than one may that is not marked as long, and looks again when the next one will have.
     pub fn look_for_overdue(&mut self, serial: u64, now: Timestamp, out: &mut Effects) {
-        let current = self
-            .long_tasks
-            .as_ref()
-            .filter(|long| long.serial == serial);
-        let Some(bound) = current.map(|long| &long.bound) else {
+        let current = self.long_tasks.as_ref().map(|long| long.serial);
+        if current != Some(serial) {
             return;
-        };
-        let (Some(most), grace) = (bound.short_max, bound.grace) else {
-            return;
-        };
+        }
+        if let Some(next) = self.revoke_overdue(now, out) {
+            let wait = next.saturating_since(now).max(LOOK);
+            out.push(Effect::Later(wait, Due::Overdue(serial)));
+        }
+    }
+
+    /// Revokes those that have run for too long. Gives when the next one will have, or `None` if none ever has.
+    pub(crate) fn revoke_overdue(
+        &mut self,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> Option<Timestamp> {
+        let bound = &self.long_tasks.as_ref()?.bound;
+        let (most, grace) = (bound.short_max?, bound.grace);
         let mut next = now + most;
         let mut overdue = Vec::new();
         for task in self.tasks.frameworks().flat_map(|(_, of)| of.running()) {
             let is_long = marks::is_long(&task.labels).unwrap_or_default();
             let since = self.since(task).filter(|_| !is_long);
             match since.map(|since| since + most) {
-                // Who was told already is not told again.
+                // Who was told already, of whatever, is not told again; if that is withdrawn they are looked for once more.
                 Some(end) if end <= now => {
                     let key = (task.framework_id.clone(), task.id.clone());
                     overdue.push((key, task.agent_id.clone(), Why::Overdue(most)));
@@ -148,8 +156,7 @@ impl Books {
             }
         }
         self.revoke(overdue, grace, now, out);
-        let wait = next.saturating_since(now).max(LOOK);
-        out.push(Effect::Later(wait, Due::Overdue(serial)));
+        Some(next)
     }
 }
 

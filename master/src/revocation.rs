@@ -216,6 +216,8 @@ impl Books {
             self.counters.count("master/tasks_spared");
             self.tell_status(&framework, status, out);
         }
+        // Who has run for too long meanwhile was passed over, since it had to go already.
+        self.revoke_overdue(now, out);
     }
 
     /// A framework has a scheduler that may not have heard of its tasks that must go: it is warned of those that are not killed yet.

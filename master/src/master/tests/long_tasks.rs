@@ -151,6 +151,48 @@ fn a_task_that_is_not_marked_as_long_is_revoked_when_it_has_run_for_too_long() {
     });
 }
 
+/// S121, S122: who need not make room any more goes all the same if it has run for too long meanwhile.
+#[test]
+fn a_task_that_is_spared_after_it_has_run_for_too_long_is_revoked_at_once() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("batch", |_| {}).await;
+        world.bound(Some(SHORT_MAX)).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:8").await;
+        let tasks = vec![task("t", &a, "cpus:1")];
+        scheduler.tell(accept(&f, &[&offer], tasks));
+        world.settle().await;
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.pass(SHORT_MAX - 10).await;
+        let victims = vec![Victim {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            agent_id: a.clone(),
+            role: "web".to_owned(),
+        }];
+        let grace = Duration::from_secs(GRACE);
+        let named = VictimsNamed { victims, grace };
+        world.node.tell(&world.master.pid(), named).unwrap();
+        world.settle().await;
+        world.pass(20).await;
+        scheduler.heard();
+        let roles = Default::default();
+        let lacking = StillLacking { roles };
+        world.node.tell(&world.master.pid(), lacking).unwrap();
+        world.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            [
+                "t TASK_RUNNING REASON_RECONCILIATION",
+                "revoked t for nobody in 30s"
+            ]
+        );
+        world.pass(GRACE).await;
+        assert_eq!(agent.heard().pop().unwrap(), "kill t");
+    });
+}
+
 #[test]
 fn a_task_that_an_agent_has_brought_has_its_time_from_the_masters_election_on() {
     rehearse_network(|network| async move {
