@@ -61,12 +61,17 @@ impl Work {
     }
 }
 
-/// The tasks of these operations, and the names of the conversions.
-fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Option<OperationId>>) {
+/// The name and the kind of a conversion.
+type Refused = (Option<OperationId>, Option<&'static str>);
+
+/// The tasks of these operations, and what the conversions are called.
+fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Refused>) {
     let (mut tasks, mut conversions) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation {
-            Operation::Convert { id, .. } => conversions.push(id),
+            Operation::Convert { id, conversion } => {
+                conversions.push((id, Some(conversion.name())));
+            }
             launch => tasks.extend(launch.into_tasks()),
         }
     }
@@ -107,8 +112,8 @@ impl Books {
                 }
                 let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
                 let (tasks, conversions) = parted(call.operations);
-                for id in conversions {
-                    self.refuse_operation(&call.framework_id, None, id, &void.message, out);
+                for conversion in conversions {
+                    self.refuse_operation(&call.framework_id, None, conversion, &void.message, out);
                 }
                 for task in tasks {
                     match others && self.may_run(&call.framework_id, &task) {

@@ -188,13 +188,15 @@ impl Books {
             oversubscribed: agent.oversubscribed.clone(),
             used: Vec::new(),
         };
+        let standing = self.agents.standing(&agent_id);
+        let is_first = matches!(standing, Standing::Recovered | Standing::Unknown);
         let session = self.agents.register(agent);
         out.push(Effect::Link(message.pid.clone()));
         out.push(Effect::Watch(agent_id.clone(), session));
         self.take_over(&agent_id, message.digest_key, agreed);
         self.tasks.rekey(&agent_id, message.digest_key);
         if let Some(reported) = &message.resources {
-            self.bring_operations_together(&agent_id, reported, out);
+            self.bring_operations_together(&agent_id, reported, is_first, out);
         }
         self.bring_together(&agent_id, message, now, out);
         self.expect_no_more();

@@ -79,24 +79,24 @@ impl Books {
             Err(invalid) => {
                 tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "an operation is refused");
                 let kind = Some(wish.conversion.name());
-                self.counters.operation_ended(kind, OperationState::Error);
                 let reason = invalid.to_string();
-                self.refuse_operation(framework_id, Some(agent_id), wish.id, &reason, out);
+                self.refuse_operation(framework_id, Some(agent_id), (wish.id, kind), &reason, out);
                 None
             }
         }
     }
 
-    /// Tells that an operation will not be, if its framework wants to hear of it.
+    /// Counts that an operation of this kind, if that is known, will not be, and tells so if its framework wants to hear of it.
     pub(crate) fn refuse_operation(
         &mut self,
         framework: &FrameworkId,
         agent: Option<&AgentId>,
-        id: Option<OperationId>,
+        (id, kind): (Option<OperationId>, Option<&str>),
         reason: &str,
         out: &mut Effects,
     ) {
         self.counters.count("master/operations_refused");
+        self.counters.operation_ended(kind, OperationState::Error);
         let Some(id) = id else { return };
         let mut status = OperationStatus::new(id, OperationState::Error, reason);
         status.agent_id = agent.cloned();
@@ -239,12 +239,12 @@ impl Books {
         self.tell_operation(&framework, status, out);
     }
 
-    /// An operation is as this says now, which the table does not say yet: counts its end if this is the first word of it.
+    /// An operation is as this says now, which the table does not say yet: counts its end if it was under way. One that the table does not
+    /// have is over and acknowledged, or never was: its end is told again.
     fn count_end(&mut self, framework: &FrameworkId, status: &OperationStatus) {
         let id = &status.operation_id;
         let before = self.operations.get(framework, id);
-        let ended = before.is_some_and(|before| before.state.is_terminal());
-        if status.state.is_terminal() && !ended {
+        if status.state.is_terminal() && before.is_some_and(|before| !before.state.is_terminal()) {
             let kind = self.operations.kind(framework, id);
             self.counters.operation_ended(kind, status.state);
         }
@@ -324,11 +324,13 @@ impl Books {
         status
     }
 
-    /// An agent that comes (back) has this: what it does not know of its operations never arrived.
+    /// An agent that comes (back) has this: what it does not know of its operations never arrived. The first time that it comes to this
+    /// master, operations may have ended that were said to an earlier one: they are counted here.
     pub(crate) fn bring_operations_together(
         &mut self,
         agent_id: &AgentId,
         reported: &AgentResources,
+        is_first: bool,
         out: &mut Effects,
     ) {
         for (framework, id) in self.operations.under_way(agent_id) {
@@ -349,8 +351,16 @@ impl Books {
             // The agent itself sends it until it is acknowledged.
             if self.frameworks.get(&update.framework_id).is_some() {
                 let status = update.status.clone().on(agent_id);
-                self.count_end(&update.framework_id, &status);
-                self.operations.put(&update.framework_id, agent_id, status);
+                let framework = &update.framework_id;
+                self.count_end(framework, &status);
+                let is_new = self
+                    .operations
+                    .get(framework, &status.operation_id)
+                    .is_none();
+                if is_first && is_new && status.state.is_terminal() {
+                    self.counters.operation_ended(None, status.state);
+                }
+                self.operations.put(framework, agent_id, status);
             }
         }
     }

@@ -41,7 +41,9 @@ impl Books {
         for (id, invalid) in operations {
             let message = void.as_ref().map(|void| void.message.clone());
             let reason = message.unwrap_or_else(|| invalid.to_string());
-            self.refuse_operation(&framework, agent.as_ref(), Some(id), &reason, out);
+            // Of what kind it is was lost where it was found invalid.
+            let named = (Some(id), None);
+            self.refuse_operation(&framework, agent.as_ref(), named, &reason, out);
         }
     }
 

@@ -48,6 +48,8 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
             status.message
         );
         assert_eq!(status.uuid, None, "nobody acknowledges it");
+        let books = world.books().await;
+        assert_eq!(books.counters.get("master/operations/error"), 1);
     });
 }
 
