@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::launcher::{self, Left, ZygoteError};
 use crate::ledger::book::{self, Book};
 use crate::ledger::plan::{Plan, plan};
-use crate::ledger::record::Found;
+use crate::ledger::record::{Entry, Found};
 use crate::start::{StartError, WorkDir};
 
 /// What an agent begins with.
@@ -82,6 +82,11 @@ pub(crate) fn recover(
         .map_err(|error| unreadable(error.to_string()))?;
     let policy = config.settings().reconfiguration_policy;
     let plan = plan(found, &left, &boot, config.info(), policy)?;
+    if let Some(record) = &plan.rewrite {
+        let entry = Entry::agent(record).map_err(|error| unreadable(error.to_string()))?;
+        book.write(&[entry])
+            .map_err(|error| unreadable(error.to_string()))?;
+    }
     if let Some(agent) = &plan.agent {
         let id = agent.id.as_ref().map(ToString::to_string);
         tracing::info!(
@@ -141,8 +146,9 @@ mod tests {
     use super::*;
     use crate::config::Settings;
     use crate::detect::Host;
-    use crate::ledger::record::Entry;
-    use crate::ledger::record::tests::{container, id, task};
+    use crate::ledger::reconfiguration::ReconfigurationPolicy;
+    use crate::ledger::record::AgentRecord;
+    use crate::ledger::record::tests::{agent, container, id, task};
     use storage::sled_store::SledStore;
     use storage::{Changes, Store};
 
@@ -220,5 +226,53 @@ mod tests {
         let anew = recovered(dir.path(), true, Vec::new()).unwrap();
         assert_eq!((anew.agent_id(), anew.plan.containers.len()), (None, 0));
         assert_eq!(anew.plan.forget.len(), 3);
+    }
+
+    /// SPEC 5.3, `--reconfiguration_policy=additive`: what it has grown to counts from then on, also if it starts nothing.
+    #[test]
+    fn an_agent_that_has_grown_is_the_same_with_that_when_it_comes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = |memory: u64, policy| {
+            let host = Host {
+                name: "h".into(),
+                cores: 4,
+                memory: memory << 30,
+                disk: 1 << 30,
+            };
+            let mut settings = Settings::new(vec!["m:5050".into()], dir.path());
+            settings.reconfiguration_policy = policy;
+            let config = settings.check_on(&host).unwrap();
+            let left = vec![Left {
+                container_id: id("c"),
+                pid: Some(1),
+            }];
+            let recovered = recover(&WorkDir::lock(dir.path()).unwrap(), &config, left);
+            (config.info().clone(), recovered)
+        };
+        let (equal, additive) = (
+            ReconfigurationPolicy::Equal,
+            ReconfigurationPolicy::Additive,
+        );
+        let (described, _) = started(4, equal);
+        let record = AgentRecord {
+            info: protocol::AgentInfo {
+                id: agent("").info.id,
+                ..described
+            },
+            boot: "boot".to_owned(),
+        };
+        let entries = [
+            Entry::agent(&record).unwrap(),
+            Entry::container(&id("c"), &container()).unwrap(),
+        ];
+        Book::on_disk(dir.path()).write(&entries).unwrap();
+        assert!(started(8, equal).1.is_err(), "it was never so large");
+        assert_eq!(started(8, additive).1.unwrap().agent_id(), record.info.id);
+        let Recovered { plan, .. } = started(8, equal).1.unwrap();
+        assert_eq!(plan.agent.unwrap().id, record.info.id);
+        assert_eq!(plan.rewrite, None, "it is there by now");
+        assert!(started(4, additive).1.is_err(), "that is less by now");
+        let kept = Book::on_disk(dir.path()).read().unwrap().agent.unwrap();
+        assert_eq!(kept.boot, "boot");
     }
 }

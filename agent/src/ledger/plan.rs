@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::{AgentInfo, ContainerId, FrameworkId, StatusUpdate, TaskId};
 
 use super::reconfiguration::{Incompatible, ReconfigurationPolicy};
-use super::record::{Entry, Found, FoundContainer, Key};
+use super::record::{AgentRecord, Entry, Found, FoundContainer, Key};
 use crate::launcher::Left;
 
 /// Why a container is over.
@@ -34,6 +34,9 @@ pub enum Fate {
 pub struct Plan {
     /// Who the agent is, with its id; `None` if it begins anew.
     pub agent: Option<AgentInfo>,
+    /// What is to be written of it before it goes on, since it is described otherwise than it was: whoever comes after it is compared with
+    /// what it was told to be last, whether or not it has started anything.
+    pub rewrite: Option<AgentRecord>,
     /// Containers with their tasks, and what is to be done with each.
     pub containers: Vec<(ContainerId, FoundContainer, Fate)>,
     /// Containers that run and that nothing is known of: they must end.
@@ -124,11 +127,18 @@ pub fn plan(
         };
         containers.push((id, container, fate));
     }
+    let is = AgentInfo {
+        id: agent.info.id.clone(),
+        ..described.clone()
+    };
+    // With the boot id of the containers' machine: they are over, or not, by that.
+    let rewrite = (is != agent.info).then(|| AgentRecord {
+        info: is.clone(),
+        boot: agent.boot,
+    });
     Ok(Plan {
-        agent: Some(AgentInfo {
-            id: agent.info.id,
-            ..described.clone()
-        }),
+        agent: Some(is),
+        rewrite,
         containers,
         strangers,
         updates: found.updates,
@@ -325,7 +335,11 @@ mod tests {
         for left in [&left[..], &[]] {
             let plan = plan(found(&all), left, "boot", &more, additive).unwrap();
             assert_eq!(plan.agent.as_ref(), Some(&expected));
+            let rewrite = plan.rewrite.unwrap();
+            assert_eq!((&rewrite.info, &*rewrite.boot), (&expected, "boot"));
         }
+        let same = plan(found(&all), &left, "boot", &described(), additive).unwrap();
+        assert_eq!(same.rewrite, None, "nothing has changed");
         let less = AgentInfo {
             resources: "cpus:3;mem:512".parse().unwrap(),
             ..described()

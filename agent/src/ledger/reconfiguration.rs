@@ -1,8 +1,10 @@
 //! Reconfiguration: whether an agent that is described otherwise than an earlier process of it may go on for that one (SPEC 5.3,
 //! `--reconfiguration_policy`). Pure.
 
+use std::collections::VecDeque;
+
 use protocol::AgentInfo;
-use resources::{AttributeValue, Attributes};
+use resources::{Attribute, AttributeValue, Attributes};
 
 /// The agent is not the one whose executors still run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,15 +94,56 @@ impl ReconfigurationPolicy {
     }
 }
 
-/// Whether these attributes say all that the others do, or more of it.
+/// Whether these attributes say all that the others do, or more of it: for each of the others there is one of its own that covers it.
 fn has_all(all: &Attributes, others: &Attributes) -> bool {
-    others.iter().all(|other| {
-        let mut own = all.iter().filter(|own| own.name() == other.name());
-        own.any(|own| covers(own.value(), other.value()))
-    })
+    let (all, others): (Vec<_>, Vec<_>) = (all.iter().collect(), others.iter().collect());
+    // Which one of `all` each of the others has.
+    let mut has = vec![None; others.len()];
+    (0..others.len()).all(|other| find_one(other, &all, &others, &mut has))
 }
 
-fn covers(own: &AttributeValue, other: &AttributeValue) -> bool {
+/// Finds one of `all` for `first`, for which those that have one may change to another. `false`: there are too few.
+fn find_one(
+    first: usize,
+    all: &[&Attribute],
+    others: &[&Attribute],
+    has: &mut [Option<usize>],
+) -> bool {
+    let mut owner = vec![None; all.len()];
+    for (other, own) in has.iter().enumerate() {
+        if let Some(slot) = own.and_then(|own| owner.get_mut(own)) {
+            *slot = Some(other);
+        }
+    }
+    // Who would take each, as far as has been looked.
+    let mut taker = vec![None; all.len()];
+    let mut without = VecDeque::from([first]);
+    while let Some(other) = without.pop_front() {
+        for own in 0..all.len() {
+            if taker[own].is_some() || !covers(all[own], others[other]) {
+                continue;
+            }
+            taker[own] = Some(other);
+            if let Some(owner) = owner[own] {
+                without.push_back(owner);
+                continue;
+            }
+            let mut free = Some(own);
+            while let Some(own) = free {
+                let Some(other) = taker[own] else { break };
+                free = has[other].replace(own);
+            }
+            return true;
+        }
+    }
+    false
+}
+
+fn covers(own: &Attribute, other: &Attribute) -> bool {
+    own.name() == other.name() && covers_value(own.value(), other.value())
+}
+
+fn covers_value(own: &AttributeValue, other: &AttributeValue) -> bool {
     match (own, other) {
         (AttributeValue::Scalar(own), AttributeValue::Scalar(other)) => own.get() >= other.get(),
         (AttributeValue::Ranges(own), AttributeValue::Ranges(other)) => own.contains(other),
@@ -186,5 +229,26 @@ mod tests {
             words.contains("--domain was `r/z` for it, but is `r/y`"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn of_two_attributes_of_one_name_each_must_still_be_there() {
+        let parse = |text: &str| Attributes::parse(text).unwrap();
+        let has = |all: &str, others: &str| has_all(&parse(all), &parse(others));
+        assert!(
+            !has("load:3", "load:1;load:2"),
+            "one does not stand for two"
+        );
+        assert!(!has("rack:a;rack:b", "rack:a;rack:a"));
+        assert!(has("rack:b;rack:c;rack:a", "rack:a;rack:b"), "in any order");
+        assert!(has("load:2;load:3", "load:1;load:3"));
+        // The first to be looked at has to leave the larger ones to the others.
+        assert!(has(
+            "os:{a,b,c};os:{a,b};os:{a}",
+            "os:{a};os:{a,b};os:{a,b,c}"
+        ));
+        assert!(has("os:{a,b,c};os:{a,b};os:{a}", "os:{a};os:{b};os:{c}"));
+        assert!(has("os:{a,b};os:{b,c};os:{c,a}", "os:{a};os:{b};os:{c}"));
+        assert!(!has("os:{a,b};os:{a,b};os:{c}", "os:{a};os:{b};os:{b}"));
     }
 }
