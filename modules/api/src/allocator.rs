@@ -380,7 +380,7 @@ remote! { VictimsNamed = "allocator/victims_named" v1 }
 remote! { StillLacking = "allocator/still_lacking" v1 }
 remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
-remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
+remote! { Explain = "allocator/explain" v2 -> Result<Explanation, Fault> }
 
 /// The master's hold on its allocator.
 #[derive(Clone)]

@@ -1,5 +1,7 @@
 //! One sample of each word that messages carry.
 
+mod explained;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use protocol::view::*;
 use protocol::*;
 use resources::{Attributes, Quantities, Resources, Revocable};
 use runtime::Timestamp;
+
+pub use explained::explained;
 
 pub fn id<T: std::str::FromStr<Err = InvalidId>>(text: &str) -> T {
     text.parse().unwrap()
