@@ -1,7 +1,8 @@
 //! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
 //!
-//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out and nothing said twice. An
-//! agent of which something else is ordered is told as if it had just come, since the schema has no other event for it.
+//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out but what is named below, and
+//! nothing said twice. An agent of which something else is ordered, or that has other resources, attributes or another domain, is told as if it had
+//! just come, since the schema has no other event for it. What it lends, and what of it is offered or in use, is left out: that changes all the time.
 //! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each status
 //! that its framework was told, also if it is over and forgotten by now. What stays untold is an agent that came and went within one
 //! interval, and a task that was over before whoever hears it could see it.
@@ -9,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{FrameworkId, Source, TaskId, TaskState, TaskStatus};
+use protocol::{AgentInfo, FrameworkId, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
 use v1::describe::made;
 use v1::schema::master::{
@@ -34,7 +35,7 @@ pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timesta
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
         (None, Some(agent)) => out.push(agent_added(shown, agent)),
-        (Some(old), Some(agent)) if is_offered_otherwise(old, agent) => {
+        (Some(old), Some(agent)) if is_otherwise((Shown::of(before), old), (shown, agent)) => {
             out.push(agent_added(shown, agent));
         }
         (_, None) => last.push(Event {
@@ -63,10 +64,16 @@ fn agent_added(shown: Shown<'_>, agent: &Arc<Agent>) -> Event {
     }
 }
 
-/// Whether operators have ordered something else of it, or it is active where it was not, or the other way round. There is no event for
-/// that: it is told once more.
-fn is_offered_otherwise(old: &Agent, new: &Agent) -> bool {
-    (old.orders, old.is_active()) != (new.orders, new.is_active())
+/// Whether operators have ordered something else of it, or it is active where it was not, or the other way round, or it describes itself
+/// otherwise, or operations have changed what it has, as far as that is seen. There is no event for that: it is told once more.
+fn is_otherwise((then, old): (Shown<'_>, &Agent), (shown, new): (Shown<'_>, &Agent)) -> bool {
+    let is_offered = |agent: &Agent| (agent.orders, agent.is_active());
+    let is_described = |old: &AgentInfo, new: &AgentInfo| {
+        old.attributes == new.attributes
+            && old.domain == new.domain
+            && then.resources(&old.resources) == shown.resources(&new.resources)
+    };
+    is_offered(old) != is_offered(new) || !is_described(&old.info, &new.info)
 }
 
 /// Tells which frameworks are new or are something else; gives those that are no more.

@@ -29,7 +29,7 @@ use crate::tasks::{Noted, Task};
 /// What somebody knows who hears a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
-    /// With whether each is active, and deactivated, and how it is drained.
+    /// With whether each is active, and deactivated, and how it is drained and described.
     agents: BTreeMap<String, (bool, Option<bool>, String)>,
     /// With whether each is connected, and its name.
     frameworks: BTreeMap<String, (bool, String)>,
@@ -39,9 +39,11 @@ struct Known {
 
 /// Which agent that is, and what of it may change while it stays.
 fn offered(agent: &ResponseGetAgentsAgent) -> (String, (bool, Option<bool>, String)) {
-    let id = agent.agent_info.id.as_ref().unwrap().value.clone();
-    let drain = format!("{:?}", agent.drain_info);
-    (id, (agent.active, agent.deactivated, drain))
+    let info = &agent.agent_info;
+    let described = (&info.resources, &info.attributes, &info.domain);
+    let words = format!("{:?} {described:?}", agent.drain_info);
+    let id = info.id.as_ref().unwrap().value.clone();
+    (id, (agent.active, agent.deactivated, words))
 }
 
 /// What somebody sees who is nobody in particular.
@@ -49,9 +51,11 @@ fn sight(acls: &str) -> Sight {
     Sight::of(&Acls::parse(acls).unwrap(), &Subject::default())
 }
 
-/// Who sees all, not the tasks of carol, not the frameworks of bob, and neither.
-const SIGHTS: [&str; 4] = [
+/// Who sees all, not the roles of others, not the tasks of carol, not the frameworks of bob, and neither of these two.
+const SIGHTS: [&str; 5] = [
     "{}",
+    r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["*"]}},
+        {"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#,
     r#"{"view_tasks":[{"principals":{"type":"ANY"},"users":{"values":["nobody","bob"]}},
         {"principals":{"type":"ANY"},"users":{"type":"NONE"}}]}"#,
     r#"{"view_frameworks":[{"principals":{"type":"ANY"},"users":{"values":["nobody"]}},

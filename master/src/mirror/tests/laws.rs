@@ -65,6 +65,19 @@ fn info(n: u8) -> AgentInfo {
     }
 }
 
+/// An agent that may have grown since.
+fn described(n: u8, much: u8) -> AgentInfo {
+    let mut info = info(n);
+    match much {
+        1 => info.resources = "cpus:9;mem(ads):100".parse().unwrap(),
+        2 => info.resources = "cpus:8;mem(ads):200".parse().unwrap(),
+        3 => info.attributes = resources::Attributes::parse("rack:r1").unwrap(),
+        4 => info.domain = Some("r/z".parse().unwrap()),
+        _ => {}
+    }
+    info
+}
+
 fn pid(name: &str, n: u8) -> Pid {
     Pid::new(name, NodeId::new(format!("{name}-{n}"), 1), 1)
 }
@@ -111,8 +124,8 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
     match what {
         0 | 1 => drop(agents.register(Agent {
             id: agent,
-            info: info(a),
-            described: info(a).resources,
+            info: described(a, t),
+            described: described(a, t).resources,
             resources_version: (t > 0).then_some(Uuid([t; 16])),
             pid: pid("agent", a),
             version: now.to_string(),
