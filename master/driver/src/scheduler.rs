@@ -74,6 +74,10 @@ pub trait Scheduler: Send + Unpin + 'static {
     /// launches instead it may be able to place elsewhere. The ends come as statuses, those of tasks that were killed with reason
     /// `CONTAINER_PREEMPTED`. One that may stay after all, since room came otherwise, comes as a status as well, with its state as it is.
     ///
+    /// That status is told once, and asks for no acknowledgement: a scheduler that was away just then hears the task's state only if it asks
+    /// ([`Verbs::reconcile`]; of the driver's own questions it hears only news). It need not ask: whoever subscribes again is warned again of
+    /// all that must still make room, so a task of which it hears no new warning, and whose deadline has not passed, may stay.
+    ///
     /// By what is guaranteed to its own roles, and by the label `meros.priority`, a framework says which of its tasks go last
     /// (see [`protocol::marks`]).
     fn revoked(&mut self, _driver: &mut Verbs, _revoked: &TasksRevoked) {}
