@@ -90,7 +90,7 @@ fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
 fn faults_of_every_kind_leave_their_traces() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         let tally = play(&scenario(5, Profile::All, wiring)).tally;
-        assert_eq!(tally.faults.len(), 12, "{tally:#?}");
+        assert_eq!(tally.faults.len(), 13, "{tally:#?}");
         let traces = [
             tally.failovers,
             tally.crashes,
