@@ -317,11 +317,15 @@ impl<C: Checker> Stage<C> {
 
     /// The agent tells the master that the task has ended.
     pub fn task_ended(&mut self, id: &str) -> &mut Self {
-        let status = status(id, TaskState::Finished, Some(200));
+        self.tells(&status(id, TaskState::Finished, Some(200)))
+    }
+
+    /// The agent tells the master this of a task.
+    pub fn tells(&mut self, status: &TaskStatus) -> &mut Self {
         let update = StatusUpdate {
             framework_id: framework(),
             latest_state: status.state,
-            status,
+            status: status.clone(),
         };
         let agent_id = agent();
         self.told("agent-1", "master", &TaskUpdated { agent_id, update })

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::StatusChanged;
+use protocol::message::task::TaskUpdated;
 use protocol::{ContainerId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, Uuid};
 
 use super::broken;
@@ -45,7 +46,6 @@ struct Live {
 struct End {
     state: TaskState,
     update: Option<Uuid>,
-    container: Option<ContainerId>,
     heard: Duration,
 }
 
@@ -59,8 +59,8 @@ pub struct States {
     told: BTreeSet<Uuid>,
     /// Updates that agents have confirmed.
     confirmed: BTreeSet<Uuid>,
-    /// On which agent each container is.
-    agents: BTreeMap<ContainerId, String>,
+    /// Which agent has told each update of an end.
+    tellers: BTreeMap<Uuid, String>,
     /// Agents whose disk has failed.
     refusing: BTreeSet<String>,
     /// When the process of an agent last ended.
@@ -96,7 +96,6 @@ impl States {
             let end = End {
                 state: status.state,
                 update: status.uuid,
-                container: status.container_id.clone(),
                 heard: at,
             };
             self.ended.insert(key, end);
@@ -115,16 +114,15 @@ impl States {
 
     /// Whether its agent may not know this end any more: its disk has refused it, and then it fell.
     fn may_be_unknown(&self, end: &End) -> bool {
-        let is_confirmed = end
-            .update
-            .is_some_and(|uuid| self.confirmed.contains(&uuid));
-        let container = end.container.as_ref();
-        let agent = container.and_then(|container| self.agents.get(container));
+        let Some(update) = end.update else {
+            return false;
+        };
+        let agent = self.tellers.get(&update);
         let fell = agent.is_some_and(|agent| {
             let fallen = self.fallen.get(agent);
             self.refusing.contains(agent) && fallen.is_some_and(|at| *at >= end.heard)
         });
-        fell && !is_confirmed
+        fell && !self.confirmed.contains(&update)
     }
 
     fn process_ended(&mut self, container: &ContainerId, at: Duration) {
@@ -180,9 +178,14 @@ impl Checker for States {
             What::Said(spoken) => {
                 let stored = spoken.is::<UpdateStored>();
                 self.confirmed.extend(stored.map(|stored| stored.uuid));
+                if let Some(updated) = spoken.is::<TaskUpdated>()
+                    && updated.update.status.state.is_terminal()
+                    && let Some(uuid) = updated.update.status.uuid
+                {
+                    self.tellers.insert(uuid, spoken.from.to_owned());
+                }
             }
-            What::ProcessStarted { agent, container } => {
-                self.agents.insert(container.clone(), agent.to_owned());
+            What::ProcessStarted { container, .. } => {
                 self.processes.insert(container.clone());
             }
             What::FaultBegan(fault) => {
@@ -293,7 +296,8 @@ mod tests {
             if confirms {
                 stage.stored(&finished);
             }
-            stage.changed(&running).changed(&finished);
+            stage.changed(&running);
+            stage.tells(&finished).changed(&finished);
             if falls {
                 stage.fact(What::NodeEnded {
                     node: "agent-1",
