@@ -53,8 +53,18 @@ async fn try_subscribe(
     caller: Caller,
     updates: Vec<TaskStatus>,
 ) -> (Result<(), NotHeard>, Body) {
+    try_subscribe_within(world, caller, updates, Bounds::default()).await
+}
+
+/// As [`try_subscribe`], to a stream that may hold back this much.
+async fn try_subscribe_within(
+    world: &World,
+    caller: Caller,
+    updates: Vec<TaskStatus>,
+    bounds: Bounds,
+) -> (Result<(), NotHeard>, Body) {
     let streams = Streams::new(&world.node);
-    let (events, response) = streams.open(Content::One(Form::Json), Bounds::default());
+    let (events, response) = streams.open(Content::One(Form::Json), bounds);
     let stream = world
         .node
         .spawn_unnamed("http_executor", ExecutorStream::new(events))
@@ -146,6 +156,25 @@ fn an_executor_over_http_hears_its_tasks_and_kills_and_is_heard_in_turn() {
         assert_eq!(messages[0].data, b"hello");
         world.node.clock().advance(HEARTBEAT).await;
         assert_eq!(heard(&mut body), ["HEARTBEAT"]);
+    });
+}
+
+/// W4: also if nothing more is written to it.
+#[test]
+fn an_executor_that_leaves_more_unread_than_its_share_is_cut_off_when_its_moment_is_over() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a", "b"], false).await;
+        let bounds = Bounds {
+            together_max: Some(100),
+            ..Bounds::default()
+        };
+        let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), bounds);
+        let (heard_of, mut body) = subscribed.await;
+        heard_of.unwrap();
+        world.node.clock().advance(Duration::from_secs(1)).await;
+        world.settle().await;
+        assert_eq!(heard(&mut body), ["ERROR"]);
+        assert!(body.next().await.is_none(), "nothing comes after it");
     });
 }
 

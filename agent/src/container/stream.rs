@@ -31,21 +31,39 @@ pub struct Welcome {
 #[derive(Debug)]
 pub struct ExecutorStream {
     events: Events,
+    /// Whether a timer runs that looks at the reader again.
+    looks: bool,
 }
 
 impl ExecutorStream {
     /// Writes into this stream.
     pub fn new(events: Events) -> Self {
-        Self { events }
+        Self {
+            events,
+            looks: false,
+        }
     }
 
-    fn write(&self, event: &Event) {
+    fn write(&mut self, event: &Event, ctx: &mut Context<Self>) {
         if self.events.write(event).is_err() {
             return; // It has ended, and so will this actor.
         }
+        self.look(ctx);
+    }
+
+    /// Cuts the reader off if it is too slow, now or, while all leave too much unread, soon.
+    fn look(&mut self, ctx: &mut Context<Self>) {
         if let Some(reason) = self.events.lag() {
             tracing::warn!(reason, "the stream of an executor is cut off");
             self.events.cut(Some(&Event::error(reason)));
+        } else if !self.looks
+            && let Some(wait) = self.events.lags_in()
+        {
+            self.looks = true;
+            ctx.after(wait, |this, ctx| {
+                this.looks = false;
+                this.look(ctx);
+            });
         }
     }
 }
@@ -55,7 +73,7 @@ impl Actor for ExecutorStream {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.then(self.events.closed(), |_, (), ctx| ctx.stop());
-        ctx.every(HEARTBEAT, |this, _| this.write(&Event::heartbeat()));
+        ctx.every(HEARTBEAT, |this, ctx| this.write(&Event::heartbeat(), ctx));
     }
 }
 
@@ -71,45 +89,43 @@ impl Process for ExecutorStream {
 
 impl Handler<Welcome> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, welcome: Welcome, _: &mut Context<Self>) {
-        self.write(&Event::subscribed(
-            &welcome.subscribed,
-            &welcome.container_id,
-        ));
+    fn handle(&mut self, welcome: Welcome, ctx: &mut Context<Self>) {
+        let event = Event::subscribed(&welcome.subscribed, &welcome.container_id);
+        self.write(&event, ctx);
     }
 }
 
 impl Handler<LaunchTask> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, launch: LaunchTask, _: &mut Context<Self>) {
-        self.write(&Event::from(&launch));
+    fn handle(&mut self, launch: LaunchTask, ctx: &mut Context<Self>) {
+        self.write(&Event::from(&launch), ctx);
     }
 }
 
 impl Handler<EndTask> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, end: EndTask, _: &mut Context<Self>) {
-        self.write(&Event::from(&end));
+    fn handle(&mut self, end: EndTask, ctx: &mut Context<Self>) {
+        self.write(&Event::from(&end), ctx);
     }
 }
 
 impl Handler<ShutDownExecutor> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, _: ShutDownExecutor, _: &mut Context<Self>) {
-        self.write(&Event::shutdown());
+    fn handle(&mut self, _: ShutDownExecutor, ctx: &mut Context<Self>) {
+        self.write(&Event::shutdown(), ctx);
     }
 }
 
 impl Handler<UpdateStored> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, stored: UpdateStored, _: &mut Context<Self>) {
-        self.write(&Event::from(&stored));
+    fn handle(&mut self, stored: UpdateStored, ctx: &mut Context<Self>) {
+        self.write(&Event::from(&stored), ctx);
     }
 }
 
 impl Handler<FrameworkMessage> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, message: FrameworkMessage, _: &mut Context<Self>) {
-        self.write(&Event::message(message.data));
+    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
+        self.write(&Event::message(message.data), ctx);
     }
 }

@@ -173,9 +173,7 @@ impl Ledger {
             }
         });
     }
-}
 
-impl Ledger {
     /// What the disk has not taken is the beginning of the next write, which comes before long.
     fn write_again(&mut self, entries: Vec<Entry>, ctx: &mut Context<Self>) {
         // Whatever was to be kept before everything is forgotten need not be.

@@ -164,9 +164,8 @@ impl Books {
             }
             return reasons;
         }
-        let portions = offered;
         let filters = agent.filters.get(case.client);
-        let until = portions.iter().map(|portion| {
+        let until = offered.iter().map(|portion| {
             let covers = |refused: &Arc<Resources>| refused.contains(portion);
             filters.and_then(|filters| filters.hide_until(now, covers))
         });
@@ -174,7 +173,7 @@ impl Books {
         let until = until.reduce(|one, other| Some(one?.min(other?)));
         if let Some(until) = until.flatten() {
             reasons.push(Reason::Filtered {
-                offer: portions.first().unwrap_or(&free).quantities(),
+                offer: offered.first().unwrap_or(&free).quantities(),
                 left: until - now,
             });
         }

@@ -111,7 +111,7 @@ impl Books {
             let Some(role) = role.cloned() else {
                 continue;
             };
-            let frees = open(&task.resources);
+            let frees = task.resources.open().quantities();
             let counts = counted(&role, &task.resources);
             if task.leaves {
                 guards.lose(&role, &counts);
@@ -281,11 +281,6 @@ fn refuses_all(agent: &Agent, client: Client, now: Instant) -> bool {
     let total = &agent.sides[index(Pool::Regular)].total;
     let open = total.filter(|one| !one.is_reserved());
     filters.hide(now, |refused| refused.contains(&open))
-}
-
-/// What others could have of it if nobody held it.
-fn open(resources: &Resources) -> Quantities {
-    resources.filter(|one| one.is_open()).quantities()
 }
 
 /// What of it counts against the quota of its role.
