@@ -151,7 +151,11 @@ impl Master {
     }
 
     fn dropped(&mut self, pid: &Pid, error: &TellError) {
-        tracing::warn!(to = %pid, %error, "a message did not go out");
+        match error {
+            // Its link says so once, and whatever else is on its way to it comes to nothing too.
+            TellError::Gone => tracing::debug!(to = %pid, "a message did not go out"),
+            _ => tracing::warn!(to = %pid, %error, "a message did not go out"),
+        }
         self.books_mut().counters.count("master/dropped_messages");
     }
 

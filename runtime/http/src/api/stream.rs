@@ -245,7 +245,9 @@ impl Events {
         self.shared.change(|queue| {
             let waits = queue.records.front().map(|(since, _)| now - *since);
             let (bytes_max, because) = self.shared.bytes_max(waits);
-            if queue.records.len() > 1 && queue.bytes > bytes_max {
+            // One record may be larger than what may wait of several, but not while there is no room for it.
+            let bounded = queue.records.len() > 1 || !because.is_empty();
+            if bounded && queue.bytes > bytes_max {
                 return Some(format!(
                     "{} bytes of events wait to be read, which are more than {bytes_max}{because}",
                     queue.bytes
@@ -267,8 +269,7 @@ impl Events {
         let now = self.shared.listener.clock.now();
         self.shared.change(|queue| {
             let (since, _) = queue.records.front()?;
-            let lags = queue.records.len() > 1 && queue.bytes > share;
-            lags.then(|| BURST.saturating_sub(now - *since))
+            (queue.bytes > share).then(|| BURST.saturating_sub(now - *since))
         })
     }
 
@@ -534,6 +535,31 @@ mod tests {
             let mut body = response.into_body().into_data_stream();
             assert!(body.next().await.is_some());
             assert_eq!((second.lag(), second.lags_in()), (None, None));
+        });
+    }
+
+    /// W4: one large event for each of many is as much as many small ones.
+    #[test]
+    fn a_single_event_waits_for_long_only_while_there_is_room_for_it() {
+        stage(async {
+            let (node, streams) = streams();
+            let bounds = Bounds {
+                together_max: Some(1000),
+                ..Bounds::default()
+            };
+            let (first, response) = streams.open(json(), bounds);
+            let (second, _second) = streams.open(json(), bounds);
+            first.write(&Event::error("x".repeat(600))).unwrap();
+            node.clock().advance(BURST).await;
+            assert_eq!((first.lag(), first.lags_in()), (None, None));
+            second.write(&Event::error("x".repeat(600))).unwrap();
+            assert_eq!((second.lag(), second.lags_in()), (None, Some(BURST)));
+            let reason = first.lag().unwrap();
+            assert!(reason.contains("more than 500, its share"), "{reason}");
+            let mut body = response.into_body().into_data_stream();
+            assert!(body.next().await.is_some());
+            node.clock().advance(BURST).await;
+            assert_eq!((first.lag(), second.lag()), (None, None));
         });
     }
 
