@@ -1,6 +1,6 @@
 //! A load: a framework that launches short tasks as long as there is room, and remembers what it is told of each.
 //!
-//! The driver is the real one, on a thread and a socket of its own. Each task appends its id to a file, so that the file says what ran and the
+//! Beside it an operator writes to the registry all the time. The driver is the real one, on a thread and a socket of its own. Each task appends its id to a file, so that the file says what ran and the
 //! statuses what the framework was told; [`Load::finish`] compares the two. It disturbs nobody itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Undelivered, Verbs
 
 use crate::puppet::{framework, task};
 use crate::support::{Cluster, PATIENCE, eventually};
+use crate::writes::Writes;
 
 /// What a task takes: two fit on a CPU.
 const SHARE: &str = "cpus:0.5;mem:16";
@@ -123,6 +124,7 @@ pub struct Load {
     told: Arc<Mutex<Told>>,
     driver: DriverRef,
     ran: PathBuf,
+    writes: Writes,
 }
 
 impl Load {
@@ -154,7 +156,12 @@ impl Load {
             })
         });
         let driver = driver.recv_timeout(PATIENCE).expect("a driver");
-        let load = Self { told, driver, ran };
+        let load = Self {
+            told,
+            driver,
+            ran,
+            writes: Writes::start(cluster),
+        };
         load.goes_on();
         load
     }
@@ -163,8 +170,9 @@ impl Load {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until tasks have finished that are launched from now on.
+    /// Waits until tasks have finished that are launched from now on, and a write was acknowledged that was begun from now on.
     pub fn goes_on(&self) {
+        self.writes.go_on();
         let next = self.told().tasks.len() as u32;
         eventually("new tasks to be launched and to finish", || {
             let told = self.told();
@@ -177,8 +185,9 @@ impl Load {
 
     /// Launches no more, waits until every task has ended, and looks at all: each has one end as its framework was told, be it as an
     /// update, in answer to a question of the driver, or both; each that finished ran once, none other ran at all, and the framework
-    /// had one id all the time. Gives how often it was subscribed.
-    pub fn finish(self) -> usize {
+    /// had one id all the time; what operators were told that was written is there. Gives how often it was subscribed.
+    pub fn finish(mut self) -> usize {
+        self.writes.finish();
         self.told().enough = true;
         eventually("every task to have an end", || {
             let told = self.told();

@@ -42,3 +42,4 @@ mod standby;
 mod support;
 mod tasks;
 mod upgrade;
+mod writes;

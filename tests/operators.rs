@@ -91,6 +91,38 @@ fn local_address() -> String {
     format!("127.0.0.1:{}", free_ports(0))
 }
 
+/// One process with a group in it is operated like any other group.
+#[test]
+fn an_embedded_cluster_of_three_masters_runs_tasks_whoever_of_them_leads() {
+    let cluster = Cluster::local(3, 1, &["--resources", "cpus:1;mem:64"]);
+    let roles = || {
+        let output = cluster.output(["masters", "list", "--json"]);
+        let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        list.iter()
+            .map(|master| (address(master), master["role"] == "leader"))
+            .collect::<Vec<_>>()
+    };
+    let leader = |other_than: Option<&String>| {
+        eventually("one of three to lead", || {
+            let roles = roles();
+            let mut leaders = roles.iter().filter(|(_, leads)| *leads);
+            let (leader, _) = leaders.next()?;
+            let one = roles.len() == 3 && leaders.next().is_none();
+            (one && Some(leader) != other_than).then(|| leader.clone())
+        })
+    };
+    let old = leader(None);
+    assert_eq!(stdout(&cluster.run_shell(&[], "echo one")), "one\n");
+    let handed_over = cluster.output(["masters", "transfer"]);
+    assert!(handed_over.status.success(), "{}", stderr(&handed_over));
+    let new = leader(Some(&old));
+    let all: Vec<&str> = cluster.master.split(',').collect();
+    assert!(all.contains(&&*old) && all.contains(&&*new), "{old}, {new}");
+    let ran = cluster.run_shell(&[], "echo two");
+    assert_eq!(stdout(&ran), "two\n", "{}", stderr(&ran));
+    assert!(cluster.stop().success());
+}
+
 #[test]
 fn masters_are_listed_handed_over_added_promoted_and_removed() {
     let mut group = Masters::start();

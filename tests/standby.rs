@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
+use crate::group::Group;
 use crate::support::{Cluster, Running, example};
 
 const TASKS: usize = 12;
@@ -58,6 +59,34 @@ fn two_schedulers_that_are_killed_in_turn_lose_no_task_and_double_none() {
     assert!(last.wait().success(), "a standby ends with its framework");
 
     let done = std::fs::read_to_string(cluster.directory().join("done")).expect("lines");
+    let ran: BTreeSet<&str> = done.lines().collect();
+    assert_eq!((done.lines().count(), ran.len()), (TASKS, TASKS), "{done}");
+}
+
+/// S131, S134: the master that would have told the standby dies together with the scheduler that led; the next one, which learns from the registry
+/// who led, tells it.
+#[test]
+fn a_standby_takes_over_when_the_leading_scheduler_and_the_leading_master_are_killed_together() {
+    let mut group = Group::start();
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
+    let mut first = scheduler(&group.cluster);
+    first.line("that it leads", |line| line.starts_with("leading "));
+    let mut second = scheduler(&group.cluster);
+    second.line("that it waits", |line| line.starts_with("standing by for "));
+    finishes(&mut first, 3);
+    let leader = group.leader();
+    first.signal("KILL");
+    group.process(leader).signal("KILL");
+    first.wait();
+    group.process(leader).wait();
+
+    second.line("that it leads", |line| line.starts_with("leading "));
+    group.start_again(leader);
+    second.line("the end", |line| line == "all 12 tasks have finished");
+    assert!(second.wait().success());
+    let done = std::fs::read_to_string(group.cluster.directory().join("done")).expect("lines");
     let ran: BTreeSet<&str> = done.lines().collect();
     assert_eq!((done.lines().count(), ran.len()), (TASKS, TASKS), "{done}");
 }

@@ -157,14 +157,21 @@ impl Cluster {
 
     /// Starts `agents` agents with more flags of `meros local`.
     pub fn with(agents: u16, flags: &[&str]) -> Self {
+        Self::local(1, agents, flags)
+    }
+
+    /// The same with so many masters, all of which its verbs know.
+    pub fn local(masters: u16, agents: u16, flags: &[&str]) -> Self {
         let work_dir = tempfile::tempdir().expect("a temporary directory");
-        let port = free_ports(agents);
+        let port = free_ports(agents + masters - 1);
         let mut command = meros([
             "local",
             "--port",
             &port.to_string(),
             "--agents",
             &agents.to_string(),
+            "--masters",
+            &masters.to_string(),
         ]);
         command
             .arg("--work_dir")
@@ -175,9 +182,12 @@ impl Cluster {
         let line = process.line("ready", |line| line.starts_with("ready "));
         let (_, address) = line.split_once("://").unwrap_or_default();
         assert_eq!(address, format!("127.0.0.1:{port}"));
+        // The first master has the first port, agents those after it, and the other masters the last.
+        let ports = std::iter::once(port).chain(port + agents + 1..port + agents + masters);
+        let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         Self {
             process,
-            master: format!("127.0.0.1:{port}"),
+            master: addresses.join(","),
             port,
             work_dir,
         }
