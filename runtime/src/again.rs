@@ -105,6 +105,18 @@ impl Reading {
         rest.split_at_checked(body)
     }
 
+    /// How many such tells are at the front, counted up to `max`.
+    pub(crate) fn count(self, mut bytes: &[u8], max: usize) -> usize {
+        let mut count = 0;
+        while count < max
+            && let Some((_, behind)) = self.small(bytes)
+        {
+            bytes = behind;
+            count += 1;
+        }
+        count
+    }
+
     /// Whether these bytes seem to begin with such a tell.
     pub(crate) fn is_next(self, bytes: &[u8]) -> bool {
         self.short_length(bytes).is_some() || bytes.get(PREFIX) == Some(&TELL_AGAIN)
@@ -164,6 +176,17 @@ mod tests {
             assert_eq!(reading.front(&bytes), taken);
             assert_eq!(reading.small(&bytes), Some((&b"ab"[..], &b"next"[..])));
             assert!(reading.is_next(&bytes) && !reading.is_next(&bytes[..4]));
+            assert_eq!(reading.count(&bytes, 5), 1);
         }
+    }
+
+    #[test]
+    fn tells_at_the_front_are_counted_up_to_the_first_other_frame_and_no_further_than_asked() {
+        let alike = [&short(1)[..], b"x"].concat();
+        let other = [0, 0, 0, 1, 7];
+        let bytes = [&alike.repeat(3)[..], &other, &alike.repeat(9)].concat();
+        assert_eq!((BOTH.count(&bytes, 100), BOTH.count(&bytes, 2)), (3, 2));
+        let cut = &bytes[..3 * alike.len() - 1];
+        assert_eq!((BOTH.count(cut, 100), LONG_ONLY.count(cut, 100)), (2, 0));
     }
 }

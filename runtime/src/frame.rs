@@ -26,7 +26,7 @@ const EXITED: u8 = 6;
 const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
-const PING: u8 = 10;
+pub(crate) const PING: u8 = 10;
 /// Of a tell whose header is left out, see [`crate::again`].
 pub(crate) const TELL_AGAIN: u8 = 11;
 

@@ -133,7 +133,7 @@ pub(crate) struct Counted {
 }
 
 impl Gathering for Counted {
-    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled> {
+    fn add_first(&mut self, body: &[u8], _: &[u8], _: Reading) -> Result<(), Garbled> {
         self.bodies += 1;
         self.bytes += body.len() as u64;
         Ok(())
@@ -163,7 +163,7 @@ impl Gathering for Counted {
     }
 }
 
-pub(crate) fn gather<A: Counting>(_: usize) -> Box<dyn Gathering> {
+pub(crate) fn gather<A: Counting>() -> Box<dyn Gathering> {
     Box::new(Counted {
         count: A::count(),
         check: |to| incarnation::<A>(to).is_ok(),

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 
-use crate::again::{self, Front};
+use crate::again::Front;
 use crate::ask::{AskError, TellError};
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::{self, Frame, Letter};
@@ -278,11 +278,11 @@ impl Delivery<'_> {
         let Frame::Letter(letter) = Frame::read(row.header)? else {
             return Err(Garbled::new("a header that is none"));
         };
-        if self.connection.reading.is_next(following) {
-            let about = following.len() / (again::SHORT.len() + body.len()) + 1;
-            row.run = self.begin_run(&letter, about)?;
+        let reading = self.connection.reading;
+        if reading.is_next(following) {
+            row.run = self.begin_run(&letter)?;
             if let Some(run) = &mut row.run {
-                let added = run.gathering.add_first(body);
+                let added = run.gathering.add_first(body, following, reading);
                 return added.map_err(|garbled| run.garbled(garbled));
             }
         }
@@ -323,8 +323,8 @@ impl Delivery<'_> {
         }
     }
 
-    /// Begins a run of about so many tells like this one, if its actor takes them as they are.
-    fn begin_run(&mut self, letter: &Letter<'_>, about: usize) -> Result<Option<Alike>, Garbled> {
+    /// Begins a run of tells like this one, if its actor takes them as they are.
+    fn begin_run(&mut self, letter: &Letter<'_>) -> Result<Option<Alike>, Garbled> {
         if letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
             return Ok(None);
         }
@@ -345,7 +345,7 @@ impl Delivery<'_> {
             entry,
             name,
             version,
-            gathering: gather(about),
+            gathering: gather(),
         }))
     }
 

@@ -94,7 +94,8 @@ pub struct Hello {
     pub node: NodeId,
     /// What it is.
     pub role: Role,
-    /// What its actors heard when the hello was written: message ids and their highest versions.
+    /// What its actors heard when the hello was written: message ids and their highest versions. Beside them stands, as if it were one,
+    /// the id of `frames/short` where the node reads tells without a header whose length, below 4 KiB, has two bytes.
     pub hears: BTreeMap<u32, u16>,
 }
 

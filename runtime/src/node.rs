@@ -95,7 +95,7 @@ pub enum SpawnError {
         /// The name asked for.
         name: String,
     },
-    /// Two message names have the same hash: one of them must be changed.
+    /// Two message names have the same hash: one of them must be changed. `frames/short` is what hellos say of frames, and no message's.
     #[error("messages {one:?} and {other:?} have the same id {id:08x}")]
     MessageIdTaken {
         /// The id of both.
@@ -184,7 +184,7 @@ impl NodeBuilder {
     }
 
     /// Speaks like the Meros before this one: of messages that have an older shape it says that one, and hears no newer one from other
-    /// nodes. To rehearse an upgrade. Default: no.
+    /// nodes; and it neither writes nor says that it reads tells without a header whose length, below 4 KiB, has two bytes. To rehearse an upgrade. Default: no.
     pub fn speak_previous(mut self, previous: bool) -> Self {
         self.speaks_previous = previous;
         self

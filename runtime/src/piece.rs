@@ -208,8 +208,8 @@ mod tests {
         write_to(piece, true, letter, body);
     }
 
-    /// Whether each frame has its header (H), or has left it out and is a short one (-) or a long one (=); and its body's length.
-    fn forms(mut bytes: &[u8]) -> Vec<(char, usize)> {
+    /// Whether each frame has its header (H), or has left it out and is a short one (-) or a long one (=); and its body.
+    fn forms(mut bytes: &[u8]) -> Vec<(char, Vec<u8>)> {
         let reading = Reading {
             frame_max: 1 << 20,
             short: true,
@@ -218,11 +218,11 @@ mod tests {
         while let Some((front, behind)) = reading.front(bytes).unwrap() {
             forms.push(match front {
                 Front::Frame(frame) => match Frame::read(frame) {
-                    Ok(Frame::Letter(letter)) => ('H', letter.body.len()),
+                    Ok(Frame::Letter(letter)) => ('H', letter.body.to_vec()),
                     other => panic!("{other:?}"),
                 },
-                Front::Again(body) if bytes[0] & 0x80 != 0 => ('-', body.len()),
-                Front::Again(body) => ('=', body.len()),
+                Front::Again(body) if bytes[0] & 0x80 != 0 => ('-', body.to_vec()),
+                Front::Again(body) => ('=', body.to_vec()),
             });
             bytes = behind;
         }
@@ -237,10 +237,14 @@ mod tests {
     #[test]
     fn a_large_body_has_the_long_form_and_the_short_one_is_for_peers_that_read_it() {
         let letter = letter(1, 2);
+        let lengths = [3, 4, LARGE - 1, LARGE, LARGE + 1, 5, 6, LARGE, LARGE, 7];
+        // No two bytes near each other are alike, so that a body that was moved by the wrong distance is another.
+        let body = |length: usize| (length..2 * length).map(|byte| (byte % 251) as u8);
+        let bodies: Vec<Vec<u8>> = lengths.map(|length| body(length).collect()).into();
         let written = |short| {
             let mut piece = Piece::default();
-            for length in [3, 4, LARGE - 1, LARGE, LARGE + 1, 5, 6, LARGE, LARGE, 7] {
-                write_to(&mut piece, short, &letter, &vec![length as u8; length]);
+            for body in &bodies {
+                write_to(&mut piece, short, &letter, body);
             }
             piece.take()
         };
@@ -248,9 +252,10 @@ mod tests {
         // After a large body the next is thought large as well: it would have to be moved.
         assert_eq!(form(true), "H--===-===");
         assert_eq!(form(false), "H=========");
-        let (short, long) = (forms(&written(true)), forms(&written(false)));
-        let lengths = |forms: Vec<(char, usize)>| forms.into_iter().map(|(_, length)| length);
-        assert!(lengths(short).eq(lengths(long)));
+        for short in [true, false] {
+            let read = forms(&written(short)).into_iter().map(|(_, body)| body);
+            assert!(read.eq(bodies.iter().cloned()), "short: {short}");
+        }
     }
 
     #[test]

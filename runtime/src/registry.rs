@@ -79,13 +79,16 @@ impl Registry {
         }
     }
 
-    /// Remembers what this table hears; refuses a second name with the id of another.
+    /// Remembers what this table hears; refuses a second name with the id of another, and any with that of what hellos say of frames.
     pub(crate) fn learn(&self, table: &EarTable) -> Result<(), Collision> {
         let mut messages = lock(&self.messages);
-        messages.entry(READS_SHORT_ID).or_insert(READS_SHORT); // stands among them in hellos
         for ear in table.iter() {
-            let known = *messages.entry(ear.id).or_insert(ear.name);
-            if known != ear.name {
+            let reserved = ear.id == READS_SHORT_ID; // stands among them in hellos, and is no message
+            let known = match reserved {
+                true => READS_SHORT,
+                false => *messages.entry(ear.id).or_insert(ear.name),
+            };
+            if reserved || known != ear.name {
                 return Err(Collision {
                     id: ear.id,
                     one: known,

@@ -13,7 +13,7 @@ use actix::dev::EnvelopeProxy;
 use actix::fut::ActorFuture;
 use actix::{Actor, Handler, Message};
 
-use crate::again::{self, Reading};
+use crate::again::Reading;
 use crate::codec::{self, Garbled};
 use crate::context::Context;
 use crate::letter::handle_one;
@@ -27,8 +27,9 @@ const LENGTH_MAX: usize = 1024;
 
 /// Tells being gathered, for an actor and of a type that only the maker knows.
 pub(crate) trait Gathering {
-    /// Adds the message that this body stands for, the first of all.
-    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled>;
+    /// Adds the message that this body stands for, the first of all. What follows it is only looked at, for how much room to make.
+    fn add_first(&mut self, body: &[u8], following: &[u8], reading: Reading)
+    -> Result<(), Garbled>;
 
     /// Adds the messages of all frames at the front of the bytes that are like those before them, until it should be sent.
     fn add(&mut self, bytes: &[u8], reading: Reading) -> Added;
@@ -79,19 +80,15 @@ pub(crate) fn add_each(
     }
 }
 
-/// Begins to gather about so many messages.
-pub(crate) type Gather = fn(usize) -> Box<dyn Gathering>;
+/// Begins to gather messages.
+pub(crate) type Gather = fn() -> Box<dyn Gathering>;
 
-pub(crate) fn gather<A, M>(about: usize) -> Box<dyn Gathering>
+pub(crate) fn gather<A, M>() -> Box<dyn Gathering>
 where
     A: Process + Handler<M>,
     M: Remote,
 {
-    let messages = Vec::with_capacity(about.min(LENGTH_MAX));
-    Box::new(Gathered::<A, M> {
-        messages,
-        actor: PhantomData,
-    })
+    Box::new(Gathered::<A, M>::new())
 }
 
 struct Gathered<A, M> {
@@ -99,12 +96,29 @@ struct Gathered<A, M> {
     actor: PhantomData<fn(A)>,
 }
 
+impl<A, M> Gathered<A, M> {
+    fn new() -> Self {
+        Self {
+            messages: Vec::new(),
+            actor: PhantomData,
+        }
+    }
+}
+
 impl<A, M> Gathering for Gathered<A, M>
 where
     A: Process + Handler<M>,
     M: Remote,
 {
-    fn add_first(&mut self, body: &[u8]) -> Result<(), Garbled> {
+    fn add_first(
+        &mut self,
+        body: &[u8],
+        following: &[u8],
+        reading: Reading,
+    ) -> Result<(), Garbled> {
+        // Counted, not guessed from the bytes: what is alike may end at once, and the room goes to the mailbox as well.
+        let count = 1 + reading.count(following, LENGTH_MAX - 1);
+        self.messages.reserve_exact(count);
         self.messages.push(codec::decode(body)?);
         Ok(())
     }
@@ -112,11 +126,8 @@ where
     fn add(&mut self, bytes: &[u8], reading: Reading) -> Added {
         let messages = &mut self.messages;
         // Those gathered before were sent, together with their room.
-        if messages.capacity() == 0
-            && let Some((body, _)) = reading.small(bytes)
-        {
-            let about = bytes.len() / (again::SHORT.len() + body.len()) + 1;
-            messages.reserve_exact(about.min(LENGTH_MAX));
+        if messages.capacity() == 0 {
+            messages.reserve_exact(reading.count(bytes, LENGTH_MAX));
         }
         let room = LENGTH_MAX.saturating_sub(messages.len());
         add_each(bytes, reading, room, |body| {
@@ -227,6 +238,64 @@ impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Resume {
                 ctx.has_resumed();
                 Poll::Ready(())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::again::short;
+    use crate::frame::PING;
+    use crate::prelude::*;
+
+    /// Large in memory, and a byte on the wire.
+    #[derive(Serialize, Deserialize)]
+    struct Large(Option<[u64; 32]>);
+
+    remote! { Large = "run/large" v1; }
+
+    struct Hearer;
+
+    impl Actor for Hearer {
+        type Context = Context<Self>;
+    }
+
+    impl Process for Hearer {}
+
+    impl Handler<Large> for Hearer {
+        type Result = ();
+        fn handle(&mut self, _: Large, _: &mut Context<Self>) {}
+    }
+
+    const READING: Reading = Reading {
+        frame_max: 1 << 20,
+        short: true,
+    };
+
+    /// So many tells, and then a ping.
+    fn tells(count: usize) -> Vec<u8> {
+        let tell = [&short(1)[..], &[0]].concat();
+        [&tell.repeat(count)[..], &[0, 0, 0, 1, PING]].concat()
+    }
+
+    /// A peer that says two tells between pings, over and over, must not be given the room of a long run for each pair.
+    #[test]
+    fn a_run_has_room_for_what_is_there_and_no_more() {
+        for (first, next) in [(1, 1), (2, 3), (LENGTH_MAX, 2), (5, 2 * LENGTH_MAX)] {
+            let (mut run, long) = (Gathered::<Hearer, Large>::new(), tells(5000));
+            let room = |run: &Gathered<_, Large>| (run.messages.len(), run.messages.capacity());
+            let followed = [&tells(first)[3..], &long].concat();
+            run.add_first(&[0], &followed, READING).unwrap();
+            assert_eq!(room(&run), (1, first));
+            run.add(&followed, READING);
+            assert_eq!(room(&run), (first, first));
+            run.messages = Vec::new(); // sent, because it was full
+            run.add(&[&tells(next)[..], &long].concat(), READING);
+            let expected = next.min(LENGTH_MAX);
+            assert_eq!(room(&run), (expected, expected));
         }
     }
 }

@@ -317,6 +317,34 @@ fn two_message_names_with_one_id_are_refused() {
     });
 }
 
+/// Hellos say of frames what they say of messages: as an id.
+#[test]
+fn a_message_with_the_id_of_what_hellos_say_of_frames_is_refused_even_under_its_name() {
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Short;
+    remote! { Short = "frames/short" v1; }
+    #[derive(Default)]
+    struct Hears;
+    impl Actor for Hears {
+        type Context = Context<Self>;
+    }
+    impl Process for Hears {
+        fn hears(ears: &mut Ears<Self>) {
+            ears.hear::<Short>(&Role::ALL);
+        }
+    }
+    impl Handler<Short> for Hears {
+        type Result = ();
+        fn handle(&mut self, _: Short, _: &mut Context<Self>) {}
+    }
+    rehearse(|node| async move {
+        let refused = node.spawn("short", Hears).unwrap_err();
+        let (one, other) = ("frames/short", "frames/short");
+        let id = Short::ID;
+        assert_eq!(refused, SpawnError::MessageIdTaken { id, one, other });
+    });
+}
+
 #[test]
 fn a_message_not_heard_is_refused_by_pid() {
     rehearse(|node| async move {
