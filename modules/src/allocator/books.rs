@@ -6,6 +6,7 @@
 mod book;
 mod choosing;
 mod departing;
+mod exclusions;
 mod explain;
 mod filters;
 mod frameworks;
@@ -26,7 +27,6 @@ pub use side::Side;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use module_api::allocator::{
@@ -41,9 +41,8 @@ use runtime::Instant;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::by_client::ByClient;
 use super::clients::{Clients, index};
-use super::filter::Filters;
+use super::refused::Refused;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
@@ -72,9 +71,7 @@ pub struct Agent {
     /// Regular and revocable, apart.
     pub sides: [Side; 2],
     /// Who refused what here.
-    pub filters: ByClient<Filters>,
-    /// What was refused here last: who refuses the same shares it.
-    refused: Option<Arc<Resources>>,
+    pub filters: Refused,
     mark: Mark,
 }
 
@@ -255,8 +252,7 @@ impl Books {
                 Side::of(regular.unallocate()),
                 Side::of(oversubscribed.revocable().unallocate()),
             ],
-            filters: ByClient::default(),
-            refused: None,
+            filters: Refused::default(),
             mark: Mark::Unmarked,
         });
         self.by_id.insert(agent_id, slot);

@@ -10,6 +10,7 @@ use protocol::FrameworkId;
 use resources::{Allocation, Quantities, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::bits::Bits;
 use super::choice::Choice;
 
 /// One framework in one of its roles.
@@ -65,6 +66,29 @@ pub enum Stance {
     Open,
     /// Its offers have a shape.
     Shaped,
+}
+
+/// The stances of all clients.
+pub struct Stances {
+    /// By the clients' numbers.
+    each: Vec<Stance>,
+    /// Who takes whatever it may be given.
+    pub open: Bits,
+    /// Whose offers have a shape.
+    pub shaped: Bits,
+}
+
+impl Stances {
+    /// That of this client.
+    pub fn of(&self, client: Client) -> Stance {
+        let stance = self.each.get(client as usize);
+        stance.copied().unwrap_or(Stance::Out)
+    }
+
+    /// One more than the highest number of a client.
+    pub fn clients(&self) -> usize {
+        self.each.len()
+    }
 }
 
 /// What the sorter believes of a client.
@@ -181,15 +205,25 @@ impl Clients {
         members.for_each(|member| member.choice.forget(slot));
     }
 
-    /// How a look at filters goes for each client in this pool, by its number.
-    pub fn stances(&self, pool: Pool) -> Vec<Stance> {
+    /// How a look at filters goes for each client in this pool.
+    pub fn stances(&self, pool: Pool) -> Stances {
         let stance = |member: &Option<Member>| match member {
             Some(member) if !member.is_active(pool) => Stance::Out,
             Some(member) if member.shape.is_open() => Stance::Open,
             Some(_) => Stance::Shaped,
             None => Stance::Out,
         };
-        self.members.iter().map(stance).collect()
+        let each: Vec<Stance> = self.members.iter().map(stance).collect();
+        let those = |wanted: Stance| {
+            let all = (0..).zip(&each);
+            all.filter_map(move |(client, stance)| (*stance == wanted).then_some(client))
+                .collect()
+        };
+        Stances {
+            open: those(Stance::Open),
+            shaped: those(Stance::Shaped),
+            each,
+        }
     }
 
     /// How many take part in this pool.

@@ -63,6 +63,12 @@ impl Filters {
         hiding.map(|filter| filter.until).max()
     }
 
+    /// Whether this very refusal is among them.
+    pub fn has(&self, refused: &Arc<Resources>) -> bool {
+        let mut all = self.0.iter();
+        all.any(|filter| Arc::ptr_eq(&filter.refused, refused))
+    }
+
     /// Lets go of what has ended; true if anything had.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.0.len();

@@ -6,6 +6,7 @@
 //! for what is guaranteed ([`Revocation`]). It never waits for the master, and never grants what the books do not have, whatever the sorter says.
 //! Asked why it grants nothing, it answers in pieces ([`Survey`]).
 
+mod bits;
 mod books;
 mod by_client;
 mod choice;
@@ -14,6 +15,7 @@ mod cutting;
 mod explain;
 mod filter;
 mod metrics;
+mod refused;
 mod revoker;
 mod revoking;
 mod victims;
@@ -23,6 +25,7 @@ pub use by_client::ByClient;
 pub use clients::{Clients, Member};
 pub use explain::{Shares, Survey};
 pub use filter::Filters;
+pub use refused::Refused;
 pub use revoker::Revocation;
 
 use std::collections::BTreeSet;

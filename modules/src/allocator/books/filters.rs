@@ -3,16 +3,14 @@
 //! Pure, like all of the books. An agent is looked at again only after something about it has changed, so that the cost of a run
 //! follows the changes and not the size of the cluster.
 
-use std::sync::Arc;
-
 use module_api::sorter::Client;
 use protocol::{AgentId, AgentInfo};
 use resources::Resources;
 use runtime::Instant;
 
 use super::{Books, Side};
-use crate::allocator::by_client::ByClient;
 use crate::allocator::filter::Filters;
+use crate::allocator::refused::Refused;
 
 /// When an agent is next looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,13 +40,7 @@ impl Books {
             return;
         }
         member.filtered.insert(slot);
-        let shared = agent.refused.take().filter(|last| **last == refused);
-        let refused = shared.unwrap_or_else(|| Arc::new(refused));
-        agent.refused = Some(refused.clone());
-        let (filters, _) = agent.filters.admit(client, Filters::default);
-        let before = filters.first_end();
-        filters.add(refused, until);
-        let after = filters.first_end();
+        let [before, after] = agent.filters.add(client, refused, until);
         let serial = agent.serial;
         if before != after {
             before.map(|end| self.ends.remove(&(end, slot, serial, client)));
@@ -57,7 +49,7 @@ impl Books {
     }
 
     /// What was refused of an agent that is told anew, if it looks as it did: with other attributes it may be wanted (SPEC 4.6).
-    pub(super) fn filters_of(&self, id: &AgentId, info: &AgentInfo) -> ByClient<Filters> {
+    pub(super) fn filters_of(&self, id: &AgentId, info: &AgentInfo) -> Refused {
         let slot = self.by_id.get(id);
         let agent = slot.and_then(|slot| self.agents[*slot as usize].as_ref());
         let same = agent.filter(|agent| {
@@ -65,11 +57,11 @@ impl Books {
                 && agent.hostname == info.hostname
                 && agent.domain == info.domain
         });
-        same.map_or_else(ByClient::default, |agent| agent.filters.clone())
+        same.map_or_else(Refused::default, |agent| agent.filters.clone())
     }
 
     /// These were the filters of the agent that is in this slot anew.
-    pub(super) fn restore_filters(&mut self, slot: u32, filters: ByClient<Filters>) {
+    pub(super) fn restore_filters(&mut self, slot: u32, filters: Refused) {
         for (client, filters) in filters {
             let member = self.clients.get_mut(client);
             let Some(member) = member.filter(|member| member.subscribed) else {
@@ -82,7 +74,7 @@ impl Books {
             let end = filters.first_end();
             let end = end.map(|end| (end, slot, agent.serial, client));
             self.ends.extend(end);
-            agent.filters.admit(client, || filters);
+            agent.filters.restore(client, filters);
         }
     }
 
@@ -107,6 +99,11 @@ impl Books {
         }
     }
 
+    /// Whether no filter has ended by now that is still there.
+    pub(super) fn all_filters_hold(&self, now: Instant) -> bool {
+        self.ends.first().is_none_or(|(end, ..)| *end > now)
+    }
+
     /// Lets go of the filters that have ended; their agents are looked at again by the run that begins now.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(&(end, slot, serial, client)) = self.ends.first() {
@@ -118,14 +115,12 @@ impl Books {
             let Some(agent) = agent.filter(|agent| agent.serial == serial) else {
                 continue;
             };
-            let Some(filters) = agent.filters.get_mut(client) else {
+            let Some(next) = agent.filters.expire(client, now) else {
                 continue;
             };
-            filters.expire(now);
-            match filters.first_end() {
+            match next {
                 Some(end) => drop(self.ends.insert((end, slot, serial, client))),
                 None => {
-                    agent.filters.remove(client);
                     if let Some(member) = self.clients.get_mut(client) {
                         member.filtered.remove(&slot);
                     }

@@ -7,16 +7,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use module_api::sorter::{
-    Change, Client, Exclusion, Pool, Room, Shape, Slate, Stage, is_allocatable,
-};
+use module_api::sorter::{Change, Client, Pool, Room, Shape, Slate, Stage, is_allocatable};
 use resources::{Quantities, Resource, Resources};
 use runtime::Instant;
 
 use super::book::Taker;
+use super::exclusions::Exclusions;
 use super::quota::{Parts, Quotas, is_uncut, room};
 use super::{Agent, Books};
-use crate::allocator::clients::{Clients, Stance, index};
+use crate::allocator::clients::{Clients, Stance, Stances, index};
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -77,12 +76,13 @@ impl Books {
         }
         let mut rooms = Vec::with_capacity(slots.len());
         let mut agents = Vec::with_capacity(slots.len());
-        let mut exclusions = Exclusions::default();
         let mut kept = Vec::new();
         let choosers = self.choosers(pool);
         let sets_min = self.sets_min.clone();
         let loosest = self.loosest(pool);
         let stances = self.clients.stances(pool);
+        let all_hold = self.all_filters_hold(now);
+        let mut exclusions = Exclusions::of(stances.clients());
         for &slot in slots {
             let keeps = self.keeps(stage, slot);
             let (clients, quotas) = (&mut self.clients, &mut self.quotas);
@@ -107,14 +107,14 @@ impl Books {
                 stances: &stances,
                 quotas,
                 now,
+                all_hold,
             };
-            looks.exclude_filtered(&mut exclusions, rooms.len(), agent);
-            choosers.exclude(slot, agent, clients, |client| {
-                exclusions.add(client, rooms.len());
-            });
+            looks.exclude_filtered(&mut exclusions, agent);
+            choosers.exclude(slot, agent, clients, |client| exclusions.add(client));
             for (_, client) in barred.range((slot, 0)..=(slot, Client::MAX)) {
-                exclusions.add(*client, rooms.len());
+                exclusions.add(*client);
             }
+            exclusions.next_room();
             rooms.push(room);
             agents.push((slot, agent.serial));
         }
@@ -138,7 +138,7 @@ impl Books {
             changes: self.changes(number == 0),
             sets_min,
             rooms,
-            exclusions: exclusions.all,
+            exclusions: exclusions.end(),
         };
         Some((slate, asked))
     }
@@ -205,14 +205,16 @@ struct Looks<'a> {
     /// Only what is reserved there is given in this stage.
     keeps: bool,
     clients: &'a Clients,
-    stances: &'a [Stance],
+    stances: &'a Stances,
     quotas: &'a mut Quotas,
     now: Instant,
+    /// No filter has ended that is still there.
+    all_hold: bool,
 }
 
 impl Looks<'_> {
     /// Excludes the room for every client that refused such an offer.
-    fn exclude_filtered(self, exclusions: &mut Exclusions, n: usize, agent: &mut Agent) {
+    fn exclude_filtered(self, exclusions: &mut Exclusions, agent: &mut Agent) {
         if agent.filters.is_empty() {
             return;
         }
@@ -234,17 +236,28 @@ impl Looks<'_> {
             }
         };
         let cuts = self.stage != Stage::Revocable && !self.quotas.is_empty();
+        // And there may be hundreds of them: they are excluded together.
+        let glance = agent.filters.glance();
+        let glance = glance
+            .filter(|glance| plain && !cuts && self.all_hold && glance.refused.contains(available));
+        if let Some(glance) = glance {
+            exclusions.add_all(glance.same.common(&self.stances.open));
+            if glance.others == 0 && !glance.same.meets(&self.stances.shaped) {
+                return;
+            }
+        }
         for (client, filters) in agent.filters.iter() {
-            // Mostly no more need be known of a client, and there may be hundreds with filters here.
-            match self.stances.get(client as usize) {
-                Some(Stance::Open) if plain && !cuts => {
+            // Mostly no more need be known of a client.
+            match self.stances.of(client) {
+                Stance::Open if glance.is_some_and(|glance| glance.same.has(client)) => continue,
+                Stance::Open if plain && !cuts => {
                     if filters.hide(now, &mut covers_all) {
-                        exclusions.add(client, n);
+                        exclusions.add(client);
                     }
                     continue;
                 }
-                Some(Stance::Open | Stance::Shaped) => {}
-                Some(Stance::Out) | None => continue,
+                Stance::Open | Stance::Shaped => {}
+                Stance::Out => continue,
             }
             let Some(member) = self.clients.get(client) else {
                 continue;
@@ -273,33 +286,8 @@ impl Looks<'_> {
                 hidden = parts.is_some_and(covers);
             }
             if hidden {
-                exclusions.add(client, n);
+                exclusions.add(client);
             }
         }
-    }
-}
-
-/// Exclusions by client, in the order in which they were first needed.
-#[derive(Default)]
-struct Exclusions {
-    all: Vec<Exclusion>,
-    /// By client, which are dense numbers: its place in `all`, and one.
-    places: Vec<u32>,
-}
-
-impl Exclusions {
-    fn add(&mut self, client: Client, room: usize) {
-        let n = client as usize;
-        if self.places.len() <= n {
-            self.places.resize(n + 1, 0);
-        }
-        if self.places[n] == 0 {
-            self.all.push(Exclusion {
-                client,
-                rooms: Vec::new(),
-            });
-            self.places[n] = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        }
-        self.all[self.places[n] as usize - 1].add(room);
     }
 }
