@@ -247,7 +247,14 @@ impl Cluster {
         self.told().await.0
     }
 
-    /// The same, and what was wanted back.
+    /// What was granted since it was last asked, after so long.
+    pub async fn granted_within(&self, time: Duration) -> Vec<Grant> {
+        self.wait(time).await;
+        let read = self.scribe.ask(Read, Duration::from_secs(1));
+        read.await.unwrap().0
+    }
+
+    /// What was granted since it was last asked and what was wanted back, once all has happened that follows at once.
     pub async fn told(&self) -> (Vec<Grant>, Vec<Withdrawn>) {
         self.node.clock().advance(MOMENT).await;
         self.scribe.ask(Read, Duration::from_secs(1)).await.unwrap()

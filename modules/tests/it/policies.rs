@@ -1,10 +1,13 @@
 //! Sorters by name: which policy shares, and what its parameters change.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use module_api::Parameters;
 use module_api::allocator::Grant;
 use protocol::Capability;
+use runtime::prelude::Node;
 use runtime::rehearsal::rehearse;
 
 use crate::cluster::{Cluster, lines};
@@ -37,6 +40,44 @@ fn an_unknown_sorter_or_parameter_is_answered_with_those_there_are() {
             start(nonsense).as_deref(),
             Some(
                 "module `drf`, parameter `fair_sharing_excluded_resource_names` is `gpus,a b`: expected names of resources such as `gpus,disk`"
+            )
+        );
+    });
+}
+
+/// S97: the default one has two names, and whoever links another starts it by its own.
+#[test]
+fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
+    let started = Arc::new(AtomicUsize::new(0));
+    let counted = started.clone();
+    let mut modules = modules::registry();
+    modules.add_allocator(&["org_example_Own"], move |node, sorter, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let none = Parameters::none("hierarchical");
+        modules::registry().allocator(node, "hierarchical", sorter, &none)
+    });
+    let start = |node: &Node, name: &str| {
+        let sorter = modules.sorter(node, "drf", &Parameters::none("drf"));
+        modules.allocator(node, name, sorter.unwrap(), &Parameters::none(name))
+    };
+    let names = ["hierarchical", "HierarchicalDRF", "org_example_Own"];
+    for (name, own) in names.into_iter().zip([0, 0, 1]) {
+        let start = &start;
+        rehearse(|node| async move {
+            let cluster = Cluster::around(&node, start(&node, name).unwrap(), &[]);
+            cluster.framework("f", "*", &[]);
+            cluster.agent("a", "cpus:1;mem:100");
+            let granted = lines(&cluster.granted().await);
+            assert_eq!(granted, ["f a cpus:1;mem:100"], "{name}");
+        });
+        assert_eq!(started.load(Ordering::Relaxed), own, "{name}");
+    }
+    rehearse(|node| async move {
+        let unknown = start(&node, "mine").err().map(|error| error.to_string());
+        assert_eq!(
+            unknown.as_deref(),
+            Some(
+                "there is no allocator called `mine`: expected one of HierarchicalDRF, hierarchical, org_example_Own"
             )
         );
     });
