@@ -1,7 +1,7 @@
 //! Pages: `/state` and its pieces, as Mesos' tools read them (SPEC 3.9, 3.12), and the master's metrics (SPEC 3.10).
 //!
-//! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which costs its mailbox one count,
-//! or from the mirror of the leader's ([`source`]). A master that does not answer in time costs the page its patience and a 503. Where
+//! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which is asked for ahead of its
+//! mailbox and costs it one count, or from the mirror of the leader's ([`source`]). A master that is at one message for longer than a page's patience costs it a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
 //! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
 //! Of all who ask for the same page at once most get one together (`batches`).
@@ -53,7 +53,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::config::Config;
-use crate::master::TakeSnapshot;
 use crate::mirror::{Mirrored, STALENESS_MAX};
 use crate::office::Front;
 use crate::permission::Asker;
@@ -63,7 +62,7 @@ use shown::Shown;
 use source::{Found, Source};
 use state::text;
 
-/// How long a page waits for the snapshot.
+/// How long a page waits for the end of the message that the master is at, and a change for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What most pages are.
 const JSON: &str = "application/json";
@@ -240,7 +239,7 @@ pub fn counters(
             let mut all = match (front.master(), fresh(&front, &node)) {
                 (Some(master), _) => {
                     let measured = allocator.measure();
-                    let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
+                    let books = source::glance(&master).await?;
                     let mut all = node.blocking(move || metrics(&books, now)).await.ok()?;
                     // One that is late or has no metrics is left out.
                     all.extend(measured.await.unwrap_or_default());

@@ -78,6 +78,15 @@ impl Message for TakeSnapshot {
     type Result = Arc<Books>;
 }
 
+/// What is known now? The same, heard ahead of the mailbox: who asks waits for the message that is being handled, and for none of those
+/// that wait. It knows all that the master had answered or told anybody when it was asked, but perhaps not what the same asker has told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Glance;
+
+impl Message for Glance {
+    type Result = Arc<Books>;
+}
+
 /// What is known now, and what was noted of tasks since this was asked last? For one who follows closely, until [`Unfollow`].
 #[derive(Clone, Copy, Debug)]
 pub struct Follow;
@@ -302,6 +311,8 @@ impl Process for Master {
         ears.hear::<CancelDrain>(&[Role::Operator]);
         ears.hear::<MarkAgentGone>(&[Role::Operator]);
         ears.hear::<KillByOperator>(&[Role::Operator]);
+        ears.hear_ahead::<Glance>();
+        ears.hear_ahead::<ExplainTo>();
         ears.hear_local::<Granted>();
         ears.hear_local::<Withdrawn>();
         ears.hear_local::<InverseGranted>();
@@ -316,6 +327,14 @@ impl Handler<TakeSnapshot> for Master {
     type Result = MessageResult<TakeSnapshot>;
 
     fn handle(&mut self, _: TakeSnapshot, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.books.clone())
+    }
+}
+
+impl Handler<Glance> for Master {
+    type Result = MessageResult<Glance>;
+
+    fn handle(&mut self, _: Glance, _: &mut Context<Self>) -> Self::Result {
         MessageResult(self.books.clone())
     }
 }

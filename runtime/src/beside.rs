@@ -1,8 +1,8 @@
-//! Beside the mailbox: pings, which go ahead of it, and the messages of actors that want only the newest.
+//! Beside the mailbox: pings and what else an actor hears ahead of it, and the messages of actors that want only the newest.
 //!
 //! actix's queue can neither be overtaken nor be emptied from its front by a sender, so both wait in queues of our own, each with its bound.
 //! The actor looks at the first between two messages and at the second when its mailbox is empty. Remembers what waits and nothing else;
-//! actors that hear no ping and want everything have no such queues and pay nothing for them.
+//! actors that hear nothing ahead and want everything have no such queues and pay nothing for them.
 
 use std::any::TypeId;
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ use crate::message::WhenFull;
 use crate::process::{EarTable, Process};
 use crate::run::Unfinished;
 
-/// Pings that may wait for one actor; one more is refused.
-const PINGS_MAX: usize = 1024;
+/// How many that go ahead may wait for one actor; one more is refused.
+const AHEAD_MAX: usize = 1024;
 
 /// A message in its letter.
 pub(crate) type Waiting<A> = Box<dyn Unfinished<A> + Send>;
@@ -29,7 +29,7 @@ pub(crate) type Waiting<A> = Box<dyn Unfinished<A> + Send>;
 /// Where a message waits that is not in the mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Ahead of all that is no ping.
+    /// Ahead of all that waits in the mailbox.
     Ahead,
     /// Among those of which the oldest are thrown away.
     Newest,
@@ -63,7 +63,7 @@ struct Queues<A: Actor> {
 /// Both queues of one incarnation.
 pub(crate) struct Beside<A: Actor> {
     /// The types that go ahead.
-    pings: Box<[TypeId]>,
+    of_ahead: Box<[TypeId]>,
     /// How many of the newest are kept, if not everything is wanted.
     newest_max: Option<usize>,
     queues: Mutex<Queues<A>>,
@@ -76,11 +76,11 @@ impl<A: Process> Beside<A> {
             WhenFull::DropOldest => Some(A::MAILBOX as usize),
             WhenFull::Refuse | WhenFull::CloseLink => None,
         };
-        if ears.pings.is_empty() && newest_max.is_none() {
+        if ears.ahead.is_empty() && newest_max.is_none() {
             return None;
         }
         Some(Arc::new(Self {
-            pings: ears.pings.clone().into(),
+            of_ahead: ears.ahead.clone().into(),
             newest_max,
             queues: Mutex::new(Queues {
                 ahead: VecDeque::new(),
@@ -96,7 +96,7 @@ impl<A: Actor<Context = Context<A>>> Beside<A> {
     /// Where a message of this type waits; `None` is the mailbox.
     #[inline]
     pub(crate) fn way<M: 'static>(&self) -> Option<Way> {
-        if self.pings.contains(&TypeId::of::<M>()) {
+        if self.of_ahead.contains(&TypeId::of::<M>()) {
             return Some(Way::Ahead);
         }
         self.newest_max.map(|_| Way::Newest)
@@ -116,7 +116,7 @@ impl<A: Actor<Context = Context<A>>> Beside<A> {
             return Err((message, Unwanted::Gone));
         }
         let full = match way {
-            Way::Ahead => queues.ahead.len() >= PINGS_MAX,
+            Way::Ahead => queues.ahead.len() >= AHEAD_MAX,
             Way::Newest => queues.newest.len() >= self.newest_max.unwrap_or(usize::MAX),
         };
         if full && worth != Worth::Certain {

@@ -52,7 +52,8 @@ use crate::tap::{self, Words};
 /// }
 /// ```
 pub trait Process: Actor<Context = Context<Self>> {
-    /// How many messages may wait in its mailbox. Messages whose lane is Ping do not count: of those 1,024 may wait beside it.
+    /// How many messages may wait in its mailbox. Messages whose lane is Ping, and those that it [hears
+    /// ahead](Ears::hear_ahead), do not count: of those 1,024 may wait beside it.
     const MAILBOX: u32 = 65_536;
 
     /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
@@ -107,6 +108,16 @@ impl<A: Process> Ears<A> {
         A: Handler<M>,
     {
         self.hear::<M>(&[]);
+    }
+
+    /// Hears this message, which never crosses a wire, ahead of its mailbox, as it does pings: between two messages, however many wait. For
+    /// questions that cost next to nothing and whose askers must not wait for what others have said. It may overtake what the same sender has said before.
+    pub fn hear_ahead<M>(&mut self)
+    where
+        A: Handler<M>,
+        M: actix::Message + Send + 'static,
+    {
+        self.table.note_ahead(TypeId::of::<M>());
     }
 
     /// Counts the bodies of this message that come over links, and makes nothing of them.
@@ -167,7 +178,7 @@ impl<A: Process> Ears<A> {
 pub(crate) struct EarTable {
     ears: FxHashMap<u64, Ear>,
     /// The types that go ahead of the mailbox.
-    pub(crate) pings: Vec<TypeId>,
+    pub(crate) ahead: Vec<TypeId>,
     /// What becomes of a message for which the mailbox has no room.
     pub(crate) when_full: WhenFull,
 }
@@ -256,9 +267,14 @@ impl EarTable {
     }
 
     fn note_lane<M: Remote>(&mut self) {
-        let message = TypeId::of::<M>();
-        if M::LANE == Lane::Ping && !self.pings.contains(&message) {
-            self.pings.push(message);
+        if M::LANE == Lane::Ping {
+            self.note_ahead(TypeId::of::<M>());
+        }
+    }
+
+    fn note_ahead(&mut self, message: TypeId) {
+        if !self.ahead.contains(&message) {
+            self.ahead.push(message);
         }
     }
 

@@ -5,6 +5,8 @@
 //! 503 not just now. Who may not see the plans is shown empty ones, as in Mesos, and who does not see a framework
 //! nothing of what it said. Decides nothing else.
 
+use std::sync::Arc;
+
 use ::http::api;
 use authority::Action;
 use axum::body::Bytes;
@@ -14,10 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use protocol::MachineId;
-use protocol::message::operator::{
-    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, ViewMaintenanceSchedule,
-    ViewMaintenanceStatus,
-};
+use protocol::message::operator::{StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule};
 use v1::convert::maintenance::{machines, schedule, windows};
 use v1::message::Message;
 use v1::schema::maintenance::{ClusterStatus, Schedule};
@@ -27,8 +26,9 @@ use v1::schema::master::{
 };
 use v1::{Form, Limits};
 
-use super::changes::{BODY_MAX, ask, bad, change, forbidden, refused};
-use crate::master::TakeSnapshot;
+use super::changes::{BODY_MAX, bad, change, forbidden, not_now};
+use super::source::{glance, late};
+use crate::books::Books;
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -148,21 +148,26 @@ async fn view_schedule(front: &Front, asker: &Asker) -> Result<Schedule, Respons
     if asker.may(Action::GetMaintenanceSchedules, None).is_err() {
         return Ok(Schedule::default());
     }
-    let windows = ask(front, ViewMaintenanceSchedule).await?;
-    windows.map(|windows| schedule(&windows)).map_err(refused)
+    let books = looked_at(front).await?;
+    Ok(schedule(&books.machines.windows()))
 }
 
 async fn view_status(front: &Front, asker: &Asker) -> Result<ClusterStatus, Response> {
     if asker.may(Action::GetMaintenanceStatuses, None).is_err() {
         return Ok(ClusterStatus::default());
     }
-    let status = ask(front, ViewMaintenanceStatus).await?;
-    let (status, sight) = (status.map_err(refused)?, asker.sight());
-    if sight.is_whole() {
-        return Ok((&status).into());
+    let books = looked_at(front).await?;
+    Ok((&books.maintenance_seen(&asker.sight())).into())
+}
+
+/// The books of the master that acts here, if it has read what is planned.
+async fn looked_at(front: &Front) -> Result<Arc<Books>, Response> {
+    let master = front.master().ok_or_else(late)?;
+    let books = glance(&master).await.ok_or_else(late)?;
+    match books.has_begun() {
+        true => Ok(books),
+        false => Err(not_now("the master is reading its registry")),
     }
-    let books = ask(front, TakeSnapshot).await?;
-    Ok((&books.maintenance_seen(&sight)).into())
 }
 
 /// The answer to the question of `/api/v1` that this is: for the status, or else for the schedule.
@@ -204,6 +209,7 @@ mod tests {
     use super::super::PATIENCE;
     use super::super::tests::master;
     use super::*;
+    use crate::master::TakeSnapshot;
 
     /// A scheduler that is asked to leave.
     struct Leaving;

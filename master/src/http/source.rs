@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use runtime::{Instant, Node};
+use runtime::{Handle, Instant, Node};
 use serde::{Deserialize, Serialize};
 
 use super::PATIENCE;
@@ -21,7 +21,7 @@ use super::kept::Kept;
 use super::shown::Shown;
 use crate::books::Books;
 use crate::config::Config;
-use crate::master::TakeSnapshot;
+use crate::master::{Glance, Master};
 use crate::mirror::{Mirrored, SETTLING_MAX, STALENESS_MAX};
 use crate::office::Front;
 use crate::permission::Asker;
@@ -81,7 +81,7 @@ pub(crate) async fn find(
     let books = match front.master() {
         None if mirrored.is_none() => return Found::Elsewhere,
         None => None,
-        Some(master) => master.ask(TakeSnapshot, PATIENCE).await.ok(),
+        Some(master) => glance(&master).await,
     };
     let wall = node.clock().wall();
     let is_enough = |books: &Arc<Books>| mirrored.is_none() || books.is_settled(SETTLING_MAX, wall);
@@ -113,8 +113,8 @@ pub(crate) async fn of_the_leader(
     let Some(master) = front.master() else {
         return Found::Elsewhere;
     };
-    match master.ask(TakeSnapshot, PATIENCE).await {
-        Ok(books) => Found::Here(Source {
+    match glance(&master).await {
+        Some(books) => Found::Here(Source {
             books,
             chosen: chosen.clone(),
             asker,
@@ -122,8 +122,13 @@ pub(crate) async fn of_the_leader(
             node: node.clone(),
             marks: HeaderMap::new(),
         }),
-        Err(_) => Found::Late,
+        None => Found::Late,
     }
+}
+
+/// The books as they are between two messages of the master: no page waits for those that wait in its mailbox (W15).
+pub(super) async fn glance(master: &Handle<Master>) -> Option<Arc<Books>> {
+    master.ask(Glance, PATIENCE).await.ok()
 }
 
 /// The answer where the master that acts here gave none.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::page::page;
 use super::*;
 use crate::books::Books;
-use crate::master::Master;
+use crate::master::{Master, TakeSnapshot, Unfollow};
 use crate::registry::MemoryRegistry;
 
 /// An allocator that grants nothing.
@@ -125,6 +125,36 @@ async fn body(
         .await
         .unwrap();
     serde_json::from_slice(&bytes).unwrap()
+}
+
+/// All routes of this master.
+fn all_routes(node: &Node, pages: Pages) -> Router {
+    let Pages {
+        front,
+        counters,
+        events,
+        ..
+    } = pages;
+    let streams = Streams::new(node);
+    routes(&front, node, &config(), counters, &events, &streams)
+}
+
+/// The status and the text of the answer of these routes to a request with this method, at this path, with this body.
+async fn answered(routes: &Router, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+    let request = Request::builder().method(method.clone()).uri(path);
+    let is_form = method == Method::POST && !body.starts_with(['{', '[']);
+    let content_type = match is_form {
+        true => "application/x-www-form-urlencoded", // As `curl -d` says of everything.
+        false => JSON,
+    };
+    let request = request.header("content-type", content_type);
+    let request = request.body(body.to_owned().into()).unwrap();
+    let routes = axum::routing::any_service(routes.clone());
+    let response = axum::handler::Handler::call(routes, request, ()).await;
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20);
+    let text = String::from_utf8(bytes.await.unwrap().to_vec()).unwrap();
+    (status, text)
 }
 
 /// What requests are answered from, with this master.
@@ -366,5 +396,62 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
             &events,
             &Streams::new(&node),
         );
+    });
+}
+
+/// W15: pages have room where there is none for anything else, and wait for nothing that waits for the master. What it has answered before they
+/// show.
+#[test]
+fn pages_are_answered_while_the_masters_mailbox_is_full() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let pages = pages(&node, &master);
+        let counters = pages.counters.clone();
+        let routes = all_routes(&node, pages);
+        let heavier = r#"[{"role":"dev","weight":3.0}]"#;
+        let (status, text) = answered(&routes, Method::PUT, "/weights", heavier).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        for _ in 1..Master::MAILBOX {
+            master.tell(Unfollow).unwrap();
+        }
+        let last = master.ask(TakeSnapshot, PATIENCE);
+        assert!(master.tell(Unfollow).is_err(), "it is full");
+        let framework = "/explain?framework=web";
+        for path in [
+            "/state",
+            "/master/state-summary",
+            "/slaves",
+            "/frameworks",
+            "/tasks",
+            "/roles",
+            "/weights",
+            "/quota",
+            "/maintenance/schedule",
+            "/maintenance/status",
+        ] {
+            let (status, text) = answered(&routes, Method::GET, path, "").await;
+            assert_eq!(status, StatusCode::OK, "{path}: {text}");
+            if path == "/weights" {
+                assert_eq!(text, heavier);
+            }
+        }
+        // The allocator of this rehearsal explains nothing, which is what the master says.
+        let (status, text) = answered(&routes, Method::GET, framework, "").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("allocator"), "{text}");
+        for call in [
+            "GET_STATE",
+            "GET_AGENTS",
+            "GET_OPERATIONS",
+            "GET_MAINTENANCE_STATUS",
+            "GET_METRICS",
+        ] {
+            let call = json!({ "type": call }).to_string();
+            let (status, text) = answered(&routes, Method::POST, "/api/v1", &call).await;
+            assert_eq!(status, StatusCode::OK, "{call}: {text}");
+        }
+        let figures = counters().await.unwrap();
+        assert_eq!(figures["master/slaves_active"], 1.0);
+        assert!(last.now_or_never().is_none(), "all of it waits still");
     });
 }

@@ -13,6 +13,13 @@ struct Beat(u32);
 
 remote! { Beat = "test/beat" v1 lane Ping -> u32 }
 
+/// What is written by now? Never crosses a wire.
+struct Peek;
+
+impl Message for Peek {
+    type Result = usize;
+}
+
 /// Does what a note's number says.
 struct Patient {
     diary: Diary,
@@ -53,6 +60,14 @@ impl Process for Patient {
         ears.hear::<Count>(&Role::ALL);
         ears.hear::<Beat>(&Role::ALL);
         ears.hear_local::<Watch>();
+        ears.hear_ahead::<Peek>();
+    }
+}
+
+impl Handler<Peek> for Patient {
+    type Result = usize;
+    fn handle(&mut self, _: Peek, _: &mut Context<Self>) -> usize {
+        crate::lock(&self.diary).len()
     }
 }
 
@@ -136,6 +151,20 @@ fn a_ping_is_answered_before_a_hundred_thousand_messages_that_wait() {
         node.clock().settle().await;
         let notes = (0..50_000).flat_map(|number| [number, 50_000 + number]);
         assert_eq!(read(&diary)[6..], lines(notes), "each lane keeps its order");
+    });
+}
+
+#[test]
+fn a_question_that_is_heard_ahead_finds_room_in_a_full_mailbox_and_waits_for_none_of_it() {
+    rehearse(|node| async move {
+        let (patient, diary) = patient(&node);
+        for number in 0..Patient::MAILBOX {
+            patient.tell(Note(number)).unwrap();
+        }
+        assert_eq!(patient.tell(Note(0)), Err(TellError::Full));
+        assert_eq!(patient.ask(Peek, SECOND).await, Ok(1), "it has started");
+        node.clock().settle().await;
+        assert_eq!(read(&diary).len(), 1 + Patient::MAILBOX as usize);
     });
 }
 
