@@ -7,7 +7,7 @@ use crate::load::Load;
 use crate::support::{Running, eventually};
 
 /// How many times the leader is killed, if it is not said otherwise.
-const KILLS: u32 = 4;
+const KILLS: u32 = 20;
 
 fn kills() -> u32 {
     let said = std::env::var("MEROS_TEST_KILLS").ok();
