@@ -129,8 +129,8 @@ pub struct ElectionFlags {
         value_name = "COUNT"
     )]
     pub election_ticks: usize,
-    /// While it leads, answer reads of the registry without asking the others whether it still does. It assumes that the clocks of all
-    /// masters run equally fast to within an election timeout, and that none stands still for as long: a leader that was paused
+    /// While it leads, answer reads of the registry for a while without asking the others whether it still does; to be given to all masters or
+    /// none. It assumes that no master's clock runs half as fast again as another's, and that none stands still: a leader that was paused
     /// may answer from a state that a newer one has changed
     #[arg(long, env = "MEROS_LEASE_READS")]
     pub lease_reads: bool,

@@ -9,6 +9,7 @@
 mod apply;
 mod convert;
 mod guard;
+mod lease;
 mod membership;
 mod memory;
 mod packets;
@@ -29,6 +30,7 @@ use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use self::lease::Lease;
 use self::memory::Memory;
 use self::reads::Reads;
 use self::transfer::{Receiver, Sender};
@@ -59,6 +61,7 @@ pub struct Core {
     /// What this leader last told all others to be committed.
     told_commit: u64,
     reads: Reads,
+    lease: Lease,
     senders: BTreeMap<u64, Sender>,
     receiver: Receiver,
     /// Complete and stepped, not in a write yet.
@@ -125,6 +128,7 @@ impl Core {
         Ok(Self {
             me: identity.id,
             reads: Reads::new(identity.id, rng.random()),
+            lease: Lease::new(&settings),
             settings,
             raw,
             rng,
@@ -214,6 +218,7 @@ impl Core {
         }
         self.stash.seen = Some(now);
         self.reads.ask_again();
+        self.lease.begin();
         // They were put up in another term, or by a leader: whoever did so must be able to tell by the term what became of them.
         self.proposals_bytes = 0;
         let dropped = self
@@ -239,10 +244,8 @@ fn config(settings: &Settings, id: u64, applied: u64) -> Config {
         pre_vote: true,
         min_election_tick: settings.election_ticks,
         max_election_tick: usize::MAX / 2,
-        read_only_option: match settings.lease_reads {
-            true => ReadOnlyOption::LeaseBased,
-            false => ReadOnlyOption::Safe,
-        },
+        // Its own lease lasts too long: see `lease`.
+        read_only_option: ReadOnlyOption::Safe,
         // See `tell_commit`.
         skip_bcast_commit: true,
         batch_append: false,

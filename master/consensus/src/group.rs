@@ -6,6 +6,7 @@ mod drive;
 mod faults;
 mod hostile;
 mod laws;
+mod leases;
 mod ledger;
 mod life;
 mod membership;

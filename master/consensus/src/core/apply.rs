@@ -54,6 +54,7 @@ impl Core {
             return Committed::Nothing { index, term };
         };
         self.members = members.clone();
+        self.lease.end();
         let raft = &mut self.raw.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
             // raft would go on, and fall over its own missing progress.

@@ -7,7 +7,7 @@ use raft::eraftpb::{Message as RaftMessage, MessageType};
 use super::transfer::Standing;
 use super::{Core, convert, guard, transfer};
 use crate::log::Snapshot;
-use crate::wire::{Chunk, Packet, Received, Refused};
+use crate::wire::{Chunk, MessageKind, Packet, Received, Refused};
 
 impl Core {
     /// A peer has said this. What is refused has changed nothing.
@@ -25,6 +25,14 @@ impl Core {
         }
         match packet {
             Packet::Raft(message) => {
+                let asks = matches!(message.kind, MessageKind::Vote | MessageKind::PreVote);
+                if asks && self.lease.forbids_votes(self.now) {
+                    return Err(Refused::Useless {
+                        kind: message.kind,
+                        from,
+                        reason: "this member has just started, and may have promised a leader that it votes for nobody else yet",
+                    });
+                }
                 let (settled, reads_max) = (self.settled(), self.settings.reads_max);
                 guard::judge(&self.raw.raft, &message, settled, reads_max)?;
                 // What raft itself drops is of no use: an answer from somebody who is no member.

@@ -114,6 +114,12 @@ impl Core {
             StateRole::Leader => raft.commit_to_current_term(),
             _ => raft.leader_id != 0,
         };
+        if able && raft.state == StateRole::Leader && self.lease.holds(self.now) {
+            let committed = raft.raft_log.committed;
+            let answered = self.reads.take_waiting().into_iter();
+            let answered = answered.map(|id| (id, Ok(committed)));
+            return self.stash.reads.extend(answered);
+        }
         if able && let Some(context) = self.reads.ask(self.now) {
             self.raw.read_index(context);
         }
@@ -148,6 +154,7 @@ impl Core {
             return cannot("it has not been heard of lately");
         }
         self.feed();
+        self.lease.forfeit();
         self.raw.transfer_leader(to);
         Ok(())
     }

@@ -75,20 +75,29 @@ impl Reads {
         Some(parts.iter().flat_map(|part| part.to_be_bytes()).collect())
     }
 
+    /// When this was asked, if it is a question of this member that still waits.
+    pub fn asked_at(&self, context: &[u8]) -> Option<u64> {
+        let [me, life, batch] = parts(context)?;
+        let batch = self.asked.get(&batch)?;
+        (me == self.me && life == self.life).then_some(batch.asked)
+    }
+
+    /// The reads that wait and were not asked of anybody yet: they are answered without.
+    pub fn take_waiting(&mut self) -> Vec<ReadId> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.count -= waiting.len();
+        waiting.into_iter().map(|read| read.id).collect()
+    }
+
     /// The reads that this answer is for; it also answers those that were asked before.
     pub fn answered(&mut self, context: &[u8]) -> Vec<ReadId> {
-        let Ok(parts) = <[u8; 24]>::try_from(context) else {
+        let Some([me, life, batch]) = parts(context) else {
             return Vec::new();
         };
-        let part = |nth: usize| {
-            parts[8 * nth..8 * nth + 8]
-                .iter()
-                .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
-        };
-        if part(0) != self.me || part(1) != self.life {
+        if me != self.me || life != self.life {
             return Vec::new();
         }
-        let later = self.asked.split_off(&part(2).saturating_add(1));
+        let later = self.asked.split_off(&batch.saturating_add(1));
         let asked = std::mem::replace(&mut self.asked, later);
         let ids: Vec<ReadId> = asked
             .into_values()
@@ -132,4 +141,14 @@ impl Reads {
         self.count -= given_up.len();
         given_up
     }
+}
+
+/// Who asked, in which life, and which question.
+fn parts(context: &[u8]) -> Option<[u64; 3]> {
+    let bytes = <[u8; 24]>::try_from(context).ok()?;
+    let part = |nth: usize| {
+        let bytes = bytes[8 * nth..8 * nth + 8].iter();
+        bytes.fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+    };
+    Some([part(0), part(1), part(2)])
 }

@@ -30,10 +30,12 @@ pub struct Settings {
     pub reads_max: usize,
     /// A read that has no answer is refused after so long. Default 100.
     pub read_ticks_max: u64,
-    /// Answer reads from the leader's lease, without asking the others. Default no. It is right only while the clocks that drive
-    /// the ticks of all members run equally fast to within the election timeout, and no member's process or machine stands still for
-    /// as long without its ticks standing still too: a leader that was paused (SIGSTOP, a migrated machine) may answer
-    /// from a state that a newer leader has already changed.
+    /// Answer reads from the leader's lease, without asking the others: for half an election timeout or so after a majority
+    /// has answered one. Default no; all members must be told the same. It is right only while no clock that drives the ticks of a
+    /// member runs half as fast again as another's, and the leader's process or machine does not stand still
+    /// without its ticks standing still too: a leader that was paused (SIGSTOP, a migrated machine) may answer
+    /// from a state that a newer leader has already changed. The price beside that: a member that has just started votes for nobody for an
+    /// election timeout.
     pub lease_reads: bool,
     /// A learner is promoted only if it lacks at most so many entries. Default 1,000.
     pub promote_lag_max: u64,

@@ -224,6 +224,11 @@ impl Core {
             self.hard_changed = true;
         }
         for state in ready.take_read_states() {
+            let asked = self.reads.asked_at(&state.request_ctx);
+            asked
+                .filter(|_| leads)
+                .into_iter()
+                .for_each(|asked| self.lease.confirm(asked));
             let answered = self.reads.answered(&state.request_ctx).into_iter();
             self.stash
                 .reads
