@@ -8,10 +8,13 @@ use consensus::store::StoredLog;
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse_network;
+use storage::Store;
 use storage::forgetful::{Failure, ForgetfulDisk};
 
 use super::super::local::tests::story;
 use super::*;
+
+mod steps;
 
 const ADDRESSES: [&str; 3] = ["a", "b", "c"];
 
@@ -28,8 +31,19 @@ impl Master {
     }
 
     fn start(network: &Network, address: &'static str, disk: ForgetfulDisk) -> Self {
+        let store = disk.open().unwrap();
+        Self::start_on(network, address, disk, store)
+    }
+
+    /// On this store of its disk.
+    fn start_on(
+        network: &Network,
+        address: &'static str,
+        disk: ForgetfulDisk,
+        store: impl Store + 'static,
+    ) -> Self {
         let node = network.node(address, Role::Master, &[Role::Master]);
-        let log = Box::new(StoredLog::over(disk.open().unwrap()));
+        let log = Box::new(StoredLog::over(store));
         let settings = Settings::new(address, &ADDRESSES);
         let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
         Self {
@@ -40,12 +54,17 @@ impl Master {
         }
     }
 
-    /// The machine loses power, and is started again.
-    async fn again(self, network: &Network) -> Self {
+    /// The machine loses power.
+    async fn fall(&self, network: &Network) {
         network.leave(self.address);
         self.node.stop_now(&self.member.pid());
         self.disk.crash();
         self.node.clock().settle().await;
+    }
+
+    /// The machine loses power, and is started again.
+    async fn again(self, network: &Network) -> Self {
+        self.fall(network).await;
         Self::start(network, self.address, self.disk)
     }
 

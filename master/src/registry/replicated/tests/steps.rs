@@ -1,0 +1,304 @@
+//! The leader falls at every step of an operation of every kind: what it had answered is there on the next leader, what it had not
+//! answered is there wholly or not at all, and who asks again is told what is true then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use consensus::member::PacketSent;
+use protocol::{AgentId, Drain};
+use runtime::Timestamp;
+use runtime::tap::{Fate, Passing, Way};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error;
+use storage::forgetful::ForgetfulStore;
+use storage::{Changes, Record, StoreError};
+
+use super::*;
+
+/// Everybody has heard of what was answered after so long: a round of heartbeats.
+const KNOWN_AFTER: Duration = Duration::from_millis(70);
+/// A master that has come back has what it lacked after so long.
+const CAUGHT_UP_AFTER: Duration = Duration::from_millis(200);
+/// No operation takes so many steps of one kind.
+const STEPS_MAX: u32 = 30;
+
+/// At which of its steps the leader falls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// A write that is not synced.
+    Write,
+    /// A write that is synced, and of which nobody learns.
+    Synced,
+    /// A packet that does not leave.
+    Packet,
+}
+
+/// Lets a master fall at a step. What it does afterwards is not synced, and nobody hears of it. Clones are the same fuse.
+#[derive(Clone, Default)]
+struct Fuse {
+    disk: ForgetfulDisk,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    left: Option<(Step, u32)>,
+    fell: bool,
+}
+
+impl Fuse {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It falls at this step, as the `count`th of its kind from now on; or at none, and has not fallen.
+    fn set(&self, left: Option<(Step, u32)>) {
+        let fell = false;
+        *self.state() = State { left, fell };
+    }
+
+    fn has_fallen(&self) -> bool {
+        self.state().fell
+    }
+
+    /// Such a step is being taken.
+    fn burn(&self, step: Step) {
+        let mut state = self.state();
+        let Some((_, left)) = state.left.as_mut().filter(|(at, _)| *at == step) else {
+            return;
+        };
+        *left -= 1;
+        if *left == 0 {
+            state.left = None;
+            state.fell = true;
+            self.disk.pretend_to_sync(true);
+        }
+    }
+
+    fn start(&self, network: &Network, address: &'static str) -> Master {
+        self.set(None);
+        self.disk.pretend_to_sync(false);
+        let (fuse, inner) = (self.clone(), self.disk.open().unwrap());
+        let store = FallingStore { fuse, inner };
+        let master = Master::start_on(network, address, self.disk.clone(), store);
+        let fuse = self.clone();
+        master.node.set_tap(move |passing: &Passing<'_>| {
+            if passing.way == Way::Outgoing && passing.is::<PacketSent>().is_some() {
+                fuse.burn(Step::Packet);
+            }
+            match fuse.has_fallen() && passing.way != Way::Local {
+                true => Fate::Drop,
+                false => Fate::Pass,
+            }
+        });
+        master
+    }
+}
+
+/// A store whose writes are steps.
+struct FallingStore {
+    fuse: Fuse,
+    inner: ForgetfulStore,
+}
+
+impl Store for FallingStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(key)
+    }
+
+    fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.inner.page(prefix, after, limit)
+    }
+
+    fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        self.fuse.burn(Step::Write);
+        let done = self.inner.commit(changes);
+        self.fuse.burn(Step::Synced);
+        done
+    }
+
+    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.inner.prepare(key, value)
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.inner.disk_bytes()
+    }
+}
+
+/// The kinds of operations that there are, as they are called in the source.
+fn all_kinds() -> BTreeSet<String> {
+    let nobody = IntoDeserializer::<Error>::into_deserializer("Nonsense");
+    let refused = RegistryOperation::deserialize(nobody).unwrap_err();
+    let refused = refused.to_string();
+    let names = refused.split('`').skip(3).step_by(2);
+    names.map(str::to_owned).collect()
+}
+
+fn kind_of(operation: &RegistryOperation) -> String {
+    let text = format!("{operation:?}");
+    let end = text.find(|c: char| !c.is_alphanumeric());
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+/// Operations of every kind, each of which is taken when it is asked for the first time; not all are when they are asked again.
+fn operations() -> Vec<RegistryOperation> {
+    let agent_id = || AgentId::new("a2").unwrap();
+    let mut operations = story();
+    operations.push(RegistryOperation::ChangeFrameworkState {
+        framework_id: FrameworkId::new("f3").unwrap(),
+        key: "leader".to_owned(),
+        expected: Some(0),
+        value: Some(b"me".to_vec()),
+    });
+    operations.push(RegistryOperation::DrainAgent {
+        agent_id: agent_id(),
+        drain: Drain {
+            max_grace_period: None,
+            mark_gone: false,
+            since: Timestamp::from_nanos(8),
+            drained: false,
+        },
+    });
+    operations.push(RegistryOperation::CancelDrain {
+        agent_id: agent_id(),
+    });
+    operations
+}
+
+/// What became of an operation whose leader has fallen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    /// It was answered before, and it is there.
+    Answered,
+    /// It was not answered, and it is there.
+    There,
+    /// It was not answered, and it is not there.
+    Lost,
+}
+
+/// What became of operations, by their kind.
+type Ends = BTreeMap<String, BTreeSet<End>>;
+
+/// The answer to an operation, unless the master falls before it.
+async fn asked(
+    master: &Master,
+    fuse: &Fuse,
+    operation: RegistryOperation,
+) -> Option<Result<Applied, RegistryError>> {
+    let mut asked = master.registry().apply(operation);
+    loop {
+        let answer = (&mut asked).now_or_never();
+        if fuse.has_fallen() {
+            return None;
+        }
+        if answer.is_some() {
+            return answer;
+        }
+        master.node.clock().advance(Duration::from_millis(1)).await;
+    }
+}
+
+/// A group takes all operations, one after the other, and whoever leads falls at that step of each of them. It comes back at once, or
+/// when another leads.
+async fn fall_at(network: Network, (step, count): (Step, u32), at_once: bool) -> Ends {
+    let fuses: BTreeMap<&str, Fuse> = (ADDRESSES.iter())
+        .map(|&address| (address, Fuse::default()))
+        .collect();
+    let start = |&address: &&'static str| fuses[address].start(&network, address);
+    let mut masters: Vec<Master> = ADDRESSES.iter().map(start).collect();
+    let mut content = RegistryState::default();
+    let mut ends = Ends::new();
+    for operation in operations() {
+        let leading = leader(&masters).await;
+        let clock = masters[leading].node.clock().clone();
+        clock.advance(CAUGHT_UP_AFTER).await;
+        let fuse = &fuses[masters[leading].address];
+        let what = format!("{operation:?}, {step:?} {count}, back at once: {at_once}");
+        let mut after = content.clone();
+        let expected = after.change(&operation);
+        fuse.set(Some((step, count)));
+        let answer = asked(&masters[leading], fuse, operation.clone()).await;
+        if let Some(answer) = &answer {
+            assert_eq!(*answer, expected, "{what}");
+            clock.advance(KNOWN_AFTER).await;
+        }
+        if !fuse.has_fallen() {
+            fuse.set(None);
+            content = after;
+            continue;
+        }
+        let fallen = masters.remove(leading);
+        fallen.fall(&network).await;
+        let address = fallen.address;
+        if at_once {
+            masters.push(fuse.start(&network, address));
+        }
+        let next = leader(&masters).await;
+        let mut registry = masters[next].registry();
+        let found = registry.read().await.unwrap();
+        let end = match answer {
+            Some(_) => End::Answered,
+            None if found == after => End::There,
+            None => End::Lost,
+        };
+        match end {
+            End::Answered | End::There => assert_eq!(found, after, "{what}"),
+            End::Lost => assert_eq!(found, content, "{what}"),
+        }
+        content = found;
+        let expected = content.change(&operation);
+        let again = registry.apply(operation.clone()).await;
+        assert_eq!(again, expected, "again: {what}");
+        assert_eq!(registry.read().await, Ok(content.clone()), "{what}");
+        if !at_once {
+            masters.push(fuse.start(&network, address));
+        }
+        ends.entry(kind_of(&operation)).or_default().insert(end);
+    }
+    masters[0]
+        .node
+        .clock()
+        .advance(Duration::from_secs(1))
+        .await;
+    for master in &masters {
+        let held = master.member.peek(|machine| machine.state().clone()).await;
+        assert_eq!(
+            held.ok().map(|(_, held)| held),
+            Some(content.clone()),
+            "{step:?} {count}: {}",
+            master.address
+        );
+    }
+    ends
+}
+
+#[test]
+fn a_leader_that_falls_at_any_step_of_an_operation_of_any_kind_loses_nothing_and_halves_nothing() {
+    let kinds: BTreeSet<String> = operations().iter().map(kind_of).collect();
+    assert_eq!(kinds, all_kinds(), "a kind of operation is missing here");
+    let mut ends = Ends::new();
+    for step in [Step::Write, Step::Synced, Step::Packet] {
+        for count in 1.. {
+            assert!(count < STEPS_MAX, "an operation never ends");
+            let at_once = count % 2 == 0;
+            let more = rehearse_network(|network| fall_at(network, (step, count), at_once));
+            if more.is_empty() {
+                break;
+            }
+            for (kind, more) in more {
+                ends.entry(kind).or_default().extend(more);
+            }
+        }
+    }
+    let every = BTreeSet::from([End::Answered, End::There, End::Lost]);
+    for kind in kinds {
+        assert_eq!(ends.get(&kind), Some(&every), "{kind}");
+    }
+}
