@@ -69,7 +69,8 @@ fn a_scheduler_and_an_executor_of_pymesos_run_unchanged() {
         "reconcile",
         "kill",
         "decline",
-        "suppress and revive",
+        "suppress",
+        "revive",
         "custom executor",
         "teardown",
     ];

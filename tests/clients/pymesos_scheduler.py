@@ -4,11 +4,14 @@ Prints `ok STEP` for each step that holds, and ends with an error at the first t
 """
 
 import base64
+import json
 import sys
+import time
+import urllib.request
 
 from pymesos import MesosSchedulerDriver, Scheduler
 
-from story import Story, done
+from story import PATIENCE, Story, done
 
 DECLINED_FOR = {"refuse_seconds": 1}
 
@@ -74,6 +77,26 @@ def status_of(name, state):
     return lambda status: status["task_id"]["value"] == name and status["state"] == state
 
 
+def page(master, path):
+    with urllib.request.urlopen("http://%s%s" % (master, path), timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+def heard(story, driver, name):
+    """Until the master has answered all that was said to it before: it answers in the order in which it hears."""
+    driver.reconcileTasks([{"task_id": {"value": name}}])
+    story.wait("status", lambda status: status["task_id"]["value"] == name)
+
+
+def runs_of_allocator(master, count):
+    """Until the allocator has gone so often more through all that is free."""
+    runs = lambda: page(master, "/metrics/snapshot")["allocator/mesos/allocation_runs"]
+    begun, deadline = runs(), time.monotonic() + PATIENCE
+    while runs() < begun + count:
+        assert time.monotonic() < deadline, "the allocator runs"
+        time.sleep(0.1)
+
+
 def main():
     master = sys.argv[1]
     story = Story()
@@ -118,14 +141,22 @@ def main():
     assert again["id"] != offer["id"], "an offer is made once"
     done("decline")
 
-    # Declined for an hour, so that only a revive brings the resources back.
-    driver.declineOffer(again["id"], {"refuse_seconds": 3600})
+    # Given back without a filter, so that nothing but the suppression keeps the resources from it.
     driver.suppressOffers()
-    for offers in story.forget("offers"):
-        driver.declineOffer([offer["id"] for offer in offers], {"refuse_seconds": 3600})
+    heard(story, driver, "after-suppress")
+    offers = [offer["id"] for offers in story.forget("offers") for offer in offers]
+    driver.declineOffer(offers + [again["id"]], {"refuse_seconds": 0})
+    heard(story, driver, "after-decline")
+    runs_of_allocator(master, 3)
+    heard(story, driver, "after-runs")
+    assert not story.forget("offers"), "none comes while they are suppressed"
+    agent = page(master, "/slaves")["slaves"][0]
+    assert agent["used_resources"]["cpus"] == agent["offered_resources"]["cpus"] == 0, agent
+    done("suppress")
+
     driver.reviveOffers()
     offer = roomy_offer(story, driver)
-    done("suppress and revive")
+    done("revive")
 
     if len(sys.argv) > 2:
         script = sys.argv[2]
