@@ -154,13 +154,15 @@ struct Door {
 impl Door {
     /// One has come: it is served at once, or waits, or is sent away.
     fn receive(&mut self, incoming: Incoming) {
+        let from = incoming.remote_address();
+        // Who has proven it waits already, or is being served: a dialler that begins anew is let in by its first attempt. It need
+        // not even show again whose the address is, for whoever says this keeps nobody out.
+        if self.addresses.is_held(from) {
+            return incoming.ignore();
+        }
         let address = match incoming.remote_address_validated() {
             false => None,
-            true => match self.addresses.hold(incoming.remote_address()) {
-                // It waits already, or is being served: a dialler that begins anew is let in by its first attempt.
-                None => return incoming.ignore(),
-                held => held,
-            },
+            true => self.addresses.hold(from),
         };
         if self.waiting.is_empty()
             && let Ok(permit) = self.allowed.clone().try_acquire_owned()

@@ -27,6 +27,11 @@ impl Addresses {
         })
     }
 
+    /// Whether somebody is attended to who has shown that this address is its own.
+    pub(super) fn is_held(&self, address: SocketAddr) -> bool {
+        self.all().contains(&address)
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeSet<SocketAddr>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,9 +51,10 @@ mod tests {
     fn an_address_is_held_once_and_free_again_when_it_is_let_go() {
         let (addresses, one) = (Addresses::default(), SocketAddr::from(([10, 0, 0, 1], 1)));
         let held = addresses.hold(one).unwrap();
-        assert!(addresses.hold(one).is_none());
+        assert!(addresses.hold(one).is_none() && addresses.is_held(one));
         let other = SocketAddr::from(([10, 0, 0, 1], 2));
-        assert!(addresses.hold(other).is_some(), "another port is another");
+        assert!(!addresses.is_held(other), "another port is another");
+        assert!(addresses.hold(other).is_some());
         drop(held);
         assert!(addresses.hold(one).is_some());
         assert!(addresses.all().is_empty());
