@@ -10,6 +10,7 @@
 
 mod batches;
 mod changes;
+mod constraints;
 mod entries;
 pub mod explain;
 mod kept;
@@ -94,7 +95,7 @@ impl Pages {
 }
 
 /// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/explain`, `/redirect`, `/maintenance/schedule`, `/maintenance/status`, `/machine/down`, `/machine/up`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
+/// `/explain`, `/allocator/offer_constraints_debug`, `/redirect`, `/maintenance/schedule`, `/maintenance/status`, `/machine/down`, `/machine/up`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
 /// also under `/master`. They are to be merged with those that every service has. Frameworks' events go over `streams`.
 pub fn routes(
     front: &Front,
@@ -138,6 +139,7 @@ pub fn routes(
         )
         .route("/quota/{*role}", delete(changes::delete_quota))
         .route("/flags", get(flags))
+        .route("/allocator/offer_constraints_debug", get(excluded))
         .route("/teardown", post(changes::tear_down))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
@@ -338,6 +340,11 @@ async fn weights(Extension(source): Extension<Source>) -> Response {
 
 async fn quota(Extension(source): Extension<Source>) -> Response {
     let page = source.page(|shown, _| text(&words::quota_status(&shown.books.quotas)));
+    page.await
+}
+
+async fn excluded(Extension(source): Extension<Source>) -> Response {
+    let page = source.page(|shown, _| text(&constraints::Excluded::of(shown)));
     page.await
 }
 

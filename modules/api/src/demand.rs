@@ -1,7 +1,8 @@
 //! Demands prepared for use: which agents a framework would take in a role (SPEC 2.4, S126).
 //!
 //! Pure. Refuses what cannot be understood, with the field's name, so that the master can say so to the framework; the allocator then asks
-//! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size.
+//! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size. The names of
+//! hosts are the same in any case, for equality as for a list of nodes; an expression sees them as the agent has said them.
 
 mod unmet;
 
@@ -146,11 +147,16 @@ impl Test {
                 Invalid::new(format!("{field}.predicate.regex"), text, expected)
             })
         };
+        let is_host = constraint.selector == Selector::Hostname;
+        let own_case = |text: String| match is_host {
+            true => text.to_lowercase(),
+            false => text,
+        };
         let holds = match &constraint.predicate {
             Predicate::Exists => Holds::Exists(true),
             Predicate::NotExists => Holds::Exists(false),
-            Predicate::TextEquals(text) => Holds::Equals(true, short(text)?),
-            Predicate::TextNotEquals(text) => Holds::Equals(false, short(text)?),
+            Predicate::TextEquals(text) => Holds::Equals(true, own_case(short(text)?)),
+            Predicate::TextNotEquals(text) => Holds::Equals(false, own_case(short(text)?)),
             Predicate::TextMatches(text) => Holds::Matches(true, expression(text)?),
             Predicate::TextNotMatches(text) => Holds::Matches(false, expression(text)?),
         };
@@ -172,12 +178,20 @@ impl Test {
         }
     }
 
+    /// Whether what an agent has is the text that is wanted, which is in small letters if it is a host's.
+    fn is(&self, own: &str, text: &str) -> bool {
+        match self.selector {
+            Selector::Hostname => own.to_lowercase() == text,
+            _ => own == text,
+        }
+    }
+
     fn passes(&self, agent: Looks<'_>) -> bool {
         match (&self.holds, self.value(agent)) {
             (Holds::Exists(wanted), value) => *wanted != matches!(value, Value::Missing),
             (_, Value::Other) => true,
             (Holds::Equals(wanted, _) | Holds::Matches(wanted, _), Value::Missing) => !*wanted,
-            (Holds::Equals(wanted, text), Value::Text(own)) => *wanted == (text == own),
+            (Holds::Equals(wanted, text), Value::Text(own)) => *wanted == self.is(own, text),
             (Holds::Matches(wanted, regex), Value::Text(own)) => *wanted == regex.is_match(own),
         }
     }
@@ -288,6 +302,73 @@ mod tests {
         ]])));
         assert!(!passes(&demand(&[&[is(Selector::Zone, "eu-2")]])));
         assert!(passes(&demand(&[&[(Selector::Zone, Exists)]])));
+    }
+
+    /// SPEC 2.4: what is no attribute is a text or, of a domain, nothing.
+    #[test]
+    fn hosts_regions_and_zones_keep_every_predicate_with_a_domain_and_without() {
+        use Predicate::*;
+        let attributes = Attributes::default();
+        let domain = Domain {
+            region: "eu".to_owned(),
+            zone: "eu-1".to_owned(),
+        };
+        let passes = |selector: &Selector, predicate: &Predicate, domain: Option<&Domain>| {
+            let demand = demand(&[&[(selector.clone(), predicate.clone())]]);
+            let looks = Looks {
+                hostname: "Node-7",
+                attributes: &attributes,
+                domain,
+            };
+            AgentTest::new("dev", &demand).unwrap().passes(looks)
+        };
+        let text = |text: &str| text.to_owned();
+        // Against what it is, against what it is in another case, and against nothing.
+        for (selector, same, other_case) in [
+            (Selector::Region, "eu", "EU"),
+            (Selector::Zone, "eu-1", "EU-1"),
+        ] {
+            for (predicate, of_text, of_nothing) in [
+                (Exists, true, false),
+                (NotExists, false, true),
+                (TextEquals(text(same)), true, false),
+                (TextEquals(text(other_case)), false, false),
+                (TextNotEquals(text(same)), false, true),
+                (TextNotEquals(text(other_case)), true, true),
+                (TextMatches(text("eu.*")), true, false),
+                (TextMatches(text("u.*")), false, false),
+                (TextNotMatches(text("eu.*")), false, true),
+                (TextNotMatches(text("u.*")), true, true),
+            ] {
+                let found = [Some(&domain), None].map(|of| passes(&selector, &predicate, of));
+                assert_eq!(found, [of_text, of_nothing], "{selector:?} {predicate:?}");
+            }
+        }
+        for (predicate, holds) in [
+            (Exists, true),
+            (NotExists, false),
+            (TextEquals(text("nODE-7")), true),
+            (TextEquals(text("node-70")), false),
+            (TextNotEquals(text("nODE-7")), false),
+            (TextNotEquals(text("node-70")), true),
+            (TextMatches(text("Node-[0-9]")), true),
+            (TextMatches(text("node-[0-9]")), false),
+            (TextMatches(text("(?i)node-[0-9]")), true),
+            (TextNotMatches(text("Node-[0-9]")), false),
+            (TextNotMatches(text("ode")), true),
+        ] {
+            let found = passes(&Selector::Hostname, &predicate, None);
+            assert_eq!(found, holds, "{predicate:?}");
+            // Beside another constraint it means the same.
+            let beside = (Selector::Hostname, Exists);
+            let both = demand(&[&[(Selector::Hostname, predicate.clone()), beside]]);
+            let found = AgentTest::new("dev", &both).unwrap().passes(Looks {
+                hostname: "Node-7",
+                attributes: &attributes,
+                domain: None,
+            });
+            assert_eq!(found, holds, "{predicate:?} beside another");
+        }
     }
 
     /// S126, the node list.

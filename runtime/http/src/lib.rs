@@ -14,6 +14,7 @@ mod outgoing;
 pub mod pages;
 pub mod processes;
 pub mod realm;
+pub mod rehearsal;
 pub mod server;
 
 pub use door::{Figures, Patience};

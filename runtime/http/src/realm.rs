@@ -31,7 +31,7 @@ use crate::server::Gate;
 const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];
 
 /// Pages that show each asker what ACLs of their own let it see. All others are for `get_endpoints`.
-const FILTERED: [&str; 16] = [
+const FILTERED: [&str; 17] = [
     "/state",
     "/state.json",
     "/state-summary",
@@ -43,6 +43,7 @@ const FILTERED: [&str; 16] = [
     "/weights",
     "/quota",
     "/flags",
+    "/allocator/offer_constraints_debug",
     "/maintenance/schedule",
     "/maintenance/status",
     "/files/browse",

@@ -1,0 +1,142 @@
+//! Rehearsals over HTTP: requests to a service's routes without a connection, for tests of masters and agents.
+//!
+//! Nothing here stands between a request and the routes but what the routes have themselves: no door, no patience, no bound on bodies but
+//! their own. Nothing of a service that runs uses it.
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+
+/// The most bytes of an answer that are read.
+const ANSWER_MAX: usize = 16 << 20;
+
+/// What these routes answer to this. Its body is not read yet, for it may be a stream.
+pub async fn answer(routes: &Router, request: Request) -> Response {
+    match TowerToHyperService::new(routes.clone()).call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// The status and the text of what these routes answer to this. Its body has an end; what is no UTF-8 is replaced.
+pub async fn said(routes: &Router, request: Request) -> (u16, String) {
+    let response = answer(routes, request).await;
+    let status = response.status().as_u16();
+    // What is longer, or is cut, is no text that a test looks for.
+    let body = to_bytes(response.into_body(), ANSWER_MAX).await;
+    let body = body.unwrap_or_default();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A request with this body, which is said to be of this type.
+///
+/// # Panics
+/// If the method, the path or the type is none.
+#[allow(
+    clippy::expect_used,
+    reason = "a test that asks for nothing has nothing to say"
+)]
+pub fn request(method: &str, path: &str, content_type: &str, body: impl Into<Body>) -> Request {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("Content-Type", content_type);
+    request.body(body.into()).expect("a request")
+}
+
+/// A body that no endpoint takes.
+#[derive(Debug)]
+pub struct Hostile {
+    /// What is wrong with it, in words.
+    pub what: &'static str,
+    /// What it is said to be.
+    pub content_type: &'static str,
+    /// What comes.
+    pub body: Body,
+}
+
+impl Hostile {
+    fn new(what: &'static str, content_type: &'static str, body: impl Into<Body>) -> Self {
+        Self {
+            what,
+            content_type,
+            body: body.into(),
+        }
+    }
+}
+
+/// Bodies that are wrong for whoever reads one of this type. Between these two texts stands a list, which here has a million entries
+/// that are none.
+pub fn hostile(content_type: &'static str, list: [&str; 2]) -> Vec<Hostile> {
+    let wrong = |what, body: Vec<u8>| Hostile::new(what, content_type, body);
+    let [before, after] = list;
+    let around = |entries: &str| format!("{before}{entries}{after}").into_bytes();
+    let mut all = vec![
+        wrong("nothing", Vec::new()),
+        wrong("a cut object", b"{\"".to_vec()),
+        wrong("a number", b"7".to_vec()),
+        wrong("a text", b"\"text\"".to_vec()),
+        wrong("invalid UTF-8", b"{\"type\":\"\xff\xfe\"}".to_vec()),
+        wrong("zeros", vec![0; 4096]),
+        wrong("a deep list", "[".repeat(1 << 20).into_bytes()),
+        wrong("a deep object", "{\"a\":".repeat(1 << 18).into_bytes()),
+        wrong("an entry that is none", around("1")),
+        wrong("a deep entry", around(&"[".repeat(1 << 20))),
+        wrong("a number that is none", around("1e999999")),
+        wrong("a list that is cut", format!("{before}1,").into_bytes()),
+        wrong(
+            "a million entries",
+            around(&format!("{}1", "1,".repeat(999_999))),
+        ),
+    ];
+    all.push(Hostile::new("no end", content_type, endless()));
+    all
+}
+
+/// Spaces for ever, which a reader may skip for ever.
+fn endless() -> Body {
+    let piece = bytes::Bytes::from(vec![b' '; 64 << 10]);
+    let pieces = futures_util::stream::repeat_with(move || Ok::<_, std::io::Error>(piece.clone()));
+    Body::from_stream(pieces)
+}
+
+/// Bodies that are wrong for whoever reads calls of a v1 API (SPEC 2.1): those of [`hostile`] and those that only its forms can have. In this
+/// call a list stands between two texts.
+pub fn hostile_calls(list: [&str; 2]) -> Vec<Hostile> {
+    let (protobuf, recordio) = ("application/x-protobuf", "application/recordio");
+    let mut all = hostile("application/json", list);
+    all.extend([
+        Hostile::new("no type of content", "", "{}"),
+        Hostile::new("another type of content", "text/plain", "{}"),
+        Hostile::new("a number without end", protobuf, vec![0xff; 64]),
+        Hostile::new(
+            "a field longer than all memory",
+            protobuf,
+            &b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"[..],
+        ),
+        Hostile::new("a group, which nobody has", protobuf, &b"\x0b\x0b\x0b"[..]),
+        Hostile::new(
+            "a record of 2^63 bytes",
+            recordio,
+            "9223372036854775808\n{}",
+        ),
+        Hostile::new("a record that is cut", recordio, "5\n{"),
+        Hostile::new("a length that is none", recordio, "+1\n{"),
+    ]);
+    all
+}
+
+/// What these routes do with such bodies that they should not: all but an answer of 4xx that says why. Nothing if all is well.
+pub async fn takes(routes: &Router, method: &str, path: &str, bodies: Vec<Hostile>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for hostile in bodies {
+        let asked = request(method, path, hostile.content_type, hostile.body);
+        let (status, text) = said(routes, asked).await;
+        if !(400..500).contains(&status) || matches!(status, 401 | 403..=405) || text.len() < 10 {
+            let what = hostile.what;
+            wrong.push(format!("{method} {path}, {what}: {status} `{text}`"));
+        }
+    }
+    wrong
+}
