@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use crate::common::*;
+use authority::{Acls, Shared};
 use executor_driver::{Environment, Executor, ExecutorDriverRef};
 use meros_agent::{Settings, Started};
 use protocol::message::executor::ExecutorSubscribed;
@@ -21,6 +22,8 @@ pub struct World {
     pub node: Node,
     pub stage: Stage,
     pub work_dir: Arc<tempfile::TempDir>,
+    /// Who may do what; a story may choose anew.
+    pub acls: Shared<Acls>,
 }
 
 /// What a story may want otherwise.
@@ -64,6 +67,7 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
         let masters = masters.map(str::to_owned).collect();
         let mut settings = Settings::new(masters, work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
+        let acls = settings.acls.clone();
         network.join(
             &node,
             &format!("unix:{}", settings.executor_socket.display()),
@@ -79,6 +83,7 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
             node,
             stage: cast.stage,
             work_dir,
+            acls,
         })
         .await
     })
@@ -95,6 +100,7 @@ impl World {
             .node("agent", Role::Agent, &[Role::Master, Role::Executor]);
         let mut settings = Settings::new(vec!["master".to_owned()], work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
+        let acls = settings.acls.clone();
         self.network.join(
             &node,
             &format!("unix:{}", settings.executor_socket.display()),
@@ -109,6 +115,7 @@ impl World {
             node,
             stage,
             work_dir,
+            acls,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The stories of the state pages: keys, values and sums as Mesos' tools read them.
 
+mod acls;
+
 use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;

@@ -18,6 +18,7 @@ mod registry;
 mod revocation;
 mod roles;
 mod standbys;
+mod verbs;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

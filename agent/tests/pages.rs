@@ -1,0 +1,402 @@
+//! An agent's routes in virtual time: which list of the ACLs decides each of them, that all are there under `/slave(1)` too, and that whatever
+//! is sent to them is refused in words (SPEC 2.1, 2.5, 2.7, 3.7, 3.9).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod stage;
+
+use authority::{Acls, Action};
+use axum::Router;
+use http::api::Streams;
+use http::rehearsal::{hostile_calls, request, said, takes};
+use runtime::prelude::*;
+use serde_json::{Value, json};
+use stage::*;
+
+const JSON: &str = "application/json";
+
+/// What shows that an action is asked about.
+enum Shown {
+    /// These requests.
+    By(Vec<Case>),
+    /// A test of this name in this source, as plain functions.
+    Elsewhere(&'static str, &'static str),
+    /// Masters ask about it, and agents never.
+    AtMasters,
+    /// Nothing that it is about is served: these calls are refused by their names.
+    NotServed(&'static [&'static str]),
+}
+
+/// A request that is about an action. `DIR` in it is the sandbox of the only executor.
+struct Case {
+    method: &'static str,
+    path: &'static str,
+    body: String,
+    /// What it is answered where it is allowed.
+    status: u16,
+    /// What it shows where it is allowed. If nothing, it is answered 403 where it is not.
+    shows: &'static str,
+    /// What must be allowed beside.
+    beside: &'static [Action],
+}
+
+fn send(method: &'static str, path: &'static str, body: &Value, status: u16) -> Case {
+    Case {
+        method,
+        path,
+        body: body.to_string(),
+        status,
+        shows: "",
+        beside: &[],
+    }
+}
+
+fn get(path: &'static str) -> Case {
+    send("GET", path, &Value::Null, 200)
+}
+
+fn call(said: Value) -> Case {
+    send("POST", "/api/v1", &said, 200)
+}
+
+fn question(kind: &str) -> Case {
+    call(json!({ "type": kind }))
+}
+
+const TESTS: &str = include_str!("../src/http/tests.rs");
+
+/// Whoever adds an action says here where it is asked about.
+fn shown(action: Action) -> Shown {
+    use Action::*;
+    use Shown::*;
+    let seen = |cases: Vec<Case>, beside: &'static [Action]| {
+        let cases = cases.into_iter().map(|case| Case {
+            shows: "the-task",
+            beside,
+            ..case
+        });
+        By(cases.collect())
+    };
+    match action {
+        ViewFlags => By(vec![
+            Case {
+                shows: "\"work_dir\"",
+                ..get("/state")
+            },
+            get("/flags"),
+            question("GET_FLAGS"),
+        ]),
+        SetLogLevel => {
+            let said = json!({ "level": 1, "duration": { "nanoseconds": 1 } });
+            let said = json!({ "type": "SET_LOGGING_LEVEL", "set_logging_level": said });
+            // A rehearsal has no log that could be changed.
+            let toggle = "/logging/toggle?level=1&duration=1mins";
+            By(vec![
+                Case {
+                    status: 501,
+                    ..call(said)
+                },
+                Case {
+                    beside: &[GetEndpoints],
+                    ..send("POST", toggle, &Value::Null, 501)
+                },
+            ])
+        }
+        GetEndpoints => By(vec![
+            get("/metrics"),
+            get("/metrics/snapshot"),
+            get("/__processes__"),
+            get("/containers"),
+            get("/monitor/statistics"),
+            question("GET_METRICS"),
+        ]),
+        ViewFrameworks => seen(
+            vec![get("/state"), question("GET_STATE")],
+            &[ViewExecutors, ViewContainers, ViewTasks],
+        ),
+        ViewExecutors => seen(
+            vec![
+                get("/state"),
+                get("/state.json"),
+                question("GET_STATE"),
+                question("GET_EXECUTORS"),
+            ],
+            &[ViewFrameworks, ViewContainers, ViewTasks],
+        ),
+        ViewContainers => seen(
+            vec![
+                get("/state"),
+                question("GET_STATE"),
+                question("GET_CONTAINERS"),
+            ],
+            &[ViewFrameworks, ViewExecutors, ViewTasks],
+        ),
+        ViewTasks => seen(
+            vec![question("GET_TASKS")],
+            &[ViewFrameworks, ViewExecutors, ViewContainers],
+        ),
+        ViewRoles => Elsewhere(
+            TESTS,
+            "what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_whole",
+        ),
+        AccessSandboxes => By(vec![
+            get("/files/browse?path=DIR"),
+            call(json!({ "type": "LIST_FILES", "list_files": { "path": "DIR" } })),
+        ]),
+        LaunchNestedContainersAsUser | LaunchNestedContainersUnderParentWithUser => {
+            NotServed(&["LAUNCH_NESTED_CONTAINER"])
+        }
+        LaunchNestedContainerSessionsAsUser | LaunchNestedContainerSessionsUnderParentWithUser => {
+            NotServed(&["LAUNCH_NESTED_CONTAINER_SESSION"])
+        }
+        KillNestedContainers => NotServed(&["KILL_NESTED_CONTAINER"]),
+        WaitNestedContainers => NotServed(&["WAIT_NESTED_CONTAINER"]),
+        RemoveNestedContainers => NotServed(&["REMOVE_NESTED_CONTAINER"]),
+        AttachContainersInput => NotServed(&["ATTACH_CONTAINER_INPUT"]),
+        AttachContainersOutput => NotServed(&["ATTACH_CONTAINER_OUTPUT"]),
+        LaunchStandaloneContainers => NotServed(&["LAUNCH_CONTAINER"]),
+        KillStandaloneContainers => NotServed(&["KILL_CONTAINER"]),
+        WaitStandaloneContainers => NotServed(&["WAIT_CONTAINER"]),
+        RemoveStandaloneContainers => NotServed(&["REMOVE_CONTAINER"]),
+        ModifyResourceProviderConfigs => NotServed(&[
+            "ADD_RESOURCE_PROVIDER_CONFIG",
+            "UPDATE_RESOURCE_PROVIDER_CONFIG",
+            "REMOVE_RESOURCE_PROVIDER_CONFIG",
+        ]),
+        MarkResourceProvidersGone => NotServed(&["MARK_RESOURCE_PROVIDER_GONE"]),
+        PruneImages => NotServed(&["PRUNE_IMAGES"]),
+        // There are no standalone containers, no resource providers and no disks of theirs, and no log is shown.
+        ViewStandaloneContainers
+        | ViewResourceProviders
+        | AccessMesosLogs
+        | CreateBlockDisks
+        | DestroyBlockDisks
+        | CreateMountDisks
+        | DestroyMountDisks
+        | DestroyRawDisks => NotServed(&[]),
+        RegisterFrameworks
+        | RunTasks
+        | TeardownFrameworks
+        | ReserveResources
+        | UnreserveResources
+        | CreateVolumes
+        | DestroyVolumes
+        | ResizeVolumes
+        | GetQuotas
+        | UpdateQuotas
+        | UpdateWeights
+        | RegisterAgents
+        | MarkAgentsGone
+        | DrainAgents
+        | DeactivateAgents
+        | ReactivateAgents
+        | GetMaintenanceSchedules
+        | UpdateMaintenanceSchedules
+        | StartMaintenances
+        | StopMaintenances
+        | GetMaintenanceStatuses => AtMasters,
+    }
+}
+
+/// All routes of the agent, guarded as they are when it is served.
+fn routes(world: &World) -> Router {
+    let (agent, node) = (&world.agent, &world.node);
+    let counters = meros_agent::counters(agent);
+    let about = http::About {
+        node: node.clone(),
+        service: "agent",
+        version: "1",
+        counters: counters.clone(),
+    };
+    let routes = meros_agent::routes(agent, node, counters, &Streams::new(node));
+    let routes = routes.merge(http::common_routes(about));
+    let acls = world.acls.clone();
+    let guard = http::Guard::new("agent", node);
+    guard.asking(Default::default(), acls).before(routes)
+}
+
+/// An agent that runs one task, with its routes and the sandbox of its executor.
+async fn running(world: &World) -> (Router, String, Node) {
+    world.master.run(vec![shell("the-task")]);
+    world.settle().await;
+    let (executor, _) = world.executor(0).await;
+    let routes = routes(world);
+    let (status, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+    assert_eq!(status, 200, "{state}");
+    let state: Value = serde_json::from_str(&state).unwrap();
+    let directory = &state["frameworks"][0]["executors"][0]["directory"];
+    (routes, directory.as_str().unwrap().to_owned(), executor)
+}
+
+async fn ask(routes: &Router, case: &Case, directory: &str) -> (u16, String) {
+    let path = case.path.replace("DIR", directory);
+    let body = case.body.replace("DIR", directory);
+    said(routes, request(case.method, &path, JSON, body)).await
+}
+
+/// Lists of these actions that say this of everything, to everybody.
+fn lists(permissive: bool, actions: &[Action], objects: &str) -> Acls {
+    let mut acls = json!({ "permissive": permissive });
+    for action in actions {
+        let rule = json!({ "principals": { "type": "ANY" }, action.object(): { "type": objects } });
+        acls[action.name()] = json!([rule]);
+    }
+    Acls::parse(&acls.to_string()).unwrap()
+}
+
+/// SPEC 3.7.
+#[test]
+fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name() {
+    world(Cast::default(), |world| async move {
+        let (routes, directory, _executor) = running(&world).await;
+        let acls = world.acls.clone();
+        let mut found = Vec::new();
+        for action in Action::ALL {
+            let name = action.name();
+            let cases = match shown(*action) {
+                Shown::By(cases) => cases,
+                Shown::Elsewhere(source, test) => {
+                    assert!(source.contains(&format!("fn {test}()")), "{test}");
+                    assert!(source.contains(name), "{name}");
+                    continue;
+                }
+                Shown::NotServed(calls) => {
+                    acls.renew(Acls::default());
+                    for call in calls {
+                        let (status, text) = ask(&routes, &question(call), "").await;
+                        if status != 501 || !text.contains(call) {
+                            found.push(format!("{call}: {status} {text}"));
+                        }
+                    }
+                    continue;
+                }
+                Shown::AtMasters => continue,
+            };
+            for case in cases {
+                let what = format!("{name}: {} {}", case.path, case.body);
+                acls.renew(lists(true, &[*action], "NONE"));
+                let (status, text) = ask(&routes, &case, &directory).await;
+                let words = format!("one that may {name}");
+                let is_denied = match case.shows {
+                    "" => status == 403 && text.contains(&words),
+                    shows => !text.contains(shows),
+                };
+                if !is_denied {
+                    found.push(format!("{what}, denied: {status} {text}"));
+                }
+                let may: Vec<Action> = case.beside.iter().copied().chain([*action]).collect();
+                acls.renew(lists(false, &may, "ANY"));
+                let (status, text) = ask(&routes, &case, &directory).await;
+                if status != case.status || !text.contains(case.shows) {
+                    found.push(format!("{what}, allowed: {status} {text}"));
+                }
+            }
+        }
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    });
+}
+
+/// SPEC 3.9: Mesos serves all of it below the name of its process.
+#[test]
+fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
+    world(Cast::default(), |world| async move {
+        let (routes, directory, _executor) = running(&world).await;
+        let get = async |path: String| said(&routes, request("GET", &path, JSON, "")).await;
+        for path in [
+            "/health",
+            "/version",
+            "/state",
+            "/state.json",
+            "/flags",
+            "/containers",
+            "/monitor/statistics",
+            "/files/browse?path=DIR",
+            "/metrics",
+            "/metrics/snapshot",
+            "/__processes__",
+        ] {
+            let path = path.replace("DIR", &directory);
+            let (status, plain) = get(path.clone()).await;
+            assert_eq!(status, 200, "{path}: {plain}");
+            let (status, prefixed) = get(format!("/slave(1){path}")).await;
+            assert_eq!(status, 200, "/slave(1){path}: {prefixed}");
+            // The runtime counts the requests themselves.
+            let counts = path.starts_with("/metrics") || path == "/__processes__";
+            assert!(counts || prefixed == plain, "{path}: {plain}\n{prefixed}");
+        }
+        let (_, metrics) = get("/slave(1)/metrics/snapshot".to_owned()).await;
+        let metrics: Value = serde_json::from_str(&metrics).unwrap();
+        assert_eq!(metrics["slave/tasks_running"], 1.0, "{metrics}");
+        let (status, text) = get("/slave(2)/state".to_owned()).await;
+        assert_eq!(status, 404, "{text}");
+    });
+}
+
+/// SPEC 2.1, 2.5, 2.7.
+#[test]
+fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let state = async || said(&routes, request("GET", "/state", JSON, "")).await;
+        let before = state().await;
+        let read = [r#"{"type":"READ_FILE","read_file":{"path":["#, "]}}"];
+        let update = [
+            r#"{"executor_id":{"value":"e"},"framework_id":{"value":"f"},"type":"SUBSCRIBE","subscribe":{"unacknowledged_tasks":["#,
+            "]}}",
+        ];
+        let mut wrong = Vec::new();
+        for (path, list) in [
+            ("/api/v1", read),
+            ("/slave(1)/api/v1", read),
+            ("/api/v1/executor", update),
+            ("/slave(1)/api/v1/executor", update),
+        ] {
+            wrong.extend(takes(&routes, "POST", path, hostile_calls(list)).await);
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        for (path, body, words) in [
+            ("/api/v1", json!({ "type": "BREW" }), "type is"),
+            ("/api/v1", json!({ "type": 7 }), "type"),
+            (
+                "/api/v1",
+                json!({ "type": "READ_FILE" }),
+                "read_file is `absent`",
+            ),
+            (
+                "/api/v1",
+                json!({ "type": "READ_FILE", "read_file": { "path": "a", "offset": -1 } }),
+                "read_file.offset",
+            ),
+            (
+                "/api/v1/executor",
+                json!({}),
+                "executor_id is `absent or not known`",
+            ),
+            ("/api/v1/executor", of_executor("BREW"), "type is"),
+            (
+                "/api/v1/executor",
+                of_executor("UPDATE"),
+                "update is `absent`",
+            ),
+            // Of another framework, or of none.
+            ("/api/v1/executor", of_executor("HEARTBEAT"), "framework"),
+        ] {
+            let asked = request("POST", path, JSON, body.to_string());
+            let (status, text) = said(&routes, asked).await;
+            assert!(
+                status == 400 && text.contains(words),
+                "{path} {body}: {status} {text}"
+            );
+        }
+        assert_eq!(state().await, before);
+    });
+}
+
+fn of_executor(kind: &str) -> Value {
+    json!({ "executor_id": { "value": "e" }, "framework_id": { "value": "f" }, "type": kind })
+}
