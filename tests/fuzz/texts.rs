@@ -180,6 +180,19 @@ pub fn targets() -> Vec<Target> {
             master::Config::parse_roles(text)
         }),
         read_only(
+            "quota body",
+            &[
+                r#"{"force":true,"quota_configs":[{"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8},"mem":{"value":1024}}},{"role":"ads"}]}"#,
+                r#"{"role":"eng","force":false,"guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#,
+            ],
+            |text: &str| master::http::words::quotas(text.as_bytes()),
+        ),
+        read_only(
+            "weights body",
+            &[r#"[{"role":"eng","weight":2.5},{"role":"ads/web","weight":1}]"#],
+            |text: &str| master::http::words::weights(text.as_bytes()),
+        ),
+        read_only(
             "credentials",
             &[r#"{"credentials":[{"principal":"ops","secret":"hush"}]}"#],
             Credentials::parse,

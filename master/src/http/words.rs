@@ -4,6 +4,7 @@
 //! otherwise be none. Decides nothing.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
@@ -18,6 +19,8 @@ use crate::weights::Weights;
 
 /// A body that says quotas.
 const QUOTAS: &str = r#"{"quota_configs":[{"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8}}}]} or {"role":"eng","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#;
+/// The most characters of what was found that an error shows.
+const FOUND_MAX: usize = 200;
 /// A body that says weights.
 const WEIGHTS: &str = r#"[{"role":"eng","weight":2.5}]"#;
 
@@ -119,7 +122,16 @@ fn read(body: &[u8], what: &str, expected: &str) -> Result<Value, String> {
 }
 
 fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| format!("{error}: expected {expected}"))
+    serde_json::from_value(value).map_err(|error| format!("{}: expected {expected}", brief(error)))
+}
+
+/// What was found, cut where it is long: whoever has said it knows it.
+fn brief(found: impl Display) -> String {
+    let text = found.to_string();
+    match text.char_indices().nth(FOUND_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
 }
 
 fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<String, T>, String> {
@@ -128,7 +140,8 @@ fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<Str
         let again = all.insert(role.clone(), value);
         if again.is_some() {
             return Err(format!(
-                "role `{role}` is there twice: expected each role once"
+                "role `{}` is there twice: expected each role once",
+                brief(role)
             ));
         }
     }
@@ -142,7 +155,8 @@ fn amounts(resources: &resources::Resources) -> Result<Quantities, String> {
     match resources.iter().find(|one| !plain(one)) {
         None => Ok(resources.quantities()),
         Some(other) => Err(format!(
-            "guarantee is `{other}`: expected amounts that are reserved for nobody, as cpus:2"
+            "guarantee is `{}`: expected amounts that are reserved for nobody, as cpus:2",
+            brief(other)
         )),
     }
 }

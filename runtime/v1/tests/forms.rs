@@ -135,6 +135,21 @@ fn what_is_wrong_is_named_with_its_path() {
     );
 }
 
+/// Also where it stands in what nobody knows.
+#[test]
+fn what_is_no_text_is_no_json() {
+    for text in [
+        &b"{\"type\":\"\xff\xfe\"}"[..],
+        b"{\"unknown\":\"\xff\xfe\"}",
+        b"{\"\xff\":1}",
+        b"\xff",
+    ] {
+        let refused = json::read::<scheduler::Call>(text, Limits::default()).unwrap_err();
+        let words = refused.to_string();
+        assert!(words.contains("UTF-8"), "{words}");
+    }
+}
+
 #[test]
 fn what_is_no_json_is_refused_with_its_place() {
     for (text, found) in [

@@ -24,7 +24,10 @@ pub fn read<M: Message + Default>(text: &[u8], limits: Limits) -> Result<M, Inva
         allowance: Allowance::new(limits),
         refused: None,
     };
-    let mut json = serde_json::Deserializer::from_slice(text);
+    // serde does not look at what it passes over, and bytes that are no text are no JSON wherever they stand.
+    let text = std::str::from_utf8(text)
+        .map_err(|error| Invalid::new("body", error, "JSON, which is UTF-8"))?;
+    let mut json = serde_json::Deserializer::from_str(text);
     let whole = Object {
         message: &mut message,
         reading: &mut reading,
