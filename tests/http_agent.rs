@@ -31,13 +31,17 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
     let page = |path: &str| -> Value {
         let (status, text) = get(port, path);
         assert!(status.contains("200"), "{path}: {status} {text}");
-        let (_, prefixed) = get(port, &format!("/slave(1){path}"));
-        assert!(!prefixed.is_empty(), "{path} under /slave(1)");
+        let (status, prefixed) = get(port, &format!("/slave(1){path}"));
+        assert!(
+            status.contains("200"),
+            "/slave(1){path}: {status} {prefixed}"
+        );
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     };
     let executor = page("/state")["frameworks"][0]["executors"][0].clone();
     assert_eq!(executor["tasks"][0]["id"], "only");
     assert_eq!(page("/flags")["flags"]["port"], port.to_string());
+    assert_eq!(page("/metrics/snapshot")["slave/registered"], 1.0);
     assert_eq!(page("/containers")[0]["executor_id"], "only");
     assert_eq!(page("/monitor/statistics")[0]["executor_id"], "only");
     let directory = executor["directory"].as_str().expect("its sandbox");
