@@ -13,7 +13,7 @@ pub mod workload;
 
 use std::time::Duration;
 
-use module_api::allocator::LongTasksBounded;
+use module_api::allocator::{LongTasksBounded, RecoveryPause};
 use module_api::{
     AllocatorRef, Fault, ModuleError, ModuleKind, Parameters, QosControllerRef, Registry,
     ResourceEstimatorRef, SorterRef, UsageUnavailable,
@@ -38,6 +38,9 @@ const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
 /// How long a task has that must go, unless it is said.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const GRACE_MIN: Duration = Duration::from_secs(1);
+const FILTER_GPUS: &str = "filter_gpu_resources";
+const RECOVERY_FACTOR: &str = "allocator_agent_recovery_factor";
+const RECOVERY_TIMEOUT: &str = "allocator_recovery_timeout";
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
@@ -112,6 +115,9 @@ fn start_allocator(
         LONG_TASK_SHARE,
         SHORT_TASK_MAX,
         REVOCATION_GRACE_PERIOD,
+        FILTER_GPUS,
+        RECOVERY_FACTOR,
+        RECOVERY_TIMEOUT,
     ])?;
     let expected = "sets of resources such as `cpus:0.01|mem:32`";
     let sets_min = given.optional(MIN_ALLOCATABLE, expected, read_sets)?;
@@ -122,10 +128,15 @@ fn start_allocator(
     })?;
     let order = order.unwrap_or_default();
     let (revocation, long_tasks) = (revocation(given)?, long_tasks(given)?);
+    let filter_gpus = given.optional(FILTER_GPUS, "true or false", |text| text.parse().ok())?;
+    let pause = pause(given)?;
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
         let allocator = Allocator::new(sorter.clone(), sets_min.clone(), home.rng());
-        let mut allocator = allocator.going_through(order);
+        let mut allocator = allocator.going_through(order).pausing(pause);
+        if filter_gpus == Some(false) {
+            allocator = allocator.giving_gpus_to_all();
+        }
         if let Some(revocation) = revocation {
             allocator = allocator.revoking(revocation);
         }
@@ -135,6 +146,21 @@ fn start_allocator(
         }
     })?;
     Ok(AllocatorRef::new(allocator))
+}
+
+/// When what is guaranteed is granted after a failover (SPEC 4.4).
+fn pause(given: &Parameters) -> Result<RecoveryPause, ModuleError> {
+    let usual = RecoveryPause::default();
+    let expected = "a part of the agents such as `0.8`, from 0 to 1";
+    let factor = given.optional(RECOVERY_FACTOR, expected, |text| {
+        let factor: f64 = text.parse().ok()?;
+        (0.0..=1.0).contains(&factor).then_some(factor)
+    })?;
+    let timeout = given.optional(RECOVERY_TIMEOUT, "a duration such as `10mins`", duration)?;
+    Ok(RecoveryPause {
+        factor: factor.unwrap_or(usual.factor),
+        timeout: timeout.unwrap_or(usual.timeout),
+    })
 }
 
 /// Whether and how tasks make room for what is guaranteed (S122, S123).

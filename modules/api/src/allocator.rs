@@ -31,16 +31,27 @@ pub struct Begin {
     pub quotas: BTreeMap<String, Quota>,
     /// The master's own region, if it says: agents of another are for frameworks that are `REGION_AWARE`.
     pub region: Option<String>,
-    /// How many agents the registry knows. If there is any quota, nothing is granted before [`Begin::RECOVERY_FACTOR`] of them
-    /// were added, or [`Begin::RECOVERY_TIMEOUT`] has passed: what is missing could be what a guarantee needs (SPEC 4.4).
+    /// How many agents the registry knows. If there is any quota, nothing is granted before so many of them are back as a
+    /// [`RecoveryPause`] says.
     pub agents_expected: u64,
 }
 
-impl Begin {
-    /// The part of the expected agents that ends the pause.
-    pub const RECOVERY_FACTOR: f64 = 0.8;
-    /// The longest pause.
-    pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long nothing is granted after a [`Begin`] with quotas: what is missing could be what a guarantee needs (SPEC 4.4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecoveryPause {
+    /// The part of the expected agents that ends it, from 0 to 1 (0.8 by default). Less ends it sooner, and guarantees may not be met then.
+    pub factor: f64,
+    /// The longest that it lasts (10 minutes by default).
+    pub timeout: Duration,
+}
+
+impl Default for RecoveryPause {
+    fn default() -> Self {
+        Self {
+            factor: 0.8,
+            timeout: Duration::from_secs(600),
+        }
+    }
 }
 
 /// From now on these roles have these quotas; the default is none. The others keep theirs.

@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, WeightsChanged,
-    Withdrawn,
+    AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Recovered, RecoveryPause,
+    WeightsChanged, Withdrawn,
 };
 use module_api::sorter::{Client, Pool};
 use protocol::agent::Domain;
@@ -114,8 +114,12 @@ pub struct Books {
     everybody: bool,
     /// When filters end: of each client on each agent, the first.
     ends: BTreeSet<(Instant, u32, u64, Client)>,
-    /// Agents that have graphics processors.
+    /// Agents that have graphics processors and are for those who take such.
     with_gpus: usize,
+    /// Whether agents with graphics processors are like all others.
+    gpus_for_all: bool,
+    /// The part of the expected agents that ends the pause after a beginning.
+    recovery_factor: f64,
     /// The master's region.
     region: Option<String>,
     serials: u64,
@@ -150,6 +154,8 @@ impl Default for Books {
             everybody: false,
             ends: BTreeSet::new(),
             with_gpus: 0,
+            gpus_for_all: false,
+            recovery_factor: RecoveryPause::default().factor,
             region: None,
             serials: 0,
             epoch: 0,
@@ -164,6 +170,8 @@ impl Books {
         *self = Self {
             interval: begin.allocation_interval.max(Duration::from_millis(1)),
             sets_min: std::mem::take(&mut self.sets_min),
+            recovery_factor: self.recovery_factor,
+            gpus_for_all: self.gpus_for_all,
             serials: self.serials,
             epoch: self.epoch + 1,
             region: begin.region.clone(),
@@ -173,9 +181,19 @@ impl Books {
         self.weigh(&begin.weights);
         self.quotas.change(&begin.quotas);
         if !self.quotas.is_empty() {
-            let awaited = begin.agents_expected as f64 * Begin::RECOVERY_FACTOR;
+            let awaited = begin.agents_expected as f64 * self.recovery_factor;
             self.awaited = Some(awaited as usize).filter(|awaited| *awaited > 0);
         }
+    }
+
+    /// Agents with graphics processors are offered to all, as those without.
+    pub fn give_gpus_to_all(&mut self) {
+        self.gpus_for_all = true;
+    }
+
+    /// This part of the expected agents ends the pause after a beginning.
+    pub fn await_part(&mut self, factor: f64) {
+        self.recovery_factor = factor;
     }
 
     /// Whether so few agents are back that nothing is granted, for the sake of guarantees (SPEC 4.4).
@@ -236,7 +254,7 @@ impl Books {
         });
         self.serials += 1;
         let regular = info.resources.non_revocable();
-        let gpus = !regular.gpus().is_zero();
+        let gpus = !regular.gpus().is_zero() && !self.gpus_for_all;
         self.agents[slot as usize] = Some(Agent {
             id: agent_id.clone(),
             serial: self.serials,

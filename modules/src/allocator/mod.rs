@@ -34,8 +34,8 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, InverseAnswered, InverseGranted,
-    LongTasksBounded, Measure, QuotasChanged, Recovered, Revived, Suppressed, TasksListed,
-    UnavailabilityChanged, WeightsChanged, WhitelistChanged, Withdrawn,
+    LongTasksBounded, Measure, QuotasChanged, Recovered, RecoveryPause, Revived, Suppressed,
+    TasksListed, UnavailabilityChanged, WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -118,6 +118,7 @@ pub struct Allocator {
     /// The end of the pause after a beginning.
     pause: Option<Errand>,
     pause_until: Instant,
+    pause_max: Duration,
     /// Explanations under way.
     explaining: usize,
     runs: Runs,
@@ -147,6 +148,7 @@ impl Allocator {
             batch_due: false,
             pause: None,
             pause_until: Instant::default(),
+            pause_max: RecoveryPause::default().timeout,
             explaining: 0,
             runs: Runs::default(),
             revoker: None,
@@ -157,6 +159,19 @@ impl Allocator {
     /// Goes through agents in this order.
     pub fn going_through(mut self, order: AgentOrder) -> Self {
         self.order = order;
+        self
+    }
+
+    /// Grants nothing for so long after a beginning with quotas.
+    pub fn pausing(mut self, pause: RecoveryPause) -> Self {
+        self.pause_max = pause.timeout;
+        self.books.await_part(pause.factor);
+        self
+    }
+
+    /// Offers agents with graphics processors to all, not only to frameworks with `GPU_RESOURCES`.
+    pub fn giving_gpus_to_all(mut self) -> Self {
+        self.books.give_gpus_to_all();
         self
     }
 
@@ -449,8 +464,8 @@ impl Handler<Begin> for Allocator {
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);
-        self.pause_until = ctx.clock().now() + Begin::RECOVERY_TIMEOUT;
-        let pause = ctx.after(Begin::RECOVERY_TIMEOUT, |this, ctx| {
+        self.pause_until = ctx.clock().now() + self.pause_max;
+        let pause = ctx.after(self.pause_max, |this, ctx| {
             this.books.resume();
             this.heed(ctx);
         });

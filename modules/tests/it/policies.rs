@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use module_api::Parameters;
-use module_api::allocator::Grant;
+use module_api::allocator::{Grant, Suppressed};
 use protocol::Capability;
 use runtime::prelude::Node;
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, lines};
+use crate::cluster::{Cluster, framework, lines};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -80,6 +80,76 @@ fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
                 "there is no allocator called `mine`: expected one of HierarchicalDRF, hierarchical, org_example_Own"
             )
         );
+    });
+}
+
+/// SPEC 3.8, `--filter_gpu_resources`.
+#[test]
+fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_not_filtered() {
+    for (filtered, expected) in [
+        (None, vec!["able gpus cpus:1;mem:64;gpus:1"]),
+        (Some("true"), vec!["able gpus cpus:1;mem:64;gpus:1"]),
+        (
+            Some("false"),
+            vec![
+                "able gpus cpus:1;mem:64;gpus:1",
+                "web more cpus:1;mem:64;gpus:1",
+            ],
+        ),
+    ] {
+        rehearse(|node| async move {
+            let mut given = Parameters::none("hierarchical");
+            if let Some(filtered) = filtered {
+                given = given.with("filter_gpu_resources", filtered);
+            }
+            let cluster = Cluster::of(&node, &Parameters::none("drf"), &given, &[]);
+            cluster.framework("able", "a", &[Capability::GpuResources]);
+            cluster.agent("gpus", "cpus:1;mem:64;gpus:1");
+            let mut all = lines(&cluster.granted().await);
+            let suppressed = Suppressed {
+                framework_id: framework("able"),
+                roles: Default::default(),
+            };
+            cluster.allocator.tell(suppressed).unwrap();
+            cluster.framework("web", "b", &[]);
+            cluster.agent("more", "cpus:1;mem:64;gpus:1");
+            all.extend(lines(&cluster.granted().await));
+            assert_eq!(all, expected, "{filtered:?}");
+            // Those that have none are for all in any case.
+            cluster.agent("plain", "cpus:1;mem:64");
+            let plain = lines(&cluster.granted().await);
+            assert_eq!(plain, ["web plain cpus:1;mem:64"], "{filtered:?}");
+        });
+    }
+}
+
+/// SPEC 3.8.
+#[test]
+fn what_an_allocator_cannot_be_given_is_refused_by_its_name() {
+    rehearse(|node| async move {
+        let modules = modules::registry();
+        let drf = Parameters::none("drf");
+        let sorter = modules.sorter(&node, "drf", &drf).unwrap();
+        for (name, value, expected) in [
+            ("filter_gpu_resources", "maybe", "true or false"),
+            ("allocator_agent_recovery_factor", "1.1", "from 0 to 1"),
+            ("allocator_agent_recovery_factor", "-0.1", "from 0 to 1"),
+            ("allocator_agent_recovery_factor", "NaN", "from 0 to 1"),
+            (
+                "allocator_recovery_timeout",
+                "soon",
+                "a duration such as `10mins`",
+            ),
+        ] {
+            let given = Parameters::none("hierarchical").with(name, value);
+            let started = modules.allocator(&node, given.module(), sorter.clone(), &given);
+            let problem = started.err().unwrap().to_string();
+            let field = format!("parameter `{name}` is `{value}`");
+            assert!(
+                problem.contains(&field) && problem.contains(expected),
+                "{problem}"
+            );
+        }
     });
 }
 

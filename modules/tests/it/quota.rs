@@ -1,8 +1,10 @@
 //! Stories of quota: guarantees, limits and what stays free, told to the real allocator and sorter in virtual time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use module_api::allocator::{Begin, QuotasChanged};
+use module_api::Parameters;
+use module_api::allocator::QuotasChanged;
 use protocol::Quota;
 use resources::Quantities;
 use runtime::rehearsal::rehearse;
@@ -73,12 +75,24 @@ fn what_is_guaranteed_stays_free_for_a_role_without_a_framework() {
     });
 }
 
-/// SPEC 4.4, 4.10, Recoverable pause: with ten agents expected, nothing is granted before the eighth or ten minutes.
+/// SPEC 4.4, 4.10, Recoverable pause: with ten agents expected, nothing is granted before the eighth or ten minutes, or what
+/// `allocator_agent_recovery_factor` and `allocator_recovery_timeout` say (SPEC 3.8).
 #[test]
 fn nothing_is_granted_before_enough_agents_are_back_or_the_pause_is_over() {
-    for agents in [8, 7] {
+    let usual = || Parameters::none("hierarchical");
+    let other = || {
+        usual()
+            .with("allocator_agent_recovery_factor", "0.35")
+            .with("allocator_recovery_timeout", "2mins")
+    };
+    for (given, agents, seconds) in [
+        (usual(), 8, None),
+        (usual(), 7, Some(600)),
+        (other(), 3, None),
+        (other(), 2, Some(120)),
+    ] {
         rehearse(|node| async move {
-            let cluster = Cluster::new(&node, &[]);
+            let cluster = Cluster::of(&node, &Parameters::none("drf"), &given, &[]);
             let limits = Quantities::parse("cpus:1").unwrap();
             let quota = Quota {
                 limits,
@@ -90,12 +104,10 @@ fn nothing_is_granted_before_enough_agents_are_back_or_the_pause_is_over() {
                 assert_eq!(cluster.granted().await, []);
                 cluster.agent(&format!("a{n}"), "cpus:1;mem:64");
             }
-            if agents == 7 {
-                cluster
-                    .wait(Begin::RECOVERY_TIMEOUT - std::time::Duration::from_secs(1))
-                    .await;
+            if let Some(seconds) = seconds {
+                cluster.wait(Duration::from_secs(seconds - 1)).await;
                 assert_eq!(cluster.granted().await, []);
-                cluster.wait(std::time::Duration::from_secs(2)).await;
+                cluster.wait(Duration::from_secs(2)).await;
             }
             assert_eq!(cluster.granted().await.len(), agents);
         });
