@@ -10,10 +10,15 @@
 mod common;
 mod stage;
 
+use std::time::Duration;
+
 use authority::{Acls, Action};
 use axum::Router;
 use http::api::Streams;
 use http::rehearsal::{hostile_calls, request, said, takes};
+use meros_agent::LauncherEvent;
+use protocol::Termination;
+use protocol::message::task::DrainTasks;
 use runtime::prelude::*;
 use serde_json::{Value, json};
 use stage::*;
@@ -334,6 +339,51 @@ fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
         assert_eq!(metrics["slave/tasks_running"], 1.0, "{metrics}");
         let (status, text) = get("/slave(2)/state".to_owned()).await;
         assert_eq!(status, 404, "{text}");
+    });
+}
+
+/// SPEC 3.12, 3.2.
+#[test]
+fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let drain = async || {
+            let (_, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+            let state: Value = serde_json::from_str(&state).unwrap();
+            (
+                state.get("drain_config").cloned(),
+                state.get("estimated_drain_start_time_seconds").cloned(),
+            )
+        };
+        assert_eq!(drain().await, (None, None));
+        let (_, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+        let state: Value = serde_json::from_str(&state).unwrap();
+        let task = &state["frameworks"][0]["executors"][0]["tasks"][0];
+        assert_eq!(task["statuses"][0]["state"], "TASK_RUNNING", "{task}");
+        assert!(task["statuses"][0]["timestamp"].is_number(), "{task}");
+        let begun = world.node.clock().wall().as_secs_f64();
+        let order = |seconds| DrainTasks {
+            max_grace_period: Some(Duration::from_secs(seconds)),
+        };
+        world.master.tell(order(7));
+        world.settle().await;
+        let config = |nanos: u64| json!({ "max_grace_period": { "nanoseconds": nanos } });
+        assert_eq!(
+            drain().await,
+            (Some(config(7_000_000_000)), Some(json!(begun)))
+        );
+        // Told again by the next master: it is the same drain.
+        world.advance(3).await;
+        world.master.tell(order(5));
+        world.settle().await;
+        let again = (Some(config(5_000_000_000)), Some(json!(begun)));
+        assert_eq!(drain().await, again);
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: Termination::Exited(0),
+        });
+        world.settle().await;
+        assert_eq!(drain().await, (None, None));
     });
 }
 

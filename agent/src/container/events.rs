@@ -1,5 +1,8 @@
 //! What the containerizer hears from the agent, and what it answers. Each handler finds the container and lets its machine decide.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
@@ -10,6 +13,7 @@ use protocol::{
     TaskState,
 };
 use resources::Resources;
+use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::machine::{Container, Phase};
@@ -83,8 +87,19 @@ pub struct Survey {
     pub frameworks: Vec<FrameworkInfo>,
     /// The containers.
     pub containers: Vec<ContainerView>,
+    /// Whether the agent is being drained: there is something here that is to end.
+    pub drain: Option<Draining>,
     /// What has happened since the start.
     pub counts: Counts,
+}
+
+/// The agent is being drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draining {
+    /// The longest time that a task has to end; `None` is each task's own.
+    pub max_grace_period: Option<Duration>,
+    /// Since when, by the agent's clock.
+    pub since: Timestamp,
 }
 
 /// One container, for pages and metrics.
@@ -108,6 +123,8 @@ pub struct ContainerView {
     pub allocated: Resources,
     /// Its tasks with their states.
     pub tasks: Vec<(protocol::TaskInfo, TaskState)>,
+    /// What was last told of each task, the newest last; nothing of one of which nothing was told yet.
+    pub told: BTreeMap<TaskId, Vec<(TaskState, Timestamp)>>,
 }
 
 impl Process for Containerizer {
@@ -130,6 +147,8 @@ impl Handler<Registered> for Containerizer {
 impl Handler<RunTasks> for Containerizer {
     type Result = ();
     fn handle(&mut self, RunTasks { framework, tasks }: RunTasks, ctx: &mut Context<Self>) {
+        // Nothing is launched on an agent that is being drained: it is so no more.
+        self.draining = None;
         self.run(&framework, tasks, ctx);
     }
 }
@@ -167,6 +186,11 @@ impl Handler<DrainTasks> for Containerizer {
         let containers = self.containers.iter();
         let all: Vec<ContainerId> = containers.map(|(_, one)| one.id.clone()).collect();
         tracing::info!(containers = all.len(), "this agent is being drained");
+        let since = self.draining.map(|draining| draining.since);
+        self.draining = Some(Draining {
+            max_grace_period,
+            since: since.unwrap_or_else(|| ctx.clock().wall()),
+        });
         for id in all {
             self.with(&id, ctx, |container| container.drain(max_grace_period));
         }
@@ -423,8 +447,22 @@ impl Handler<TakeSurvey> for Containerizer {
                 .tasks()
                 .map(|task| (task.info.clone(), task.state))
                 .collect(),
+            told: container
+                .tasks()
+                .map(|task| {
+                    (
+                        task.info.task_id.clone(),
+                        task.told.iter().copied().collect(),
+                    )
+                })
+                .collect(),
         };
+        let is_empty = self
+            .containers
+            .iter()
+            .all(|(_, one)| one.phase == Phase::Terminated);
         MessageResult(Survey {
+            drain: self.draining.filter(|_| !is_empty),
             frameworks: self
                 .frameworks
                 .values()

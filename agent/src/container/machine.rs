@@ -12,7 +12,7 @@ use protocol::{
     TaskState, Termination, Uuid,
 };
 use resources::Resources;
-use runtime::Pid;
+use runtime::{Pid, Timestamp};
 
 use self::streamed::Stream;
 use crate::command::outcome::GRACE_DEFAULT;
@@ -85,6 +85,9 @@ pub enum Heard {
     Unknown,
 }
 
+/// How many statuses of one task are shown.
+const TOLD_MAX: usize = 10;
+
 /// A task in a container.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -98,6 +101,8 @@ pub struct Task {
     killing: Option<Killing>,
     /// The newest statuses that an executor has given it which may give them twice.
     given: VecDeque<Uuid>,
+    /// What was last told of it by this process of the agent, for people: states, each with the time of its newest status.
+    pub told: VecDeque<(TaskState, Timestamp)>,
 }
 
 impl Task {
@@ -108,6 +113,18 @@ impl Task {
             disowned: false,
             killing: None,
             given: VecDeque::new(),
+            told: VecDeque::new(),
+        }
+    }
+
+    /// This was told of it. What is said again in the same state takes the place of what was said before.
+    pub fn note(&mut self, state: TaskState, at: Timestamp) {
+        if self.told.back().is_some_and(|(last, _)| *last == state) {
+            self.told.pop_back();
+        }
+        self.told.push_back((state, at));
+        if self.told.len() > TOLD_MAX {
+            self.told.pop_front();
         }
     }
 }
@@ -178,6 +195,13 @@ impl Container {
     /// Its tasks, ended ones included until they are acknowledged.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values()
+    }
+
+    /// This was told of one of its tasks.
+    pub fn note(&mut self, id: &TaskId, state: TaskState, at: Timestamp) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.note(state, at);
+        }
     }
 
     /// One of its tasks.

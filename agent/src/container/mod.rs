@@ -79,6 +79,8 @@ pub struct Containerizer {
     /// Which container the executor is in that hears with this stream.
     streams: BTreeMap<Pid, ContainerId>,
     keeping: Keeping,
+    /// Whether it was told to drain, and was given nothing to run since.
+    draining: Option<events::Draining>,
     pub(crate) counts: Counts,
 }
 
@@ -107,6 +109,7 @@ impl Containerizer {
             speakers: BTreeMap::new(),
             streams: BTreeMap::new(),
             keeping: Keeping::default(),
+            draining: None,
             counts: Counts::default(),
         }
     }
@@ -491,6 +494,9 @@ impl Containerizer {
         executor: Option<Pid>,
         ctx: &Context<Self>,
     ) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.note(&status.task_id, status.state, status.timestamp);
+        }
         let Some((framework_id, container)) = self.containers.entry(id) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! `/state`, `/containers` and `/monitor/statistics` of an agent, in the forms Mesos' tools know (SPEC 3.12, 5.7; keys verbatim).
 //!
-//! Pure. Of a build nothing is known but its version; the other fields are there, and empty.
+//! Pure. Of a build nothing is known but its version; the other fields are there, and empty. What an agent has not at all (`log_dir`) is left out,
+//! as by Mesos, and so is how it is drained while it is not.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +47,9 @@ pub(super) fn whole(
     let frameworks = frameworks.map(|framework| self::framework(framework, survey));
     let mut json = json!({
         "version": VERSION,
+        "git_sha": "",
+        "git_branch": "",
+        "git_tag": "",
         "build_date": "",
         "build_time": 0.0,
         "build_user": "",
@@ -71,6 +75,15 @@ pub(super) fn whole(
     });
     if let Some(domain) = &info.domain {
         json["domain"] = self::domain(domain);
+    }
+    if let Some(drain) = survey.drain {
+        // Whether it is to be gone afterwards its master knows alone.
+        let grace = drain.max_grace_period;
+        let grace = grace.map(|grace| json!({ "nanoseconds": grace.as_nanos() as u64 }));
+        let config = grace.map(|grace| ("max_grace_period".to_owned(), grace));
+        json["drain_config"] = Value::Object(config.into_iter().collect());
+        let since = drain.since.as_secs_f64();
+        json["estimated_drain_start_time_seconds"] = json!(since);
     }
     json
 }
@@ -169,6 +182,14 @@ fn executor(container: &ContainerView) -> Value {
 }
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
+    let told = container.told.get(&info.task_id).into_iter().flatten();
+    let status = |(state, at): &(TaskState, Timestamp)| {
+        json!({
+            "state": state.name(),
+            "timestamp": at.as_secs_f64(),
+            "container_status": { "container_id": { "value": container.id } },
+        })
+    };
     json!({
         "id": info.task_id,
         "name": info.name,
@@ -178,7 +199,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         "state": state.name(),
         "resources": resources(&info.resources),
         "role": role(&info.resources),
-        "statuses": [],
+        "statuses": told.map(status).collect::<Vec<_>>(),
         "labels": labels(&info.labels),
     })
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{answers, places, state};
 use crate::agent::AgentState;
-use crate::container::events::{ContainerView, Survey};
+use crate::container::events::{ContainerView, Draining, Survey};
 use crate::container::machine::Phase;
 use crate::metrics::AgentFigures;
 use crate::sight;
@@ -84,6 +84,13 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         directory: format!("/w/{name}"),
         allocated: allocated("cpus:1.1"),
         tasks: tasks.iter().enumerate().map(task).collect(),
+        told: BTreeMap::from([(
+            TaskId::new("runs-0").unwrap(),
+            vec![
+                (TaskState::Starting, Timestamp::from_nanos(500_000_000)),
+                (TaskState::Running, Timestamp::from_nanos(1_500_000_000)),
+            ],
+        )]),
     }
 }
 
@@ -104,6 +111,7 @@ fn survey() -> Survey {
             ),
             container("over", Phase::Terminated, false, &[TaskState::Failed]),
         ],
+        drain: None,
         counts: Default::default(),
     }
 }
@@ -204,6 +212,9 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     let json = whole(&roles("{}"), now);
     for key in [
         "version",
+        "git_sha",
+        "git_branch",
+        "git_tag",
         "build_date",
         "build_time",
         "build_user",
@@ -277,7 +288,39 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert!(runs.get("type").is_none(), "of a command executor");
     assert_eq!(runs["tasks"][0]["state"], "TASK_RUNNING");
     assert_eq!(runs["completed_tasks"][0]["id"], "runs-1");
+    assert_eq!(early["queued_tasks"][0]["statuses"], json!([]));
+    let container = json!({ "container_id": { "value": "c-runs" } });
+    let status = |state: &str, timestamp: f64| json!({ "state": state, "timestamp": timestamp, "container_status": container });
+    assert_eq!(
+        runs["tasks"][0]["statuses"],
+        json!([status("TASK_STARTING", 0.5), status("TASK_RUNNING", 1.5)])
+    );
     assert_eq!(framework["completed_executors"][0]["id"], "over");
+}
+
+/// SPEC 3.12: how an agent is drained, while it is.
+#[test]
+fn an_agent_that_is_being_drained_says_how_and_since_when() {
+    let shown = |drain| {
+        let survey = Survey { drain, ..survey() };
+        let allocated = state::allocated(&survey);
+        let (roles, now) = (roles("{}"), Timestamp::default());
+        let json = state::whole(&agent(), &survey, &allocated, &roles, now);
+        ["drain_config", "estimated_drain_start_time_seconds"].map(|key| json.get(key).cloned())
+    };
+    let drain = |max_grace_period| {
+        let since = Timestamp::from_nanos(1_500_000_000);
+        Some(Draining {
+            max_grace_period,
+            since,
+        })
+    };
+    assert_eq!(shown(None), [None, None]);
+    let since = Some(json!(1.5));
+    assert_eq!(shown(drain(None)), [Some(json!({})), since.clone()]);
+    let config = json!({ "max_grace_period": { "nanoseconds": 7_000_000_005_u64 } });
+    let seven = Duration::from_nanos(7_000_000_005);
+    assert_eq!(shown(drain(Some(seven))), [Some(config), since]);
 }
 
 /// SPEC 5.7, 5.11.
