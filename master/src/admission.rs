@@ -272,8 +272,10 @@ impl Books {
         self.counters.count("master/slave_removals");
         self.counters
             .count("master/slave_removals/reason_unhealthy");
-        if let Some(agent) = self.agents.mark_unreachable(agent_id, since) {
-            out.push(Effect::Unlink(agent.pid.clone()));
+        match self.agents.mark_unreachable(agent_id, since) {
+            Some(agent) => out.push(Effect::Unlink(agent.pid.clone())),
+            // It was known to an earlier master, and has not come back to this one.
+            None => self.counters.count("master/recovery_slave_removals"),
         }
         let status = |task: &Task| {
             let message = "the agent has not answered for too long";

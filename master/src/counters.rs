@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 19] = [
+const MORE_NAMES: [&str; 24] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -65,6 +65,11 @@ const MORE_NAMES: [&str; 19] = [
     "master/operations_refused",
     "master/tasks_revoked",
     "master/tasks_spared",
+    "master/recovery_slave_removals",
+    "master/invalid_operation_status_update_acknowledgements",
+    "master/invalid_operation_status_updates",
+    "master/valid_operation_status_update_acknowledgements",
+    "master/valid_operation_status_updates",
 ];
 
 /// The kinds of operations: of each, and of all together, those that were refused, and the ends of those that had a name.

@@ -245,12 +245,19 @@ pub fn counters(
                     let mut all = node.blocking(move || metrics(&books, now)).await.ok()?;
                     // One that is late or has no metrics is left out.
                     all.extend(measured.await.unwrap_or_default());
-                    let processes = node.processes().into_iter();
-                    let mut of_allocator =
-                        processes.filter(|one| one.name == allocator.pid().name());
-                    if let Some(process) = of_allocator.next() {
-                        let name = "allocator/mesos/event_queue_dispatches".to_owned();
-                        all.insert(name, process.depth as f64);
+                    for process in node.processes() {
+                        // Each has one queue for all that it hears; pages wait for none of them.
+                        let name = match &process.name {
+                            name if *name == allocator.pid().name() => {
+                                "allocator/mesos/event_queue_dispatches"
+                            }
+                            name if *name == master.pid().name() => "master/event_queue_messages",
+                            _ => continue,
+                        };
+                        all.insert(name.to_owned(), process.depth as f64);
+                    }
+                    for none in ["dispatches", "http_requests"] {
+                        all.insert(format!("master/event_queue_{none}"), 0.0);
                     }
                     all
                 }

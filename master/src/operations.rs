@@ -231,9 +231,12 @@ impl Books {
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
         if self.frameworks.get(&framework).is_none() {
+            self.counters
+                .count("master/invalid_operation_status_updates");
             // Nobody will acknowledge it: the master does, in the framework's stead.
             return self.acknowledge_operation_for(&framework, &agent_id, &status, out);
         }
+        self.counters.count("master/valid_operation_status_updates");
         self.count_end(&framework, &status);
         self.operations.put(&framework, &agent_id, status.clone());
         self.tell_operation(&framework, status, out);
@@ -274,9 +277,14 @@ impl Books {
             .count("master/messages_operation_status_update_acknowledgement");
         let id = &call.operation_id;
         let known = self.operations.get(&call.framework_id, id);
-        if known.is_some_and(|status| status.uuid == Some(call.uuid)) {
-            self.operations.remove(&call.framework_id, id);
-        }
+        let counted = match known.is_some_and(|status| status.uuid == Some(call.uuid)) {
+            true => {
+                self.operations.remove(&call.framework_id, id);
+                "master/valid_operation_status_update_acknowledgements"
+            }
+            false => "master/invalid_operation_status_update_acknowledgements",
+        };
+        self.counters.count(counted);
         // One that is away sends the status again, and is acknowledged again.
         if let Some(agent) = self.agents.connected(&call.agent_id) {
             out.agent(&agent.pid, ToAgent::AcknowledgeOperation(call));

@@ -83,7 +83,57 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     }
     quotas(books, &mut metrics);
     operations(books, &mut metrics);
+    of_frameworks(books, &mut metrics);
     metrics
+}
+
+/// Of each framework what the books say of it: whether it is connected, its tasks by state, and which of its roles are suppressed. Its name is
+/// written as in a URL, so that it is one part of the metric's.
+fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
+    for framework in books.frameworks.iter() {
+        let (name, id) = (url_encoded(&framework.info.name), &framework.id);
+        let mut put = |what: String, value: f64| {
+            metrics.insert(format!("master/frameworks/{name}/{id}/{what}"), value);
+        };
+        put("subscribed".to_owned(), f64::from(framework.is_connected()));
+        for role in &framework.info.roles {
+            let is_suppressed = framework.wants.suppressed_roles.contains(role);
+            put(format!("roles/{role}/suppressed"), f64::from(is_suppressed));
+        }
+        let mut active = BTreeMap::from(ACTIVE.map(|state| (state, 0)));
+        let tasks = books.tasks.of_framework(id);
+        for task in tasks.into_iter().flat_map(|tasks| tasks.active()) {
+            if !task.state.is_terminal() {
+                *active.entry(task.state).or_default() += 1;
+            }
+        }
+        for (state, count) in active {
+            let state = state.name().to_lowercase();
+            put(format!("tasks/active/{state}"), f64::from(count));
+        }
+    }
+}
+
+/// The states of tasks that are there from the start.
+const ACTIVE: [TaskState; 4] = [
+    TaskState::Staging,
+    TaskState::Starting,
+    TaskState::Running,
+    TaskState::Killing,
+];
+
+/// A text with everything but letters, digits and `-._~` written as `%20` and so on.
+fn url_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// The operations that the master knows: those under way, and those whose end their frameworks have not acknowledged yet.

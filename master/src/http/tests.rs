@@ -367,9 +367,23 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/messages_register_slave", 1.0),
             ("master/dropped_messages", 0.0),
             ("allocator/mesos/event_queue_dispatches", 0.0),
+            ("master/event_queue_messages", 0.0),
+            ("master/event_queue_dispatches", 0.0),
+            ("master/event_queue_http_requests", 0.0),
+            ("master/recovery_slave_removals", 0.0),
+            ("master/valid_operation_status_updates", 0.0),
         ] {
             assert_eq!(metrics.get(name), Some(&value), "{name}");
         }
+        let of = |what: &str| {
+            let found = metrics.iter().find(|(name, _)| {
+                name.starts_with("master/frameworks/web/") && name.ends_with(what)
+            });
+            found.map(|(_, value)| *value)
+        };
+        assert_eq!(of("-0000/subscribed"), Some(1.0));
+        assert_eq!(of("-0000/tasks/active/task_running"), Some(0.0));
+        assert_eq!(of("-0000/roles/*/suppressed"), Some(0.0));
     });
 }
 

@@ -382,6 +382,20 @@ fn an_operations_status_is_passed_on_until_it_is_acknowledged() {
         story.agent.tell(orphan);
         story.world.settle().await;
         assert_eq!(story.agent.heard(), ["acknowledge op"]);
+        // It was acknowledged before.
+        story.scheduler.say(AcknowledgeOperation {
+            framework_id: story.id.clone(),
+            agent_id: story.agent_id.clone(),
+            operation_id: id("op"),
+            uuid: version(9),
+        });
+        story.world.settle().await;
+        let books = story.world.books().await;
+        let counted = ["status_updates", "status_update_acknowledgements"].map(|of| {
+            ["valid", "invalid"]
+                .map(|how| books.counters.get(&format!("master/{how}_operation_{of}")))
+        });
+        assert_eq!(counted, [[2, 1], [1, 1]]);
     });
 }
 

@@ -189,6 +189,8 @@ fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
         );
         world.pass(600).await;
         assert_eq!(scheduler.heard(), ["lost S1"], "ten minutes are over");
+        let counters = world.books().await.counters.clone();
+        assert_eq!(counters.get("master/recovery_slave_removals"), 1);
         scheduler.tell(ReconcileTasks {
             framework_id: f.clone(),
             tasks: asked,
