@@ -2,6 +2,7 @@
 
 mod acls;
 mod hostile;
+mod operations;
 
 use std::collections::BTreeMap;
 
