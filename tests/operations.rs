@@ -222,3 +222,65 @@ fn what_follows_an_operation_that_failed_is_dropped_as_stale() {
         (offered == Some(1024.0)).then_some(())
     });
 }
+
+/// SPEC 3.5: GROW_VOLUME and SHRINK_VOLUME; what is in the volume stays, and its agent remembers its size.
+#[test]
+fn a_volume_grows_and_shrinks_with_what_is_in_it() {
+    let cluster = Cluster::master_alone(|_, _| {});
+    let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024;ports:[]");
+    let mut agent = cluster.agent_of(&mut command);
+    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let offer = ads.offer();
+    let volumes: Resources = volume("v", 64).into();
+    let mut writer = task(
+        "writer",
+        &offer,
+        "cpus:1;mem:32",
+        "echo content > data/file",
+    );
+    writer.resources += volumes.allocate(&"ads".parse().expect("a role"));
+    let launch = Operation::Launch {
+        tasks: vec![writer],
+    };
+    let create = step("c", Conversion::Create { volumes });
+    ads.operate(&offer, vec![reserve("r", "disk:100"), create, launch]);
+    ads.state("writer", TaskState::Finished);
+
+    let is_volume = |offer: &Offer, size: u32| has(offer).contains_resource(&volume("v", size));
+    let offer = offered(&mut ads, |offer| is_volume(offer, 64));
+    let addition = reserved("disk:36").into_iter().next().expect("disk");
+    let grow = Conversion::GrowVolume {
+        volume: volume("v", 64),
+        addition,
+    };
+    let shrink = Conversion::ShrinkVolume {
+        volume: volume("v", 100),
+        subtract: Scalar::whole(10),
+    };
+    ads.operate(&offer, vec![step("g", grow), step("s", shrink)]);
+    let grown = ads.operation("g", OperationState::Finished);
+    assert_eq!(grown.converted, volume("v", 100).into());
+    ads.operation("s", OperationState::Finished);
+
+    agent.signal("KILL");
+    agent.wait();
+    let _agent = Running::start(&mut command);
+    let dead = offer.agent_id;
+    let expected =
+        parse("cpus:4;mem:1024;disk:924") + reserved("disk:10") + Resources::from(volume("v", 90));
+    let offer = offered(&mut ads, |offer| {
+        offer.agent_id != dead && has(offer) == expected
+    });
+    let mut reader = task(
+        "reader",
+        &offer,
+        "cpus:1;mem:32",
+        "grep -q content data/file",
+    );
+    reader.resources += Resources::from(volume("v", 90)).allocate(&"ads".parse().expect("a role"));
+    let launch = Operation::Launch {
+        tasks: vec![reader],
+    };
+    ads.operate(&offer, vec![launch]);
+    ads.state("reader", TaskState::Finished);
+}

@@ -126,6 +126,28 @@ fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
         reserved(agent(cluster.port)),
         json!({ "cpus": 1.0, "disk": 1024.0 })
     );
+    // As the page has it.
+    let size = || {
+        let page = agent(cluster.port);
+        let all = page["reserved_resources_full"]["ads"].as_array();
+        let volume = all
+            .into_iter()
+            .flatten()
+            .find(|one| one["disk"]["persistence"].is_object());
+        volume.map(|volume| volume["scalar"]["value"].clone())
+    };
+    for (verb, by, then) in [("grow", "300", 900), ("shrink", "200", 700)] {
+        let said = done(&["volume", verb, &id, "data", by]);
+        assert_eq!(said, format!("volume data of {then} MB on {id}\n"));
+        assert_eq!(size(), Some(json!(f64::from(then))));
+    }
+    let problem = refused(&["volume", "grow", &id, "data", "400"]);
+    assert!(
+        problem.contains("nothing was changed") && problem.contains("disk"),
+        "{problem}"
+    );
+    let problem = refused(&["volume", "shrink", &id, "data", "700"]);
+    assert!(problem.contains("less than the volume, 700"), "{problem}");
     let problem = refused(&["volume", "create", &id, "more", "600", "--role", "ads"]);
     assert!(
         problem.contains("no disk of 600 MB reserved for ads"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use protocol::message::operator::FilePiece;
 use protocol::{ContainerId, FrameworkId, OperationId};
-use resources::{Conversion, Reservation};
+use resources::{Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Scalar};
 use runtime::rehearsal::rehearse;
 use storage::forgetful::{Failure, ForgetfulDisk};
 
@@ -69,6 +69,21 @@ impl Handler<ResourcesReported> for Listener {
     fn handle(&mut self, _: ResourcesReported, _: &mut Context<Self>) {}
 }
 
+fn reserved(text: &str) -> Resources {
+    let ads = Reservation::dynamic("ads".parse().unwrap(), None);
+    let resources = Resources::parse(text).unwrap();
+    resources.push_reservation(&ads).unwrap()
+}
+
+fn volume(size: u32) -> Resource {
+    let annotations = Annotations {
+        reservations: vec![Reservation::dynamic("ads".parse().unwrap(), None)],
+        disk: Some(Box::new(DiskInfo::persistent("v", None, "data"))),
+        ..Annotations::default()
+    };
+    Resource::annotated(Name::Disk, Scalar::whole(size), annotations).unwrap()
+}
+
 /// An agent's operations on a disk, and a master.
 struct Story {
     node: Node,
@@ -84,6 +99,12 @@ fn keeper(disk: &ForgetfulDisk) -> Keeper {
 
 impl Story {
     fn begin(node: Node) -> Self {
+        let disk = ForgetfulDisk::new();
+        Self::over(node, "cpus:4", disk.clone(), keeper(&disk))
+    }
+
+    /// Of an agent that has this, and keeps it there.
+    fn over(node: Node, described: &str, disk: ForgetfulDisk, keeper: Keeper) -> Self {
         let host = Host {
             name: "h".into(),
             cores: 4,
@@ -96,11 +117,10 @@ impl Story {
         let parts = (Box::new(Nowhere), Arc::new(Nowhere));
         let containerizer = Containerizer::new(config, parts.0, parts.1, status);
         let containerizer = node.spawn("containerizer", containerizer).unwrap();
-        let disk = ForgetfulDisk::new();
-        let described = Resources::parse("cpus:4").unwrap();
+        let described = Resources::parse(described).unwrap();
         let (version, now) = (Uuid([1; 16]), node.clock().now());
         let held = Held::recovered(&described, Checkpoint::default(), version, now).unwrap();
-        let operations = Operations::new(held, keeper(&disk), containerizer);
+        let operations = Operations::new(held, keeper, containerizer);
         let operations = node.spawn("operations", operations).unwrap();
         let master = Listener::default();
         let pid = node.spawn("master", master.clone()).unwrap().pid();
@@ -114,16 +134,19 @@ impl Story {
         }
     }
 
-    /// Reserves a core, as the master asks which knows what there is.
+    /// Reserves a core.
     async fn reserve(&self, name: &str) {
+        let resources = reserved("cpus:1");
+        self.apply(name, Conversion::Reserve { resources }).await;
+    }
+
+    /// Does this, as the master asks which knows what there is.
+    async fn apply(&self, name: &str, conversion: Conversion) {
         let version = self.operations.ask(Report, PATIENCE).await.unwrap().version;
-        let ads = Reservation::dynamic("ads".parse().unwrap(), None);
-        let resources = Resources::parse("cpus:1").unwrap();
-        let resources = resources.push_reservation(&ads).unwrap();
         let framework = FrameworkId::new("f").unwrap();
         let apply = ApplyOperation {
             feedback: Some((framework, OperationId::new(name).unwrap())),
-            conversion: Conversion::Reserve { resources },
+            conversion,
             version,
         };
         let (node, operations) = (self.node.clone(), self.operations.clone());
@@ -186,5 +209,51 @@ fn another_operation_meanwhile_fails_and_touches_no_disk() {
         story.advance().await;
         assert_eq!(story.heard(), ["meanwhile", "doubtful"].map(failed));
         assert_eq!(story.found().await, 0);
+    });
+}
+
+/// SPEC 3.5: GROW_VOLUME and SHRINK_VOLUME, on a real disk.
+#[test]
+fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_size() {
+    let work_dir = tempfile::tempdir().unwrap();
+    let path = work_dir.path().to_owned();
+    rehearse(move |node| async move {
+        let keeper = Keeper::on_disk(&path);
+        let story = Story::over(node, "disk:100", ForgetfulDisk::new(), keeper);
+        let grow = |size: u32, by: u32| Conversion::GrowVolume {
+            volume: volume(size),
+            addition: reserved(&format!("disk:{by}")).into_iter().next().unwrap(),
+        };
+        let shrink = |size: u32, by: u32| Conversion::ShrinkVolume {
+            volume: volume(size),
+            subtract: Scalar::whole(by),
+        };
+        let resources = reserved("disk:60");
+        let volumes = Resources::from(volume(10));
+        story
+            .apply("reserve", Conversion::Reserve { resources })
+            .await;
+        story.apply("create", Conversion::Create { volumes }).await;
+        let file = path.join("volumes/roles/ads/v/file");
+        std::fs::write(&file, "content").unwrap();
+        for (name, resized) in [
+            ("grow", grow(10, 30)),
+            ("shrink", shrink(40, 5)),
+            ("too large", grow(35, 26)),
+            ("too small", shrink(35, 35)),
+            ("not its size", shrink(40, 5)),
+        ] {
+            story.apply(name, resized).await;
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "content", "{name}");
+        }
+        let done = |name: &str| (name.to_owned(), OperationState::Finished);
+        let failed = |name: &str| (name.to_owned(), OperationState::Failed);
+        let mut expected = ["reserve", "create", "grow", "shrink"].map(done).to_vec();
+        expected.extend(["too large", "too small", "not its size"].map(failed));
+        assert_eq!(story.heard(), expected);
+        story.node.shutdown().await;
+        drop(story);
+        let kept = Keeper::on_disk(&path).read().unwrap();
+        assert_eq!(kept.made, reserved("disk:25") + Resources::from(volume(35)));
     });
 }

@@ -1,4 +1,5 @@
-//! The verbs that change who owns an agent's resources: `meros reserve | unreserve` and `meros volume create | destroy`.
+//! The verbs that change who owns an agent's resources: `meros reserve | unreserve` and `meros volume create | grow | shrink |
+//! destroy`.
 //!
 //! What is to be a volume is looked for in what the agent has, so that nobody must spell out a reservation to use it. The leading master
 //! is asked, and judges.
@@ -23,7 +24,9 @@ Examples (`meros agents` shows the ids):
 const VOLUME_HELP: &str = "\
 Examples:
   meros reserve AGENT disk:1024 --role ads
-  meros volume create AGENT data 1024 --role ads
+  meros volume create AGENT data 512 --role ads
+  meros volume grow AGENT data 256
+  meros volume shrink AGENT data 128
   meros volume destroy AGENT data";
 
 /// `meros reserve` and `meros unreserve`.
@@ -50,13 +53,19 @@ pub struct ReserveArgs {
     cluster: ClusterFlags,
 }
 
-/// Make and destroy persistent volumes, which outlive the tasks that use them
+/// Make, resize and destroy persistent volumes, which outlive the tasks that use them
 #[derive(Subcommand, Debug)]
 #[command(after_help = VOLUME_HELP)]
 pub enum VolumeArgs {
     /// Make a volume of disk that is reserved for a role
     #[command(after_help = VOLUME_HELP)]
     Create(CreateArgs),
+    /// Make a volume larger, by disk that is reserved as its own is
+    #[command(after_help = "Example: meros volume grow AGENT data 256")]
+    Grow(ResizeArgs),
+    /// Make a volume smaller; what it gives up stays reserved
+    #[command(after_help = "Example: meros volume shrink AGENT data 128")]
+    Shrink(ResizeArgs),
     /// Destroy a volume and what is in it
     #[command(after_help = "Example: meros volume destroy AGENT data")]
     Destroy(DestroyArgs),
@@ -89,10 +98,10 @@ pub struct CreateArgs {
     cluster: ClusterFlags,
 }
 
-/// `meros volume destroy`.
+/// A volume that is there.
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
-pub struct DestroyArgs {
+struct VolumeFlags {
     /// The agent's id, as `meros agents` shows it
     agent: AgentId,
     /// The volume's id
@@ -102,6 +111,25 @@ pub struct DestroyArgs {
     role: Option<Role>,
     #[command(flatten)]
     cluster: ClusterFlags,
+}
+
+/// `meros volume grow` and `meros volume shrink`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    volume: VolumeFlags,
+    /// By how many megabytes
+    #[arg(value_name = "MB", value_parser = megabytes)]
+    by: Scalar,
+}
+
+/// `meros volume destroy`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct DestroyArgs {
+    #[command(flatten)]
+    volume: VolumeFlags,
 }
 
 fn megabytes(text: &str) -> Result<Scalar, String> {
@@ -162,7 +190,9 @@ fn owned(args: &ReserveArgs) -> Outcome<Resources> {
 pub async fn volume(args: VolumeArgs) -> Outcome {
     let (cluster, id, principal) = match &args {
         VolumeArgs::Create(args) => (&args.cluster, &args.agent, args.principal.as_deref()),
-        VolumeArgs::Destroy(args) => (&args.cluster, &args.agent, None),
+        VolumeArgs::Grow(ResizeArgs { volume, .. })
+        | VolumeArgs::Shrink(ResizeArgs { volume, .. })
+        | VolumeArgs::Destroy(DestroyArgs { volume }) => (&volume.cluster, &volume.agent, None),
     };
     let operator = Operator::connect_as(cluster, principal).await?;
     let done = async {
@@ -171,22 +201,41 @@ pub async fn volume(args: VolumeArgs) -> Outcome {
         let agent = agent.ok_or_else(|| {
             Failure::new(format!("agent {id} is not registered")).next("`meros agents` shows all")
         })?;
-        let conversion = match &args {
-            VolumeArgs::Create(args) => created(agent, args)?,
-            VolumeArgs::Destroy(args) => destroyed(agent, args)?,
-        };
-        operate(&operator, id, conversion).await
+        let conversion = meant(agent, &args)?;
+        operate(&operator, id, conversion.clone()).await?;
+        Ok(conversion)
     }
     .await;
     operator.close().await;
-    done?;
-    match &args {
-        VolumeArgs::Create(args) => {
-            out!("volume {} of {} MB on {id}", args.id, args.size);
-        }
-        VolumeArgs::Destroy(args) => out!("no volume {} on {id} any more", args.id),
-    }
+    out!("{}", told(&done?, id));
     Ok(())
+}
+
+/// What the verb would have of this agent.
+fn meant(agent: &AgentView, args: &VolumeArgs) -> Outcome<Conversion> {
+    match args {
+        VolumeArgs::Create(args) => created(agent, args),
+        VolumeArgs::Grow(args) => grown(agent, args),
+        VolumeArgs::Shrink(args) => Ok(Conversion::ShrinkVolume {
+            volume: found(agent, &args.volume)?.clone(),
+            subtract: args.by,
+        }),
+        VolumeArgs::Destroy(args) => Ok(destroyed(found(agent, &args.volume)?)),
+    }
+}
+
+/// What there is now that this is done.
+fn told(done: &Conversion, agent: &AgentId) -> String {
+    let converted = done.step().map(|step| step.converted).unwrap_or_default();
+    let mut volumes = converted.iter().filter_map(|one| {
+        let id = persistence(one)?;
+        Some(format!("volume {id} of {} MB on {agent}", one.amount()?))
+    });
+    volumes.next().unwrap_or_else(|| {
+        let named = done.named();
+        let id = named.iter().find_map(persistence).unwrap_or_default();
+        format!("no volume {id} on {agent} any more")
+    })
 }
 
 /// The volume to be made, of the first disk of the role that is large enough.
@@ -225,27 +274,50 @@ fn created(agent: &AgentView, args: &CreateArgs) -> Outcome<Conversion> {
     })
 }
 
-/// The volume of that id, if there is one and no other.
-fn destroyed(agent: &AgentView, args: &DestroyArgs) -> Outcome<Conversion> {
+/// The volume and disk of its own kind, with the same reservations.
+fn grown(agent: &AgentView, args: &ResizeArgs) -> Outcome<Conversion> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    let volume = found(agent, &args.volume)?;
+    // What it would leave behind is what it is made of.
+    let step = destroyed(volume).step().map_err(|error| invalid(&error))?;
+    let disk = step.converted.iter().next();
+    let annotations = disk.map(|disk| disk.annotations().clone());
+    let addition = Resource::annotated(Name::Disk, args.by, annotations.unwrap_or_default());
+    Ok(Conversion::GrowVolume {
+        volume: volume.clone(),
+        addition: addition.map_err(|error| invalid(&error))?,
+    })
+}
+
+fn destroyed(volume: &Resource) -> Conversion {
+    Conversion::Destroy {
+        volumes: volume.clone().into(),
+    }
+}
+
+/// The id of a volume.
+fn persistence(volume: &Resource) -> Option<&str> {
+    let disk = volume.annotations().disk.as_ref()?;
+    Some(&disk.persistence.as_ref()?.id)
+}
+
+/// The volume that is meant, if there is one and no other.
+fn found<'a>(agent: &'a AgentView, named: &VolumeFlags) -> Outcome<&'a Resource> {
     let is_meant = |one: &&Resource| {
-        let disk = one.annotations().disk.as_ref();
-        let persistence = disk.and_then(|disk| disk.persistence.as_ref());
-        persistence.is_some_and(|persistence| persistence.id == args.id)
-            && args.role.as_ref().is_none_or(|role| role == one.role())
+        persistence(one) == Some(named.id.as_str())
+            && named.role.as_ref().is_none_or(|role| role == one.role())
     };
     let mut meant = agent.info.resources.iter().filter(is_meant);
     let (found, id) = ((meant.next(), meant.next()), &agent.id);
     match found {
-        (Some(volume), None) => Ok(Conversion::Destroy {
-            volumes: volume.clone().into(),
-        }),
+        (Some(volume), None) => Ok(volume),
         (None, _) => Err(Failure::new(format!(
             "agent {id} has no volume {}",
-            args.id
+            named.id
         ))),
         (Some(one), Some(other)) => Err(Failure::new(format!(
             "agent {id} has a volume {} of {} and one of {}",
-            args.id,
+            named.id,
             one.role(),
             other.role()
         ))
@@ -342,13 +414,8 @@ mod tests {
         let mut pool = owned + "disk:500;disk(ops):50".parse::<Resources>().unwrap();
         let volume = |words: &[&str], pool: &Resources| {
             let given = [&["volume"], words].concat();
-            match Volumes::try_parse_from(given)
-                .unwrap_or_else(|error| panic!("{error}"))
-                .args
-            {
-                VolumeArgs::Create(args) => created(&agent(pool.clone()), &args),
-                VolumeArgs::Destroy(args) => destroyed(&agent(pool.clone()), &args),
-            }
+            let args = Volumes::try_parse_from(given).unwrap_or_else(|error| panic!("{error}"));
+            meant(&agent(pool.clone()), &args.args)
         };
         let made = volume(&["create", "a", "data", "60", "--role", "ads"], &pool).unwrap();
         let total = pool.clone();
@@ -365,6 +432,25 @@ mod tests {
                 .contains("no disk of 60 MB reserved for ads")
         );
 
+        let id = AgentId::new("a").unwrap();
+        for (words, says) in [
+            (["grow", "a", "data", "30"], "volume data of 90 MB on a"),
+            (["shrink", "a", "data", "20"], "volume data of 70 MB on a"),
+        ] {
+            let resized = volume(&words, &pool).unwrap();
+            let total = pool.clone();
+            resized.apply(&mut pool, &total).unwrap();
+            assert_eq!(told(&resized, &id), says);
+        }
+        let volumes = pool.persistent_volumes().quantities().to_string();
+        assert_eq!(
+            (volumes.as_str(), told(&made, &id)),
+            ("disk:70", "volume data of 60 MB on a".to_owned())
+        );
+        let too_much = volume(&["grow", "a", "data", "31"], &pool).unwrap();
+        assert!(too_much.apply(&mut pool.clone(), &pool).is_err());
+        assert!(volume(&["shrink", "a", "none", "1"], &pool).is_err());
+
         let other = volume(&["create", "a", "data", "50", "--role", "ops"], &pool).unwrap();
         let total = pool.clone();
         other.apply(&mut pool, &total).unwrap();
@@ -373,6 +459,7 @@ mod tests {
             .to_string();
         assert!(failure.contains("--role"), "{failure}");
         let gone = volume(&["destroy", "a", "data", "--role", "ads"], &pool).unwrap();
+        assert_eq!(told(&gone, &id), "no volume data on a any more");
         let total = pool.clone();
         gone.apply(&mut pool, &total).unwrap();
         assert_eq!(

@@ -2,6 +2,7 @@
 
 mod counting;
 mod operators;
+mod resizing;
 mod sharing;
 
 use resources::{
