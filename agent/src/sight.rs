@@ -3,10 +3,11 @@
 //! Pure. Gives a survey in which nothing else is, so that whatever is made of it shows no more. Sums of the whole agent stay whole.
 
 use authority::{Acls, Action, Approver, Forbidden, Subject};
-use protocol::{ExecutorInfo, FrameworkInfo};
-use resources::{Resources, Role};
+use protocol::{ExecutorInfo, FrameworkId, FrameworkInfo};
+use resources::{Conversion, Resources, Role};
 
 use crate::container::events::Survey;
+use crate::operations::KnownOperation;
 
 /// As whom an executor runs.
 fn user<'a>(executor: &'a ExecutorInfo, framework: &'a FrameworkInfo) -> &'a str {
@@ -41,6 +42,34 @@ pub(crate) fn seen(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey
         executors.allows(user) && containers.allows(user)
     });
     survey
+}
+
+/// Of these operations, those of frameworks that are seen and of roles that are. What nobody here knows the framework or the resources of is for
+/// those who see all.
+pub(crate) fn operations(
+    mut all: Vec<KnownOperation>,
+    survey: &Survey,
+    acls: &Acls,
+    subject: &Subject,
+) -> Vec<KnownOperation> {
+    let of = |action| acls.approver(subject, action);
+    let (frameworks, roles) = (of(Action::ViewFrameworks), of(Action::ViewRoles));
+    let is_seen = |id: &FrameworkId| {
+        let mut known = survey.frameworks.iter();
+        let framework = known.find(|framework| framework.id.as_ref() == Some(id));
+        framework.map_or(frameworks.allows_all(), |framework| {
+            frameworks.allows(framework.user.as_str())
+        })
+    };
+    let shows = |conversion: &Conversion| {
+        let named = conversion.named();
+        resources(&named, &roles) == named
+    };
+    all.retain(|one| {
+        let shown = one.conversion.as_ref().map_or(roles.allows_all(), shows);
+        shown && is_seen(&one.update.framework_id)
+    });
+    all
 }
 
 /// Of an agent's resources, those of roles that are seen: what is reserved for others, or allocated to them, is left out.

@@ -27,9 +27,9 @@ use crate::ledger::reconfiguration::Incompatible;
 use crate::ledger::{AllWritten, Ledger};
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
-use crate::operations::Operations;
 use crate::operations::checkpoint::{Keeper, OpenStore};
 use crate::operations::held::Held;
+use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
 use crate::recovery::recover;
@@ -222,6 +222,7 @@ pub struct Started {
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
     ledger: Option<Handle<Ledger>>,
+    operations: Handle<Operations>,
     monitor: Handle<Monitor>,
     config: Arc<Config>,
     _work_dir: Arc<WorkDir>,
@@ -294,7 +295,7 @@ pub fn start_with(
         config.clone(),
         containerizer.clone(),
         status.clone(),
-        operations,
+        operations.clone(),
         work_dir.sandboxes.clone(),
         node.rng(),
         started,
@@ -320,6 +321,7 @@ pub fn start_with(
         containerizer,
         status,
         ledger,
+        operations,
         monitor,
         config: Arc::new(config),
         _work_dir: Arc::new(work_dir),
@@ -381,6 +383,11 @@ impl Started {
     /// How its containers are.
     pub async fn survey(&self) -> Result<Survey, AskError> {
         self.containerizer.ask(TakeSurvey, PATIENCE).await
+    }
+
+    /// The named operations that it knows of.
+    pub(crate) async fn operations(&self) -> Result<Vec<KnownOperation>, AskError> {
+        self.operations.ask(ListOperations, PATIENCE).await
     }
 
     /// What its containers use.

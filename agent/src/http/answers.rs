@@ -1,22 +1,23 @@
 //! Answers to what tools ask of an agent over the operator API (SPEC 2.7).
 //!
-//! Pure: functions of the agent's state, of a survey of its containers and of what they use. Nothing is kept of what has ended and is
+//! Pure: functions of the agent's state, of a survey of its containers, of what they use and of its operations. Nothing is kept of what has ended and is
 //! acknowledged, so the lists of what is completed hold only what still waits for that.
 
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
-use protocol::{TaskInfo, TaskState};
-use v1::convert::{write_labels, write_resources};
+use protocol::{OperationUpdate, TaskInfo, TaskState};
+use v1::convert::{known_operation, write_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
-    ResponseGetState, ResponseGetTasks,
+    ResponseGetOperations, ResponseGetState, ResponseGetTasks,
 };
 use v1::schema::{self, ContainerStatus, Task};
 
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Survey};
 use crate::container::machine::Phase;
+use crate::operations::KnownOperation;
 use crate::sight;
 
 /// Who it is, with its resources as far as `roles` are seen.
@@ -95,6 +96,20 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         resources: write_resources(&info.resources),
         labels: write_labels(&info.labels),
         ..Task::default()
+    }
+}
+
+/// The operations.
+pub(super) fn operations(known: &[KnownOperation]) -> ResponseGetOperations {
+    let one = |one: &KnownOperation| {
+        let OperationUpdate {
+            framework_id,
+            status,
+        } = &one.update;
+        known_operation(framework_id, one.conversion.as_ref(), status)
+    };
+    ResponseGetOperations {
+        operations: known.iter().map(one).collect(),
     }
 }
 

@@ -17,8 +17,9 @@ use v1::schema::agent::{
 };
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
 
-use super::{PATIENCE, Pages, answers};
+use super::{PATIENCE, Pages, answers, unavailable};
 use crate::agent::VERSION;
+use crate::sight;
 
 /// Serves a call.
 pub(super) async fn call(
@@ -122,6 +123,13 @@ impl Pages {
                 let roles = self.acls.now().approver(who, Action::ViewRoles);
                 answer.get_agent = Some(answers::agent(&self.state().await?, &roles));
                 ResponseType::GetAgent
+            }
+            CallType::GetOperations => {
+                let known = self.agent.operations().await.map_err(unavailable)?;
+                let survey = self.agent.survey().await.map_err(unavailable)?;
+                let seen = sight::operations(known, &survey, &self.acls.now(), who);
+                answer.get_operations = Some(answers::operations(&seen));
+                ResponseType::GetOperations
             }
             // Disks of resource providers are not served, so there are none.
             CallType::GetResourceProviders => {

@@ -193,6 +193,17 @@ impl Held {
         .collect()
     }
 
+    /// The statuses that are not acknowledged.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = (&Key, &OperationUpdate)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(key, waiting)| (key, &waiting.update))
+    }
+
+    /// Whether this one's status is not acknowledged.
+    pub fn awaits(&self, key: &Key) -> bool {
+        self.waiting.contains_key(key)
+    }
+
     /// When something is next overdue.
     pub fn next_due(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.due).min()

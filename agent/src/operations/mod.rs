@@ -12,17 +12,18 @@ pub mod held;
 mod tests;
 pub mod volumes;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesReported};
 use protocol::message::scheduler::AcknowledgeOperation;
-use protocol::{AgentId, AgentResources, OperationState, OperationUpdate, Uuid};
-use resources::Resources;
+use protocol::{AgentId, AgentResources, OperationState, OperationStatus, OperationUpdate, Uuid};
+use resources::{Conversion, Resources};
 use runtime::prelude::*;
 use runtime::{Instant, Interrupted};
 
 use self::checkpoint::{Checkpoint, Keeper, Replaced};
-use self::held::{Held, Prepared, Refused};
+use self::held::{Held, Key, Prepared, Refused};
 use crate::container::Containerizer;
 use crate::container::events::Checkpointed;
 use crate::status::MasterIs;
@@ -42,6 +43,20 @@ pub struct Apply(pub ApplyOperation);
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "AgentResources")]
 pub struct Report;
+
+/// Which named operations does the agent know? The one that it is at, and those whose statuses are not acknowledged.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Vec<KnownOperation>")]
+pub struct ListOperations;
+
+/// An operation that a framework has named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownOperation {
+    /// Whose it is, and how it is.
+    pub update: OperationUpdate,
+    /// What was to become of what; `None` of one that an earlier process of the agent has done.
+    pub conversion: Option<Conversion>,
+}
 
 /// A framework has this status.
 #[derive(Message, Clone, Debug)]
@@ -66,6 +81,8 @@ pub struct Operations {
     containerizer: Handle<Containerizer>,
     master: Option<(AgentId, Pid)>,
     timer: Option<(Instant, Errand)>,
+    /// What the named operations are that this process has begun and whose statuses are not acknowledged.
+    conversions: BTreeMap<Key, Conversion>,
 }
 
 impl Operations {
@@ -77,6 +94,7 @@ impl Operations {
             containerizer,
             master: None,
             timer: None,
+            conversions: BTreeMap::new(),
         }
     }
 
@@ -108,6 +126,7 @@ impl Operations {
             self.report(ctx);
         }
         if let Some(key) = apply.feedback.clone() {
+            self.remember(apply);
             let uuid = Uuid(ctx.node().fresh_uuid());
             let update = held::update(key, state, message, Resources::new(), uuid);
             self.give(update, ctx);
@@ -165,6 +184,14 @@ impl Operations {
         };
         if let Err(error) = ctx.node().tell(master, report) {
             tracing::debug!(%error, "resources not reported; they are when the agent registers again");
+        }
+    }
+
+    /// Remembers what a named operation is until its status is acknowledged.
+    fn remember(&mut self, apply: &ApplyOperation) {
+        if let Some(key) = &apply.feedback {
+            let conversion = apply.conversion.allocated(None);
+            self.conversions.insert(key.clone(), conversion);
         }
     }
 
@@ -249,6 +276,7 @@ impl Handler<Apply> for Operations {
                 return reply;
             }
         };
+        self.remember(&apply);
         let update = apply.feedback.clone().map(|key| {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let converted = prepared.step.converted.clone();
@@ -312,12 +340,43 @@ impl Handler<Report> for Operations {
     }
 }
 
+impl Handler<ListOperations> for Operations {
+    type Result = Vec<KnownOperation>;
+
+    fn handle(&mut self, _: ListOperations, _: &mut Context<Self>) -> Self::Result {
+        let begun = self.conversions.keys().filter(|key| !self.held.awaits(key));
+        let begun = begun.map(|key| {
+            let (framework_id, id) = key.clone();
+            let status = OperationStatus::new(id, OperationState::Pending, "");
+            let update = OperationUpdate {
+                framework_id,
+                status,
+            };
+            (key, update)
+        });
+        let over = self.held.unacknowledged();
+        let all = begun.chain(over.map(|(key, update)| (key, update.clone())));
+        let agent = self.master.as_ref().map(|(agent, _)| agent);
+        let known = all.map(|(key, mut update)| {
+            update.status.agent_id = agent.cloned();
+            KnownOperation {
+                update,
+                conversion: self.conversions.get(key).cloned(),
+            }
+        });
+        known.collect()
+    }
+}
+
 impl Handler<Acknowledged> for Operations {
     type Result = ();
 
     fn handle(&mut self, Acknowledged(call): Acknowledged, ctx: &mut Context<Self>) {
         let key = (call.framework_id, call.operation_id);
         self.held.acknowledge(&key, call.uuid);
+        if !self.held.awaits(&key) {
+            self.conversions.remove(&key);
+        }
         self.keep_time(ctx);
     }
 }

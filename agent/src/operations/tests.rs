@@ -158,6 +158,20 @@ impl Story {
         self.node.clock().advance(PUT_BACK_EVERY).await;
     }
 
+    /// What it says that it knows: of each the name, the kind and how it is.
+    async fn listed(&self) -> Vec<(String, &'static str, OperationState)> {
+        let known = self.operations.ask(ListOperations, PATIENCE).await.unwrap();
+        let known = known.into_iter().map(|one| {
+            let status = one.update.status;
+            assert_eq!(status.agent_id, Some(AgentId::new("s").unwrap()));
+            let kind = one
+                .conversion
+                .map_or("unknown", |conversion| conversion.name());
+            (status.operation_id.to_string(), kind, status.state)
+        });
+        known.collect()
+    }
+
     fn heard(&self) -> Vec<(String, OperationState)> {
         self.master.0.lock().unwrap().clone()
     }
@@ -255,5 +269,39 @@ fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_s
         drop(story);
         let kept = Keeper::on_disk(&path).read().unwrap();
         assert_eq!(kept.made, reserved("disk:25") + Resources::from(volume(35)));
+    });
+}
+
+/// SPEC 2.7, GET_OPERATIONS.
+#[test]
+fn an_operation_is_listed_from_its_beginning_until_its_status_is_acknowledged() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        assert_eq!(story.listed().await, []);
+        story.disk.fail_next(sync());
+        story.disk.fail_next(sync());
+        story.reserve("doubtful").await;
+        let doubtful = |state| ("doubtful".to_owned(), "reserve", state);
+        assert_eq!(story.listed().await, [doubtful(OperationState::Pending)]);
+        story.advance().await;
+        assert_eq!(story.listed().await, [doubtful(OperationState::Failed)]);
+        story.reserve("done").await;
+        let done = ("done".to_owned(), "reserve", OperationState::Finished);
+        let both = [done.clone(), doubtful(OperationState::Failed)];
+        assert_eq!(story.listed().await, both);
+        let known = story
+            .operations
+            .ask(ListOperations, PATIENCE)
+            .await
+            .unwrap();
+        let acknowledged = AcknowledgeOperation {
+            framework_id: FrameworkId::new("f").unwrap(),
+            agent_id: AgentId::new("s").unwrap(),
+            operation_id: OperationId::new("doubtful").unwrap(),
+            uuid: known[1].update.status.uuid.unwrap(),
+        };
+        let told = story.operations.ask(Acknowledged(acknowledged), PATIENCE);
+        told.await.unwrap();
+        assert_eq!(story.listed().await, [done]);
     });
 }

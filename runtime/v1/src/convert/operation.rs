@@ -1,6 +1,6 @@
 //! Operations and how they went.
 
-use protocol::{Operation, OperationState};
+use protocol::{FrameworkId, Operation, OperationState, Uuid};
 use resources::{Conversion, Invalid};
 
 use super::ids::{uuid, uuid_bytes};
@@ -180,6 +180,29 @@ impl From<&Conversion> for OfferOperation {
             }
         });
         operation
+    }
+}
+
+/// An operation as those show it who know of it: whose it is, how it is, and what was to become of what if that is known.
+pub fn known_operation(
+    framework: &FrameworkId,
+    conversion: Option<&Conversion>,
+    status: &protocol::OperationStatus,
+) -> schema::Operation {
+    let info = conversion.map(OfferOperation::from).unwrap_or_default();
+    let uuid = status.uuid.unwrap_or(Uuid([0; 16]));
+    schema::Operation {
+        framework_id: Some(framework.into()),
+        agent_id: status.agent_id.as_ref().map(Into::into),
+        info: OfferOperation {
+            id: Some((&status.operation_id).into()),
+            ..info
+        },
+        latest_status: status.into(),
+        statuses: vec![status.into()],
+        uuid: UUID {
+            value: uuid_bytes(uuid),
+        },
     }
 }
 
