@@ -102,6 +102,30 @@ fn the_offer_after_a_reservation_is_exactly_the_seeds() {
     assert_eq!(has(&web.offer()), parse("cpus:24;mem:61440"));
 }
 
+/// S90, as the seed writes it on a command line: each role is offered what is its own and what is nobody's.
+#[test]
+fn what_is_reserved_statically_is_offered_to_its_role_alone_and_exactly_the_seeds() {
+    let seed = "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096";
+    let cluster = Cluster::start(1, seed);
+    // Disk and ports are found by the agent, as in Mesos.
+    let given = |offer: &Offer| {
+        let is_given = |one: &Resource| matches!(one.name(), Name::Cpus | Name::Mem);
+        let found = has(offer).filter(|one| !is_given(one));
+        assert_eq!(found, found.unreserved());
+        has(offer).filter(is_given)
+    };
+    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let offer = ads.offer();
+    assert_eq!(given(&offer), parse(seed));
+    let long = Filters {
+        refuse_seconds: 3600.0,
+    };
+    let declined = ads.driver.decline(vec![offer.id], long);
+    declined.expect("the driver hears");
+    let mut web = Puppet::subscribe(&cluster, framework("web", "web"));
+    assert_eq!(given(&web.offer()), parse("cpus:4;mem:2048"));
+}
+
 /// SPEC 3.5: RESERVE, CREATE and LAUNCH in one accept; the volume outlives its task and its agent, and ends with DESTROY.
 #[test]
 fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
