@@ -6,7 +6,7 @@
 
 mod table;
 
-pub use table::{OPERATIONS_MAX, Operations};
+pub use table::{Known, OPERATIONS_MAX, Operations};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,8 +64,9 @@ impl Books {
                 if let Some((framework, id)) = &feedback {
                     let state = OperationState::Pending;
                     let pending = OperationStatus::new(id.clone(), state, "").on(agent_id);
-                    let kind = wish.conversion.name();
-                    self.operations.begin(framework, agent_id, kind, pending);
+                    let conversion = &wish.conversion;
+                    self.operations
+                        .begin(framework, agent_id, conversion, pending);
                 }
                 self.apply_on_agent(
                     agent_id,

@@ -2,23 +2,22 @@
 //!
 //! Each page and each answer that names agents, frameworks, tasks, executors, operations or roles takes them from here, so that what is
 //! hidden from somebody is hidden everywhere. What somebody may not see is not in the books that it is made of ([`crate::sight`]), but for
-//! agents' resources: those that say whose they are go through [`Shown::resources`]. Of a framework that is seen, all that it says and
-//! holds is, its roles included. Pure.
+//! agents' resources: those that say whose they are go through [`Shown::resources`], and operations are shown where all that they name is. Of a
+//! framework that is seen, all else that it says and holds is, its roles included. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::view::RoleView;
-use protocol::{
-    AgentId, AgentInfo, ExecutorInfo, FrameworkId, InverseOffer, Offer, OperationStatus,
-};
+use protocol::{AgentId, AgentInfo, ExecutorInfo, FrameworkId, InverseOffer, Offer};
 use resources::{Resource, Resources, Role};
 use v1::pieces::Identity;
 
 use crate::agents::Agent;
 use crate::books::{Books, sum};
 use crate::frameworks::{Completed, Framework};
+use crate::operations::Known;
 use crate::tasks::{OfFramework, Task};
 use crate::view;
 
@@ -131,15 +130,23 @@ impl<'a> Shown<'a> {
         offers.map(Arc::as_ref)
     }
 
-    /// The operations that frameworks want to hear about, with the agent that each is for.
-    pub fn operations(
-        self,
-    ) -> impl Iterator<Item = (&'a FrameworkId, &'a AgentId, &'a OperationStatus)> {
-        // Those of a framework that is not seen are not either; a framework that has ended has none.
-        let is_seen =
-            |id: &FrameworkId| self.books.is_whole() || self.books.frameworks.get(id).is_some();
+    /// The operations that frameworks want to hear about.
+    pub fn operations(self) -> impl Iterator<Item = (&'a FrameworkId, &'a Known)> {
+        let is_seen = move |framework: &FrameworkId, known: &Known| {
+            // Those of a framework that is not seen are not either; a framework that has ended has none.
+            self.books.is_whole()
+                || self.books.frameworks.get(framework).is_some()
+                    && (self.shows(&known.status.converted)
+                        && (known.conversion.as_ref())
+                            .is_none_or(|conversion| self.shows(&conversion.named())))
+        };
         let operations = self.books.operations.iter();
-        operations.filter(move |(framework, ..)| is_seen(framework))
+        operations.filter(move |(framework, known)| is_seen(framework, known))
+    }
+
+    /// Whether all of these are of roles that are seen.
+    fn shows(self, all: &Resources) -> bool {
+        *self.resources(all) == *all
     }
 
     /// The roles.

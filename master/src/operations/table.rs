@@ -4,20 +4,29 @@
 //! counts as well.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use protocol::{AgentId, FrameworkId, OperationId, OperationState, OperationStatus};
+use resources::Conversion;
 
 /// How many operations of one framework may be under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;
 
 /// One operation.
 #[derive(Clone, Debug)]
-struct Known {
-    agent: AgentId,
+pub struct Known {
+    /// The agent that it is for.
+    pub agent: AgentId,
     /// The newest.
-    status: OperationStatus,
-    /// What kind it is of; `None` if it was said to an earlier master.
-    kind: Option<&'static str>,
+    pub status: OperationStatus,
+    /// What is to become of what, allocated to nobody; `None` if it was said to an earlier master.
+    pub conversion: Option<Arc<Conversion>>,
+}
+
+impl Known {
+    fn kind(&self) -> Option<&'static str> {
+        Some(self.conversion.as_ref()?.name())
+    }
 }
 
 /// All operations that somebody wants to hear about, each with its newest status and the agent that it is for.
@@ -34,7 +43,7 @@ impl Operations {
 
     /// What kind this one is of, if it is known.
     pub fn kind(&self, framework: &FrameworkId, id: &OperationId) -> Option<&'static str> {
-        self.known.get(framework)?.get(id)?.kind
+        self.known.get(framework)?.get(id)?.kind()
     }
 
     /// The framework's.
@@ -44,11 +53,11 @@ impl Operations {
         of.values().map(|known| &known.status)
     }
 
-    /// All of them, each with whose it is and the agent that it is for.
-    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &AgentId, &OperationStatus)> {
+    /// All of them, each with whose it is.
+    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Known)> {
         let of = |(framework, of)| {
             let each = BTreeMap::values(of);
-            each.map(move |known: &Known| (framework, &known.agent, &known.status))
+            each.map(move |known: &Known| (framework, known))
         };
         self.known.iter().flat_map(of)
     }
@@ -57,40 +66,43 @@ impl Operations {
     pub fn tally(&self) -> BTreeMap<(Option<&'static str>, OperationState), usize> {
         let mut tally = BTreeMap::new();
         for known in self.known.values().flat_map(BTreeMap::values) {
-            *tally.entry((known.kind, known.status.state)).or_default() += 1;
+            *tally.entry((known.kind(), known.status.state)).or_default() += 1;
         }
         tally
     }
 
-    /// This one of that kind begins.
+    /// This conversion begins.
     pub fn begin(
         &mut self,
         framework: &FrameworkId,
         agent: &AgentId,
-        kind: &'static str,
+        conversion: &Conversion,
         status: OperationStatus,
     ) {
-        self.insert(framework, agent, Some(kind), status);
+        let conversion = Arc::new(conversion.allocated(None));
+        self.insert(framework, agent, Some(conversion), status);
     }
 
     /// This one is so now.
     pub fn put(&mut self, framework: &FrameworkId, agent: &AgentId, status: OperationStatus) {
-        let kind = self.kind(framework, &status.operation_id);
-        self.insert(framework, agent, kind, status);
+        let of = self.known.get(framework);
+        let known = of.and_then(|of| of.get(&status.operation_id));
+        let conversion = known.and_then(|known| known.conversion.clone());
+        self.insert(framework, agent, conversion, status);
     }
 
     fn insert(
         &mut self,
         framework: &FrameworkId,
         agent: &AgentId,
-        kind: Option<&'static str>,
+        conversion: Option<Arc<Conversion>>,
         status: OperationStatus,
     ) {
         let of = self.known.entry(framework.clone()).or_default();
         let known = Known {
             agent: agent.clone(),
             status,
-            kind,
+            conversion,
         };
         of.insert(known.status.operation_id.clone(), known);
     }

@@ -127,7 +127,7 @@ fn operations(shown: Shown<'_>) -> ResponseGetOperations {
     let operations = shown.operations();
     ResponseGetOperations {
         operations: operations
-            .map(|(framework, agent, status)| words::operation(framework, agent, status))
+            .map(|(framework, known)| words::operation(framework, known))
             .collect(),
     }
 }

@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use protocol::view::RoleView;
-use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, Offer, OperationStatus, Uuid};
+use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, Offer};
 use resources::Resources;
 use v1::convert::{
-    AgentSaid, constraints, master_info, offer_filters, say_resources, uuid_bytes, write_labels,
-    write_resources,
+    AgentSaid, constraints, known_operation, master_info, offer_filters, say_resources,
+    write_labels, write_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -21,14 +21,14 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
-    FrameworkInfo, InverseOffer, MasterInfo as MasterInfoSaid, OfferOperation, Operation, Role,
-    UUID,
+    FrameworkInfo, InverseOffer, MasterInfo as MasterInfoSaid, Operation, Role,
 };
 
 use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
 use crate::frameworks::Framework;
+use crate::operations::Known;
 use crate::tasks::Task;
 
 /// The master itself. Its address is known where its host name is one.
@@ -194,23 +194,11 @@ pub(in crate::http) fn executor(executor: ExecutorShown<'_>) -> ResponseGetExecu
     }
 }
 
-/// An operation, of which a master knows how it is, and not any more what was to become of what.
-pub(in crate::http) fn operation(
-    framework: &FrameworkId,
-    agent: &AgentId,
-    status: &OperationStatus,
-) -> Operation {
+/// An operation: what an earlier master was told to do is not known, only how it is.
+pub(in crate::http) fn operation(framework: &FrameworkId, known: &Known) -> Operation {
+    let conversion = known.conversion.as_deref();
     Operation {
-        framework_id: Some(framework.into()),
-        agent_id: Some(agent.into()),
-        info: OfferOperation {
-            id: Some((&status.operation_id).into()),
-            ..OfferOperation::default()
-        },
-        latest_status: status.into(),
-        statuses: vec![status.into()],
-        uuid: UUID {
-            value: uuid_bytes(status.uuid.unwrap_or(Uuid([0; 16]))),
-        },
+        agent_id: Some((&known.agent).into()),
+        ..known_operation(framework, conversion, &known.status)
     }
 }

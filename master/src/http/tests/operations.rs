@@ -1,11 +1,14 @@
 //! What operators make of an agent's resources over HTTP: the forms that `curl -d` sends, and the calls of `/api/v1` (SPEC 2.6, 3.9; S93).
 
-use protocol::AgentResources;
+use module_api::allocator::{Grant, Granted};
 use protocol::message::operation::ApplyOperation;
+use protocol::message::scheduler::{AcceptOffers, OffersMade};
+use protocol::{AgentId, AgentResources, Operation};
+use resources::{Conversion, Reservation, Role};
 
 use super::*;
 
-/// An agent that writes down what it is to do.
+/// An agent that writes down what it is to do, and a scheduler.
 #[derive(Default)]
 struct Applier(Vec<&'static str>);
 
@@ -23,7 +26,13 @@ impl Actor for Applier {
 impl Process for Applier {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<ApplyOperation>();
+        ears.hear_local::<OffersMade>();
     }
+}
+
+impl Handler<OffersMade> for Applier {
+    type Result = ();
+    fn handle(&mut self, _: OffersMade, _: &mut Context<Self>) {}
 }
 
 impl Handler<ApplyOperation> for Applier {
@@ -42,6 +51,7 @@ impl Handler<Applied> for Applier {
 
 /// A master's routes and an agent that keeps operations.
 struct Stage {
+    master: Handle<Master>,
     routes: Router,
     applier: Handle<Applier>,
     id: String,
@@ -91,6 +101,7 @@ impl Stage {
         let registered = master.ask(agent, PATIENCE).await.unwrap().unwrap();
         Self {
             routes: all_routes(node, pages(node, &master)),
+            master,
             applier,
             id: registered.agent_id.to_string(),
         }
@@ -287,5 +298,96 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
         }
         assert!(stage.applied().await.is_empty());
         assert_eq!(stage.reserved().await, [(24.0, None), volume(40.0)]);
+    });
+}
+
+/// SPEC 2.6, GET_OPERATIONS; 3.7.
+#[test]
+fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the_roles() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut framework = FrameworkInfo::new("alice", "ads");
+        framework.roles = ["ads".to_owned()].into();
+        let subscribe = Subscribe {
+            framework,
+            scheduler: stage.applier.pid(),
+            wants: Default::default(),
+        };
+        let subscribed = stage.master.ask(subscribe, PATIENCE).await.unwrap();
+        let framework_id = subscribed.unwrap().framework_id;
+        let agent_id: AgentId = stage.id.parse().unwrap();
+        let books = async || stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let ads = Role::new("ads").unwrap();
+        let grant = Grant {
+            framework_id: framework_id.clone(),
+            role: "ads".to_owned(),
+            agent_id: agent_id.clone(),
+            session: books().await.agents.get(&agent_id).unwrap().session,
+            resources: "cpus:4".parse::<Resources>().unwrap().allocate(&ads),
+        };
+        let grants = vec![grant];
+        stage
+            .master
+            .ask(Granted { grants }, PATIENCE)
+            .await
+            .unwrap();
+        let entry = Reservation::dynamic(ads, None);
+        let cpu: Resources = "cpus:1".parse().unwrap();
+        let conversion = Conversion::Reserve {
+            resources: cpu.push_reservation(&entry).unwrap(),
+        };
+        let accept = AcceptOffers {
+            framework_id: framework_id.clone(),
+            offer_ids: books()
+                .await
+                .offers
+                .iter()
+                .map(|one| one.id.clone())
+                .collect(),
+            operations: vec![Operation::Convert {
+                id: Some("op".parse().unwrap()),
+                conversion,
+            }],
+            filters: Default::default(),
+        };
+        stage.master.ask(accept, PATIENCE).await.unwrap();
+
+        let (status, text) = stage.call("GET_OPERATIONS", json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let operation = &answer["get_operations"]["operations"][0];
+        assert_eq!(operation["framework_id"]["value"], framework_id.as_str());
+        assert_eq!(operation["agent_id"]["value"], *stage.id);
+        assert_eq!(operation["latest_status"]["state"], "OPERATION_PENDING");
+        let info = &operation["info"];
+        assert_eq!(
+            (&info["type"], &info["id"]["value"]),
+            (&json!("RESERVE"), &json!("op"))
+        );
+        let reserved = &info["reserve"]["resources"][0];
+        assert_eq!(reserved["reservations"][0]["role"], "ads");
+        assert!(reserved.get("allocation_info").is_none(), "{reserved}");
+
+        let books = books().await;
+        let shown = |acls: &str| {
+            let acls = authority::Acls::parse(acls).unwrap();
+            let sight = crate::sight::Sight::of(&acls, &Subject::named("bob"));
+            Shown::of(&sight.books(&books)).operations().count()
+        };
+        assert_eq!(shown("{}"), 1);
+        for (action, object, value, count) in [
+            ("view_roles", "roles", "ads", 1),
+            ("view_roles", "roles", "dev", 0),
+            ("view_frameworks", "users", "alice", 1),
+            ("view_frameworks", "users", "carol", 0),
+        ] {
+            let one = format!(
+                r#"{{"principals":{{"values":["bob"]}},"{object}":{{"values":["{value}"]}}}}"#
+            );
+            let others =
+                format!(r#"{{"principals":{{"type":"ANY"}},"{object}":{{"type":"NONE"}}}}"#);
+            let acls = format!(r#"{{"{action}":[{one},{others}]}}"#);
+            assert_eq!(shown(&acls), count, "{action} {value}");
+        }
     });
 }
