@@ -12,7 +12,7 @@ mod standby_links;
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
-use protocol::message::operation::ApplyOperation;
+use protocol::message::operation::{ApplyOperation, ApplyOperationV1};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
@@ -405,6 +405,7 @@ impl Process for Agent {
         ears.hear_older::<KillTaskV1, KillTask>(&[Role::Master]);
         ears.hear::<AcknowledgeStatus>(&[Role::Master]);
         ears.hear::<ApplyOperation>(&[Role::Master]);
+        ears.hear_older::<ApplyOperationV1, ApplyOperation>(&[Role::Master]);
         ears.hear::<AcknowledgeOperation>(&[Role::Master]);
         ears.hear::<FrameworkMessage>(&[Role::Master]);
         ears.hear::<EndExecutor>(&[Role::Master]);

@@ -113,7 +113,17 @@ impl Books {
                 let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
                 let (tasks, conversions) = parted(call.operations);
                 for conversion in conversions {
-                    self.refuse_operation(&call.framework_id, None, conversion, &void.message, out);
+                    let told =
+                        others && self.tell_if_under_way(&call.framework_id, &conversion.0, out);
+                    if !told {
+                        self.refuse_operation(
+                            &call.framework_id,
+                            None,
+                            conversion,
+                            &void.message,
+                            out,
+                        );
+                    }
                 }
                 for task in tasks {
                     match others && self.may_run(&call.framework_id, &task) {

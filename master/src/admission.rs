@@ -155,6 +155,9 @@ impl Books {
             _ => "master/slave_reregistrations",
         });
         self.rescind_of_agent(&agent_id, out);
+        if let Some(before) = &before {
+            out.push(Effect::Void(before.pid.clone()));
+        }
         if let Some(before) = before.as_ref().filter(|before| before.pid != message.pid) {
             out.push(Effect::Unlink(before.pid.clone()));
         }
@@ -164,7 +167,7 @@ impl Books {
         }
         let agent = Agent {
             id: agent_id.clone(),
-            info,
+            info: info.clone(),
             described: message.agent.resources.clone(),
             resources_version: message.resources.as_ref().map(|reported| reported.version),
             pid: message.pid.clone(),
@@ -181,13 +184,7 @@ impl Books {
             ip: message.ip.clone(),
             orders: Default::default(),
         };
-        let added = AgentAdded {
-            agent_id: agent_id.clone(),
-            session: 0,
-            info: agent.info.clone(),
-            oversubscribed: agent.oversubscribed.clone(),
-            used: Vec::new(),
-        };
+        let oversubscribed = agent.oversubscribed.clone();
         let standing = self.agents.standing(&agent_id);
         let is_first = matches!(standing, Standing::Recovered | Standing::Unknown);
         let session = self.agents.register(agent);
@@ -195,17 +192,24 @@ impl Books {
         out.push(Effect::Watch(agent_id.clone(), session));
         self.take_over(&agent_id, message.digest_key, agreed);
         self.tasks.rekey(&agent_id, message.digest_key);
-        if let Some(reported) = &message.resources {
-            self.bring_operations_together(&agent_id, reported, is_first, out);
+        match &message.resources {
+            Some(reported) => {
+                self.bring_operations_together(&agent_id, reported, is_first, out);
+            }
+            None => self.drop_what_was_built(&agent_id, None, out),
         }
         self.bring_together(&agent_id, message, now, out);
         self.expect_no_more();
         self.answer_early_kills(now, out);
+        self.resume_operations(&agent_id, out);
         let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
+        let agent = self.agents.get(&agent_id);
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
+            agent_id: agent_id.clone(),
             session,
+            info: agent.map_or(info, |agent| agent.info.clone()),
+            oversubscribed,
             used: held.unwrap_or_default().into_iter().collect(),
-            ..added
         })));
         self.orders_told(&agent_id, out);
         self.plan_told(
@@ -255,6 +259,9 @@ impl Books {
         }
         self.agents
             .update(agent_id, |agent| agent.connected = false);
+        if let Some(agent) = self.agents.get(agent_id) {
+            out.push(Effect::Void(agent.pid.clone()));
+        }
         out.allocator(ToAllocator::AgentActivity(AgentActivity {
             agent_id: agent_id.clone(),
             active: false,
@@ -273,7 +280,10 @@ impl Books {
         self.counters
             .count("master/slave_removals/reason_unhealthy");
         match self.agents.mark_unreachable(agent_id, since) {
-            Some(agent) => out.push(Effect::Unlink(agent.pid.clone())),
+            Some(agent) => {
+                out.push(Effect::Void(agent.pid.clone()));
+                out.push(Effect::Unlink(agent.pid.clone()));
+            }
             // It was known to an earlier master, and has not come back to this one.
             None => self.counters.count("master/recovery_slave_removals"),
         }
@@ -349,6 +359,7 @@ impl Books {
         let standing = self.agents.standing(agent_id);
         let was_there = matches!(standing, Standing::Registered(_) | Standing::Recovered);
         if let Some(agent) = self.agents.forget(agent_id) {
+            out.push(Effect::Void(agent.pid.clone()));
             if matches!(why, Removal::Maintenance | Removal::Gone) {
                 let reason = words.to_owned();
                 out.agent(&agent.pid, ToAgent::ShutDown(ShutDownAgent { reason }));

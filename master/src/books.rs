@@ -31,7 +31,7 @@ use crate::kill::EarlyKills;
 use crate::long_tasks::LongTasks;
 use crate::maintenance::Answers;
 use crate::offers::Offers;
-use crate::operations::Operations;
+use crate::operations::{Operations, Pending};
 use crate::registry::{Machines, RegistryState};
 use crate::revocation::Revocations;
 use crate::standby::Standbys;
@@ -93,6 +93,8 @@ pub struct Books {
     pub(crate) ids: Ids,
     /// What the last leader knew to be on the agents that are still awaited.
     pub(crate) expected: Option<Arc<Expected>>,
+    /// The operations that were accepted and are not over.
+    pub(crate) pending: Pending,
     pub(crate) early_kills: EarlyKills,
     pub(crate) revocations: Revocations,
     pub(crate) long_tasks: Option<LongTasks>,
@@ -125,6 +127,7 @@ impl Books {
             roles_seen: None,
             begun: false,
             expected: None,
+            pending: Pending::default(),
             early_kills: BTreeMap::new(),
             revocations: BTreeMap::new(),
             long_tasks: None,
@@ -153,6 +156,7 @@ impl Books {
         for (id, entry) in state.frameworks {
             self.recover_framework(id, entry.info, entry.deadline, now, out);
         }
+        self.recover_operations(&state.accepted);
         self.recover_leaders(state.leading, out);
         out.push(crate::effects::Effect::Later(
             self.policy.agent_reregister_timeout,

@@ -16,6 +16,7 @@ mod error;
 pub mod expected;
 pub mod explain;
 pub mod frameworks;
+mod gate;
 pub mod health;
 pub mod http;
 pub mod ids;

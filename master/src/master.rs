@@ -10,6 +10,7 @@ mod agents;
 mod draining;
 mod duties;
 mod fencing;
+mod gating;
 mod maintenance;
 mod operators;
 mod over_http;
@@ -32,7 +33,9 @@ use module_api::allocator::{
     Begin, Granted, InverseGranted, LongTasksBounded, StillLacking, TasksWanted, VictimsNamed,
     WhitelistChanged, Withdrawn,
 };
-use protocol::message::operation::{OperationUpdated, ResourcesReported};
+use protocol::message::operation::{
+    OperationUpdated, OperationsSettled, ResourcesReported, ResourcesReportedV1,
+};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
     Operate, ReactivateAgent, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule,
@@ -40,7 +43,9 @@ use protocol::message::operator::{
     ViewMaintenanceStatus, ViewRoles,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
-use protocol::message::registration::{RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent};
+use protocol::message::registration::{
+    RegisterAgent, RegisterAgentV4, ReregisterAgent, ReregisterAgentV3, TermSeen, UnregisterAgent,
+};
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
     DeclineInverseOffers, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
@@ -177,6 +182,8 @@ pub struct Master {
     drain_look: Option<Errand>,
     /// The books of the last leader, as far as they are known here, until the registry has been read.
     before: Option<Arc<Books>>,
+    /// Operations, and what is to be told after them, that wait for the registry.
+    gating: gating::Gating,
 }
 
 /// A master that runs.
@@ -247,6 +254,7 @@ pub fn start_after(
         drained: BTreeSet::new(),
         drain_look: None,
         before,
+        gating: Default::default(),
     };
     let master = node.spawn("master", master)?;
     Ok(Started { master, info })
@@ -266,12 +274,16 @@ impl Process for Master {
 
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<RegisterAgent>(&[Role::Agent]);
+        ears.hear_older::<RegisterAgentV4, RegisterAgent>(&[Role::Agent]);
         ears.hear::<ReregisterAgent>(&[Role::Agent]);
+        ears.hear_older::<ReregisterAgentV3, ReregisterAgent>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
         ears.hear::<TermSeen>(&[Role::Agent, Role::Framework]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<OperationUpdated>(&[Role::Agent]);
+        ears.hear::<OperationsSettled>(&[Role::Agent]);
         ears.hear::<ResourcesReported>(&[Role::Agent]);
+        ears.hear_older::<ResourcesReportedV1, ResourcesReported>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);

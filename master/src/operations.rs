@@ -1,23 +1,26 @@
 //! Operations: what becomes of conversions that frameworks and operators ask for (SPEC 3.5, 4.2; S90-S92).
 //!
-//! Pure decisions on [`Books`]. A conversion is applied to the books at once and sent to its agent with the version that the books have of
-//! the agent's resources; the agent drops it if that is not its own any more, and says what it has instead. Statuses of operations that a
+//! Pure decisions on [`Books`]. A conversion is applied to the books at once, recorded ([`recording`]) and sent to its agent with the version that the books have of
+//! the agent's resources; the agent does not do it if that is not its own any more, and says what it has instead. Statuses of operations that a
 //! framework has named are passed on until it has acknowledged them: the agent sends them again. Nothing here waits for an agent.
 
+mod pending;
+mod recording;
 mod table;
 
+pub(crate) use pending::Pending;
+pub use recording::Conclusion;
 pub use table::{Known, OPERATIONS_MAX, Operations};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use module_api::allocator::{AgentAdded, Converted as ConvertedFact};
-use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesReported};
+use protocol::message::operation::{OperationUpdated, ResourcesReported};
 use protocol::message::operator::{Operate, OperationRefused};
 use protocol::message::scheduler::{AcknowledgeOperation, OperationChanged, ReconcileOperations};
 use protocol::{
-    AgentId, AgentResources, FrameworkId, Offer, OfferId, OperationId, OperationState,
-    OperationStatus,
+    AgentId, FrameworkId, Offer, OfferId, OperationId, OperationState, OperationStatus,
 };
 use resources::{Conversion, Converted, Invalid, NotConverted, Resource, Resources, Role};
 
@@ -25,6 +28,7 @@ use crate::agents::{Agent, Standing};
 use crate::books::{Books, sum};
 use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::permission::Asker;
+use crate::registry::AcceptedOperation;
 use crate::validation;
 
 /// A conversion that a framework asks for, of what it was offered.
@@ -46,7 +50,12 @@ impl Books {
     ) -> Option<Converted> {
         self.counters.count("master/messages_operations");
         let (framework_id, agent_id) = (wish.framework_id, wish.agent_id);
-        match self.try_convert(&wish, remaining) {
+        let operation = AcceptedOperation {
+            framework_id: Some(framework_id.clone()),
+            operation_id: wish.id.clone(),
+            conversion: wish.conversion.allocated(None),
+        };
+        match self.try_convert(&wish, &operation, remaining) {
             Ok(step) => {
                 // Another framework may have been offered the same shared volume.
                 let shared = step.consumed.shared();
@@ -60,21 +69,14 @@ impl Books {
                     consumed: step.consumed.clone(),
                     converted: step.converted.clone(),
                 }));
-                let feedback = wish.id.map(|id| (framework_id.clone(), id));
-                if let Some((framework, id)) = &feedback {
+                if let Some(id) = wish.id {
                     let state = OperationState::Pending;
-                    let pending = OperationStatus::new(id.clone(), state, "").on(agent_id);
+                    let pending = OperationStatus::new(id, state, "").on(agent_id);
                     let conversion = &wish.conversion;
                     self.operations
-                        .begin(framework, agent_id, conversion, pending);
+                        .begin(framework_id, agent_id, conversion, pending);
                 }
-                self.apply_on_agent(
-                    agent_id,
-                    wish.conversion.allocated(None),
-                    &step,
-                    feedback,
-                    out,
-                );
+                self.apply_on_agent(agent_id, operation, &step, out);
                 Some(step)
             }
             Err(invalid) => {
@@ -107,6 +109,7 @@ impl Books {
     fn try_convert(
         &self,
         wish: &Wish<'_>,
+        operation: &AcceptedOperation,
         remaining: &mut Resources,
     ) -> Result<Converted, Invalid> {
         let unknown = |field: &str, value: &dyn std::fmt::Display, expected: &str| {
@@ -140,6 +143,7 @@ impl Books {
         let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
         Asker::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
         self.check_unused(wish.agent_id, &conversion)?;
+        self.check_recordable(wish.agent_id, operation)?;
         // A volume's name is compared with those of all roles that the total knows, whoever holds it.
         conversion
             .apply(remaining, &agent.info.resources)
@@ -184,37 +188,6 @@ impl Books {
         }
     }
 
-    /// The books' total changes, and the agent is told to follow.
-    fn apply_on_agent(
-        &mut self,
-        agent_id: &AgentId,
-        conversion: Conversion,
-        step: &Converted,
-        feedback: Option<(FrameworkId, OperationId)>,
-        out: &mut Effects,
-    ) {
-        self.counters.count("master/operations_applied");
-        self.agents.update(agent_id, |agent| {
-            let total = &mut agent.info.resources;
-            total.subtract_what_is_there(&step.consumed.unallocate());
-            *total += step.converted.unallocate();
-        });
-        let agent = self.agents.get(agent_id);
-        if let Some((agent, version)) =
-            agent.and_then(|agent| Some((agent, agent.resources_version?)))
-        {
-            let apply = ApplyOperation {
-                feedback,
-                conversion,
-                version,
-            };
-            out.agent(
-                &agent.pid,
-                ToAgent::Apply(agent_id.clone(), Box::new(apply)),
-            );
-        }
-    }
-
     /// An operation did not go out to its agent, which now has something else than the books say: it is to register again.
     pub fn not_applied(&mut self, agent_id: &AgentId, out: &mut Effects) {
         self.suspend_agent(agent_id, out);
@@ -231,6 +204,9 @@ impl Books {
         let framework = update.framework_id;
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
+        if !self.ended_at_agent(&agent_id, &framework, &status, out) {
+            return; // It is told when the registry has forgotten it.
+        }
         if self.frameworks.get(&framework).is_none() {
             self.counters
                 .count("master/invalid_operation_status_updates");
@@ -296,10 +272,6 @@ impl Books {
     pub fn reconcile_operations(&mut self, call: ReconcileOperations, out: &mut Effects) {
         self.counters.count("master/messages_reconcile_operations");
         let framework = &call.framework_id;
-        let without_uuid = |status: &OperationStatus| OperationStatus {
-            uuid: None,
-            ..status.clone()
-        };
         let answers: Vec<OperationStatus> = match call.operations.is_empty() {
             true => self.operations.of(framework).map(without_uuid).collect(),
             false => {
@@ -314,6 +286,21 @@ impl Books {
         for status in answers {
             self.tell_operation(framework, status, out);
         }
+    }
+
+    /// Tells how the operation of that name is, if it is known: the offers that it was made of may be an earlier master's, which has accepted it.
+    pub(crate) fn tell_if_under_way(
+        &self,
+        framework: &FrameworkId,
+        id: &Option<OperationId>,
+        out: &mut Effects,
+    ) -> bool {
+        let id = id.as_ref();
+        let Some(known) = id.and_then(|id| self.operations.get(framework, id)) else {
+            return false;
+        };
+        self.tell_operation(framework, without_uuid(known), out);
+        true
     }
 
     /// How an operation is that the master does not know, by what it knows of its agent.
@@ -331,67 +318,6 @@ impl Books {
         let mut status = OperationStatus::new(id.clone(), state, message);
         status.agent_id = agent.cloned();
         status
-    }
-
-    /// An agent that comes (back) has this: what it does not know of its operations never arrived. The first time that it comes to this
-    /// master, operations may have ended that were said to an earlier one: they are counted here.
-    pub(crate) fn bring_operations_together(
-        &mut self,
-        agent_id: &AgentId,
-        reported: &AgentResources,
-        is_first: bool,
-        out: &mut Effects,
-    ) {
-        for (framework, id) in self.operations.under_way(agent_id) {
-            let told = |update: &&protocol::OperationUpdate| {
-                update.framework_id == framework && update.status.operation_id == id
-            };
-            if reported.operations.iter().any(|update| told(&update)) {
-                continue;
-            }
-            let message = "the agent came back without this operation";
-            let status = OperationStatus::new(id.clone(), OperationState::Dropped, message);
-            let status = status.on(agent_id);
-            self.count_end(&framework, &status);
-            self.operations.remove(&framework, &id);
-            self.tell_operation(&framework, status, out);
-        }
-        for update in &reported.operations {
-            // The agent itself sends it until it is acknowledged.
-            if self.frameworks.get(&update.framework_id).is_some() {
-                let status = update.status.clone().on(agent_id);
-                let framework = &update.framework_id;
-                self.count_end(framework, &status);
-                let is_new = self
-                    .operations
-                    .get(framework, &status.operation_id)
-                    .is_none();
-                if is_first && is_new && status.state.is_terminal() {
-                    self.counters.operation_ended(None, status.state);
-                }
-                self.operations.put(framework, agent_id, status);
-            }
-        }
-    }
-
-    /// The operations on an agent that is out of reach, or gone: they are as `state` says until it is heard of again.
-    pub(crate) fn operations_of_lost_agent(
-        &mut self,
-        agent_id: &AgentId,
-        state: OperationState,
-        out: &mut Effects,
-    ) {
-        for (framework, id) in self.operations.under_way(agent_id) {
-            let status = OperationStatus::new(id.clone(), state, "the agent is lost").on(agent_id);
-            self.count_end(&framework, &status);
-            match state {
-                OperationState::Unreachable => {
-                    self.operations.put(&framework, agent_id, status.clone());
-                }
-                _ => self.operations.remove(&framework, &id),
-            }
-            self.tell_operation(&framework, status, out);
-        }
     }
 
     fn tell_operation(&self, framework: &FrameworkId, status: OperationStatus, out: &mut Effects) {
@@ -420,6 +346,7 @@ impl Books {
             agent.info.resources = resources.total;
             agent.resources_version = Some(resources.version);
         });
+        self.drop_what_was_built(&agent_id, resources.settled, out);
         self.renew_agent(&agent_id, out);
         Ok(())
     }
@@ -465,7 +392,8 @@ impl Books {
     }
 
     /// An operator wants this done with what nobody uses. What is only offered is taken back, in as few offers as it takes.
-    pub fn operate(&mut self, call: Operate, out: &mut Effects) -> Result<(), OperationRefused> {
+    /// Gives the operation's serial: it is accepted once the registry has it.
+    pub fn operate(&mut self, call: Operate, out: &mut Effects) -> Result<u64, OperationRefused> {
         self.counters.count("master/messages_operate");
         let agent_id = call.agent_id;
         let agent = self
@@ -476,7 +404,13 @@ impl Books {
             return Err(OperationRefused::NoAgent { agent_id });
         };
         let conversion = call.conversion.allocated(None);
+        let operation = AcceptedOperation {
+            framework_id: None,
+            operation_id: None,
+            conversion: conversion.clone(),
+        };
         self.check_unused(&agent_id, &conversion)
+            .and_then(|()| self.check_recordable(&agent_id, &operation))
             .map_err(OperationRefused::Invalid)?;
         let mut unused = self.unused(agent);
         let step = match conversion.apply(&mut unused, &agent.info.resources) {
@@ -491,9 +425,9 @@ impl Books {
         };
         let rescinded = self.in_the_way(&agent_id, &step.consumed);
         self.rescind(rescinded, out);
-        self.apply_on_agent(&agent_id, conversion, &step, None, out);
+        let serial = self.apply_on_agent(&agent_id, operation, &step, out);
         self.renew_agent(&agent_id, out);
-        Ok(())
+        serial.ok_or(OperationRefused::NoAgent { agent_id })
     }
 
     /// What no task holds on an agent, whether it is offered or not.
@@ -541,6 +475,14 @@ impl Books {
             free += offer.resources.unallocate();
             chosen.push(offer.id.clone());
         }
+    }
+}
+
+/// As it is told to whoever asks: nobody acknowledges that.
+fn without_uuid(status: &OperationStatus) -> OperationStatus {
+    OperationStatus {
+        uuid: None,
+        ..status.clone()
     }
 }
 

@@ -5,6 +5,7 @@
 //! lives: [`MemoryRegistry`], [`LocalRegistry`] (synced to this machine's disk before it answers), [`ReplicatedRegistry`] (synced to the
 //! disks of a majority of masters, as a [`RegistryMachine`]) and, for rehearsals, [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
 
+mod accepted;
 mod fickle;
 mod framework_state;
 mod local;
@@ -16,6 +17,7 @@ mod replicated;
 mod roles;
 mod state;
 
+pub use accepted::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, AcceptedRecord};
 pub use fickle::{FickleRegistry, Whims};
 pub use framework_state::{FrameworkStates, STATE_BYTES_MAX};
 pub use local::{LocalRegistry, OpenError};
@@ -23,6 +25,7 @@ pub use machine::{RegistryMachine, SnapshotRecord};
 pub use machines::{MACHINES_MAX, Machine, Machines};
 pub use memory::MemoryRegistry;
 pub use record::StateRecord;
+pub(crate) use record::check_accepted;
 pub use replicated::ReplicatedRegistry;
 pub use roles::ROLES_MAX;
 pub use state::{FrameworkEntry, RegistryState};
@@ -150,6 +153,18 @@ pub enum RegistryOperation {
     CancelDrain {
         /// Which.
         agent_id: AgentId,
+    },
+    /// An agent is to do these, all of them or none.
+    AcceptOperations {
+        /// Which.
+        agent_id: AgentId,
+        /// Each with its serial, in rising order.
+        operations: Vec<(u64, AcceptedOperation)>,
+    },
+    /// These are over: done, which is on their agents' disks, or never to be done.
+    ForgetOperations {
+        /// Each with its agent and its serial there.
+        operations: Vec<(AgentId, u64)>,
     },
 }
 

@@ -62,7 +62,8 @@ pub fn targets() -> Vec<Target> {
     let mut all: Vec<Target> = messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
-        AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated ResourcesReported Operate
+        AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperationV1 ApplyOperation OperationUpdated OperationsSettled
+        ResourcesReportedV1 ResourcesReported RegisterAgentV4 ReregisterAgentV3 Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged TasksRevoked Lost FrameworkFailed
         InverseOffersMade InverseOfferRescinded AcceptInverseOffers DeclineInverseOffers
         StandBy YouLead GetState ChangeState
@@ -92,6 +93,7 @@ pub fn targets() -> Vec<Target> {
         body::<(protocol::MachineId, master::registry::Machine)>("registry/machine"),
         body::<protocol::AgentOrders>("registry/orders"),
         body::<Timestamp>("registry/gone"),
+        body::<master::registry::AcceptedRecord>("registry/accepted"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use protocol::OperationUpdate;
 use resources::{Conversion, Resources};
 use runtime::codec;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::sled_store::SledStore;
 use storage::{Changes, Store, StoreError, VALUE_BYTES_MAX};
@@ -16,7 +17,9 @@ use storage::{Changes, Store, StoreError, VALUE_BYTES_MAX};
 use super::volumes;
 
 /// The first byte of what is kept.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
+/// The first byte of what was kept before operations had serials.
+const FORM_WITHOUT_SERIALS: u8 = 1;
 const PREFIX: &[u8] = b"resources/";
 
 /// What outlives an agent's process.
@@ -26,6 +29,25 @@ pub struct Checkpoint {
     pub made: Resources,
     /// The statuses of operations that their frameworks have not acknowledged.
     pub unacknowledged: Vec<OperationUpdate>,
+    /// The serial of the newest operation that is over; 0 before the first.
+    pub settled: u64,
+}
+
+/// [`Checkpoint`] as it was before operations had serials.
+#[derive(Deserialize)]
+struct WithoutSerials {
+    made: Resources,
+    unacknowledged: Vec<OperationUpdate>,
+}
+
+impl From<WithoutSerials> for Checkpoint {
+    fn from(older: WithoutSerials) -> Self {
+        Self {
+            made: older.made,
+            unacknowledged: older.unacknowledged,
+            settled: 0,
+        }
+    }
 }
 
 /// Why a checkpoint cannot be read or written.
@@ -112,8 +134,9 @@ impl Keeper {
             .collect();
         match bytes.split_first() {
             None => Ok(Checkpoint::default()),
-            Some((&FORM, body)) => {
-                codec::decode(body).map_err(|error| CheckpointError::Garbled(error.to_string()))
+            Some((&FORM, body)) => decode(body),
+            Some((&FORM_WITHOUT_SERIALS, body)) => {
+                decode::<WithoutSerials>(body).map(Checkpoint::from)
             }
             Some((form, _)) => {
                 let problem = format!("it has form {form}, expected {FORM}");
@@ -187,6 +210,10 @@ impl Keeper {
     }
 }
 
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CheckpointError> {
+    codec::decode(body).map_err(|error| CheckpointError::Garbled(error.to_string()))
+}
+
 fn key(number: usize) -> Vec<u8> {
     [PREFIX, format!("{number:08}").as_bytes()].concat()
 }
@@ -207,7 +234,29 @@ mod tests {
         Checkpoint {
             made: (0..reservations).map(one).collect(),
             unacknowledged: Vec::new(),
+            settled: reservations as u64,
         }
+    }
+
+    #[test]
+    fn what_was_kept_before_operations_had_serials_is_read() {
+        let disk = ForgetfulDisk::new();
+        let kept = checkpoint(2);
+        let mut bytes = vec![FORM_WITHOUT_SERIALS];
+        let older = (kept.made.clone(), kept.unacknowledged.clone());
+        bytes.extend(codec::encode(&older).unwrap());
+        let mut changes = Changes::new();
+        changes.put(key(0), bytes);
+        disk.open().unwrap().commit(changes).unwrap();
+        let open: OpenStore = Arc::new(move || Ok(Box::new(disk.open()?)));
+        let mut keeper = Keeper::rehearsed(open);
+        let expected = Checkpoint {
+            settled: 0,
+            ..kept.clone()
+        };
+        assert_eq!(keeper.read().unwrap(), expected);
+        keeper.write(&kept).unwrap();
+        assert_eq!(keeper.read().unwrap(), kept);
     }
 
     #[test]

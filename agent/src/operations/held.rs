@@ -49,6 +49,7 @@ pub struct Held {
     version: Uuid,
     total: Resources,
     waiting: BTreeMap<Key, Waiting>,
+    settled: u64,
 }
 
 impl Held {
@@ -72,6 +73,7 @@ impl Held {
             version,
             total: rest + &checkpoint.made,
             waiting: BTreeMap::new(),
+            settled: checkpoint.settled,
         };
         for update in checkpoint.unacknowledged {
             held.await_acknowledgement(update, now);
@@ -92,7 +94,22 @@ impl Held {
             version,
             total: self.total.clone(),
             operations: waiting.map(|waiting| waiting.update.clone()).collect(),
+            settled: Some(self.settled),
         }
+    }
+
+    /// The serial of the newest operation that is over.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// Whether this is said in vain: it is over, or it was meant for what the agent had before. Whoever has said it hears what there is, and
+    /// says again what is still to be done. What bears no serial is never said again.
+    pub fn is_in_vain(&self, apply: &ApplyOperation) -> bool {
+        let Some(serial) = apply.serial else {
+            return false;
+        };
+        serial <= self.settled || !self.is_current(apply)
     }
 
     /// Whether a master that has sent this knows what there was before it, so that it knows what there is after it.
@@ -124,26 +141,45 @@ impl Held {
     }
 
     /// What is to be on the disk before an operation that would make this counts as applied.
-    pub fn checkpoint(&self, prepared: &Prepared, update: Option<&OperationUpdate>) -> Checkpoint {
-        self.checkpoint_of(&prepared.total, update)
+    pub fn checkpoint(
+        &self,
+        apply: &ApplyOperation,
+        prepared: &Prepared,
+        update: Option<&OperationUpdate>,
+    ) -> Checkpoint {
+        let settled = self.settled.max(apply.serial.unwrap_or(0));
+        self.checkpoint_of(&prepared.total, update, settled)
     }
 
     /// What is to be on the disk again if an operation could not be kept there.
     pub fn checkpoint_before(&self) -> Checkpoint {
-        self.checkpoint_of(&self.total, None)
+        self.checkpoint_of(&self.total, None, self.settled)
     }
 
-    fn checkpoint_of(&self, total: &Resources, update: Option<&OperationUpdate>) -> Checkpoint {
+    fn checkpoint_of(
+        &self,
+        total: &Resources,
+        update: Option<&OperationUpdate>,
+        settled: u64,
+    ) -> Checkpoint {
         let waiting = self.waiting.values().map(|waiting| &waiting.update);
         Checkpoint {
             made: total.checkpointed(),
             unacknowledged: waiting.chain(update).cloned().collect(),
+            settled,
         }
     }
 
     /// It is on the disk: so it is.
-    pub fn settle(&mut self, prepared: Prepared) {
+    pub fn settle(&mut self, apply: &ApplyOperation, prepared: Prepared) {
         self.total = prepared.total;
+        self.give_up(apply);
+    }
+
+    /// It is over, and not done. That is on the disk with what is done next: should this process end before, it may be said and done after all,
+    /// and so nobody hears that it has failed but from a master that does not say it again.
+    pub fn give_up(&mut self, apply: &ApplyOperation) {
+        self.settled = self.settled.max(apply.serial.unwrap_or(0));
     }
 
     /// This update is sent until its framework has it.
@@ -253,6 +289,7 @@ mod tests {
             feedback: None,
             conversion: Conversion::Reserve { resources },
             version: version(number),
+            serial: None,
         }
     }
 
@@ -260,6 +297,7 @@ mod tests {
         let checkpoint = Checkpoint {
             made,
             unacknowledged: Vec::new(),
+            settled: 3,
         };
         Held::recovered(
             &parse(described),
@@ -282,6 +320,31 @@ mod tests {
             parse("cpus:4"),
             "not before it is on the disk"
         );
+    }
+
+    #[test]
+    fn what_has_a_serial_is_done_once_and_only_upon_what_it_was_meant_for() {
+        let mut held = held("cpus:4", Resources::new()).unwrap();
+        let apply = |serial, number| ApplyOperation {
+            serial: Some(serial),
+            ..reserve("cpus:1", number)
+        };
+        assert_eq!(held.report(version(1)).settled, Some(3));
+        assert!(held.is_in_vain(&apply(3, 1)), "it is over");
+        assert!(held.is_in_vain(&apply(4, 2)), "it was meant for another");
+        assert!(
+            !held.is_in_vain(&reserve("cpus:1", 2)),
+            "its master hears it"
+        );
+        let fifth = apply(5, 1);
+        assert!(!held.is_in_vain(&fifth));
+        let prepared = held.prepare(&fifth).unwrap();
+        let kept = held.checkpoint(&fifth, &prepared, None);
+        assert_eq!((kept.settled, held.checkpoint_before().settled), (5, 3));
+        held.settle(&fifth, prepared);
+        assert!(held.is_in_vain(&fifth) && held.is_in_vain(&apply(4, 1)));
+        held.give_up(&apply(6, 1));
+        assert_eq!(held.report(version(2)).settled, Some(6));
     }
 
     #[test]

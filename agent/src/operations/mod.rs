@@ -12,10 +12,12 @@ pub mod held;
 mod tests;
 pub mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesReported};
+use protocol::message::operation::{
+    ApplyOperation, OperationUpdated, OperationsSettled, ResourcesReported,
+};
 use protocol::message::scheduler::AcknowledgeOperation;
 use protocol::{AgentId, AgentResources, OperationState, OperationStatus, OperationUpdate, Uuid};
 use resources::{Conversion, Resources};
@@ -30,6 +32,9 @@ use crate::status::MasterIs;
 
 /// How long an operation may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many operations may wait while it is not known what is on the disk. Their agent waits [`PATIENCE`] for each.
+const WAITING_MAX: usize = 1_000;
 
 /// How long after a failed attempt it is tried again to put back what was on the disk before an operation.
 const PUT_BACK_EVERY: Duration = Duration::from_secs(1);
@@ -78,8 +83,12 @@ pub struct Operations {
     held: Held,
     /// Away while it writes, and while nobody knows what is on the disk.
     keeper: Option<Keeper>,
+    /// What comes meanwhile.
+    waiting: VecDeque<(ApplyOperation, Promise<Resources>)>,
     containerizer: Handle<Containerizer>,
     master: Option<(AgentId, Pid)>,
+    /// Whether there is something else than a master was told last, which no master could be told.
+    unreported: bool,
     timer: Option<(Instant, Errand)>,
     /// What the named operations are that this process has begun and whose statuses are not acknowledged.
     conversions: BTreeMap<Key, Conversion>,
@@ -91,8 +100,10 @@ impl Operations {
         Self {
             held,
             keeper: Some(keeper),
+            waiting: VecDeque::new(),
             containerizer,
             master: None,
+            unreported: false,
             timer: None,
             conversions: BTreeMap::new(),
         }
@@ -106,7 +117,7 @@ impl Operations {
         ctx: &mut Context<Self>,
     ) {
         tracing::info!(operation = apply.conversion.name(), converted = %prepared.step.converted.brief(), "an operation is applied");
-        self.held.settle(prepared);
+        self.held.settle(apply, prepared);
         self.tell_containerizer();
         if !self.held.is_current(apply) {
             // It took so long that a master was told meanwhile what there was before it.
@@ -115,12 +126,14 @@ impl Operations {
         if let Some(update) = update {
             self.give(update, ctx);
         }
+        self.tell_settled(apply, ctx);
     }
 
     /// The master believes something else than there is: it is told.
     fn refused(&mut self, apply: &ApplyOperation, refused: Refused, ctx: &mut Context<Self>) {
         let Refused { state, message } = refused;
         tracing::warn!(operation = apply.conversion.name(), %state, message, "an operation is not applied");
+        self.held.give_up(apply);
         // Whoever sent a stale one has been told what there is, or is about to be.
         if state != OperationState::Dropped {
             self.report(ctx);
@@ -130,6 +143,21 @@ impl Operations {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let update = held::update(key, state, message, Resources::new(), uuid);
             self.give(update, ctx);
+        }
+        self.tell_settled(apply, ctx);
+    }
+
+    /// Tells the master what is over, after how it went.
+    fn tell_settled(&self, apply: &ApplyOperation, ctx: &Context<Self>) {
+        let (Some((agent_id, master)), Some(_)) = (&self.master, apply.serial) else {
+            return;
+        };
+        let settled = OperationsSettled {
+            agent_id: agent_id.clone(),
+            serial: self.held.settled(),
+        };
+        if let Err(error) = ctx.node().tell(master, settled) {
+            tracing::debug!(%error, "not told what is over; it is when the agent registers again");
         }
     }
 
@@ -145,6 +173,7 @@ impl Operations {
                 this.keeper = Some(keeper);
                 this.fail(&doubt.apply, doubt.problem, ctx);
                 doubt.promise.answer(this.held.total().clone());
+                this.go_on(ctx);
             }
             Ok((keeper, Err(error))) => {
                 tracing::warn!(%error, "it is still not known what is kept of operations");
@@ -176,6 +205,7 @@ impl Operations {
     fn report(&mut self, ctx: &mut Context<Self>) {
         let resources = self.held.report(Uuid(ctx.node().fresh_uuid()));
         let Some((agent_id, master)) = &self.master else {
+            self.unreported = true;
             return;
         };
         let report = ResourcesReported {
@@ -257,25 +287,55 @@ impl Handler<Apply> for Operations {
 
     fn handle(&mut self, Apply(apply): Apply, ctx: &mut Context<Self>) -> Reply<Resources> {
         let (promise, reply) = promise();
-        let prepared = self.held.prepare(&apply);
-        let (prepared, mut keeper) = match (prepared, self.keeper.take()) {
-            (Ok(prepared), Some(keeper)) => (prepared, keeper),
-            (Ok(_), None) => {
-                let refused = Refused {
-                    state: OperationState::Failed,
-                    message: "the agent's storage has failed".to_owned(),
-                };
-                self.refused(&apply, refused, ctx);
+        if self.waiting.len() >= WAITING_MAX {
+            let message = format!("{WAITING_MAX} operations wait for the agent's storage already");
+            self.fail(&apply, message, ctx);
+            promise.answer(self.held.total().clone());
+        } else {
+            self.waiting.push_back((apply, promise));
+            self.go_on(ctx);
+        }
+        reply
+    }
+}
+
+impl Operations {
+    /// Begins what waits, unless one is under way: then it is called again at its end.
+    fn go_on(&mut self, ctx: &mut Context<Self>) {
+        while let Some(keeper) = self.keeper.take() {
+            let Some((apply, promise)) = self.waiting.pop_front() else {
+                self.keeper = Some(keeper);
+                return;
+            };
+            if self.held.is_in_vain(&apply) {
+                let (serial, version) = (apply.serial, apply.version);
+                tracing::debug!(?serial, %version, "an operation is said in vain");
+                self.keeper = Some(keeper);
+                if apply.serial <= Some(self.held.settled()) {
+                    self.tell_settled(&apply, ctx);
+                }
                 promise.answer(self.held.total().clone());
-                return reply;
+                continue;
             }
-            (Err(refused), keeper) => {
-                self.keeper = keeper;
-                self.refused(&apply, refused, ctx);
-                promise.answer(self.held.total().clone());
-                return reply;
+            match self.held.prepare(&apply) {
+                Ok(prepared) => self.apply(apply, prepared, keeper, promise, ctx),
+                Err(refused) => {
+                    self.keeper = Some(keeper);
+                    self.refused(&apply, refused, ctx);
+                    promise.answer(self.held.total().clone());
+                }
             }
-        };
+        }
+    }
+
+    fn apply(
+        &mut self,
+        apply: ApplyOperation,
+        prepared: Prepared,
+        mut keeper: Keeper,
+        promise: Promise<Resources>,
+        ctx: &mut Context<Self>,
+    ) {
         self.remember(&apply);
         let update = apply.feedback.clone().map(|key| {
             let uuid = Uuid(ctx.node().fresh_uuid());
@@ -288,7 +348,7 @@ impl Handler<Apply> for Operations {
                 uuid,
             )
         });
-        let checkpoint = self.held.checkpoint(&prepared, update.as_ref());
+        let checkpoint = self.held.checkpoint(&apply, &prepared, update.as_ref());
         let before = self.held.checkpoint_before();
         let conversion = apply.conversion.clone();
         let on_disk = before.clone();
@@ -311,12 +371,14 @@ impl Handler<Apply> for Operations {
                 Replaced::Done => {
                     this.keeper = Some(keeper);
                     this.done(&apply, update, prepared, ctx);
-                    return promise.answer(this.held.total().clone());
+                    promise.answer(this.held.total().clone());
+                    return this.go_on(ctx);
                 }
                 Replaced::Not(problem) => {
                     this.keeper = Some(keeper);
                     this.fail(&apply, problem, ctx);
-                    return promise.answer(this.held.total().clone());
+                    promise.answer(this.held.total().clone());
+                    return this.go_on(ctx);
                 }
                 Replaced::InDoubt(problem) => problem,
             };
@@ -328,7 +390,6 @@ impl Handler<Apply> for Operations {
             };
             this.put_back_later(keeper, doubt, ctx);
         });
-        reply
     }
 }
 
@@ -336,6 +397,7 @@ impl Handler<Report> for Operations {
     type Result = MessageResult<Report>;
 
     fn handle(&mut self, _: Report, ctx: &mut Context<Self>) -> Self::Result {
+        self.unreported = false;
         MessageResult(self.held.report(Uuid(ctx.node().fresh_uuid())))
     }
 }
@@ -387,6 +449,9 @@ impl Handler<MasterIs> for Operations {
     fn handle(&mut self, MasterIs(master): MasterIs, ctx: &mut Context<Self>) {
         self.master = master;
         if self.master.is_some() {
+            if std::mem::take(&mut self.unreported) {
+                self.report(ctx);
+            }
             for update in self.held.all(ctx.clock().now()) {
                 self.send(update, ctx);
             }

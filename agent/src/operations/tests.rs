@@ -40,9 +40,13 @@ impl Sandboxes for Nowhere {
     }
 }
 
-/// Writes down which operations it hears of, and how they went.
+/// Writes down which operations it hears of, and how they went, which serials are over, and what is reported.
 #[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<(String, OperationState)>>>);
+struct Listener(
+    Arc<Mutex<Vec<(String, OperationState)>>>,
+    Arc<Mutex<Vec<u64>>>,
+    Arc<Mutex<Vec<AgentResources>>>,
+);
 
 impl Actor for Listener {
     type Context = Context<Self>;
@@ -51,6 +55,7 @@ impl Actor for Listener {
 impl Process for Listener {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<OperationUpdated>();
+        ears.hear_local::<OperationsSettled>();
         ears.hear_local::<ResourcesReported>();
     }
 }
@@ -64,9 +69,18 @@ impl Handler<OperationUpdated> for Listener {
     }
 }
 
+impl Handler<OperationsSettled> for Listener {
+    type Result = ();
+    fn handle(&mut self, settled: OperationsSettled, _: &mut Context<Self>) {
+        self.1.lock().unwrap().push(settled.serial);
+    }
+}
+
 impl Handler<ResourcesReported> for Listener {
     type Result = ();
-    fn handle(&mut self, _: ResourcesReported, _: &mut Context<Self>) {}
+    fn handle(&mut self, reported: ResourcesReported, _: &mut Context<Self>) {
+        self.2.lock().unwrap().push(reported.resources);
+    }
 }
 
 fn reserved(text: &str) -> Resources {
@@ -90,6 +104,7 @@ struct Story {
     disk: ForgetfulDisk,
     operations: Handle<Operations>,
     master: Listener,
+    pid: Pid,
 }
 
 fn keeper(disk: &ForgetfulDisk) -> Keeper {
@@ -125,12 +140,15 @@ impl Story {
         let master = Listener::default();
         let pid = node.spawn("master", master.clone()).unwrap().pid();
         let agent_id = AgentId::new("s").unwrap();
-        operations.tell(MasterIs(Some((agent_id, pid)))).unwrap();
+        operations
+            .tell(MasterIs(Some((agent_id, pid.clone()))))
+            .unwrap();
         Self {
             node,
             disk,
             operations,
             master,
+            pid,
         }
     }
 
@@ -142,12 +160,28 @@ impl Story {
 
     /// Does this, as the master asks which knows what there is.
     async fn apply(&self, name: &str, conversion: Conversion) {
-        let version = self.operations.ask(Report, PATIENCE).await.unwrap().version;
+        let version = self.report().await.version;
+        self.say(name, conversion, version, None).await;
+    }
+
+    async fn report(&self) -> AgentResources {
+        self.operations.ask(Report, PATIENCE).await.unwrap()
+    }
+
+    /// Tells it to reserve a core, by that serial and for that version.
+    async fn tell(&self, name: &str, version: Uuid, serial: Option<u64>) {
+        let resources = reserved("cpus:1");
+        let conversion = Conversion::Reserve { resources };
+        self.say(name, conversion, version, serial).await;
+    }
+
+    async fn say(&self, name: &str, conversion: Conversion, version: Uuid, serial: Option<u64>) {
         let framework = FrameworkId::new("f").unwrap();
         let apply = ApplyOperation {
             feedback: Some((framework, OperationId::new(name).unwrap())),
             conversion,
             version,
+            serial,
         };
         let (node, operations) = (self.node.clone(), self.operations.clone());
         tokio::task::spawn_local(async move { operations.ask(Apply(apply), PATIENCE).await });
@@ -211,17 +245,21 @@ fn an_operation_has_failed_only_once_it_is_certain_that_it_is_not_on_the_disk() 
 }
 
 #[test]
-fn another_operation_meanwhile_fails_and_touches_no_disk() {
+fn another_operation_meanwhile_waits_and_is_not_built_upon_what_failed() {
     rehearse(|node| async move {
         let story = Story::begin(node);
         story.disk.fail_next(sync());
         story.disk.fail_next(sync());
         story.reserve("doubtful").await;
         story.reserve("meanwhile").await;
-        let failed = |name: &str| (name.to_owned(), OperationState::Failed);
-        assert_eq!(story.heard(), [failed("meanwhile")]);
+        assert_eq!(story.heard(), []);
         story.advance().await;
-        assert_eq!(story.heard(), ["meanwhile", "doubtful"].map(failed));
+        let told = |name: &str, state| (name.to_owned(), state);
+        let expected = [
+            told("doubtful", OperationState::Failed),
+            told("meanwhile", OperationState::Dropped),
+        ];
+        assert_eq!(story.heard(), expected);
         assert_eq!(story.found().await, 0);
     });
 }
@@ -303,5 +341,76 @@ fn an_operation_is_listed_from_its_beginning_until_its_status_is_acknowledged() 
         let told = story.operations.ask(Acknowledged(acknowledged), PATIENCE);
         told.await.unwrap();
         assert_eq!(story.listed().await, [done]);
+    });
+}
+
+/// SPEC 3.5: a new master says again what its registry has.
+#[test]
+fn what_is_said_again_is_done_once_also_by_the_next_process() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        let version = story.report().await.version;
+        story.tell("first", version, Some(1)).await;
+        story.tell("first", version, Some(1)).await;
+        story.tell("stale", Uuid([7; 16]), Some(2)).await;
+        let finished = ("first".to_owned(), OperationState::Finished);
+        assert_eq!(
+            story.heard(),
+            std::slice::from_ref(&finished),
+            "the rest is in vain"
+        );
+        let over = || story.master.1.lock().unwrap().clone();
+        assert_eq!(over(), [1, 1], "who says it again hears that it is over");
+        let now = story.report().await;
+        assert_eq!(now.settled, Some(1));
+        story.tell("again", now.version, Some(2)).await;
+        assert_eq!(over(), [1, 1, 2]);
+        story.node.shutdown().await;
+        story.disk.crash();
+        assert_eq!(keeper(&story.disk).read().unwrap().settled, 2);
+    });
+}
+
+/// It took so long that the agent told a master what there was before it, and that master has taken the agent in only since.
+#[test]
+fn what_changed_while_there_was_no_master_is_reported_to_the_next() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        for _ in 0..2 {
+            story.disk.fail_next(sync());
+        }
+        let version = story.report().await.version;
+        story.tell("doubtful", version, Some(1)).await;
+        let told = story.report().await.version;
+        story.operations.tell(MasterIs(None)).unwrap();
+        story.advance().await;
+        assert_eq!(story.master.2.lock().unwrap().len(), 0);
+        let master = story.pid.clone();
+        let agent_id = AgentId::new("s").unwrap();
+        story
+            .operations
+            .tell(MasterIs(Some((agent_id, master))))
+            .unwrap();
+        story.node.clock().settle().await;
+        let reported = story.master.2.lock().unwrap().clone();
+        assert!(reported.len() == 1 && reported[0].version != told);
+        assert_eq!(reported[0].settled, Some(1));
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_over_as_well() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        for _ in 0..2 {
+            story.disk.fail_next(sync());
+        }
+        let version = story.report().await.version;
+        story.tell("doubtful", version, Some(1)).await;
+        assert_eq!(*story.master.1.lock().unwrap(), [0_u64; 0], "nobody knows");
+        story.advance().await;
+        assert_eq!(story.heard().len(), 1);
+        assert_eq!(*story.master.1.lock().unwrap(), [1]);
+        assert_eq!(story.report().await.settled, Some(1));
     });
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use authority::Action;
 use protocol::AgentId;
-use protocol::message::operation::{OperationUpdated, ResourcesReported};
+use protocol::message::operation::{OperationUpdated, OperationsSettled, ResourcesReported};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
@@ -99,6 +99,18 @@ impl Handler<OperationUpdated> for Master {
     fn handle(&mut self, message: OperationUpdated, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
             self.change(ctx, |books, _, out| books.operation_updated(message, out));
+        }
+    }
+}
+
+impl Handler<OperationsSettled> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: OperationsSettled, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&message.agent_id, ctx) {
+            self.change(ctx, |books, _, out| {
+                books.operations_settled(&message, out);
+            });
         }
     }
 }

@@ -262,9 +262,10 @@ pub(super) fn not_allowed(forbidden: Forbidden) -> UpdateRefused {
 }
 
 impl Handler<InTurn<Operate>> for Master {
-    type Result = Result<(), OperationRefused>;
+    type Result = Reply<Result<(), OperationRefused>>;
 
     fn handle(&mut self, InTurn(call): InTurn<Operate>, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
         let asker = self.asker(ctx);
         let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
@@ -272,15 +273,18 @@ impl Handler<InTurn<Operate>> for Master {
             Ok(()) => self.change(ctx, |books, _, out| books.operate(call, out)),
             Err(forbidden) => Err(OperationRefused::Invalid(forbidden.into())),
         };
-        match &done {
-            Ok(()) => {
-                tracing::info!(%agent, operation = name, "an operator's operation is applied")
+        match done {
+            Ok(serial) => {
+                tracing::info!(%agent, operation = name, serial, "an operator's operation is in the books");
+                // The answer follows the registry's.
+                self.await_operation(agent, serial, promise);
             }
             Err(refused) => {
-                tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused")
+                tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused");
+                promise.answer(Err(refused));
             }
         }
-        done
+        reply
     }
 }
 

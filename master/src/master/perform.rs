@@ -23,7 +23,9 @@ impl Master {
         let mut queue = VecDeque::from(effects);
         while let Some(effect) = queue.pop_front() {
             match effect {
-                Effect::ToAgent(pid, message) => self.tell_agent(&pid, message, ctx, &mut queue),
+                Effect::ToAgent(pid, message) => {
+                    self.tell_agent_in_line(&pid, message, ctx, &mut queue);
+                }
                 Effect::ToScheduler(pid, message) => {
                     self.tell_scheduler(&pid, message, ctx, &mut queue);
                 }
@@ -35,11 +37,20 @@ impl Master {
                 Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
                 Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
                 Effect::Choose(id) => self.choose(id, ctx),
+                Effect::Record(pid, agent_id, serial) => {
+                    self.accept_operation(pid, agent_id, serial, &mut queue);
+                }
+                Effect::Forget(agent_id, serial, conclusion) => {
+                    self.forget_operation(agent_id, serial, conclusion);
+                }
+                Effect::Void(pid) => self.void_line(&pid, ctx, &mut queue),
             }
         }
+        self.record_operations(ctx);
+        self.forget_operations(ctx);
     }
 
-    fn tell_agent(
+    pub(super) fn tell_agent(
         &mut self,
         pid: &Pid,
         message: ToAgent,
@@ -159,7 +170,7 @@ impl Master {
         self.books_mut().counters.count("master/dropped_messages");
     }
 
-    fn books_mut(&mut self) -> &mut crate::books::Books {
+    pub(super) fn books_mut(&mut self) -> &mut crate::books::Books {
         std::sync::Arc::make_mut(&mut self.books)
     }
 

@@ -11,6 +11,7 @@ use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
 
+use super::accepted::AcceptedRecord;
 use super::machines::Machine;
 use super::record::{self, StateRecord};
 use super::state::{FrameworkEntry, RegistryState};
@@ -50,6 +51,8 @@ pub enum SnapshotRecord {
     Gone(AgentId, Timestamp),
     /// What operators have ordered about an agent.
     Orders(AgentId, AgentOrders),
+    /// An operation that an agent is to do.
+    Accepted(AcceptedRecord),
 }
 
 /// The registry, as a group holds it.
@@ -125,6 +128,14 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
     let machines = state.machines.iter();
     let gone = state.gone.iter();
     let orders = state.orders.iter();
+    let accepted = state.accepted.iter().map(|(agent_id, serial, operation)| {
+        let (agent_id, operation) = (agent_id.clone(), operation.clone());
+        AcceptedRecord {
+            agent_id,
+            serial,
+            operation,
+        }
+    });
     [SnapshotRecord::Version(state.version)]
         .into_iter()
         .chain(agents)
@@ -138,6 +149,7 @@ fn records(state: &RegistryState) -> impl Iterator<Item = SnapshotRecord> {
         .chain(machines.map(|(id, machine)| SnapshotRecord::Machine(id.clone(), machine.clone())))
         .chain(gone.map(|(id, since)| SnapshotRecord::Gone(id.clone(), *since)))
         .chain(orders.map(|(id, orders)| SnapshotRecord::Orders(id.clone(), *orders)))
+        .chain(accepted.map(SnapshotRecord::Accepted))
 }
 
 fn read(bytes: &[u8]) -> Result<RegistryState, String> {
@@ -200,6 +212,14 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
         SnapshotRecord::Machine(id, machine) => state.machines.put(id, machine),
         SnapshotRecord::Gone(id, since) => drop(state.gone.insert(id, since)),
         SnapshotRecord::Orders(id, orders) => drop(state.orders.insert(id, orders)),
+        SnapshotRecord::Accepted(record) => {
+            let AcceptedRecord {
+                agent_id,
+                serial,
+                operation,
+            } = record;
+            state.accepted.put(agent_id, serial, operation);
+        }
     }
     Ok(())
 }
@@ -242,14 +262,14 @@ mod tests {
             .collect();
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places, (0..18).collect::<Vec<u8>>());
+        assert_eq!(places, (0..18).chain(19..21).collect::<Vec<u8>>());
         let removed = &story()[9];
         assert_eq!(first(codec::encode(removed).unwrap()), 5);
         let machine = after(&story());
         let places: Vec<u8> = records(machine.state())
             .map(|record| first(codec::encode(&record).unwrap()))
             .collect();
-        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11]);
+        assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The registry's records in a store: one for each agent, unreachable agent, framework, removed
 //! framework, leading scheduler, key of a framework's state, quota and weight of a role, machine of the schedule of maintenance, agent that
-//! is gone, and one about which operators have ordered something.
+//! is gone, one about which operators have ordered something, and operation that an agent is to do.
 //!
 //! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
 //! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::{Changes, Record, Store, VALUE_BYTES_MAX};
 
+use super::accepted::{AcceptedOperation, AcceptedRecord};
 use super::local::OpenError;
 use super::machines::Machine;
 use super::state::{Entry, FrameworkEntry, RegistryState};
@@ -39,6 +40,7 @@ const WEIGHT: Kind = Kind("registry/weight/");
 const MACHINE: Kind = Kind("registry/machine/");
 const GONE: Kind = Kind("registry/gone/");
 const ORDERS: Kind = Kind("registry/orders/");
+const ACCEPTED: Kind = Kind("registry/accepted/");
 const VERSION: Kind = Kind("registry/version/");
 
 /// One key of a framework's state.
@@ -122,7 +124,14 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
         RegistryOperation::UpdateQuotas { quotas } => quotas
             .iter()
             .try_for_each(|record| QUOTA.encode(&record).map(drop)),
-        RegistryOperation::UpdateWeights { .. }
+        RegistryOperation::AcceptOperations {
+            agent_id,
+            operations,
+        } => operations
+            .iter()
+            .try_for_each(|(serial, operation)| check_accepted(agent_id, *serial, operation)),
+        RegistryOperation::ForgetOperations { .. }
+        | RegistryOperation::UpdateWeights { .. }
         | RegistryOperation::UpdateMaintenanceSchedule { .. }
         | RegistryOperation::StartMaintenance { .. }
         | RegistryOperation::StopMaintenance { .. }
@@ -136,6 +145,15 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
         | RegistryOperation::RemoveAgent { .. }
         | RegistryOperation::RemoveFramework { .. } => Ok(()),
     }
+}
+
+/// Refuses an operation whose record would be too large for a store.
+pub(crate) fn check_accepted(
+    agent_id: &AgentId,
+    serial: u64,
+    operation: &AcceptedOperation,
+) -> Result<(), RegistryError> {
+    ACCEPTED.encode(&(agent_id, serial, operation)).map(drop)
 }
 
 /// Adds to `changes` what brings these records up to `state`.
@@ -225,6 +243,14 @@ pub(super) fn write(
                 let value = orders.map(|orders| ORDERS.encode(orders)).transpose()?;
                 (ORDERS.key(id.as_str()), value)
             }
+            Entry::Accepted(id, serial) => {
+                let operation = state.accepted.get(id, *serial);
+                // As an `AcceptedRecord`, without a copy.
+                let value = operation.map(|operation| ACCEPTED.encode(&(id, serial, operation)));
+                // No id has a slash, so no two keys of two agents are one.
+                let place = format!("{id}/{serial:020}");
+                (ACCEPTED.key(&place), value.transpose()?)
+            }
         };
         match value {
             Some(value) => changes.put(key, value),
@@ -300,6 +326,12 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
     each(store, ORDERS, |record| {
         let orders: AgentOrders = ORDERS.decode(record)?;
         state.orders.insert(id_in(ORDERS, record)?, orders);
+        Ok(())
+    })?;
+    each(store, ACCEPTED, |record| {
+        let record: AcceptedRecord = ACCEPTED.decode(record)?;
+        let accepted = &mut state.accepted;
+        accepted.put(record.agent_id, record.serial, record.operation);
         Ok(())
     })?;
     each(store, VERSION, |record| {

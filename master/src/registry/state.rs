@@ -10,6 +10,7 @@ use resources::Invalid;
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::accepted::AcceptedOperations;
 use super::framework_state::{Change, FrameworkStates};
 use super::machines::Machines;
 use super::{Applied, RegistryError, RegistryOperation, roles};
@@ -44,6 +45,8 @@ pub struct RegistryState {
     pub gone: BTreeMap<AgentId, Timestamp>,
     /// What operators have ordered about agents, reachable or not.
     pub orders: BTreeMap<AgentId, AgentOrders>,
+    /// The operations that agents are to do, reachable or not.
+    pub accepted: AcceptedOperations,
     /// How many operations were applied.
     pub version: u64,
 }
@@ -71,6 +74,7 @@ pub(super) enum Entry {
     Machine(MachineId),
     Gone(AgentId),
     Orders(AgentId),
+    Accepted(AgentId, u64),
 }
 
 impl RegistryState {
@@ -129,6 +133,25 @@ impl RegistryState {
             | RegistryOperation::DeactivateAgent { agent_id }
             | RegistryOperation::ReactivateAgent { agent_id }
             | RegistryOperation::CancelDrain { agent_id } => self.order(agent_id, operation)?,
+            RegistryOperation::AcceptOperations {
+                agent_id,
+                operations,
+            } => {
+                self.check_known(agent_id)?;
+                self.accepted.accept(agent_id, operations)?;
+                let touched = operations.iter();
+                let touched = touched.map(|(serial, _)| Entry::Accepted(agent_id.clone(), *serial));
+                touched.collect()
+            }
+            RegistryOperation::ForgetOperations { operations } => {
+                let mut touched = Vec::new();
+                for (agent_id, serial) in operations {
+                    if self.accepted.forget(agent_id, *serial) {
+                        touched.push(Entry::Accepted(agent_id.clone(), *serial));
+                    }
+                }
+                touched
+            }
             RegistryOperation::AdmitFramework { info, deadline } => {
                 let id = self.admit_framework(info, *deadline)?;
                 vec![Entry::Framework(id)]
@@ -232,7 +255,19 @@ impl RegistryState {
         if self.orders.remove(id).is_some() {
             touched.push(Entry::Orders(id.clone()));
         }
+        let serials = self.accepted.forget_agent(id).into_iter();
+        touched.extend(serials.map(|serial| Entry::Accepted(id.clone(), serial)));
         touched
+    }
+
+    fn check_known(&self, id: &AgentId) -> Result<(), RegistryError> {
+        match self.agents.contains_key(id) || self.unreachable.contains_key(id) {
+            true => Ok(()),
+            false => {
+                let expected = "one that is part of the cluster";
+                Err(refused_value("agent_id", id, expected))
+            }
+        }
     }
 
     /// Takes an order about an agent that is known. What says nothing is not kept.
@@ -241,10 +276,7 @@ impl RegistryState {
         id: &AgentId,
         order: &RegistryOperation,
     ) -> Result<Vec<Entry>, RegistryError> {
-        if !self.agents.contains_key(id) && !self.unreachable.contains_key(id) {
-            let expected = "one that is part of the cluster";
-            return Err(refused_value("agent_id", id, expected));
-        }
+        self.check_known(id)?;
         let orders = order.ordered(self.orders.get(id).copied())?;
         match orders {
             Some(orders) => drop(self.orders.insert(id.clone(), orders)),

@@ -33,7 +33,9 @@ pub use id::{
 };
 pub use maintenance::{InverseOffer, MachineId, Unavailability};
 pub use offer::{Filters, Offer};
-pub use operation::{AgentResources, Operation, OperationState, OperationStatus, OperationUpdate};
+pub use operation::{
+    AgentResources, AgentResourcesV1, Operation, OperationState, OperationStatus, OperationUpdate,
+};
 pub use quota::Quota;
 pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};

@@ -154,6 +154,41 @@ pub struct AgentResources {
     pub total: Resources,
     /// The operations whose last status nobody has acknowledged.
     pub operations: Vec<OperationUpdate>,
+    /// The serial of the newest operation that is over here: done, which is on the disk with what it has made, or refused. 0 before the
+    /// first; `None` of an agent that does not know serials.
+    pub settled: Option<u64>,
+}
+
+/// [`AgentResources`] as they were told before operations had serials.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentResourcesV1 {
+    /// Changes when the agent does not hold what its master believes.
+    pub version: Uuid,
+    /// All that it has, neither revocable nor allocated.
+    pub total: Resources,
+    /// The operations whose last status nobody has acknowledged.
+    pub operations: Vec<OperationUpdate>,
+}
+
+impl From<AgentResourcesV1> for AgentResources {
+    fn from(older: AgentResourcesV1) -> Self {
+        Self {
+            version: older.version,
+            total: older.total,
+            operations: older.operations,
+            settled: None,
+        }
+    }
+}
+
+impl From<&AgentResources> for AgentResourcesV1 {
+    fn from(newer: &AgentResources) -> Self {
+        Self {
+            version: newer.version,
+            total: newer.total.clone(),
+            operations: newer.operations.clone(),
+        }
+    }
 }
 
 #[cfg(test)]

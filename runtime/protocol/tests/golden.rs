@@ -108,6 +108,7 @@ fn a_released_message_keeps_its_bytes() {
         version: Uuid([3; 16]),
         total: Resources::parse("cpus:24;mem:61440").unwrap() + &reserved,
         operations: vec![operation_update.clone()],
+        settled: Some(5),
     };
     let operations = vec![
         Operation::Convert {
@@ -120,36 +121,50 @@ fn a_released_message_keeps_its_bytes() {
             tasks: vec![task()],
         },
     ];
+    let register = RegisterAgent {
+        agent: agent(),
+        pid: pid.clone(),
+        version: "0.1.0".to_owned(),
+        held: held.clone(),
+        digest_key,
+        oversubscribed: oversubscribed.clone(),
+        resources: Some(agent_resources.clone()),
+        term_seen: 6,
+    };
+    let reregister = ReregisterAgent {
+        agent: agent(),
+        pid: pid.clone(),
+        version: "0.1.0".to_owned(),
+        summary: Summary {
+            form: 1,
+            key: digest_key,
+            items: 2,
+            sum: 1 << 60,
+        },
+        report: Some(Report {
+            buckets: 4,
+            differing: vec![1, 3],
+            held,
+        }),
+        oversubscribed,
+        resources: None,
+        term_seen: 6,
+    };
+    let apply = ApplyOperation {
+        feedback: Some((framework_id.clone(), operation_id.clone())),
+        conversion: reserve.clone(),
+        version: Uuid([3; 16]),
+        serial: Some(6),
+    };
+    let reported = ResourcesReported {
+        agent_id: agent_id.clone(),
+        resources: agent_resources.clone(),
+    };
     let lines = [
-        line(RegisterAgent {
-            agent: agent(),
-            pid: pid.clone(),
-            version: "0.1.0".to_owned(),
-            held: held.clone(),
-            digest_key,
-            oversubscribed: oversubscribed.clone(),
-            resources: Some(agent_resources.clone()),
-            term_seen: 6,
-        }),
-        line(ReregisterAgent {
-            agent: agent(),
-            pid: pid.clone(),
-            version: "0.1.0".to_owned(),
-            summary: Summary {
-                form: 1,
-                key: digest_key,
-                items: 2,
-                sum: 1 << 60,
-            },
-            report: Some(Report {
-                buckets: 4,
-                differing: vec![1, 3],
-                held,
-            }),
-            oversubscribed,
-            resources: None,
-            term_seen: 6,
-        }),
+        line(RegisterAgentV4::from(&register)),
+        line(register),
+        line(ReregisterAgentV3::from(&reregister)),
+        line(reregister),
         line(PingAgent { connected: true }),
         line(UnregisterAgent {
             agent_id: agent_id.clone(),
@@ -228,18 +243,17 @@ fn a_released_message_keeps_its_bytes() {
         line(OperationChanged {
             status: operation_status,
         }),
-        line(ApplyOperation {
-            feedback: Some((framework_id.clone(), operation_id)),
-            conversion: reserve.clone(),
-            version: Uuid([3; 16]),
-        }),
+        line(ApplyOperationV1::from(&apply)),
+        line(apply),
         line(OperationUpdated {
             agent_id: agent_id.clone(),
             update: operation_update,
         }),
-        line(ResourcesReported {
+        line(ResourcesReportedV1::from(&reported)),
+        line(reported),
+        line(OperationsSettled {
             agent_id: agent_id.clone(),
-            resources: agent_resources,
+            serial: 6,
         }),
         line(Operate {
             agent_id: agent_id.clone(),

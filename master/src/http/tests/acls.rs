@@ -393,6 +393,7 @@ impl Stage {
                 total,
                 version: Uuid([1; 16]),
                 operations: Default::default(),
+                settled: None,
             }),
             term_seen: 0,
         };

@@ -95,6 +95,7 @@ impl Stage {
                 version: protocol::Uuid([1; 16]),
                 total: resources,
                 operations: Vec::new(),
+                settled: None,
             }),
             term_seen: 0,
         };

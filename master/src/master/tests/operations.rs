@@ -2,6 +2,7 @@
 
 mod counting;
 mod operators;
+mod recorded;
 mod resizing;
 mod sharing;
 
@@ -59,6 +60,7 @@ fn keeping(agent: &Member, id: Option<AgentId>, total: Resources, number: u8) ->
         version: version(number),
         total,
         operations: Vec::new(),
+        settled: Some(0),
     });
     message
 }
@@ -413,6 +415,7 @@ fn an_agent_that_comes_back_without_an_operation_has_dropped_it_and_what_it_has_
         story.world.allocator();
         let has = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
         let mut back = keeping(&story.agent, Some(story.agent_id.clone()), has.clone(), 2);
+        back.resources.as_mut().unwrap().settled = None;
         let seen = story.updated("seen", OperationState::Finished).update;
         back.resources.as_mut().unwrap().operations.push(seen);
         assert_eq!(comes(&story.agent, back).await, story.agent_id);
@@ -462,6 +465,7 @@ fn an_agent_that_has_something_else_than_the_books_voids_offers_and_grants() {
                 version: version(2),
                 total: total.clone(),
                 operations: vec![],
+                settled: Some(1),
             },
         });
         story.world.settle().await;

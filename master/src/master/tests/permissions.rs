@@ -111,6 +111,7 @@ fn an_operation_that_is_not_allowed_fails_and_what_was_offered_is_free_again() {
             total: registers.agent.resources.clone(),
             version: Uuid([1; 16]),
             operations: Default::default(),
+            settled: Some(0),
         });
         let asked = agent.node.ask(&agent.master, registers, PATIENCE);
         let a = asked.await.unwrap().unwrap().agent_id;

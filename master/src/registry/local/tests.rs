@@ -2,13 +2,15 @@
 
 use protocol::maintenance::Window;
 use protocol::{
-    AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability,
+    AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId, OperationId, Quota,
+    Unavailability,
 };
-use resources::{Attributes, Resources};
+use resources::{Attributes, Conversion, Reservation, Resources};
 use runtime::rehearsal::rehearse;
 use runtime::{NodeId, Pid, Timestamp};
 use storage::forgetful::{Failure, ForgetfulDisk};
 
+use super::super::AcceptedOperation;
 use super::*;
 
 pub(in super::super) fn agent(id: &str) -> AgentInfo {
@@ -97,7 +99,32 @@ pub(in super::super) fn story() -> Vec<RegistryOperation> {
             agent_id: agent_id("a3"),
             since,
         },
+        accept("a1", 1..4),
+        accept("a2", 9..10),
+        RegistryOperation::ForgetOperations {
+            operations: vec![
+                (agent_id("a1"), 2),
+                (agent_id("a2"), 9),
+                (agent_id("a4"), 1),
+            ],
+        },
     ]
+}
+
+/// An agent is to do these.
+pub(in super::super) fn accept(agent: &str, serials: std::ops::Range<u64>) -> RegistryOperation {
+    let ads = Reservation::dynamic("ads".parse().unwrap(), Some("ops"));
+    let resources = "cpus:1".parse::<Resources>().unwrap();
+    let resources = resources.push_reservation(&ads).unwrap();
+    let operation = AcceptedOperation {
+        framework_id: FrameworkId::new("f1").ok(),
+        operation_id: OperationId::new("op").ok(),
+        conversion: Conversion::Reserve { resources },
+    };
+    RegistryOperation::AcceptOperations {
+        agent_id: AgentId::new(agent).unwrap(),
+        operations: serials.map(|serial| (serial, operation.clone())).collect(),
+    }
 }
 
 pub(in super::super) fn quotas(limits: &[(&str, &str)]) -> RegistryOperation {

@@ -11,7 +11,7 @@ use crate::agent::{AgentInfo, MasterInfo};
 use crate::digest::{DigestKey, Summary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
-use crate::operation::AgentResources;
+use crate::operation::{AgentResources, AgentResourcesV1};
 use crate::status::TaskState;
 use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
@@ -212,11 +212,115 @@ pub struct TermSeen {
     pub term: u64,
 }
 
+/// [`RegisterAgent`] as it was said before operations had serials.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegisterAgentV4 {
+    /// Who it is; with an id when it was admitted before.
+    pub agent: AgentInfo,
+    /// Where it hears.
+    pub pid: Pid,
+    /// Its version, for people and tools.
+    pub version: String,
+    /// What it has; nothing the first time.
+    pub held: Held,
+    /// The key of its digests.
+    pub digest_key: DigestKey,
+    /// The revocable resources it estimates, allocated and available together.
+    pub oversubscribed: Resources,
+    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    pub resources: Option<AgentResourcesV1>,
+    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    pub term_seen: u64,
+}
+
+impl From<RegisterAgentV4> for RegisterAgent {
+    fn from(older: RegisterAgentV4) -> Self {
+        Self {
+            agent: older.agent,
+            pid: older.pid,
+            version: older.version,
+            held: older.held,
+            digest_key: older.digest_key,
+            oversubscribed: older.oversubscribed,
+            resources: older.resources.map(AgentResources::from),
+            term_seen: older.term_seen,
+        }
+    }
+}
+
+impl From<&RegisterAgent> for RegisterAgentV4 {
+    fn from(newer: &RegisterAgent) -> Self {
+        Self {
+            agent: newer.agent.clone(),
+            pid: newer.pid.clone(),
+            version: newer.version.clone(),
+            held: newer.held.clone(),
+            digest_key: newer.digest_key,
+            oversubscribed: newer.oversubscribed.clone(),
+            resources: newer.resources.as_ref().map(AgentResourcesV1::from),
+            term_seen: newer.term_seen,
+        }
+    }
+}
+
+/// [`ReregisterAgent`] as it was said before operations had serials.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReregisterAgentV3 {
+    /// Who it is; its id is set.
+    pub agent: AgentInfo,
+    /// Where it hears.
+    pub pid: Pid,
+    /// Its version, for people and tools.
+    pub version: String,
+    /// What it has, in short.
+    pub summary: Summary,
+    /// The part that differs, once the master has said what it believes.
+    pub report: Option<Report>,
+    /// The revocable resources it estimates, allocated and available together.
+    pub oversubscribed: Resources,
+    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    pub resources: Option<AgentResourcesV1>,
+    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    pub term_seen: u64,
+}
+
+impl From<ReregisterAgentV3> for ReregisterAgent {
+    fn from(older: ReregisterAgentV3) -> Self {
+        Self {
+            agent: older.agent,
+            pid: older.pid,
+            version: older.version,
+            summary: older.summary,
+            report: older.report,
+            oversubscribed: older.oversubscribed,
+            resources: older.resources.map(AgentResources::from),
+            term_seen: older.term_seen,
+        }
+    }
+}
+
+impl From<&ReregisterAgent> for ReregisterAgentV3 {
+    fn from(newer: &ReregisterAgent) -> Self {
+        Self {
+            agent: newer.agent.clone(),
+            pid: newer.pid.clone(),
+            version: newer.version.clone(),
+            summary: newer.summary,
+            report: newer.report.clone(),
+            oversubscribed: newer.oversubscribed.clone(),
+            resources: newer.resources.as_ref().map(AgentResourcesV1::from),
+            term_seen: newer.term_seen,
+        }
+    }
+}
+
 remote! { AwaitLeader = "registration/await_leader" v2 -> LeaderAnnounced }
 remote! { LeaderAnnounced = "registration/leader_announced" v2 }
 remote! { TermSeen = "registration/term_seen" v1 }
-remote! { RegisterAgent = "registration/register_agent" v4 -> Result<AgentRegistered, RegistrationRefused> }
-remote! { ReregisterAgent = "registration/reregister_agent" v3 -> Result<Reregistered, RegistrationRefused> }
+remote! { RegisterAgentV4 = "registration/register_agent" v4 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { RegisterAgent = "registration/register_agent" v5 older RegisterAgentV4 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { ReregisterAgentV3 = "registration/reregister_agent" v3 -> Result<Reregistered, RegistrationRefused> }
+remote! { ReregisterAgent = "registration/reregister_agent" v4 older ReregisterAgentV3 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
 remote! { ShutDownAgent = "registration/shut_down_agent" v1 }

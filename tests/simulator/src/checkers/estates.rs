@@ -63,11 +63,15 @@ impl Estate {
 
     fn hear(&mut self, apply: &ApplyOperation) {
         match &apply.feedback {
-            Some(key) => self.under_way.push(Heard {
-                key: key.clone(),
-                conversion: apply.conversion.allocated(None),
-                stale: apply.version != self.version,
-            }),
+            Some(key) => {
+                // What it did not do the first time it is told again.
+                self.under_way.retain(|heard| heard.key != *key);
+                self.under_way.push(Heard {
+                    key: key.clone(),
+                    conversion: apply.conversion.allocated(None),
+                    stale: apply.version != self.version,
+                });
+            }
             None => self.lost_sight = true,
         }
     }
@@ -235,6 +239,7 @@ mod tests {
                 resources: reserved(),
             },
             version: uuid(version),
+            serial: None,
         }
     }
 
@@ -262,6 +267,7 @@ mod tests {
             version: uuid(version),
             total,
             operations,
+            settled: None,
         };
         let report = ResourcesReported {
             agent_id: agent(),

@@ -265,5 +265,19 @@ fn named(operation: &RegistryOperation) -> String {
         RegistryOperation::CancelDrain { agent_id } => {
             format!("cancel the drain of agent {agent_id}")
         }
+        RegistryOperation::AcceptOperations {
+            agent_id,
+            operations,
+        } => {
+            let serials: Vec<u64> = operations.iter().map(|(serial, _)| *serial).collect();
+            format!("accept operations {serials:?} of agent {agent_id}")
+        }
+        RegistryOperation::ForgetOperations { operations } => {
+            let (count, first) = (operations.len(), operations.first());
+            let first = first.map_or_else(String::new, |(agent_id, serial)| {
+                format!(", the first {serial} of agent {agent_id}")
+            });
+            format!("forget {count} operations{first}")
+        }
     }
 }

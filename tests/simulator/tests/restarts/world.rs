@@ -205,6 +205,7 @@ impl World {
                 version: Uuid([1; 16]),
                 total,
                 operations: Vec::new(),
+                settled: None,
             }),
             term_seen: 0,
         };

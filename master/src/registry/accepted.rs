@@ -1,0 +1,186 @@
+//! Operations that were accepted and are not over yet: how the registry keeps them, and how many (SPEC 3.5).
+//!
+//! Pure. Each is a record of its own under its agent and its serial, in which the serials of one agent rise: the order in which it is to do
+//! them. It is kept from before anybody hears of it until its agent has done it, or it is said to have failed, so what a master that falls
+//! has not sent the next one sends. Whether an operation makes sense is judged before, in [`crate::operations`].
+
+use std::collections::BTreeMap;
+
+use protocol::{AgentId, FrameworkId, OperationId};
+use resources::Conversion;
+use serde::{Deserialize, Serialize};
+
+use super::RegistryError;
+
+/// How many operations may be under way at once, of all agents.
+pub const ACCEPTED_MAX: usize = 10_000;
+
+/// An operation that an agent is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedOperation {
+    /// The framework that wants it; `None` is an operator.
+    pub framework_id: Option<FrameworkId>,
+    /// Its name there, if the framework wants to hear how it goes.
+    pub operation_id: Option<OperationId>,
+    /// What becomes what, allocated to nobody.
+    pub conversion: Conversion,
+}
+
+impl AcceptedOperation {
+    /// Who wants to hear how it goes, and its name there.
+    pub fn feedback(&self) -> Option<(FrameworkId, OperationId)> {
+        self.framework_id.clone().zip(self.operation_id.clone())
+    }
+}
+
+/// One of them, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedRecord {
+    /// The agent that is to do it.
+    pub agent_id: AgentId,
+    /// Its serial there.
+    pub serial: u64,
+    /// What is to be done.
+    pub operation: AcceptedOperation,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AcceptedOperations {
+    /// No agent without one.
+    by_agent: BTreeMap<AgentId, BTreeMap<u64, AcceptedOperation>>,
+    count: usize,
+}
+
+impl AcceptedOperations {
+    /// The one with that serial on that agent.
+    pub fn get(&self, agent: &AgentId, serial: u64) -> Option<&AcceptedOperation> {
+        self.by_agent.get(agent)?.get(&serial)
+    }
+
+    /// All of them, by agent and in their order there.
+    pub fn iter(&self) -> impl Iterator<Item = (&AgentId, u64, &AcceptedOperation)> {
+        let each = |(agent, of)| {
+            let of: &BTreeMap<u64, AcceptedOperation> = of;
+            of.iter()
+                .map(move |(serial, operation)| (agent, *serial, operation))
+        };
+        self.by_agent.iter().flat_map(each)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// These are accepted, all of them or none. What is there already stays as it is.
+    pub(super) fn accept(
+        &mut self,
+        agent: &AgentId,
+        operations: &[(u64, AcceptedOperation)],
+    ) -> Result<(), RegistryError> {
+        let after = self.count + operations.len();
+        if after > ACCEPTED_MAX {
+            let reason =
+                format!("{after} operations would be under way: expected at most {ACCEPTED_MAX}");
+            return Err(RegistryError::Refused { reason });
+        }
+        for (serial, operation) in operations {
+            if self.get(agent, *serial).is_none() {
+                self.put(agent.clone(), *serial, operation.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back what was kept of one.
+    pub(super) fn put(&mut self, agent: AgentId, serial: u64, operation: AcceptedOperation) {
+        let of = self.by_agent.entry(agent).or_default();
+        self.count += usize::from(of.insert(serial, operation).is_none());
+    }
+
+    /// This one is over; whether it was there.
+    pub(super) fn forget(&mut self, agent: &AgentId, serial: u64) -> bool {
+        let Some(of) = self.by_agent.get_mut(agent) else {
+            return false;
+        };
+        let was_there = of.remove(&serial).is_some();
+        if of.is_empty() {
+            self.by_agent.remove(agent);
+        }
+        self.count -= usize::from(was_there);
+        was_there
+    }
+
+    /// The agent is no more; gives the serials of what it was to do.
+    pub(super) fn forget_agent(&mut self, agent: &AgentId) -> Vec<u64> {
+        let of = self.by_agent.remove(agent).unwrap_or_default();
+        self.count -= of.len();
+        of.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::{Reservation, Resources};
+
+    use super::*;
+
+    fn agent(id: &str) -> AgentId {
+        AgentId::new(id).unwrap()
+    }
+
+    fn operation() -> AcceptedOperation {
+        let ads = Reservation::dynamic("ads".parse().unwrap(), None);
+        let resources = Resources::parse("cpus:1").unwrap();
+        let resources = resources.push_reservation(&ads).unwrap();
+        AcceptedOperation {
+            framework_id: None,
+            operation_id: None,
+            conversion: Conversion::Reserve { resources },
+        }
+    }
+
+    #[test]
+    fn they_are_kept_by_agent_and_in_order_until_they_are_over() {
+        let mut accepted = AcceptedOperations::default();
+        let serials = |accepted: &AcceptedOperations| -> Vec<(String, u64)> {
+            let all = accepted.iter();
+            all.map(|(agent, serial, _)| (agent.to_string(), serial))
+                .collect()
+        };
+        let some = [(7, operation()), (3, operation())];
+        accepted.accept(&agent("a"), &some).unwrap();
+        accepted.accept(&agent("a"), &some).unwrap();
+        accepted.accept(&agent("b"), &some[..1]).unwrap();
+        let named = |agent: &str, serial| (agent.to_owned(), serial);
+        assert_eq!(
+            serials(&accepted),
+            [named("a", 3), named("a", 7), named("b", 7)]
+        );
+        assert!(accepted.forget(&agent("a"), 3) && !accepted.forget(&agent("a"), 3));
+        assert_eq!(accepted.len(), 2);
+        assert_eq!(accepted.forget_agent(&agent("a")), [7]);
+        assert!(accepted.forget(&agent("b"), 7) && accepted.is_empty());
+        assert_eq!(accepted, AcceptedOperations::default());
+    }
+
+    #[test]
+    fn more_than_can_be_kept_are_refused_as_a_whole() {
+        let mut accepted = AcceptedOperations::default();
+        let all: Vec<_> = (1..=ACCEPTED_MAX as u64)
+            .map(|n| (n, operation()))
+            .collect();
+        accepted.accept(&agent("a"), &all[1..]).unwrap();
+        let refused = accepted.accept(&agent("b"), &all[..2]).unwrap_err();
+        let words = "10001 operations would be under way: expected at most 10000";
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(accepted.len(), ACCEPTED_MAX - 1);
+        accepted.accept(&agent("b"), &all[..1]).unwrap();
+    }
+}
