@@ -14,17 +14,17 @@ use std::time::Duration;
 use consensus::log::{Entry, EntryKind};
 use consensus::member::PacketSent;
 use consensus::wire::Packet;
-use protocol::message::operation::OperationUpdated;
+use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::registration::{RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
-    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
+    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, OperationChanged, StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
 use resources::{Resources, Revocable};
 use simulator::checkers::{
     Allocations, Corrections, Deposed, Entitlement, Estates, Executors, Group, Launches, Offers,
-    Recovery, Registry, States, Subscriptions, Updates, all,
+    Operations, Recovery, Registry, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
@@ -115,6 +115,73 @@ fn an_agent_that_has_what_it_should_not_is_found() {
         updated.update.status.state = OperationState::Failed;
         Meddling::Instead(Forged::new(updated))
     });
+}
+
+/// Agents never hear of operations that the registry has.
+#[test]
+fn an_operation_that_was_accepted_and_forgotten_about_is_found() {
+    let words = "neither done nor given up";
+    check(
+        &calm(),
+        Operations::default(),
+        words,
+        |spoken| match spoken.is::<ApplyOperation>() {
+            Some(_) => Meddling::Drop,
+            None => Meddling::Pass,
+        },
+    );
+}
+
+/// A framework hears of what is done that it has failed as well.
+#[test]
+fn an_operation_that_ends_in_two_ways_is_found() {
+    let words = "was OPERATION_FINISHED and then OPERATION_DROPPED";
+    check(&calm(), Operations::default(), words, |spoken| {
+        let Some(changed) = spoken.is::<OperationChanged>() else {
+            return Meddling::Pass;
+        };
+        let mut again = changed.clone();
+        again.status.state = OperationState::Dropped;
+        match changed.status.state == OperationState::Finished {
+            true => Meddling::Also(Forged::new(again)),
+            false => Meddling::Pass,
+        }
+    });
+}
+
+/// The first leader's network loses what it says to agents about operations, and then it falls; and whatever is said of them is said twice.
+#[test]
+fn operations_that_the_first_leader_did_not_get_out_the_next_one_does_once() {
+    let scenario = Scenario {
+        masters: 3,
+        duration: Duration::from_secs(420),
+        faults: Some(vec!["40secs+20secs crash leader".parse().unwrap()]),
+        ..calm()
+    };
+    let lost = Arc::new(Mutex::new((None, 0, 0)));
+    let counted = lost.clone();
+    let bug = Bug::new("lost", move |spoken: &Spoken<'_>| {
+        if spoken.is::<ApplyOperation>().is_none() {
+            return Meddling::Pass;
+        }
+        let mut seen = counted.lock().unwrap();
+        let first = seen.0.get_or_insert_with(|| spoken.from.to_owned());
+        match *first == spoken.from && seen.2 == 0 {
+            true => {
+                seen.1 += 1;
+                Meddling::Drop
+            }
+            false => {
+                seen.2 += 1;
+                Meddling::Twice
+            }
+        }
+    });
+    let run = run(&scenario, all(), Some(bug));
+    assert_eq!(run.violation, None, "{}", run.recent.join("\n"));
+    let (_, lost, sent) = lost.lock().unwrap().clone();
+    assert!(lost > 0 && sent > 0, "{lost} lost, {sent} sent");
+    assert!(run.tally.judgements["operations"] > 0);
 }
 
 /// What is offered is offered a second time under another id.

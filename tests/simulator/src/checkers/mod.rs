@@ -6,6 +6,7 @@
 //! | `registry` | (1) what the registry has acknowledged is never lost; its answers are those of one copy |
 //! | `deposed` | (1) a master that leads no more has no task started |
 //! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
+//! | `operations` | (1) what the registry has accepted is done, or said to have failed, and never both |
 //! | `estates` | (2) what an agent has is what its operations have made, over its crashes |
 //! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
 //! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
@@ -37,6 +38,7 @@ mod executors;
 mod group;
 mod launches;
 mod offers;
+mod operations;
 mod recovery;
 mod registry;
 mod reigns;
@@ -55,6 +57,7 @@ pub use executors::Executors;
 pub use group::Group;
 pub use launches::Launches;
 pub use offers::Offers;
+pub use operations::Operations;
 pub use recovery::{RECOVERY, Recovery};
 pub use registry::Registry;
 pub use reigns::Reigns;
@@ -74,6 +77,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Deposed::default()),
         Box::new(Reigns::<Allocations>::default()),
         Box::new(Reigns::<Entitlement>::default()),
+        Box::new(Operations::default()),
         Box::new(Estates::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
