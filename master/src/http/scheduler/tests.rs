@@ -1,5 +1,7 @@
 //! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
 
+mod offers;
+
 use std::time::Duration;
 
 use authority::Subject;
@@ -137,20 +139,26 @@ impl Stream {
 
     /// What can be read now, each event by its type and its text; the last is `END` where the stream has ended.
     fn read(&mut self) -> Vec<String> {
-        let mut read = Vec::new();
+        let (events, has_ended) = self.events();
+        let mut read: Vec<String> = events.iter().map(told).collect();
+        read.extend(has_ended.then(|| "END".to_owned()));
+        read
+    }
+
+    /// The events that can be read now, and whether there will be no more.
+    fn events(&mut self) -> (Vec<Event>, bool) {
+        let mut events = Vec::new();
         while let Some(piece) = self.body.next().now_or_never() {
             let Some(piece) = piece else {
-                read.push("END".to_owned());
-                break;
+                return (events, true);
             };
             let piece = piece.unwrap();
             let mut rest = &piece[..];
             while let Some(record) = self.decoder.next(&mut rest).unwrap() {
-                let event: Event = v1::json::read(&record, Limits::default()).unwrap();
-                read.push(told(&event));
+                events.push(v1::json::read(&record, Limits::default()).unwrap());
             }
         }
-        read
+        (events, false)
     }
 
     /// The framework's id, which the first event says.
