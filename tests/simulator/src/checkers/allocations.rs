@@ -173,7 +173,7 @@ impl Agent {
         self.offers.retain(|_, offer| offer.framework != *framework);
     }
 
-    /// What nobody holds and nobody was offered; nothing revocable.
+    /// What nobody holds and nobody was offered, or less if the offers exceed it; nothing revocable.
     fn left(&self) -> Resources {
         let mut left = self.rest.clone();
         for offer in self.offers.values() {
@@ -182,8 +182,13 @@ impl Agent {
         left
     }
 
-    /// The first resource of which there is not enough for the holders and the offers that are counted.
-    fn excess(&self, at: Duration, counted: impl Fn(&FrameworkId) -> bool) -> Option<String> {
+    /// What nobody holds and none of the offers has that are counted, nothing revocable; or the first resource of which there is not
+    /// enough for holders and offers.
+    fn beside(
+        &self,
+        at: Duration,
+        counted: impl Fn(&FrameworkId) -> bool,
+    ) -> Result<Resources, String> {
         let counted = self
             .offers
             .values()
@@ -192,12 +197,12 @@ impl Agent {
         let mut revocable = Resources::new();
         for offer in counted {
             if let Err(shortage) = rest.subtract(&offer.resources.non_revocable()) {
-                return Some(format!("of its total {}: {shortage}", self.total));
+                return Err(format!("of its total {}: {shortage}", self.total));
             }
             revocable += &offer.resources.revocable();
         }
         if revocable.is_empty() {
-            return None;
+            return Ok(rest);
         }
         self.holders
             .values()
@@ -205,13 +210,14 @@ impl Agent {
         let before = self.lent_before.as_ref().filter(|(_, until)| at <= *until);
         let fits = |lent: &Resources| lent.contains(&revocable);
         let fits = fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent));
-        (!fits).then(|| {
-            let holders: Vec<_> = self.holders.keys().collect();
-            format!(
-                "of the {} it lends: {revocable}, held by {holders:?} and what is offered",
-                self.lent
-            )
-        })
+        if fits {
+            return Ok(rest);
+        }
+        let holders: Vec<_> = self.holders.keys().collect();
+        Err(format!(
+            "of the {} it lends: {revocable}, held by {holders:?} and what is offered",
+            self.lent
+        ))
     }
 }
 
@@ -304,21 +310,27 @@ impl Allocations {
                 continue;
             }
             self.judgements += 1;
+            let excess = match agent.beside(at, |_| true) {
+                // Where all offers fit, so do some of them: nearly always nothing else needs to be worked out.
+                Ok(left) => {
+                    self.returned.left(agent_id, &left, at);
+                    continue;
+                }
+                Err(excess) => excess,
+            };
             self.returned.left(agent_id, &agent.left(), at);
             // The master has just spoken to this one, so its link holds.
-            if let Some(excess) = agent.excess(at, |owner| owner == framework) {
+            if let Err(excess) = agent.beside(at, |owner| owner == framework) {
                 return Err(format!(
                     "agent {agent_id} has been offered to {framework} beyond what is there, {excess}"
                 ));
             }
-            if let Some(excess) = agent.excess(at, |_| true) {
-                let others = agent.offers.values().map(|offer| offer.framework.clone());
-                let unproven: BTreeSet<_> = others.filter(|owner| owner != framework).collect();
-                let what = format!(
-                    "agent {agent_id} was offered to {framework} at {at:?} while others had the same, {excess}"
-                );
-                self.charges.push(Charge { at, unproven, what });
-            }
+            let others = agent.offers.values().map(|offer| offer.framework.clone());
+            let unproven: BTreeSet<_> = others.filter(|owner| owner != framework).collect();
+            let what = format!(
+                "agent {agent_id} was offered to {framework} at {at:?} while others had the same, {excess}"
+            );
+            self.charges.push(Charge { at, unproven, what });
         }
         Ok(())
     }
