@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use serde::Serialize;
 
 use crate::clock::{Clock, Instant};
@@ -110,8 +111,13 @@ impl std::fmt::Debug for Passing<'_> {
     }
 }
 
+/// Most messages are not longer than this, so that their bytes are not moved again and again while they become more.
+const USUAL: usize = 512;
+
 pub(crate) fn encode_any<M: Serialize + 'static>(body: &dyn Any) -> Option<Vec<u8>> {
-    codec::encode(body.downcast_ref::<M>()?).ok()
+    let mut bytes = BytesMut::with_capacity(USUAL);
+    codec::encode_into(body.downcast_ref::<M>()?, &mut bytes).ok()?;
+    Some(bytes.into())
 }
 
 /// What becomes of a message.
