@@ -3,7 +3,7 @@
 //!
 //! Judged at the end of the run by [`linear`](crate::linear), from what masters asked their registries and were answered, and what
 //! the last look read through every member. A question without an answer may have been done, at any time, or never; one that was refused
-//! for now was not.
+//! for now was not. A history that leaves too many orders open to be judged is no good one.
 
 use std::time::Duration;
 
@@ -16,15 +16,26 @@ use crate::linear::{
 
 const NAME: &str = "registry";
 
-/// How many states the search looks at; a history that needs more is not judged.
+/// How many states the search looks at at most.
 const STATES_MAX: usize = 200_000;
 
 /// The checker.
-#[derive(Default)]
 pub struct Registry {
+    states_max: usize,
     history: History<RegistryRequest, RegistryAnswer>,
     answers: u64,
     judgements: u64,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            states_max: STATES_MAX,
+            history: History::new(),
+            answers: 0,
+            judgements: 0,
+        }
+    }
 }
 
 impl Registry {
@@ -56,18 +67,18 @@ impl Checker for Registry {
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
-        match check_within(&RegistryModel::default(), &self.history, STATES_MAX) {
+        match check_within(&RegistryModel::default(), &self.history, self.states_max) {
             Verdict::Linearizable => {
                 self.judgements = self.answers;
                 Ok(())
             }
             Verdict::Violation(violation) => broken(NAME, at, violation.to_string()),
             Verdict::GaveUp { states } => {
-                tracing::warn!(
-                    states,
-                    "the registry's history is not judged: too many orders are possible"
+                let answers = self.answers;
+                let what = format!(
+                    "the history of {answers} answers cannot be judged: too many orders are possible, of which {states} states were looked at"
                 );
-                Ok(())
+                broken(NAME, at, what)
             }
         }
     }
@@ -119,6 +130,20 @@ mod tests {
         asked(&mut stage, 6, &remove("b"));
         answered(&mut stage, 6, Some(4));
         stage.is_broken("not linearizable");
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_judged_is_not_passed() {
+        let registry = Registry {
+            states_max: 3,
+            ..Registry::default()
+        };
+        let mut stage = Stage::new(registry, "cpus:4");
+        for call in 1..=4 {
+            asked(&mut stage, call, &remove("a"));
+            answered(&mut stage, call, Some(call));
+        }
+        stage.is_broken("the history of 4 answers cannot be judged");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use master::registry::{Applied, RegistryOperation, RegistryState};
+use master::registry::{Applied, RegistryError, RegistryOperation, RegistryState};
 
-use protocol::AgentId;
+use protocol::{AgentId, FrameworkId};
 
 use super::Model;
 
@@ -38,6 +38,8 @@ pub enum RegistryAnswer {
     Applied(Applied),
     /// It will never be applied as it is.
     Refused,
+    /// The key has another version than was expected: this one.
+    Conflict(u64),
     /// The whole content.
     Content(Arc<RegistryState>),
 }
@@ -89,6 +91,7 @@ impl RegistryModel {
     pub fn answered(answer: &RegistryAnswer) -> String {
         match answer {
             RegistryAnswer::Refused => "refused".to_owned(),
+            RegistryAnswer::Conflict(found) => format!("conflict with version {found}"),
             RegistryAnswer::Applied(Applied { version }) => format!("version {version}"),
             RegistryAnswer::Content(content) => format!(
                 "version {}: {} agents, {} unreachable, {} frameworks, {} removed",
@@ -130,13 +133,19 @@ impl Model for RegistryModel {
             (RegistryRequest::Apply(operation), _) => operation,
         };
         match answer {
-            None => Some(applied(state, operation).unwrap_or_else(|| state.clone())),
+            None => Some(applied(state, operation).unwrap_or_else(|_| state.clone())),
             Some(RegistryAnswer::Applied(Applied { version })) => (*version == state.0.version + 1)
-                .then(|| applied(state, operation))
+                .then(|| applied(state, operation).ok())
                 .flatten(),
             Some(RegistryAnswer::Refused) => {
-                let refused = applied(state, operation).is_none();
-                refused.then(|| state.clone())
+                let refused = applied(state, operation).err()?;
+                let deserved = !matches!(refused, RegistryError::Conflict { .. });
+                deserved.then(|| state.clone())
+            }
+            Some(RegistryAnswer::Conflict(version)) => {
+                let refused = applied(state, operation).err()?;
+                let deserved = refused == RegistryError::Conflict { found: *version };
+                deserved.then(|| state.clone())
             }
             Some(RegistryAnswer::Content(_)) => None,
         }
@@ -145,7 +154,9 @@ impl Model for RegistryModel {
     fn place(&self, answer: &RegistryAnswer) -> Option<u64> {
         match answer {
             RegistryAnswer::Applied(Applied { version }) => Some(*version),
-            RegistryAnswer::Refused | RegistryAnswer::Content(_) => None,
+            RegistryAnswer::Refused | RegistryAnswer::Conflict(_) | RegistryAnswer::Content(_) => {
+                None
+            }
         }
     }
 
@@ -164,7 +175,7 @@ impl Model for RegistryModel {
                 let left = content.version.checked_sub(state.0.version);
                 left.is_none_or(|left| differences(&state.0, content) > left)
             }
-            RegistryAnswer::Refused => false,
+            RegistryAnswer::Refused | RegistryAnswer::Conflict(_) => false,
         }
     }
 
@@ -175,18 +186,34 @@ impl Model for RegistryModel {
     }
 }
 
-/// How many operations it takes at least to turn one content into the other: each touches one agent or one framework. (One that forgets
-/// the oldest of too many touches two; then nothing is said.)
+/// How many operations it takes at least to turn one content into the other: each touches one agent or one framework, or neither. (One
+/// that forgets the oldest of too many touches two; then nothing is said.)
 fn differences(one: &RegistryState, other: &RegistryState) -> u64 {
-    let remembered =
-        |state: &RegistryState| state.unreachable.len().max(state.removed_frameworks.len());
+    let remembered = |state: &RegistryState| {
+        let agents = state.unreachable.len().max(state.gone.len());
+        agents.max(state.removed_frameworks.len())
+    };
     if remembered(one).max(remembered(other)) > REMEMBERED_MAX {
         return 0;
     }
-    let agents =
-        unequal(&one.agents, &other.agents).chain(unequal(&one.unreachable, &other.unreachable));
+    let agents = unequal(&one.agents, &other.agents)
+        .chain(unequal(&one.unreachable, &other.unreachable))
+        .chain(unequal(&one.gone, &other.gone))
+        .chain(unequal(&one.orders, &other.orders));
     let agents: BTreeSet<&AgentId> = agents.collect();
-    (agents.len() + unequal(&one.frameworks, &other.frameworks).count()) as u64
+    let (kept, kept_there) = (kept(one), kept(other));
+    let frameworks = unequal(&one.frameworks, &other.frameworks)
+        .chain(unequal(&one.leading, &other.leading))
+        .chain(unequal(&kept, &kept_there).map(|(id, _)| *id));
+    let frameworks: BTreeSet<&FrameworkId> = frameworks.collect();
+    (agents.len() + frameworks.len()) as u64
+}
+
+/// The versions of all keys that frameworks keep: one that was changed has another.
+fn kept(state: &RegistryState) -> BTreeMap<(&FrameworkId, &str), u64> {
+    let kept = state.framework_states.iter();
+    kept.map(|(id, key, value)| ((id, key), value.version))
+        .collect()
 }
 
 /// The keys under which two maps do not hold the same.
@@ -201,11 +228,11 @@ fn unequal<'a, K: Ord, V: PartialEq>(
     changed.map(|(key, _)| key).chain(added)
 }
 
-/// The content after an operation, unless it is refused.
-fn applied(state: &Content, operation: &RegistryOperation) -> Option<Content> {
+/// The content after an operation, or why it is refused.
+fn applied(state: &Content, operation: &RegistryOperation) -> Result<Content, RegistryError> {
     let mut after = RegistryState::clone(&state.0);
-    after.change(operation).ok()?;
-    Some(Content::of(after))
+    after.change(operation)?;
+    Ok(Content::of(after))
 }
 
 fn named(operation: &RegistryOperation) -> String {

@@ -2,6 +2,7 @@
 
 mod laws;
 mod registry;
+mod requests;
 
 use std::time::Duration;
 

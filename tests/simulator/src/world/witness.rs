@@ -149,8 +149,9 @@ impl Call {
     fn failed(&self, error: &RegistryError) {
         match error {
             RegistryError::NotNow { .. } => self.answered(None),
-            RegistryError::Refused { .. } | RegistryError::Conflict { .. } => {
-                self.answered(Some(&RegistryAnswer::Refused));
+            RegistryError::Refused { .. } => self.answered(Some(&RegistryAnswer::Refused)),
+            RegistryError::Conflict { found } => {
+                self.answered(Some(&RegistryAnswer::Conflict(*found)));
             }
             // It may have been done, or may still be.
             RegistryError::LostLeadership | RegistryError::Broken { .. } => {}

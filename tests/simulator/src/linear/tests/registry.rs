@@ -1,16 +1,14 @@
 //! The registry under test: a real one, taken through random overlaps by several clients, and the same with a planted bug.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use master::registry::{Applied, RegistryOperation, RegistryState};
-use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use master::registry::{Applied, RegistryError, RegistryOperation, RegistryState};
+use protocol::FrameworkId;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use resources::{Attributes, Name, Resources, Scalar};
-use runtime::Timestamp;
 
+use super::requests::{admit, any_request, framework};
 use super::*;
 
 pub type RegistryHistory = History<RegistryRequest, RegistryAnswer>;
@@ -45,63 +43,6 @@ enum Doing {
     Answered(RegistryAnswer),
 }
 
-fn agent(id: &str, port: u16) -> AgentInfo {
-    AgentInfo {
-        hostname: format!("host-of-{id}"),
-        port,
-        resources: "cpus:4;mem:1024;disk:4096;ports:[31000-32000]"
-            .parse::<Resources>()
-            .unwrap(),
-        attributes: Attributes::default(),
-        domain: None,
-        id: Some(AgentId::new(id).unwrap()),
-    }
-}
-
-pub fn admit(id: &str, port: u16) -> RegistryRequest {
-    let info = agent(id, port);
-    RegistryOperation::AdmitAgent { info }.into()
-}
-
-/// One of many agents and frameworks, and something that can happen to it.
-fn any_request(rng: &mut SmallRng) -> RegistryRequest {
-    let id = format!("a{}", rng.random_range(0..40));
-    let agent_id = AgentId::new(&id).unwrap();
-    let framework_id = FrameworkId::new(format!("f{}", rng.random_range(0..12))).unwrap();
-    let since = Timestamp::from_nanos(rng.random_range(0..1000));
-    let info = agent(&id, rng.random_range(1..9));
-    let role = format!("r{}", rng.random_range(0..4));
-    let operation = match rng.random_range(0..14) {
-        0..=2 => return RegistryRequest::Read,
-        3..=5 => RegistryOperation::AdmitAgent { info },
-        6 => RegistryOperation::MarkAgentUnreachable { agent_id, since },
-        7 => RegistryOperation::MarkAgentReachable { info },
-        8 => RegistryOperation::RemoveAgent { agent_id },
-        9 | 10 => {
-            let mut info = FrameworkInfo::new("nobody", "web");
-            info.id = Some(framework_id);
-            let deadline = rng.random_bool(0.5).then_some(since);
-            RegistryOperation::AdmitFramework { info, deadline }
-        }
-        11 => {
-            let cpus = Scalar::whole(rng.random_range(1..9));
-            let mut quota = Quota::default();
-            if rng.random_bool(0.7) {
-                quota.limits.set(Name::Cpus, cpus);
-            }
-            let quotas = BTreeMap::from([(role, quota)]);
-            RegistryOperation::UpdateQuotas { quotas }
-        }
-        12 => {
-            let weight = rng.random_bool(0.7).then_some(rng.random_range(-1.0..9.0));
-            let weights = BTreeMap::from([(role, weight)]);
-            RegistryOperation::UpdateWeights { weights }
-        }
-        _ => RegistryOperation::RemoveFramework { framework_id },
-    };
-    operation.into()
-}
-
 /// Clients that ask one registry, each call at its own pace.
 pub struct Service {
     pub state: RegistryState,
@@ -124,6 +65,7 @@ impl Service {
                 self.before.push(self.state.clone());
                 match self.state.change(operation) {
                     Ok(applied) => RegistryAnswer::Applied(applied),
+                    Err(RegistryError::Conflict { found }) => RegistryAnswer::Conflict(found),
                     Err(_) => RegistryAnswer::Refused,
                 }
             }
@@ -187,7 +129,7 @@ pub fn run(plan: &Plan) -> Service {
                 let request = match plan.bug {
                     Some((at, Planted::Old)) if at == begun => RegistryRequest::Read,
                     Some((at, _)) if at == begun => admit("planted", 1),
-                    _ => any_request(&mut rng),
+                    _ => any_request(&mut rng, &service.state),
                 };
                 let at = service.now();
                 service
@@ -275,7 +217,7 @@ pub fn refused(history: &RegistryHistory) -> Violation {
     }
 }
 
-fn plan(seed: u64, lost: u32, bug: Option<(usize, Planted)>) -> Plan {
+pub fn plan(seed: u64, lost: u32, bug: Option<(usize, Planted)>) -> Plan {
     Plan {
         seed,
         calls: 200,
@@ -359,9 +301,7 @@ fn two_operations_in_the_wrong_order_are_found() {
 #[test]
 fn a_refusal_changes_nothing_and_must_be_deserved() {
     let id = FrameworkId::new("f").unwrap();
-    let mut info = FrameworkInfo::new("nobody", "web");
-    info.id = Some(id.clone());
-    let deadline = None;
+    let (info, deadline) = (framework(&id), None);
     let again = RegistryRequest::from(RegistryOperation::AdmitFramework { info, deadline });
     let remove = RegistryRequest::from(RegistryOperation::RemoveFramework { framework_id: id });
     let mut service = run(&Plan {
@@ -379,6 +319,43 @@ fn a_refusal_changes_nothing_and_must_be_deserved() {
     let answer = RegistryAnswer::Refused;
     undeserved.returned(1, answer, Duration::ZERO).unwrap();
     refused(&undeserved);
+}
+
+#[test]
+fn a_compare_and_set_is_taken_by_its_version_and_refused_by_the_one_that_is_there() {
+    let framework_id = FrameworkId::new("f").unwrap();
+    let change = |expected| {
+        RegistryRequest::from(RegistryOperation::ChangeFrameworkState {
+            framework_id: framework_id.clone(),
+            key: "leader".to_owned(),
+            expected: Some(expected),
+            value: Some(b"me".to_vec()),
+        })
+    };
+    let judged = |asked: u64, answer: RegistryAnswer| {
+        let mut history = RegistryHistory::new();
+        let admit = RegistryOperation::AdmitFramework {
+            info: framework(&framework_id),
+            deadline: None,
+        };
+        let applied = |version| RegistryAnswer::Applied(Applied { version });
+        for (request, answer) in [
+            (admit.into(), applied(1)),
+            (change(0), applied(2)),
+            (change(asked), answer),
+        ] {
+            history.invoke(1, request, Duration::ZERO).unwrap();
+            history.returned(1, answer, Duration::ZERO).unwrap();
+        }
+        check(&RegistryModel::default(), &history) == Verdict::Linearizable
+    };
+    assert!(judged(0, RegistryAnswer::Conflict(2)));
+    assert!(judged(2, RegistryAnswer::Applied(Applied { version: 3 })));
+    // Two that expect the same are not both taken, and whoever is refused is told the truth.
+    assert!(!judged(0, RegistryAnswer::Applied(Applied { version: 3 })));
+    assert!(!judged(0, RegistryAnswer::Conflict(1)));
+    assert!(!judged(0, RegistryAnswer::Refused));
+    assert!(!judged(2, RegistryAnswer::Conflict(2)));
 }
 
 #[test]
