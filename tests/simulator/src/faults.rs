@@ -176,6 +176,7 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
         Card::CrashOfFramework => frameworks,
         Card::DeathOfExecutor | Card::DeathsEverywhere => agents && frameworks,
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
+        Card::PausedMaster => !load::reads_from_leases(scenario),
         Card::WeatherOfMember
         | Card::MasterFromMember
         | Card::OneWayToMaster

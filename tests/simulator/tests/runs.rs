@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use master::registry::RegistryOperation;
 use simulator::linear::RegistryRequest;
+use simulator::load::reads_from_leases;
 use simulator::{Checker, Event, Profile, Run, Scenario, Violation, What, Wiring, run};
 
 fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
@@ -84,6 +85,35 @@ fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
     let run = run(&scenario, simulator::checkers::all(), None);
     assert_eq!(run.violation, None);
     assert!(run.tally.snapshots > 0, "{:#?}", run.tally);
+}
+
+/// Leaders that are cut off again and again, of a group that reads from leases, with clocks that drift: no read is of what was before.
+#[test]
+fn reads_from_leases_are_linearizable_where_clocks_drift_and_leaders_are_cut_off() {
+    let faults = [
+        "20secs+15secs partition leader everyone",
+        "30secs+100secs drift master-1 50000",
+        "30secs+100secs drift master-2 -50000",
+        "50secs+15secs one_way leader masters",
+        "80secs+15secs one_way masters leader",
+        "100secs+20secs wall_jump leader 3000",
+        "110secs+10secs partition minority majority",
+        "130secs+10secs crash leader",
+    ];
+    let faults: Vec<_> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+    let of_seed = |seed| Scenario {
+        masters: 3,
+        frameworks: 2,
+        duration: Duration::from_secs(150),
+        faults: Some(faults.clone()),
+        ..scenario(seed, Profile::None, Wiring::Memory)
+    };
+    let leased = (1..).map(of_seed).filter(reads_from_leases);
+    for scenario in leased.take(2) {
+        let run = run(&scenario, simulator::checkers::all(), None);
+        assert_eq!(run.violation, None, "seed {}", scenario.seed);
+        assert!(run.tally.failovers >= 3, "{:#?}", run.tally);
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::command::{Command, Ending};
 use crate::hash::derived;
-use crate::scenario::Scenario;
+use crate::scenario::{FaultKind, Scenario};
 
 /// A framework launches in one go at most once in this time.
 pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
@@ -200,9 +200,24 @@ pub fn weights() -> BTreeMap<String, f64> {
     BTreeMap::from([("ads".to_owned(), 2.0), ("batch".to_owned(), 0.5)])
 }
 
+/// No clock of a lease's group drifts by more millionths, by hand: then two of them are never half as fast again as each other.
+const LEASE_DRIFT_MAX: u32 = 100_000;
+
+/// Whether the masters of this group answer reads from leases: those of one seed in four, where no fault is of the kind that leases do not
+/// bear. Their clocks drift and jump like all others, but no master stands still.
+pub fn reads_from_leases(scenario: &Scenario) -> bool {
+    let bears = |kind: &FaultKind| match kind {
+        FaultKind::Pause { .. } => false,
+        FaultKind::Drift { ppm, .. } => ppm.unsigned_abs() <= LEASE_DRIFT_MAX,
+        _ => true,
+    };
+    let mut faults = scenario.faults.iter().flatten();
+    derived(scenario.seed, "leases", 0).is_multiple_of(4) && faults.all(|fault| bears(&fault.kind))
+}
+
 /// How the member of a group at this address behaves. Most groups have slow ticks, which cost less; one in eight is as fast as real ones
 /// are. Snapshots come often.
-pub fn of_group(seed: u64, address: String, masters: &[String]) -> Settings {
+pub fn of_group(seed: u64, leases: bool, address: String, masters: &[String]) -> Settings {
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
     let tick = match derived(seed, "ticks", 0) % 8 {
         0 => 30,
@@ -211,6 +226,7 @@ pub fn of_group(seed: u64, address: String, masters: &[String]) -> Settings {
     };
     let mut settings =
         Settings::new(address, &masters).electing(Duration::from_millis(tick), ELECTION_TICKS);
+    settings = settings.reading(leases);
     settings.policy.snapshot_entries = 30;
     settings.policy.keep_entries = 10;
     settings
@@ -273,6 +289,34 @@ mod tests {
         for number in 1..500 {
             let command = Manner::of(number).command(&mut rng);
             assert_eq!(Command::parse(&command.to_string()), Ok(command));
+        }
+    }
+
+    #[test]
+    fn one_group_in_four_reads_from_leases_and_none_that_is_paused() {
+        let scenario = |seed, fault: Option<&str>| Scenario {
+            seed,
+            masters: 3,
+            agents: 3,
+            frameworks: 2,
+            duration: Duration::from_secs(60),
+            profile: Profile::All,
+            wiring: Wiring::Memory,
+            faults: fault.map(|fault| vec![fault.parse().unwrap()]),
+        };
+        let leased = |fault| {
+            let seeds = 0..400_u64;
+            let of = move |seed: &u64| reads_from_leases(&scenario(*seed, fault));
+            seeds.filter(of).count()
+        };
+        assert!((70..130).contains(&leased(None)), "{}", leased(None));
+        assert_eq!(leased(Some("1secs+1secs drift leader 50000")), leased(None));
+        assert_eq!(leased(Some("1secs+1secs drift leader -400000")), 0);
+        assert_eq!(leased(Some("1secs+1secs pause leader")), 0);
+        let seeds = (0..400).map(|seed| scenario(seed, None));
+        for leased in seeds.filter(reads_from_leases) {
+            let plan = crate::faults::plan(&leased);
+            assert!(plan.iter().all(|fault| fault.kind.name() != "pause"));
         }
     }
 

@@ -55,6 +55,8 @@ struct Shared {
     members: RefCell<BTreeMap<String, Member>>,
     rng: RefCell<SmallRng>,
     target: usize,
+    /// Whether the masters answer reads from leases.
+    leases: bool,
     /// The names of the masters.
     masters: Vec<String>,
     /// Until when faults may come.
@@ -162,6 +164,7 @@ impl World {
             members: RefCell::new(members),
             rng: RefCell::new(rng),
             target: load::target(scenario),
+            leases: load::reads_from_leases(scenario),
             masters,
             duration: scenario.duration,
         }))
@@ -446,6 +449,7 @@ impl Shared {
                     disk: &member.disk,
                     lies: &member.lies,
                     masters: &self.masters,
+                    leases: self.leases,
                     probed: self.duration,
                 };
                 services::master(&self.ground, parts, stop)

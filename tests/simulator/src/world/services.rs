@@ -88,6 +88,8 @@ pub struct MasterParts<'a> {
     pub lies: &'a Lies,
     /// All masters, itself too.
     pub masters: &'a [String],
+    /// Whether the group answers reads from leases.
+    pub leases: bool,
     /// Until when the group is asked for more than masters do.
     pub probed: Duration,
 }
@@ -181,6 +183,7 @@ fn grouped(
     let log = WatchedLog::new(log, &watch, &name);
     let settings = load::of_group(
         ground.seed,
+        parts.leases,
         ground.address(&name),
         &parts
             .masters
