@@ -7,13 +7,12 @@
     reason = "a test may end by a panic"
 )]
 
+mod group;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use consensus::log::{Entry, EntryKind};
-use consensus::member::PacketSent;
-use consensus::wire::Packet;
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::registration::{RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
@@ -23,15 +22,12 @@ use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
 use resources::{Resources, Revocable};
 use simulator::checkers::{
-    Allocations, Corrections, Deposed, Entitlement, Estates, Executors, Group, Launches, Offers,
-    Operations, Recovery, Registry, States, Subscriptions, Updates, all,
+    Allocations, Corrections, Entitlement, Estates, Executors, Launches, Offers, Operations,
+    Recovery, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
 };
-
-/// Operations of the registry are longer than this, and those of a roster shorter.
-const LONG_ENTRY: usize = 60;
 
 fn calm() -> Scenario {
     Scenario {
@@ -445,111 +441,6 @@ fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
                 }))
             }
             _ => Meddling::Pass,
-        }
-    });
-}
-
-/// Three masters, of which the leader is gone for a while.
-fn group() -> Scenario {
-    let fault: Fault = "60secs+10secs crash leader".parse().unwrap();
-    Scenario {
-        masters: 3,
-        frameworks: 2,
-        duration: Duration::from_secs(90),
-        faults: Some(vec![fault]),
-        ..calm()
-    }
-}
-
-/// The entries that a leader sends are changed on their way; `change` says how, and whether to this follower.
-fn entries(spoken: &Spoken<'_>, change: impl FnOnce(&str, &mut Vec<Entry>) -> bool) -> Meddling {
-    let Some(sent) = spoken.is::<PacketSent>() else {
-        return Meddling::Pass;
-    };
-    let mut sent = sent.clone();
-    let changed = match &mut sent.packet {
-        Packet::Raft(message) => change(spoken.to, &mut message.entries),
-        _ => false,
-    };
-    match changed {
-        true => Meddling::Instead(Forged::new(sent)),
-        false => Meddling::Pass,
-    }
-}
-
-/// One follower is sent other entries than the others.
-#[test]
-fn members_whose_logs_differ_are_found() {
-    check(&group(), Group::default(), "committed entry", |spoken| {
-        entries(spoken, |to, entries| {
-            let named = entries.iter_mut().filter(|entry| !entry.context.is_empty());
-            let mut changed = false;
-            for entry in named.filter(|_| to == "master-2" || to == "master-3") {
-                // Each follower gets its own.
-                entry.context.extend(to.as_bytes());
-                changed = true;
-            }
-            changed
-        })
-    });
-}
-
-/// Followers write an operation that they know already in the place of every other one, so that the next leader lacks what was
-/// acknowledged.
-#[test]
-fn an_acknowledged_operation_that_is_lost_is_found() {
-    let mut first: Option<Vec<u8>> = None;
-    check(
-        &group(),
-        Registry::default(),
-        "not linearizable",
-        move |spoken| {
-            entries(spoken, |_, entries| {
-                let operations = entries.iter_mut().filter(|entry| {
-                    entry.kind == EntryKind::Operation && entry.data.len() > LONG_ENTRY
-                });
-                let mut changed = false;
-                for entry in operations {
-                    let first = first.get_or_insert_with(|| entry.data.clone());
-                    changed |= entry.data != *first;
-                    entry.data.clone_from(first);
-                }
-                changed
-            })
-        },
-    );
-}
-
-/// A new leader passes on what the old one had sent to an agent in vain.
-#[test]
-fn what_a_deposed_master_wanted_started_is_found() {
-    let faults = [
-        "20secs+70secs one_way leader agent-2",
-        "60secs+20secs crash leader",
-    ];
-    let scenario = Scenario {
-        faults: Some(faults.map(|fault| fault.parse().unwrap()).to_vec()),
-        ..group()
-    };
-    let mut last: Option<(String, RunTasks)> = None;
-    let words = "for the master of term";
-    check(&scenario, Deposed::default(), words, move |spoken| {
-        let run = spoken.is::<RunTasks>();
-        let Some(run) = run.filter(|_| spoken.to == "agent-2") else {
-            return Meddling::Pass;
-        };
-        match &last {
-            Some((master, old)) if master != spoken.from => {
-                let mut old = old.clone();
-                for task in &mut old.tasks {
-                    task.agent_id = run.tasks[0].agent_id.clone();
-                }
-                Meddling::Also(Forged::new(old))
-            }
-            _ => {
-                last = Some((spoken.from.to_owned(), run.clone()));
-                Meddling::Pass
-            }
         }
     });
 }
