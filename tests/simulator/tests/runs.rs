@@ -52,9 +52,15 @@ fn a_group_of_masters_is_one_run_too_and_goes_on_when_leaders_fall() {
             faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
             ..scenario(seed, Profile::None, wiring)
         };
-        let one = play(&group(1));
-        assert_eq!(one, play(&group(1)));
+        let checked = || run(&group(1), simulator::checkers::all(), None);
+        let one = checked();
+        assert_eq!(one.violation, None);
+        assert_eq!(one, checked());
         let tally = one.tally;
+        for checker in ["group", "registry", "launches", "recovery"] {
+            let judged = tally.judgements.get(checker).copied();
+            assert!(judged > Some(0), "{checker}: {tally:#?}");
+        }
         assert!(tally.failovers >= 2 && tally.operations > 0, "{tally:#?}");
     }
 }
