@@ -175,7 +175,7 @@ impl Checker for Operations {
                         let named = held.filter_map(|(.., one)| one.operation_id.clone());
                         self.recorded.extend(named);
                     }
-                    Some(RegistryAnswer::Refused) | None => {}
+                    Some(RegistryAnswer::Refused | RegistryAnswer::Conflict(_)) | None => {}
                 }
             }
             What::FaultBegan(_) => self.had_faults = true,
