@@ -9,6 +9,7 @@ use std::sync::Arc;
 use protocol::{AgentId, AgentInfo, AgentOrders, Unavailability, Uuid};
 use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::registry::RegistryState;
@@ -65,7 +66,9 @@ impl Agent {
 #[derive(Clone, Debug, Default)]
 pub struct Agents {
     registered: BTreeMap<AgentId, Arc<Agent>>,
-    by_pid: BTreeMap<Pid, AgentId>,
+    /// The same once more and, as those after it, never gone through: to find one by its id's hash is one look where a tree compares a dozen texts.
+    by_id: FxHashMap<AgentId, Arc<Agent>>,
+    by_pid: FxHashMap<Pid, AgentId>,
     /// By the name of the node, which outlives its restarts, and by its life.
     by_node: BTreeMap<String, BTreeMap<NodeId, BTreeSet<AgentId>>>,
     recovered: BTreeMap<AgentId, AgentInfo>,
@@ -93,7 +96,7 @@ pub enum Standing<'a> {
 impl Agents {
     /// What is known of this id.
     pub fn standing(&self, id: &AgentId) -> Standing<'_> {
-        if let Some(agent) = self.registered.get(id) {
+        if let Some(agent) = self.by_id.get(id) {
             Standing::Registered(agent)
         } else if self.recovered.contains_key(id) {
             Standing::Recovered
@@ -108,7 +111,7 @@ impl Agents {
 
     /// The registered agent of that id.
     pub fn get(&self, id: &AgentId) -> Option<&Agent> {
-        self.registered.get(id).map(Arc::as_ref)
+        self.by_id.get(id).map(Arc::as_ref)
     }
 
     /// The registered and connected agent of that id.
@@ -230,17 +233,19 @@ impl Agents {
         let lives = self.by_node.entry(node.name().to_owned()).or_default();
         let of_life = lives.entry(node.clone()).or_default();
         of_life.insert(agent.id.clone());
-        self.registered.insert(agent.id.clone(), Arc::new(agent));
+        self.keep_registered(agent.id.clone(), Some(Arc::new(agent)));
         self.sessions
     }
 
     /// Changes a registered one. Its id and pid stay as they are.
     pub fn update(&mut self, id: &AgentId, change: impl FnOnce(&mut Agent)) {
-        if let Some(agent) = self.registered.get_mut(id) {
-            let agent = Arc::make_mut(agent);
+        if let Some(shared) = self.registered.get_mut(id) {
+            self.by_id.remove(id); // Or it would have to be copied.
+            let agent = Arc::make_mut(shared);
             let (id, pid) = (agent.id.clone(), agent.pid.clone());
             change(agent);
-            (agent.id, agent.pid) = (id, pid);
+            (agent.id, agent.pid) = (id.clone(), pid);
+            self.by_id.insert(id, shared.clone());
         }
     }
 
@@ -267,7 +272,7 @@ impl Agents {
 
     /// A mirror is told of a registered one, or that there is none of that id.
     pub(crate) fn mirror(&mut self, id: AgentId, agent: Option<Arc<Agent>>) {
-        keep(&mut self.registered, id, agent);
+        self.keep_registered(id, agent);
     }
 
     /// A mirror is told of one that is awaited, or that it is no longer.
@@ -280,7 +285,16 @@ impl Agents {
         keep(&mut self.unreachable, id, since);
     }
 
+    fn keep_registered(&mut self, id: AgentId, agent: Option<Arc<Agent>>) {
+        match &agent {
+            Some(agent) => drop(self.by_id.insert(id.clone(), agent.clone())),
+            None => drop(self.by_id.remove(&id)),
+        }
+        keep(&mut self.registered, id, agent);
+    }
+
     fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
+        self.by_id.remove(id);
         let agent = self.registered.remove(id)?;
         self.by_pid.remove(&agent.pid);
         let node = agent.pid.node();

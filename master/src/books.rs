@@ -224,7 +224,7 @@ impl Books {
                 scheduler,
                 ToScheduler::Rescind(OfferRescinded { offer_id: id }),
             );
-            self.recovered(freed_offer(&offer), None, out);
+            self.recovered(freed_of(offer), None, out);
         }
     }
 
@@ -266,6 +266,18 @@ pub(crate) fn freed_offer(offer: &protocol::Offer) -> Freed {
         framework_id: offer.framework_id.clone(),
         agent_id: offer.agent_id.clone(),
         resources: offer.resources.clone(),
+    }
+}
+
+/// The same of one that nobody needs any more, unless a snapshot has it.
+pub(crate) fn freed_of(offer: Arc<protocol::Offer>) -> Freed {
+    match Arc::try_unwrap(offer) {
+        Ok(offer) => Freed {
+            framework_id: offer.framework_id,
+            agent_id: offer.agent_id,
+            resources: offer.resources,
+        },
+        Err(shared) => freed_offer(&shared),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState, Wants};
 use runtime::{Pid, Timestamp};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
@@ -64,7 +65,8 @@ pub struct Completed {
 #[derive(Clone, Debug)]
 pub struct Frameworks {
     known: BTreeMap<FrameworkId, Arc<Framework>>,
-    by_scheduler: BTreeMap<Pid, FrameworkId>,
+    /// Never gone through.
+    by_scheduler: FxHashMap<Pid, FrameworkId>,
     completed: VecDeque<Completed>,
     completed_max: usize,
     removed: BTreeSet<FrameworkId>,
@@ -77,7 +79,7 @@ impl Frameworks {
     pub fn new(completed_max: usize) -> Self {
         Self {
             known: BTreeMap::new(),
-            by_scheduler: BTreeMap::new(),
+            by_scheduler: FxHashMap::default(),
             completed: VecDeque::new(),
             completed_max,
             removed: BTreeSet::new(),

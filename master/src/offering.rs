@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use module_api::allocator::{
-    AgentAdded, AgentOversubscribed, FrameworkAdded, Granted, Revived, Suppressed, Withdrawn,
+    AgentAdded, AgentOversubscribed, FrameworkAdded, Grant, Granted, Revived, Suppressed, Withdrawn,
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, SuppressOffers};
@@ -16,10 +16,10 @@ use runtime::Pid;
 use rustc_hash::FxHashMap;
 
 use crate::agents::Agent;
-use crate::books::{Books, freed_offer};
+use crate::books::{Books, freed_of, freed_offer};
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::maintenance::tell_plan;
-use crate::size::in_frames;
+use crate::size::offers_in_frames;
 use crate::tasks::Freed;
 
 impl Books {
@@ -28,15 +28,17 @@ impl Books {
         // A run deals to hundreds of frameworks in turn: where each one's offers are is found by hash.
         let mut made: Vec<(FrameworkId, Pid, Vec<Offer>)> = Vec::new();
         let mut places: FxHashMap<FrameworkId, usize> = FxHashMap::default();
-        let mut ids = Vec::with_capacity(granted.grants.len());
+        let mut ids = Vec::new();
+        let expire = self.policy.offer_timeout.is_some();
+        let mut count = 0;
         for grant in granted.grants {
             let agent = self.agents.get(&grant.agent_id);
             if agent.is_some_and(|agent| agent.session != grant.session) {
                 // Granted before the allocator heard that the agent has registered anew: nobody holds it in its books.
                 continue;
             }
-            let offered = agent.and_then(|agent| self.offer(&grant, agent));
-            let Some((pid, offer)) = offered else {
+            let scheduler = agent.and_then(|agent| Some((agent, self.may_offer(&grant, agent)?)));
+            let Some((agent, pid)) = scheduler else {
                 let freed = Freed {
                     framework_id: grant.framework_id,
                     agent_id: grant.agent_id,
@@ -45,19 +47,25 @@ impl Books {
                 self.recovered(freed, None, out);
                 continue;
             };
+            let place = places.get(&grant.framework_id).copied();
+            let place = place.unwrap_or_else(|| {
+                made.push((grant.framework_id.clone(), pid.clone(), Vec::new()));
+                places.insert(grant.framework_id.clone(), made.len() - 1);
+                made.len() - 1
+            });
+            let offer = self.offer(grant, agent);
             self.ids.offer();
-            ids.push(offer.id.clone());
-            self.offers.insert(Arc::new(offer.clone()));
-            let place = *places.entry(grant.framework_id).or_insert(made.len());
-            match made.get_mut(place) {
-                Some((_, _, offers)) => offers.push(offer),
-                None => made.push((offer.framework_id.clone(), pid, vec![offer])),
+            count += 1;
+            if expire {
+                ids.push(offer.id.clone());
             }
+            self.offers.insert(Arc::new(offer.clone()));
+            made[place].2.push(offer);
         }
-        self.counters.add("master/offers_made", ids.len());
+        self.counters.add("master/offers_made", count);
         made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
         for (_, pid, offers) in made {
-            for offers in in_frames(offers) {
+            for offers in offers_in_frames(offers) {
                 out.scheduler(Some(&pid), ToScheduler::Offers(OffersMade { offers }));
             }
         }
@@ -66,19 +74,21 @@ impl Books {
         }
     }
 
-    /// The offer that a grant becomes, if it still can be one.
-    fn offer(&self, grant: &module_api::allocator::Grant, agent: &Agent) -> Option<(Pid, Offer)> {
+    /// The scheduler to which this may be offered still.
+    fn may_offer(&self, grant: &Grant, agent: &Agent) -> Option<&Pid> {
         let framework = self.frameworks.get(&grant.framework_id)?;
-        let scheduler = framework.scheduler.clone()?;
+        let scheduler = framework.scheduler.as_ref()?;
         if !agent.is_active() {
             return None;
         }
         let revocable = grant.resources.iter().any(Resource::is_revocable);
         let may = framework.info.roles.contains(&grant.role)
             && (!revocable || framework.info.can(Capability::RevocableResources));
-        if !may || grant.resources.is_empty() {
-            return None;
-        }
+        (may && !grant.resources.is_empty()).then_some(scheduler)
+    }
+
+    /// The offer that a grant becomes.
+    fn offer(&self, grant: Grant, agent: &Agent) -> Offer {
         let executors = self.tasks.on_agent(&grant.agent_id);
         let executor_ids = executors.map(|on| {
             let mine = on
@@ -86,18 +96,17 @@ impl Books {
                 .filter(|(owner, _)| **owner == grant.framework_id);
             mine.map(|(_, info)| info.executor_id.clone()).collect()
         });
-        let offer = Offer {
+        Offer {
             id: self.ids.next_offer(),
-            framework_id: grant.framework_id.clone(),
-            agent_id: grant.agent_id.clone(),
             hostname: agent.info.hostname.clone(),
-            role: grant.role.clone(),
-            resources: grant.resources.clone(),
             attributes: self.offered_attributes(&grant.agent_id, &agent.info.attributes),
             executor_ids: executor_ids.unwrap_or_default(),
             unavailability: agent.unavailability,
-        };
-        Some((scheduler, offer))
+            framework_id: grant.framework_id,
+            agent_id: grant.agent_id,
+            role: grant.role,
+            resources: grant.resources,
+        }
     }
 
     /// The allocator wants resources back: offers that contain any of them are rescinded, until enough is. Those that
@@ -175,12 +184,9 @@ impl Books {
         self.counters.count("master/messages_decline_offers");
         let refuse = Some(call.filters.refuse());
         for id in &call.offer_ids {
-            match self.offers.remove(id) {
-                Some(offer) if offer.framework_id == call.framework_id => {
-                    self.recovered(freed_offer(&offer), refuse, out);
-                }
-                Some(of_another) => self.offers.insert(of_another),
-                None => {}
+            let own = |offer: &Offer| offer.framework_id == call.framework_id;
+            if let Some(offer) = self.offers.remove_if(id, own) {
+                self.recovered(freed_of(offer), refuse, out);
             }
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Plain data. All three indexes change together, here only. It never tells anybody anything.
 
+use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -38,13 +40,42 @@ macro_rules! out {
 }
 out!(Offer, InverseOffer);
 
-/// The offers that are out.
+/// An id as it is found here: by the number that its master gave it, and by its text where that does not tell. Numbers are compared where they
+/// lie, texts are not; and what is newest comes last, so that it is put in and taken out where the others of its time are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    number: u64,
+    id: OfferId,
+}
+
+impl Key {
+    fn of(id: &OfferId) -> Self {
+        Self {
+            number: number(id),
+            id: id.clone(),
+        }
+    }
+}
+
+/// The number at the end of an id, 0 if there is none.
+fn number(id: &OfferId) -> u64 {
+    let text = id.as_str();
+    let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
+    text[text.len() - digits..].parse().unwrap_or(0)
+}
+
+/// In the order of [`Offers::iter`].
+pub(crate) fn in_order(one: &OfferId, other: &OfferId) -> Ordering {
+    (number(one), one).cmp(&(number(other), other))
+}
+
+/// The offers that are out, in the order in which they were made.
 #[derive(Clone, Debug)]
 pub struct Offers<T = Offer> {
-    by_id: BTreeMap<OfferId, Arc<T>>,
+    by_id: BTreeMap<Key, Arc<T>>,
     /// These two are never gone through: to find one by a text's hash is one look where a tree compares a dozen texts.
-    by_agent: FxHashMap<AgentId, BTreeSet<OfferId>>,
-    by_framework: FxHashMap<FrameworkId, BTreeSet<OfferId>>,
+    by_agent: FxHashMap<AgentId, BTreeSet<Key>>,
+    by_framework: FxHashMap<FrameworkId, BTreeSet<Key>>,
 }
 
 impl<T> Default for Offers<T> {
@@ -60,7 +91,7 @@ impl<T> Default for Offers<T> {
 impl<T: Out> Offers<T> {
     /// The offer of that id, if it is out.
     pub fn get(&self, id: &OfferId) -> Option<&Arc<T>> {
-        self.by_id.get(id)
+        self.by_id.get(&Key::of(id))
     }
 
     /// How many are out.
@@ -88,42 +119,108 @@ impl<T: Out> Offers<T> {
         self.listed(self.by_framework.get(framework))
     }
 
-    fn listed<'a>(
-        &'a self,
-        ids: Option<&'a BTreeSet<OfferId>>,
-    ) -> impl Iterator<Item = &'a Arc<T>> {
-        ids.into_iter()
+    fn listed<'a>(&'a self, keys: Option<&'a BTreeSet<Key>>) -> impl Iterator<Item = &'a Arc<T>> {
+        keys.into_iter()
             .flatten()
-            .filter_map(|id| self.by_id.get(id))
+            .filter_map(|key| self.by_id.get(key))
     }
 
     /// This one is out.
     pub fn insert(&mut self, offer: Arc<T>) {
-        let id = offer.id().clone();
-        list(&mut self.by_agent, offer.agent(), &id);
-        list(&mut self.by_framework, offer.framework(), &id);
-        self.by_id.insert(id, offer);
+        let key = Key::of(offer.id());
+        list(&mut self.by_agent, offer.agent(), &key);
+        list(&mut self.by_framework, offer.framework(), &key);
+        self.by_id.insert(key, offer);
     }
 
     /// This one is no longer out.
     pub fn remove(&mut self, id: &OfferId) -> Option<Arc<T>> {
-        let offer = self.by_id.remove(id)?;
-        strike(&mut self.by_agent, offer.agent(), id);
-        strike(&mut self.by_framework, offer.framework(), id);
+        self.remove_if(id, |_| true)
+    }
+
+    /// This one is no longer out, if it is and is as it should be.
+    pub fn remove_if(&mut self, id: &OfferId, right: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
+        let key = Key::of(id);
+        let Entry::Occupied(entry) = self.by_id.entry(key) else {
+            return None;
+        };
+        if !right(entry.get()) {
+            return None;
+        }
+        let (key, offer) = entry.remove_entry();
+        strike(&mut self.by_agent, offer.agent(), &key);
+        strike(&mut self.by_framework, offer.framework(), &key);
         Some(offer)
     }
 }
 
-fn list<K: Eq + Hash + Clone>(index: &mut FxHashMap<K, BTreeSet<OfferId>>, key: &K, id: &OfferId) {
-    let ids = index.entry(key.clone()).or_default();
-    ids.insert(id.clone());
+fn list<K: Eq + Hash + Clone>(index: &mut FxHashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+    match index.get_mut(of) {
+        Some(keys) => drop(keys.insert(key.clone())),
+        None => drop(index.insert(of.clone(), BTreeSet::from([key.clone()]))),
+    }
 }
 
-fn strike<K: Eq + Hash>(index: &mut FxHashMap<K, BTreeSet<OfferId>>, key: &K, id: &OfferId) {
-    if let Some(ids) = index.get_mut(key) {
-        ids.remove(id);
-        if ids.is_empty() {
-            index.remove(key);
+fn strike<K: Eq + Hash>(index: &mut FxHashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+    if let Some(keys) = index.get_mut(of) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(of);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::MasterId;
+
+    fn offer(id: OfferId, agent: &str) -> Arc<Offer> {
+        Arc::new(Offer {
+            id,
+            framework_id: FrameworkId::new("f").unwrap(),
+            agent_id: AgentId::new(agent).unwrap(),
+            hostname: String::new(),
+            role: "*".to_owned(),
+            resources: Default::default(),
+            attributes: Default::default(),
+            executor_ids: Vec::new(),
+            unavailability: None,
+        })
+    }
+
+    #[test]
+    fn offers_are_listed_in_the_order_in_which_they_were_made() {
+        let (master, before) = (
+            MasterId::new("m").unwrap(),
+            MasterId::new("before").unwrap(),
+        );
+        let mut offers = Offers::default();
+        for number in [100, 9, 10] {
+            offers.insert(offer(master.offer(number), "a"));
+        }
+        offers.insert(offer(before.offer(10), "b"));
+        offers.insert(offer(OfferId::new("none").unwrap(), "a"));
+        let texts =
+            |all: Vec<&Arc<Offer>>| all.iter().map(|o| o.id.to_string()).collect::<Vec<_>>();
+        let all = texts(offers.iter().collect());
+        assert_eq!(all, ["none", "m-O9", "before-O10", "m-O10", "m-O100"]);
+        let sorted = offers.iter().map(|offer| &offer.id);
+        assert!(sorted.is_sorted_by(|one, other| in_order(one, other).is_lt()));
+        let of_agent = texts(offers.of_agent(&AgentId::new("a").unwrap()).collect());
+        assert_eq!(of_agent, ["none", "m-O9", "m-O10", "m-O100"]);
+        let framework = FrameworkId::new("f").unwrap();
+        assert_eq!(texts(offers.of_framework(&framework).collect()), all);
+    }
+
+    #[test]
+    fn one_that_is_not_as_it_should_be_stays() {
+        let id = MasterId::new("m").unwrap().offer(7);
+        let mut offers = Offers::default();
+        offers.insert(offer(id.clone(), "a"));
+        assert!(offers.remove_if(&id, |_| false).is_none() && offers.get(&id).is_some());
+        assert!(offers.remove_if(&id, |offer| offer.id == id).is_some());
+        assert!(offers.is_empty() && offers.remove(&id).is_none());
+        assert_eq!(offers.of_agent(&AgentId::new("a").unwrap()).count(), 0);
     }
 }

@@ -1,13 +1,74 @@
 //! Sizes: cuts a long list into messages that stay well below the largest frame.
 //!
-//! Pure. It measures with the wire's own codec, so that no list of small things with a few large ones is misjudged.
+//! Pure. It measures with the wire's own codec, so that no list of small things with a few large ones is misjudged. Offers, of which there are most, are
+//! mostly seen to be small without that.
 
 use bytes::BytesMut;
+use protocol::Offer;
+use resources::{AttributeValue, Resource, Value};
 use runtime::codec;
 use serde::Serialize;
 
 /// The most bytes that one cut has, unless a single item has more.
 const BYTES_MAX: usize = 768 * 1024;
+
+/// The most bytes of a number on the wire, and of what else takes no more: a length, a tag, a truth.
+const NUMBER: usize = 9;
+
+/// The same as [`in_frames`].
+pub fn offers_in_frames(offers: Vec<Offer>) -> Vec<Vec<Offer>> {
+    let mut bounds = offers.iter().map(bytes_at_most);
+    let bound = bounds.try_fold(0_usize, |sum, bound| sum.checked_add(bound?));
+    match bound {
+        Some(bound) if bound <= BYTES_MAX && !offers.is_empty() => vec![offers],
+        _ => in_frames(offers),
+    }
+}
+
+/// How many bytes an offer has at most on the wire, if that is soon said.
+fn bytes_at_most(offer: &Offer) -> Option<usize> {
+    let text = |text: &str| text.len() + NUMBER;
+    let ids = [
+        offer.id.as_str(),
+        offer.framework_id.as_str(),
+        offer.agent_id.as_str(),
+    ];
+    let texts = ids
+        .into_iter()
+        .chain([offer.hostname.as_str(), offer.role.as_str()]);
+    let executors = offer.executor_ids.iter().map(|id| text(id.as_str()));
+    let fixed = texts.map(text).sum::<usize>() + executors.sum::<usize>();
+    // Lengths of three lists; beginning and length of an unavailability, with their tags.
+    let fixed = fixed + 9 * NUMBER;
+    let attributes = offer.attributes.iter().map(|attribute| {
+        let value = match attribute.value() {
+            AttributeValue::Scalar(_) => NUMBER,
+            AttributeValue::Ranges(ranges) => (2 * ranges.iter().len() + 1) * NUMBER,
+            AttributeValue::Set(_) => return None,
+            AttributeValue::Text(value) => text(value),
+        };
+        Some(text(attribute.name()) + NUMBER + value)
+    });
+    let mut parts = attributes.chain(offer.resources.iter().map(bytes_of_resource));
+    parts.try_fold(fixed, |sum, part| sum.checked_add(part?))
+}
+
+/// The same of a resource.
+fn bytes_of_resource(resource: &Resource) -> Option<usize> {
+    let said = resource.annotations();
+    if !said.reservations.is_empty() || said.disk.is_some() || said.provider.is_some() {
+        return None;
+    }
+    let value = match resource.value() {
+        Value::Scalar(_) => NUMBER,
+        Value::Ranges(ranges) => (2 * ranges.iter().len() + 1) * NUMBER,
+        Value::Set(_) => return None,
+    };
+    let roles = said.allocation.iter().chain(&said.lender);
+    let roles: usize = roles.map(|role| role.as_str().len()).sum();
+    // Lengths and tags: the name's, the value's, the copies, and one for each annotation, of which three have another.
+    Some(resource.name_str().len() + value + roles + 14 * NUMBER)
+}
 
 /// The list, cut so that no piece with more than one item is above 768 KiB on the wire.
 pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
@@ -45,6 +106,72 @@ pub fn in_pieces<T: Serialize>(items: Vec<T>, bytes_max: usize) -> Vec<Vec<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, Unavailability};
+    use resources::{Attributes, Resources, Revocable, Role};
+    use runtime::Timestamp;
+
+    fn offer(attributes: &str, resources: &str) -> Offer {
+        Offer {
+            id: OfferId::new("m-O123456").unwrap(),
+            framework_id: FrameworkId::new("m-0007").unwrap(),
+            agent_id: AgentId::new("m-S12").unwrap(),
+            hostname: "host.example".to_owned(),
+            role: "eng/web".to_owned(),
+            resources: Resources::parse(resources).unwrap(),
+            attributes: Attributes::parse(attributes).unwrap(),
+            executor_ids: vec![ExecutorId::new("e").unwrap(); 3],
+            unavailability: Some(Unavailability {
+                start: Timestamp::from_nanos(u64::MAX),
+                duration: Some(std::time::Duration::MAX),
+            }),
+        }
+    }
+
+    #[test]
+    fn an_offer_is_never_larger_than_it_is_said_to_be_at_most() {
+        let role = Role::new("eng/web").unwrap();
+        let ports: Vec<String> = (0..500)
+            .map(|n| format!("{}-{}", n * 3, n * 3 + 1))
+            .collect();
+        let many = format!("cpus:1000000;mem:1e9;ports:[{}];bees:7", ports.join(","));
+        let ranges = format!("rack:r-2;weight:4.5;ids:[{}]", ports.join(","));
+        for (attributes, resources) in [("", ""), ("", "cpus:1"), (ranges.as_str(), many.as_str())]
+        {
+            let plain = offer(attributes, resources);
+            let throttleable = Revocable::Throttleable;
+            let revocable = plain.resources.to_revocable(throttleable).unwrap();
+            for resources in [plain.resources.clone(), revocable] {
+                let resources = resources.allocate(&role);
+                let offer = Offer {
+                    resources,
+                    ..plain.clone()
+                };
+                let mut bytes = BytesMut::new();
+                codec::encode_into(&offer, &mut bytes).unwrap();
+                let bound = bytes_at_most(&offer).unwrap();
+                assert!(bytes.len() <= bound, "{} above {bound}", bytes.len());
+            }
+        }
+        let told = [
+            bytes_at_most(&offer("", "cpus(eng):1")),
+            bytes_at_most(&offer("", "bugs:{a,b}")),
+            bytes_at_most(&offer("bugs:{a,b}", "cpus:1")),
+        ];
+        assert_eq!(told, [None; 3], "those are measured");
+    }
+
+    #[test]
+    fn offers_are_cut_as_anything_is_whatever_is_known_of_their_size() {
+        let text = |length: usize| format!("what:{}", "x".repeat(length));
+        for (attributes, resources) in [(text(300_000), "cpus:1"), (text(300_000), "cpus(eng):1")] {
+            let offers = vec![offer(&attributes, resources); 5];
+            let pieces = offers_in_frames(offers.clone());
+            assert_eq!(pieces, in_frames(offers));
+            assert_eq!(pieces.len(), 3);
+        }
+        assert_eq!(offers_in_frames(vec![offer("", "cpus:1"); 9]).len(), 1);
+        assert!(offers_in_frames(Vec::new()).is_empty());
+    }
 
     #[test]
     fn no_piece_is_above_the_bound_and_nothing_is_lost_or_moved() {

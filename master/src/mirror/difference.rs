@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::change::{Change, Whose};
 use crate::books::Books;
 use crate::frameworks::Completed;
+use crate::offers::in_order as by_offer_id;
 use crate::tasks::{OfFramework, OnAgent, Place, Task};
 use crate::weights;
 
@@ -30,7 +31,7 @@ pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
     });
     let (old, new) = (before.offers.iter(), now.offers.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
-    compare(old, new, Arc::ptr_eq, |id, _, offer| {
+    compare_by(by_offer_id, old, new, Arc::ptr_eq, |id, _, offer| {
         out.push(match offer {
             Some(offer) => Change::Offer(offer.clone()),
             None => Change::NoOffer(id.clone()),
@@ -153,6 +154,17 @@ pub(crate) fn compare<'a, K: Ord + 'a, V: 'a>(
     old: impl Iterator<Item = (&'a K, &'a V)>,
     new: impl Iterator<Item = (&'a K, &'a V)>,
     same: impl Fn(&V, &V) -> bool,
+    differs: impl FnMut(&'a K, Option<&'a V>, Option<&'a V>),
+) {
+    compare_by(K::cmp, old, new, same, differs);
+}
+
+/// The same of what is sorted in this order.
+fn compare_by<'a, K: 'a, V: 'a>(
+    in_order: impl Fn(&K, &K) -> Ordering,
+    old: impl Iterator<Item = (&'a K, &'a V)>,
+    new: impl Iterator<Item = (&'a K, &'a V)>,
+    same: impl Fn(&V, &V) -> bool,
     mut differs: impl FnMut(&'a K, Option<&'a V>, Option<&'a V>),
 ) {
     let (mut old, mut new) = (old.peekable(), new.peekable());
@@ -161,7 +173,7 @@ pub(crate) fn compare<'a, K: Ord + 'a, V: 'a>(
             (None, None) => return,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some((old, _)), Some((new, _))) => old.cmp(new),
+            (Some((old, _)), Some((new, _))) => in_order(old, new),
         };
         let was = (order != Ordering::Greater).then(|| old.next()).flatten();
         let is = (order != Ordering::Less).then(|| new.next()).flatten();
