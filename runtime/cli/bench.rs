@@ -7,6 +7,7 @@ pub mod actors;
 pub mod allocator;
 pub mod connections;
 pub mod crowd;
+pub mod crowd_part;
 pub mod failover;
 pub mod fairness;
 mod frames;
@@ -57,7 +58,7 @@ pub enum BenchArgs {
     ConnectionsPart(connections::part::PartArgs),
     /// A crowd of agents with nothing behind them
     #[command(hide = true, name = "crowd-part")]
-    CrowdPart(crowd::part::CrowdArgs),
+    CrowdPart(crowd_part::CrowdArgs),
 }
 
 /// The flags of every measurement.
@@ -161,7 +162,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Fairness(args) => fairness::run(args),
         BenchArgs::Offers(args) => on_this_thread(offers::run(args, signals))?,
         BenchArgs::Http(args) => on_this_thread(http::run(args, signals))?,
-        BenchArgs::CrowdPart(args) => on_this_thread(crowd::part::run(args, signals))?,
+        BenchArgs::CrowdPart(args) => on_this_thread(crowd_part::run(args, signals))?,
     }
 }
 

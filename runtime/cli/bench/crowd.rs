@@ -4,8 +4,8 @@
 //! [`Telling`] and with the pauses of its [`Backoff`]. Remembers its master, and counts itself in the crowd's [`Tally`]. It launches
 //! nothing and obeys nothing else.
 
+pub mod declining;
 pub mod embedded;
-pub mod part;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use serde_json::json;
 use v1::Form;
 
 use super::super::Figure;
+use super::super::crowd::declining::{DECLINED, all_heard, declined};
 use super::super::crowd::embedded::Embedded;
-use super::super::offers::{DECLINED, all_heard, declined};
 use super::HttpArgs;
 use super::scheduler::HttpScheduler;
 use super::state::serve;

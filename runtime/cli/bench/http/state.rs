@@ -131,7 +131,7 @@ struct Bereaved;
 impl Scheduler for Bereaved {
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
         let ids = offers.into_iter().map(|offer| offer.id).collect();
-        driver.decline(ids, super::super::offers::DECLINED);
+        driver.decline(ids, super::super::crowd::declining::DECLINED);
     }
 
     fn status(&mut self, _: &mut Verbs, _: &TaskStatus) {}

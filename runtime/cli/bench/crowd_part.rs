@@ -16,8 +16,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use transport::{Authority, Endpoint, Options};
 
-use super::super::part::input;
-use super::{StandIn, Tally, register};
+use super::crowd::{StandIn, Tally, register};
+use super::part::input;
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
 use crate::flags::master_address;
