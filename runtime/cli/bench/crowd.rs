@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use ::agent::agent::joining::Telling;
 use ::agent::registration::Backoff;
-use ::master::books::Books;
 use ::master::registry::Registry;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use module_api::{AllocatorRef, Parameters};
+use module_api::Parameters;
 use protocol::digest::Printer;
 use protocol::message::registration::{
     LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
@@ -108,12 +107,6 @@ impl StandIn {
             tally,
             waiting: Vec::new(),
         }
-    }
-
-    /// The same, which was with another master before, and tells the next one only a summary at first.
-    pub fn back_from(mut self, former: NodeId) -> Self {
-        self.counted = Some(former);
-        self
     }
 
     fn come(&mut self, to: Option<String>, ctx: &mut Context<Self>) {
@@ -287,31 +280,15 @@ impl Handler<Exited> for StandIn {
 
 /// Starts the master that a crowd within one process comes to: the real one with its default modules, over this registry.
 pub fn lead(node: &Node, registry: Box<dyn Registry>) -> Outcome<::master::Started> {
-    lead_after(node, &allocator(node)?, registry, None)
-}
-
-/// The default allocator with the default sorter.
-pub fn allocator(node: &Node) -> Outcome<AllocatorRef> {
-    let failed =
-        |error: &dyn std::error::Error| Failure::because("the allocator of a crowd", error);
+    let failed = |error: &dyn std::error::Error| Failure::because("the master of a crowd", error);
     let modules = ::modules::registry();
     let sorter = modules.sorter(node, "drf", &Parameters::none("drf"));
     let sorter = sorter.map_err(|error| failed(&error))?;
     let none = Parameters::none("hierarchical");
     let allocator = modules.allocator(node, "hierarchical", sorter, &none);
-    allocator.map_err(|error| failed(&error))
-}
-
-/// Starts a master with this allocator, which knows these books of the last one by its mirror.
-pub fn lead_after(
-    node: &Node,
-    allocator: &AllocatorRef,
-    registry: Box<dyn Registry>,
-    before: Option<Arc<Books>>,
-) -> Outcome<::master::Started> {
+    let allocator = allocator.map_err(|error| failed(&error))?;
     let config = ::master::Config::default();
-    ::master::start_after(node, config, 0, allocator.clone(), registry, before)
-        .map_err(|error| Failure::because("the master of a crowd", &error))
+    ::master::start(node, config, 0, allocator, registry).map_err(|error| failed(&error))
 }
 
 /// Lets all of them register for the first time, some at once.

@@ -12,6 +12,7 @@ mod machine;
 mod page;
 mod probe;
 mod returns;
+mod within;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,7 +91,7 @@ async fn measure(args: &FailoverArgs) -> Outcome {
         if args.measure.contains(&what) {
             let figures = match what {
                 What::Kills => kills::measure(args).await?,
-                What::Memory => returns::within(args).await?,
+                What::Memory => returns::in_memory(args).await?,
                 What::Quic => returns::over_quic(args).await?,
             };
             report(&figures, args.output); // Each as soon as it is there: the next one may fail.

@@ -1,0 +1,277 @@
+//! Agents with tasks come back to a new leader, all at once and within this process.
+//!
+//! The master, its allocator, its registry and its links are real, each on its own thread; nothing is carried over a network, but every
+//! message is encoded, sent and decoded, and each agent is an actor with a mailbox, that answers pings. As in Mesos' benchmark an agent
+//! has made what it says before, and knows the master's pid. Taken is the time from the first that comes until the last is registered.
+//! Knows no command line, so that `cargo bench -p meros-simulator --bench reregister` has it as well.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use master::books::Books;
+use master::measure::Crowd;
+use master::registry::{MemoryRegistry, Registry, RegistryOperation};
+use master::{Started, TakeSnapshot};
+use module_api::{AllocatorRef, Parameters};
+use protocol::message::registration::{
+    PingAgent, Pong, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+};
+use runtime::Placement;
+use runtime::memory::Network;
+use runtime::prelude::*;
+use tokio::sync::watch;
+
+/// What Mesos takes for 20,000 agents with 100,000 tasks, with messages inside one process, recorded on a machine like this one.
+pub const MESOS_SECONDS: f64 = 3.9;
+/// How long a master may take to read a registry in memory.
+const LEADING_MAX: Duration = Duration::from_secs(60);
+/// All agents share one link.
+const OUTGOING_MAX: usize = 1 << 30;
+/// So many are told to come before the others get their turn.
+const AT_ONCE: usize = 128;
+
+/// Why nothing was measured.
+pub type Trouble = Box<dyn Error + Send + Sync>;
+
+/// How long it took, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// With a master that knew nothing of the agents' tasks, and asked for all of them.
+    pub full: f64,
+    /// With the next one, which knew all by its mirror: digests were equal.
+    pub digest: f64,
+}
+
+/// How far they are.
+#[derive(Clone, Debug, Default)]
+struct Returning {
+    away: usize,
+    /// How many were asked for all that they have.
+    in_full: usize,
+    /// Why one cannot come back.
+    trouble: Option<String>,
+}
+
+/// Come back to this master.
+#[derive(Clone, Debug)]
+struct Come(Pid);
+
+impl Message for Come {
+    type Result = ();
+}
+
+/// An agent with nothing behind it.
+struct Returner {
+    report: RegisterAgent,
+    summary: ReregisterAgent,
+    returning: watch::Sender<Returning>,
+}
+
+impl Actor for Returner {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.report.pid = ctx.pid().clone();
+        self.summary.pid = ctx.pid().clone();
+    }
+}
+
+impl Process for Returner {
+    const MAILBOX: u32 = 64;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<PingAgent>(&[Role::Master]);
+    }
+}
+
+impl Handler<PingAgent> for Returner {
+    type Result = MessageResult<PingAgent>;
+
+    fn handle(&mut self, _: PingAgent, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(Pong)
+    }
+}
+
+impl Handler<Come> for Returner {
+    type Result = ();
+
+    fn handle(&mut self, Come(master): Come, ctx: &mut Context<Self>) {
+        let summary = self.summary.clone();
+        let asking = ctx.node().ask(&master, summary, Patience::WhileLinked);
+        ctx.then(asking, move |this, answer, ctx| match answer {
+            Ok(Ok(Reregistered::Registered(_))) => this.is_back(),
+            Ok(Ok(Reregistered::Differs { .. } | Reregistered::Unknown)) => {
+                this.tell_all(&master, ctx);
+            }
+            Ok(Err(refused)) => this.cannot(refused.to_string()),
+            Err(error) => this.cannot(error.to_string()),
+        });
+    }
+}
+
+impl Returner {
+    fn tell_all(&self, master: &Pid, ctx: &mut Context<Self>) {
+        self.returning.send_if_modified(|returning| {
+            returning.in_full += 1;
+            false
+        });
+        let report = self.report.clone();
+        let asking = ctx.node().ask(master, report, Patience::WhileLinked);
+        ctx.then(asking, |this, answer, _| {
+            let answer = answer.map_err(|error| error.to_string());
+            let words = |refused: RegistrationRefused| refused.to_string();
+            match answer.and_then(|answer| answer.map_err(words)) {
+                Ok(_) => this.is_back(),
+                Err(words) => this.cannot(words),
+            }
+        });
+    }
+
+    /// Only the last one is waited for.
+    fn is_back(&self) {
+        self.returning.send_if_modified(|returning| {
+            returning.away = returning.away.saturating_sub(1);
+            returning.away == 0
+        });
+    }
+
+    fn cannot(&self, words: String) {
+        self.returning
+            .send_modify(|returning| returning.trouble = Some(words));
+    }
+}
+
+/// They come back to a master that knows nothing of their tasks, and then to the next one, which knows all of them.
+pub async fn round(agents: u32, tasks_each: u32) -> Result<Round, Trouble> {
+    let network = Network::new();
+    let node = |name: &str, role, hears: &[Role]| {
+        let builder = Node::builder(name).role(role).accepts(hears);
+        let builder = builder.placement(Placement::services());
+        let node = builder.outgoing_max(OUTGOING_MAX).build();
+        network.join(&node, name);
+        node
+    };
+    let lives = node("master", Role::Master, &[Role::Agent]);
+    let home = node("agents", Role::Agent, &[Role::Master]);
+    let crowd = Crowd::of(0..agents, tasks_each)?;
+    let recorded = crowd.recorded();
+    let allocator = allocator(&lives)?;
+
+    let (returning, mut watched) = watch::channel(Returning::default());
+    let mut all = Vec::new();
+    for (report, summary) in crowd.reports.into_iter().zip(crowd.summaries) {
+        let name = format!("agent-{}", all.len());
+        let returner = Returner {
+            report,
+            summary,
+            returning: returning.clone(),
+        };
+        all.push(home.spawn(&name, returner)?);
+    }
+
+    let first = lead(&lives, &allocator, &recorded, None).await?;
+    let (full, asked) = come(&home, &all, &mut watched, &returning).await?;
+    if asked != all.len() {
+        return Err(format!("{asked} of {agents} were asked for all that they have").into());
+    }
+    // The next master, with this one's books as its mirror has them.
+    let books = first
+        .master
+        .ask(TakeSnapshot, Patience::WhileLinked)
+        .await?;
+    stop(&lives, &first).await;
+    let next = lead(&lives, &allocator, &recorded, Some(books)).await?;
+    let (digest, asked) = come(&home, &all, &mut watched, &returning).await?;
+    if asked != 0 {
+        return Err(format!("{asked} of {agents} had other digests than were expected").into());
+    }
+    // The master before its agents and its allocator, whose ends would alarm it.
+    stop(&lives, &next).await;
+    home.shutdown().await;
+    lives.shutdown().await;
+    Ok(Round { full, digest })
+}
+
+/// The default allocator with the default sorter.
+fn allocator(node: &Node) -> Result<AllocatorRef, Trouble> {
+    let modules = modules::registry();
+    let sorter = modules.sorter(node, "drf", &Parameters::none("drf"))?;
+    let none = Parameters::none("hierarchical");
+    Ok(modules.allocator(node, "hierarchical", sorter, &none)?)
+}
+
+/// A master that has read this record, and knows these books of the last one.
+async fn lead(
+    node: &Node,
+    allocator: &AllocatorRef,
+    recorded: &[RegistryOperation],
+    before: Option<Arc<Books>>,
+) -> Result<Started, Trouble> {
+    let mut registry = Box::new(MemoryRegistry::new());
+    for operation in recorded {
+        registry.apply(operation.clone()).await?;
+    }
+    let config = master::Config::default();
+    let started = master::start_after(node, config, 0, allocator.clone(), registry, before)?;
+    let begun = node.clock().now();
+    while node.clock().now() - begun < LEADING_MAX {
+        let books = started.master.ask(TakeSnapshot, Patience::WhileLinked);
+        if books.await?.has_begun() {
+            return Ok(started);
+        }
+        node.clock().sleep(Duration::from_millis(1)).await;
+    }
+    Err(format!("the master does not lead within {LEADING_MAX:?}").into())
+}
+
+async fn stop(node: &Node, started: &Started) {
+    let pid = started.master.pid();
+    node.stop_now(&pid);
+    node.ended(&pid).await;
+}
+
+/// Seconds until all of them are registered, who come all at once; and how many of them were asked for all that they have.
+async fn come(
+    home: &Node,
+    all: &[Handle<Returner>],
+    watched: &mut watch::Receiver<Returning>,
+    returning: &watch::Sender<Returning>,
+) -> Result<(f64, usize), Trouble> {
+    let master = home.find("master", "master", Patience::WhileLinked).await?;
+    returning.send_replace(Returning {
+        away: all.len(),
+        ..Returning::default()
+    });
+    let begun = home.clock().now();
+    for some in all.chunks(AT_ONCE) {
+        for one in some {
+            one.tell(Come(master.clone()))?;
+        }
+        tokio::task::yield_now().await;
+    }
+    let over = watched.wait_for(|now| now.away == 0 || now.trouble.is_some());
+    let over = over.await?.clone();
+    let took = home.clock().now() - begun;
+    match over.trouble {
+        None => Ok((took.as_secs_f64(), over.in_full)),
+        Some(words) => Err(words.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything here is real but the network, so the clock is, and a round fails unless all have come as they should.
+    #[test]
+    fn all_of_them_come_back_first_with_all_they_have_and_then_by_their_digests() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let done = tokio::task::LocalSet::new().block_on(&runtime, round(50, 3));
+        let Round { full, digest } = done.unwrap();
+        assert!(full > 0.0 && digest > 0.0);
+    }
+}
