@@ -3,7 +3,11 @@
 //!
 //! Each round ends as one line of JSON. `ROUNDS` (3), `AGENTS` (20,000) and `TASKS_EACH` (5) change the size.
 
-#[allow(dead_code, reason = "the command line says more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the command line says more of it, and its tests are there"
+)]
 #[path = "../../../runtime/cli/bench/failover/within.rs"]
 mod within;
 

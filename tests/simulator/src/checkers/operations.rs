@@ -157,10 +157,12 @@ impl Checker for Operations {
                     .said(&spoken)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::RegistryAsked { call, request, .. } => {
-                if let RegistryRequest::Apply(operation) = request {
-                    self.asked.insert(call, operation.as_ref().clone());
-                }
+            What::RegistryAsked {
+                call,
+                request: RegistryRequest::Apply(operation),
+                ..
+            } => {
+                self.asked.insert(call, operation.as_ref().clone());
             }
             What::RegistryAnswered { call, answer, .. } => {
                 let asked = self.asked.remove(&call);

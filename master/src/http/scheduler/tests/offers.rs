@@ -78,6 +78,7 @@ impl Stage {
                 total: resources,
                 version: Uuid([1; 16]),
                 operations: Vec::new(),
+                settled: None,
             }),
             term_seen: 0,
         };
