@@ -144,14 +144,19 @@ impl Books {
             agent_id: taken.agent_id.clone(),
             resources,
         };
-        let others = work.remaining.saturating_sub(&work.made);
-        let made = work.remaining.saturating_sub(&others);
         // Whoever takes an offer for nothing has refused it; else no time is no filter.
         let refuse = Some(call.filters.refuse());
-        let refuse = refuse.filter(|refuse| !work.done || !refuse.is_zero());
-        self.recovered(freed(others), refuse, out);
-        // What was made just now was not refused.
-        self.recovered(freed(made), None, out);
+        match refuse.filter(|refuse| !work.done || !refuse.is_zero()) {
+            // What was made just now was not refused.
+            Some(refuse) => {
+                let others = work.remaining.saturating_sub(&work.made);
+                let made = work.remaining.saturating_sub(&others);
+                self.recovered(freed(others), Some(refuse), out);
+                self.recovered(freed(made), None, out);
+            }
+            // At once, so that no run begins in between and offers it in two pieces.
+            None => self.recovered(freed(work.remaining), None, out),
+        }
         self.run(&call.framework_id, &taken.agent_id, work.launched, out);
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use master::registry::{RegistryOperation, RegistryState};
+use master::registry::{AcceptedOperation, RegistryOperation, RegistryState};
 use protocol::maintenance::Window;
 use protocol::{
     AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
-use resources::{Attributes, Name, Resources, Scalar};
+use resources::{Attributes, Conversion, Name, Resources, Scalar};
 use runtime::{NodeId, Pid, Timestamp};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -58,7 +58,7 @@ fn any_of_masters(rng: &mut SmallRng) -> RegistryOperation {
     let framework_id = FrameworkId::new(format!("f{}", rng.random_range(0..12))).unwrap();
     let since = Timestamp::from_nanos(rng.random_range(0..1000));
     let info = agent(&id, rng.random_range(1..9));
-    match rng.random_range(0..10) {
+    match rng.random_range(0..12) {
         0..=2 => RegistryOperation::AdmitAgent { info },
         3 => RegistryOperation::MarkAgentUnreachable { agent_id, since },
         4 => RegistryOperation::MarkAgentReachable { info },
@@ -71,6 +71,24 @@ fn any_of_masters(rng: &mut SmallRng) -> RegistryOperation {
         8 => RegistryOperation::AppointScheduler {
             info: framework(&framework_id),
             scheduler: Pid::new("scheduler", NodeId::new("web", rng.random_range(1..3)), 1),
+        },
+        9 => {
+            let serial = rng.random_range(1..9);
+            let operation = AcceptedOperation {
+                framework_id: Some(framework_id),
+                operation_id: None,
+                conversion: Conversion::Unreserve {
+                    resources: info.resources,
+                },
+            };
+            let operations = vec![(serial, operation)];
+            RegistryOperation::AcceptOperations {
+                agent_id,
+                operations,
+            }
+        }
+        10 => RegistryOperation::ForgetOperations {
+            operations: vec![(agent_id, rng.random_range(1..9))],
         },
         _ => RegistryOperation::RemoveFramework { framework_id },
     }
