@@ -41,7 +41,7 @@ fn every_call_of_a_scheduler_or_an_executor_has_a_meaning() {
         }
         count += 1;
     }
-    assert_eq!(count, 13);
+    assert_eq!(count, 20);
 }
 
 #[test]
