@@ -1,6 +1,6 @@
 //! Operations: what becomes of conversions that frameworks and operators ask for (SPEC 3.5, 4.2; S90-S92).
 //!
-//! Pure decisions on [`Books`]. A conversion is applied to the books at once, recorded ([`recording`]) and sent to its agent with the version that the books have of
+//! Pure decisions on [`Books`]. A conversion is applied to the books at once, recorded (`recording`) and sent to its agent with the version that the books have of
 //! the agent's resources; the agent does not do it if that is not its own any more, and says what it has instead. Statuses of operations that a
 //! framework has named are passed on until it has acknowledged them: the agent sends them again. Nothing here waits for an agent.
 
