@@ -26,7 +26,7 @@ pub enum Forked {
 
 /// Makes a copy of this process. It must have one thread only.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: the zygote never starts a thread, so no lock can be held by one that the child will not have;
+    // SAFETY: the zygote never starts a thread (tests/processes.rs counts them), so no lock can be held by one that the child will not have;
     // the child may therefore go on as an ordinary process.
     #[allow(unsafe_code)]
     let forked = unsafe { nix::unistd::fork() };

@@ -172,6 +172,28 @@ fn a_task_starts_runs_and_finishes_and_its_output_can_be_read() {
 }
 
 /// The fault list.
+/// What forks must have one thread: another might hold a lock that the child would wait for without end.
+#[test]
+fn the_zygote_and_its_command_executors_have_one_thread_each() {
+    world(|world| async move {
+        world.master.run(vec![shell("t", "sleep 1000")]);
+        world.is("t", TaskState::Running).await;
+        let own = std::process::id() as i32;
+        let program = zygote_program();
+        let threads = |pid: i32| match std::fs::read_link(format!("/proc/{pid}/exe")) {
+            Ok(exe) if exe == program => std::fs::read_dir(format!("/proc/{pid}/task")).ok(),
+            _ => None,
+        };
+        let processes = procfs::processes().unwrap();
+        let counts: Vec<usize> = procfs::descendants(&processes, &[own])
+            .into_iter()
+            .filter_map(|pid| Some(threads(pid)?.count()))
+            .collect();
+        assert!(counts.len() >= 2, "a zygote and an executor: {counts:?}");
+        assert!(counts.iter().all(|&count| count <= 1), "{counts:?}");
+    });
+}
+
 #[test]
 fn each_way_to_fail_has_its_state_and_message() {
     world(|world| async move {

@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     /// In rehearsals, the nanoseconds that each blocking work takes.
     blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
-    /// The watchdog's number for it; 0 if time is paused.
+    /// The watchdog's number for it; 0 if it looks at none of its actors.
     pub(crate) watched_as: u64,
 }
 
@@ -137,6 +137,7 @@ pub struct NodeBuilder {
     outgoing_max: usize,
     frame_max: usize,
     speaks_previous: bool,
+    unwatched: bool,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -190,6 +191,13 @@ impl NodeBuilder {
         self
     }
 
+    /// No watchdog looks at it, which is a thread of its own: for a process that is forked, or that lives for one task. Nobody logs or
+    /// counts handlers that block, and messages have no age. Default: it is watched, unless time is paused.
+    pub fn unwatched(mut self) -> Self {
+        self.unwatched = true;
+        self
+    }
+
     /// What ends the process when an actor whose policy says so has panicked. Default: log and abort.
     pub fn end_process(mut self, end: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.end = Box::new(end);
@@ -216,7 +224,7 @@ impl NodeBuilder {
         let paused = clock.is_paused();
         let home = Arbiter::here();
         let build = |node: &Weak<Inner>| Inner {
-            watched_as: match paused {
+            watched_as: match paused || self.unwatched {
                 true => 0,
                 false => watchdog::watch(WeakNode(node.clone())),
             },
@@ -269,6 +277,7 @@ impl Node {
             outgoing_max: 64 << 20,
             frame_max: 16 << 20,
             speaks_previous: false,
+            unwatched: false,
             end: Box::new(|reason| {
                 tracing::error!(
                     reason,

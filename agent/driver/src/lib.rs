@@ -50,7 +50,7 @@ pub use driver::{
     Unconfirmed,
 };
 pub use environment::{Environment, EnvironmentError};
-use runtime::{Node, Role};
+use runtime::{Node, NodeBuilder, Role};
 
 /// Why an executor did not run.
 #[derive(Debug, thiserror::Error)]
@@ -69,14 +69,33 @@ pub enum RunError {
 /// Runs an executor that an agent has started, on this thread, until its driver ends.
 pub fn run(executor: impl Executor) -> Result<DriverEnd, RunError> {
     let environment = Environment::read()?;
-    run_with(environment, |node, environment| async move {
-        let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
-        Ok(driver.ended().await)
-    })?
+    run_on(
+        node_of(&environment),
+        environment,
+        |node, environment| async move {
+            let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
+            Ok(driver.ended().await)
+        },
+    )?
 }
 
-/// Runs a story on this thread, on a node that can reach the agent of `environment`.
-pub fn run_with<F: Future>(
+/// Runs a story on this thread, on a node that can reach the agent of `environment`. No watchdog looks at the node, so that the process has one
+/// thread only.
+pub fn run_alone<F: Future>(
+    environment: Environment,
+    story: impl FnOnce(Node, Environment) -> F,
+) -> Result<F::Output, RunError> {
+    run_on(node_of(&environment).unwatched(), environment, story)
+}
+
+fn node_of(environment: &Environment) -> NodeBuilder {
+    Node::builder(format!("executor-{}", environment.container_id))
+        .role(Role::Executor)
+        .accepts(&[Role::Agent])
+}
+
+fn run_on<F: Future>(
+    node: NodeBuilder,
     environment: Environment,
     story: impl FnOnce(Node, Environment) -> F,
 ) -> Result<F::Output, RunError> {
@@ -85,10 +104,7 @@ pub fn run_with<F: Future>(
         .build()?;
     let local = tokio::task::LocalSet::new();
     Ok(local.block_on(&system, async move {
-        let node = Node::builder(format!("executor-{}", environment.container_id))
-            .role(Role::Executor)
-            .accepts(&[Role::Agent])
-            .build();
+        let node = node.build();
         let _dialling = transport::unix::Dialling::install(&node);
         story(node, environment).await
     }))

@@ -51,7 +51,7 @@ pub fn run(request: &LaunchRequest) -> i32 {
 fn serve(request: &LaunchRequest) -> Result<Infallible, Box<dyn Error>> {
     let environment = Environment::from(|name| request.environment.get(name).cloned())?;
     let (variables, user) = (request.environment.clone(), request.user.clone());
-    executor_driver::run_with(environment, |node, environment| async move {
+    executor_driver::run_alone(environment, |node, environment| async move {
         live(node, environment, variables, user).await
     })?
 }
@@ -85,7 +85,8 @@ pub fn warm_up() -> std::io::Result<()> {
         .build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&system, async {
-        let node = Node::builder("warm-up").build();
+        // A watchdog would be a thread, and what is forked has one thread only.
+        let node = Node::builder("warm-up").unwatched().build();
         node.clock().sleep(Duration::from_millis(1)).await;
         // There is no agent: the way to one is what counts.
         let _dialling = transport::unix::Dialling::install(&node);
