@@ -24,6 +24,10 @@ use bench::crowd::embedded::Embedded;
 use failure::{Failure, Outcome};
 use tokio::task::LocalSet;
 
+/// The binary's.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What is asked of it.
 const WANTED: f64 = 100_000.0;
 

@@ -13,6 +13,10 @@ mod within;
 
 use tokio::task::LocalSet;
 
+/// The binary's.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), within::Trouble> {
     let number = |name, otherwise| {
         let said = std::env::var(name).ok();
