@@ -42,9 +42,9 @@ fn what_was_advised_for_a_client_that_left_counts_as_the_sorter_counts_it() {
     play(vec![
         Step::Tell(Fact::AgentAdded(0, 1)),
         Step::Tell(Fact::Quota(0, 1, None)),
-        Step::Tell(Fact::FrameworkAdded(0, 4, 0)),
-        Step::Honest(true, vec![Fact::FrameworkAdded(0, 1, 0)]),
-        Step::Tell(Fact::FrameworkAdded(1, 0, 0)),
+        Step::Tell(Fact::FrameworkAdded(0, 4, 0, None)),
+        Step::Honest(true, vec![Fact::FrameworkAdded(0, 1, 0, None)]),
+        Step::Tell(Fact::FrameworkAdded(1, 0, 0, None)),
         Step::Settle,
     ]);
 }
@@ -55,10 +55,26 @@ fn a_filter_hides_what_quota_would_cut_to_what_was_refused() {
     play(vec![
         Step::Tell(Fact::Quota(2, 1, None)),
         Step::Tell(Fact::Quota(0, 0, Some(1))),
-        Step::Tell(Fact::FrameworkAdded(0, 2, 0)),
+        Step::Tell(Fact::FrameworkAdded(0, 2, 0, None)),
         Step::Tell(Fact::AgentAdded(0, 1)),
         Step::Honest(true, vec![Fact::AgentAdded(1, 3)]),
         Step::Tell(Fact::Recovered(0, false, Some(1))),
+        Step::Settle,
+    ]);
+}
+
+/// What is reserved for a role above one with a limit is looked at again when the limit leaves more, though nothing else is left there.
+#[test]
+fn a_reservation_that_a_limit_below_it_kept_back_is_given_once_the_limit_leaves_more() {
+    play(vec![
+        Step::Tell(Fact::Quota(1, 0, Some(1))),
+        Step::Tell(Fact::AgentAdded(0, 3)),
+        Step::Tell(Fact::FrameworkAdded(0, 1, 0, None)),
+        Step::Settle,
+        Step::Tell(Fact::AgentAdded(1, 1)),
+        Step::Tell(Fact::FrameworkAdded(1, 3, 0, None)),
+        Step::Settle,
+        Step::Tell(Fact::AgentRemoved(0)),
         Step::Settle,
     ]);
 }

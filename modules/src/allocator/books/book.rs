@@ -135,10 +135,11 @@ impl Books {
             let Some(agent) = self.agent_at(slot, serial) else {
                 continue;
             };
-            let free = room(agent.sides[index(asked.stage.pool())].available()).free;
-            if is_allocatable(&free, &loosest) {
-                self.quotas.note_short(slot, &free, &tightest);
+            let room = room(agent.sides[index(asked.stage.pool())].available());
+            if is_allocatable(&room.free, &loosest) {
+                self.quotas.note_short(slot, &room.free, &tightest);
             }
+            self.quotas.note_reserved(slot, &room);
         }
     }
 

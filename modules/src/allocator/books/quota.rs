@@ -59,6 +59,8 @@ pub struct Quotas {
     /// By place, as are the quotas in `table`.
     consumed: Vec<Quantities>,
     table: Vec<Quota>,
+    /// The roles above those that have a limit.
+    above_limits: BTreeSet<Role>,
     /// By slot; and the slots whose share is to be worked out anew.
     shares: Vec<Share>,
     touched: BTreeSet<u32>,
@@ -178,6 +180,13 @@ impl Quotas {
         self.budgets = Budgets::new(self.quotas.iter().map(budget).collect());
         self.consumed = vec![Quantities::new(); self.quotas.len()];
         self.table = self.quotas.values().cloned().collect();
+        let limited = self
+            .quotas
+            .iter()
+            .filter(|(_, quota)| quota.limits.iter().len() > 0);
+        let above =
+            limited.flat_map(|(role, _)| std::iter::successors(role.parent(), Role::parent));
+        self.above_limits = above.collect();
         self.shares.clear();
         self.places.clear();
         self.changed.clear();
@@ -409,6 +418,14 @@ impl Quotas {
     pub(super) fn note_short(&mut self, slot: u32, free: &Quantities, tightest: &Quantities) {
         let within_limits = tightest.iter().all(|(name, left)| free.get(name) <= left);
         if self.loosened || !within_limits || !self.budgets.spare(free).contains(free) {
+            self.short.insert(slot);
+        }
+    }
+
+    /// The same of what is reserved for a role with a limit somewhere below it: it counts for whoever has it there.
+    pub(super) fn note_reserved(&mut self, slot: u32, room: &Room) {
+        let mut owners = room.reserved.iter().map(|(owner, _)| owner);
+        if owners.any(|owner| self.above_limits.contains(owner)) {
             self.short.insert(slot);
         }
     }

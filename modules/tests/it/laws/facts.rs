@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentOversubscribed, AgentRemoved, Begin, Converted, FrameworkActivity,
-    FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed, WeightsChanged,
+    FrameworkAdded, FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed,
+    WeightsChanged, WhitelistChanged,
 };
 use proptest::prelude::*;
-use protocol::{AgentId, Capability, FrameworkId, Quota};
+use protocol::agent::Domain;
+use protocol::{AgentId, Capability, Demand, FrameworkId, Quota};
 use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Role};
 use runtime::{NodeId, Pid};
 
@@ -22,6 +24,9 @@ const FRAMEWORKS: u32 = 4;
 const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
 /// The roles that may have a quota or a weight.
 const RANKS: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "c"];
+/// The agent that lies in another region.
+const REMOTE: u32 = 3;
+
 /// What a master tells.
 #[derive(Clone, Debug)]
 pub enum Fact {
@@ -31,7 +36,8 @@ pub enum Fact {
     AgentRemoved(u32),
     AgentActivity(u32, bool),
     Lent(u32, u32),
-    FrameworkAdded(u32, usize, u8),
+    /// Its roles, what it can, and the cpus that its offers have at least and at most, if it says.
+    FrameworkAdded(u32, usize, u8, Option<(u32, u32)>),
     FrameworkRemoved(u32),
     FrameworkActivity(u32, bool),
     Suppressed(u32, Option<usize>),
@@ -51,6 +57,8 @@ pub enum Fact {
     /// Guarantee and limit of a role, in units of cpus and of 40 mem.
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
+    /// The agents whose hosts are on the whitelist, by bit, if there is one.
+    Whitelist(Option<u8>),
     /// The allocator begins anew, and is told all that there is: what it was asked before counts no more.
     Begun,
 }
@@ -64,7 +72,8 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => a.clone().prop_map(Fact::AgentRemoved),
         1 => (a.clone(), any::<bool>()).prop_map(|(a, on)| Fact::AgentActivity(a, on)),
         2 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Fact::Lent(a, n)),
-        4 => (f.clone(), 0..ROLES.len(), 0_u8..4).prop_map(|(f, r, c)| Fact::FrameworkAdded(f, r, c)),
+        4 => (f.clone(), 0..ROLES.len(), 0_u8..8, shape())
+            .prop_map(|(f, r, c, shape)| Fact::FrameworkAdded(f, r, c, shape)),
         1 => f.clone().prop_map(Fact::FrameworkRemoved),
         1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
         1 => (f.clone(), role()).prop_map(|(f, r)| Fact::Suppressed(f, r)),
@@ -79,8 +88,33 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         4 => (0..RANKS.len(), 0_u32..6, proptest::option::of(0_u32..9))
             .prop_map(|(r, guarantee, limit)| Fact::Quota(r, guarantee, limit)),
         1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Fact::Weight(r, weight)),
+        1 => proptest::option::of(0_u8..16).prop_map(Fact::Whitelist),
         1 => Just(Fact::Begun),
     ]
+}
+
+fn shape() -> impl Strategy<Value = Option<(u32, u32)>> {
+    let shape = (1_u32..4, 0_u32..3).prop_map(|(least, more)| (least, least + more));
+    proptest::option::weighted(0.3, shape)
+}
+
+/// What this says as a framework says it. Of what comes in twos, some memory as well.
+fn demand((least, most): (u32, u32)) -> Demand {
+    let mem = if least == 2 { ";mem:40" } else { "" };
+    let least = Quantities::parse(&format!("cpus:{least}{mem}")).unwrap();
+    Demand::shaped(least, Quantities::parse(&format!("cpus:{most}")).unwrap())
+}
+
+/// The framework demands the same in each of its roles.
+fn demand_in_each(fact: &mut FrameworkAdded, demand: Option<&Demand>) {
+    let roles = fact.info.roles.iter();
+    let demands = roles.filter_map(|role| Some((role.clone(), demand?.clone())));
+    fact.wants.demands = demands.collect();
+}
+
+fn domain(agent: u32) -> Option<Domain> {
+    let region = if agent == REMOTE { "far" } else { "home" };
+    format!("{region}/zone").parse().ok()
 }
 
 /// The same amount of disk, as a volume or not.
@@ -131,7 +165,9 @@ impl World {
                 let fact = AgentOversubscribed { agent_id, total };
                 self.books.agent_oversubscribed(fact);
             }
-            Fact::FrameworkAdded(n, roles, can) => self.framework_added(n, roles, can),
+            Fact::FrameworkAdded(n, roles, can, shape) => {
+                self.framework_added(n, roles, can, shape.map(demand));
+            }
             Fact::FrameworkRemoved(n) => {
                 let framework_id = framework(&format!("f{n}"));
                 self.ledger.tenants.remove(&framework_id);
@@ -218,6 +254,14 @@ impl World {
                 (volumes, disk)
             }),
             Fact::Quota(rank, guarantee, limit) => self.quota(rank, guarantee, limit),
+            Fact::Whitelist(hosts) => {
+                let hosts = hosts.map(|bits| {
+                    let listed = (0..AGENTS).filter(|n| bits >> n & 1 == 1);
+                    listed.map(|n| format!("a{n}.example")).collect()
+                });
+                self.ledger.whitelist(hosts);
+                self.tell_whitelist();
+            }
             Fact::Begun => self.begun(),
             Fact::Weight(rank, weight) => {
                 let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
@@ -227,7 +271,12 @@ impl World {
         }
     }
 
-    fn begun(&mut self) {
+    fn tell_whitelist(&mut self) {
+        let hosts = self.ledger.whitelist.clone();
+        self.books.whitelist_changed(&WhitelistChanged { hosts });
+    }
+
+    pub fn begun(&mut self) {
         let quotas = self.ledger.quotas.iter();
         let quotas = quotas.map(|(role, quota)| (role.to_string(), quota.clone()));
         self.books.begin(&Begin {
@@ -235,15 +284,17 @@ impl World {
             allocation_interval: Duration::from_secs(1),
             weights: self.ledger.weights.clone(),
             quotas: quotas.collect(),
-            region: None,
+            region: Some("home".to_owned()),
             agents_expected: 0,
         });
+        self.tell_whitelist();
         for (id, tenant) in self.ledger.tenants.clone() {
             let roles: Vec<&str> = tenant.roles.iter().map(Role::as_str).collect();
             let can: Vec<Capability> = tenant.can.iter().copied().collect();
             let mut fact = subscribed(id.as_str(), &roles.join(","), &can);
             let suppressed = tenant.suppressed.iter().map(Role::to_string);
             fact.wants.suppressed_roles = suppressed.collect();
+            demand_in_each(&mut fact, tenant.demand.as_ref());
             fact.active = tenant.active;
             self.ledger.forget_filters(&id, |_| true);
             self.books.framework_added(fact);
@@ -269,9 +320,12 @@ impl World {
         if size == 6 {
             total.push_str(";gpus:1");
         }
-        let added = added(&format!("a{n}"), &total, vec![]);
+        let mut added = added(&format!("a{n}"), &total, vec![]);
+        added.info.domain = domain(n);
         let host = Host {
             active: true,
+            listed: self.ledger.lists(&added.info.hostname),
+            remote: n == REMOTE,
             total: added.info.resources.clone(),
             refused: self.refused_of(&added.agent_id),
             ..Host::default()
@@ -297,26 +351,28 @@ impl World {
         }
         let mut added = added(&name, "cpus:1", used.into_iter().collect());
         (added.info.resources, added.oversubscribed) = (before.total.clone(), before.lent.clone());
+        added.info.domain = domain(n);
         let host = Host {
             active: true,
-            total: before.total,
-            lent: before.lent,
-            held: before.held,
-            refused: before.refused,
+            ..before
         };
         self.ledger.hosts.insert(agent(&name), host);
         self.books.agent_added(added);
     }
 
-    fn framework_added(&mut self, n: u32, roles: usize, can: u8) {
+    fn framework_added(&mut self, n: u32, roles: usize, can: u8, demand: Option<Demand>) {
         let mut wishes = Vec::new();
         if can % 2 == 1 {
             wishes.push(Capability::RevocableResources);
         }
-        if can > 1 {
+        if can & 2 > 0 {
             wishes.push(Capability::GpuResources);
         }
-        let fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
+        if can & 4 > 0 {
+            wishes.push(Capability::RegionAware);
+        }
+        let mut fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
+        demand_in_each(&mut fact, demand.as_ref());
         let id = fact.framework_id.clone();
         let tenant = Tenant {
             active: true,
@@ -326,6 +382,7 @@ impl World {
                 .collect(),
             suppressed: BTreeSet::new(),
             can: wishes.into_iter().collect(),
+            demand,
         };
         let before = self.ledger.tenants.insert(id.clone(), tenant.clone());
         let suppressed = before.map_or_else(BTreeSet::new, |before| before.suppressed);

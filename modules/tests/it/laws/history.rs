@@ -42,13 +42,26 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct World {
     pub books: Books,
     pub sorter: Drf,
     pub ledger: Ledger,
     /// Volumes made so far.
     pub volumes: u32,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let mut world = Self {
+            books: Books::default(),
+            sorter: Drf::default(),
+            ledger: Ledger::default(),
+            volumes: 0,
+        };
+        world.begun();
+        world
+    }
 }
 
 impl World {

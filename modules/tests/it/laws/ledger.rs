@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::Grant;
-use protocol::{AgentId, Capability, FrameworkId, Quota};
+use protocol::{AgentId, Capability, Demand, FrameworkId, Quota};
 use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
@@ -22,12 +22,17 @@ pub struct Ledger {
     pub tenants: BTreeMap<FrameworkId, Tenant>,
     pub quotas: BTreeMap<Role, Quota>,
     pub weights: BTreeMap<String, f64>,
+    /// The hosts whose agents are offered; `None` is all.
+    pub whitelist: Option<BTreeSet<String>>,
 }
 
 /// An agent.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub active: bool,
+    pub listed: bool,
+    /// It lies in another region than the master.
+    pub remote: bool,
     pub total: Resources,
     pub lent: Resources,
     /// What each framework holds in each role.
@@ -49,6 +54,8 @@ pub struct Tenant {
     pub roles: BTreeSet<Role>,
     pub suppressed: BTreeSet<Role>,
     pub can: BTreeSet<Capability>,
+    /// What an offer to it is like, in each of its roles.
+    pub demand: Option<Demand>,
 }
 
 impl Tenant {
@@ -76,6 +83,16 @@ impl Host {
 
     fn has_gpus(&self) -> bool {
         !self.total.gpus().is_zero()
+    }
+
+    fn is_offered(&self) -> bool {
+        self.active && self.listed
+    }
+
+    /// Whether it is for frameworks that can this.
+    fn is_for(&self, can: &BTreeSet<Capability>) -> bool {
+        (!self.has_gpus() || can.contains(&Capability::GpuResources))
+            && (!self.remote || can.contains(&Capability::RegionAware))
     }
 
     fn hold(&mut self, who: (FrameworkId, Role), what: &Resources) {
@@ -113,7 +130,7 @@ impl Ledger {
         let what = grant.resources.unallocate();
         let host = &self.hosts[&grant.agent_id];
         let tenant = &self.tenants[&grant.framework_id];
-        assert!(host.active, "the agent is not offered: {grant:?}");
+        assert!(host.is_offered(), "the agent is not offered: {grant:?}");
         assert!(
             tenant.wants(&role),
             "the framework wants nothing: {grant:?}"
@@ -129,10 +146,19 @@ impl Ledger {
             what.revocable().is_empty() || tenant.can.contains(&Capability::RevocableResources),
             "{grant:?}"
         );
-        assert!(
-            !host.has_gpus() || tenant.can.contains(&Capability::GpuResources),
-            "{grant:?}"
-        );
+        assert!(host.is_for(&tenant.can), "not for it: {grant:?}");
+        if let Some(demand) = &tenant.demand {
+            let amount = what.quantities();
+            let mut least = demand.least.iter().flatten();
+            assert!(
+                least.any(|least| amount.contains(least)),
+                "too little: {grant:?}"
+            );
+            let most = demand.most.iter();
+            for (name, most) in most {
+                assert!(amount.get(name) <= most, "too much: {grant:?}");
+            }
+        }
         let own = |one: &Resource| !one.is_reserved() || role.is_within(one.role());
         assert!(what.iter().all(own), "reserved for others: {grant:?}");
         let who = (grant.framework_id.clone(), role.clone());
@@ -186,7 +212,7 @@ impl Ledger {
 
     /// What is unreserved and free on agents that are offered.
     pub fn idle(&self, name: &Name) -> i64 {
-        let hosts = self.hosts.values().filter(|host| host.active);
+        let hosts = self.hosts.values().filter(|host| host.is_offered());
         hosts
             .map(|host| amount(host.free().iter().filter(|one| !one.is_reserved()), name))
             .sum()
@@ -247,13 +273,12 @@ impl Ledger {
 
     /// Nothing is kept from anybody without a reason: whatever is free and worth an offer, nobody could be given without breaking a law.
     pub fn nothing_is_withheld(&self) {
-        for (agent, host) in self.hosts.iter().filter(|(_, host)| host.active) {
+        for (agent, host) in self.hosts.iter().filter(|(_, host)| host.is_offered()) {
             for (framework, tenant) in &self.tenants {
                 for role in tenant.roles.iter().filter(|role| tenant.wants(role)) {
                     let who = (framework.clone(), role.clone());
                     let mute = |refused: &Refused| refused.by == who && refused.until > self.now;
-                    let blind = host.has_gpus() && !tenant.can.contains(&Capability::GpuResources);
-                    if blind || host.refused.iter().any(mute) {
+                    if !host.is_for(&tenant.can) || host.refused.iter().any(mute) {
                         continue;
                     }
                     let brave = tenant.can.contains(&Capability::RevocableResources);
@@ -263,7 +288,19 @@ impl Ledger {
                         Resources::new()
                     };
                     let free = host.free().allocatable_to(role);
-                    let parts = free.iter().chain(&lent).filter_map(worthwhile);
+                    let parts: Vec<Resources> = match &tenant.demand {
+                        None => free.iter().chain(&lent).filter_map(worthwhile).collect(),
+                        Some(demand) => {
+                            // What a guarantee lacks is not given together with what is reserved for a role above (SPEC 4.5).
+                            let own = |one: &Resource| !one.is_reserved() || one.role() == role;
+                            let free = match self.quotas.is_empty() {
+                                true => free,
+                                false => free.filter(own),
+                            };
+                            let of = |all: &Resources| demanded(demand, all);
+                            of(&free).into_iter().chain(of(&lent)).collect()
+                        }
+                    };
                     for part in parts {
                         let broken = self.broken_by(agent, &who, &part);
                         assert!(
@@ -306,6 +343,21 @@ impl Ledger {
         }
     }
 
+    /// Only agents of these hosts are offered from now on, or all.
+    pub fn whitelist(&mut self, hosts: Option<BTreeSet<String>>) {
+        self.whitelist = hosts;
+        for (id, host) in &mut self.hosts {
+            let hostname = format!("{id}.example");
+            let listed = self.whitelist.as_ref();
+            host.listed = listed.is_none_or(|hosts| hosts.contains(&hostname));
+        }
+    }
+
+    pub fn lists(&self, hostname: &str) -> bool {
+        let listed = self.whitelist.as_ref();
+        listed.is_none_or(|hosts| hosts.contains(hostname))
+    }
+
     /// The framework's filters in these roles are forgotten.
     pub fn forget_filters(&mut self, framework: &FrameworkId, which: impl Fn(&Role) -> bool) {
         for host in self.hosts.values_mut() {
@@ -331,6 +383,29 @@ impl Ledger {
         });
         (left.collect(), unmet.collect())
     }
+}
+
+/// As little as is demanded, of what is reserved first, if there is so much.
+fn demanded(demand: &Demand, all: &Resources) -> Option<Resources> {
+    let least = demand.least.as_ref()?.first()?;
+    let mut part = Resources::new();
+    for (name, amount) in least.iter() {
+        let mut missing = amount;
+        let mut own: Vec<&Resource> = all.iter().filter(|own| own.is(name)).collect();
+        own.sort_by_key(|own| !own.is_reserved());
+        for own in own.into_iter().filter(|own| !own.is_indivisible()) {
+            let mut piece = own.clone();
+            let amount = piece.amount()?;
+            if amount <= missing || piece.shrink(missing) {
+                missing = missing.saturating_sub(piece.amount()?);
+                part += Resources::from(piece);
+            }
+        }
+        if !missing.is_zero() {
+            return None;
+        }
+    }
+    Some(part)
 }
 
 /// As little of a resource as is worth an offer, if there is so much.
