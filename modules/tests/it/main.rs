@@ -13,6 +13,7 @@ mod examples;
 mod explain;
 mod laws;
 mod operations;
+mod oracle;
 mod pace;
 mod policies;
 mod quota;

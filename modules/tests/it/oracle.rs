@@ -1,0 +1,412 @@
+//! The real books and sorter beside a naive implementation of SPEC 4.5, on small clusters in random states: each run grants the same, in the
+//! same order.
+//!
+//! What a history has is what SPEC 4.5 knows: agents with reservations, ports, graphics processors, in another region, not on the
+//! whitelist or not offered; frameworks in nested roles, suppressed or inactive; weights; and either quotas of top roles and reservations, or
+//! refusals, because a refused offer that quota would have cut has rules of its own (`laws`).
+
+mod naive;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use module_api::allocator::{
+    AgentActivity, Begin, FrameworkActivity, Grant, QuotasChanged, Recovered, Revived, Suppressed,
+    WeightsChanged, WhitelistChanged,
+};
+use module_api::sorter::Stage;
+use modules::allocator::Books;
+use modules::sorter::Drf;
+use proptest::prelude::*;
+use protocol::{Capability, Quota};
+use resources::{Name, Quantities, Resources};
+use runtime::{Instant, NodeId, Pid};
+
+use crate::cluster::{added, agent, framework, subscribed};
+use naive::{Amounts, Client, Host, Naive, add};
+
+const AGENTS: usize = 4;
+const FRAMEWORKS: u32 = 5;
+/// The roles of frameworks; `a,b` are two of one framework.
+const ROLES: [&str; 7] = ["a", "a/b", "a/c/d", "b", "b/e", "*", "a,b"];
+/// The roles that may have a quota, and those that may have a weight.
+const TOPS: [&str; 3] = ["a", "b", "absent"];
+const RANKS: [&str; 4] = ["a", "b", "a/b", "a/c"];
+const REFUSE: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Agent(usize, u32),
+    Framework(u32, usize, u8),
+    AgentActivity(usize, bool),
+    FrameworkActivity(u32, bool),
+    Suppressed(u32),
+    Revived(u32),
+    /// The hosts that are listed, by bit.
+    Whitelist(Option<u8>),
+    /// Guarantee, and how much more is the limit.
+    Quota(usize, u32, Option<u32>),
+    Weight(usize, u32),
+    /// The nth grant is given back, and refused.
+    End(usize),
+    Decline(usize),
+    /// The order of the agents.
+    Run(Vec<usize>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (a, f) = (0..AGENTS, 0..FRAMEWORKS);
+    let order: Vec<usize> = (0..AGENTS).collect();
+    prop_oneof![
+        5 => (a.clone(), 0_u32..12).prop_map(|(a, n)| Step::Agent(a, n)),
+        5 => (f.clone(), 0..ROLES.len(), 0_u8..4).prop_map(|(f, r, c)| Step::Framework(f, r, c)),
+        1 => (a, any::<bool>()).prop_map(|(a, on)| Step::AgentActivity(a, on)),
+        1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Step::FrameworkActivity(f, on)),
+        1 => f.clone().prop_map(Step::Suppressed),
+        2 => f.prop_map(Step::Revived),
+        1 => proptest::option::of(0_u8..16).prop_map(Step::Whitelist),
+        3 => (0..TOPS.len(), 0_u32..9, proptest::option::of(0_u32..6))
+            .prop_map(|(r, guarantee, more)| Step::Quota(r, guarantee, more)),
+        2 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Step::Weight(r, weight)),
+        5 => any::<usize>().prop_map(Step::End),
+        5 => any::<usize>().prop_map(Step::Decline),
+        6 => Just(order).prop_shuffle().prop_map(Step::Run),
+    ]
+}
+
+/// The two, told the same.
+struct Both {
+    /// Refusals, and neither quotas nor reservations.
+    refuses: bool,
+    books: Books,
+    sorter: Drf,
+    naive: Naive,
+    held: Vec<Grant>,
+    /// Grants so far.
+    grants: usize,
+}
+
+impl Both {
+    fn new(refuses: bool) -> Self {
+        let mut books = Books::default();
+        books.begin(&Begin {
+            master: Pid::new("master", NodeId::new("master", 1), 0),
+            allocation_interval: Duration::from_secs(1),
+            weights: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            region: Some("home".to_owned()),
+            agents_expected: 0,
+        });
+        Self {
+            refuses,
+            books,
+            sorter: Drf::default(),
+            naive: Naive::default(),
+            held: Vec::new(),
+            grants: 0,
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Agent(n, size) => self.agent(n, size),
+            Step::Framework(n, roles, can) => self.framework(n, roles, can),
+            Step::AgentActivity(n, active) => {
+                if let Some(host) = self.naive.hosts.get_mut(&format!("a{n}")) {
+                    host.active = active;
+                }
+                let agent_id = agent(&format!("a{n}"));
+                let activity = AgentActivity { agent_id, active };
+                self.books.agent_activity(&activity);
+            }
+            Step::FrameworkActivity(n, active) => {
+                self.each_role(n, |client| client.active = active);
+                if !active {
+                    self.forget_refusals(n);
+                }
+                let framework_id = framework(&format!("f{n}"));
+                let activity = FrameworkActivity {
+                    framework_id,
+                    active,
+                };
+                self.books.framework_activity(&activity);
+            }
+            Step::Suppressed(n) => {
+                self.each_role(n, |client| client.suppressed = true);
+                let (framework_id, roles) = (framework(&format!("f{n}")), BTreeSet::new());
+                self.books.suppressed(&Suppressed {
+                    framework_id,
+                    roles,
+                });
+            }
+            Step::Revived(n) => {
+                self.each_role(n, |client| client.suppressed = false);
+                self.forget_refusals(n);
+                let (framework_id, roles) = (framework(&format!("f{n}")), BTreeSet::new());
+                self.books.revived(&Revived {
+                    framework_id,
+                    roles,
+                });
+            }
+            Step::Whitelist(hosts) => self.whitelist(hosts),
+            Step::Quota(..) if self.refuses => {}
+            Step::Quota(top, guarantee, more) => self.quota(top, guarantee, more),
+            Step::Weight(rank, weight) => {
+                let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
+                self.naive.weights.extend(weights.clone());
+                self.books.weights_changed(&WeightsChanged { weights });
+            }
+            Step::End(n) => self.give_back(n, false),
+            Step::Decline(n) => self.give_back(n, self.refuses),
+            Step::Run(order) => self.run(&order),
+        }
+    }
+
+    fn agent(&mut self, n: usize, size: u32) {
+        let name = format!("a{n}");
+        if self.naive.hosts.contains_key(&name) {
+            return;
+        }
+        let mut total = format!(
+            "cpus:{}.{n};mem:{};disk:{};ports:[1-9]",
+            size + 1,
+            90 * (size % 5 + 1) + n as u32,
+            size % 3
+        );
+        if size % 4 == 1 {
+            total.push_str(";gpus:2");
+        }
+        if !self.refuses && size.is_multiple_of(2) {
+            total.push_str(&format!(";cpus(a):{};mem(a/b):80", size % 3 + 1));
+        }
+        if !self.refuses && size.is_multiple_of(5) {
+            total.push_str(";mem(a/c/d):33;cpus(b):0.5;disk(a):4");
+        }
+        let mut fact = added(&name, &total, vec![]);
+        let remote = size % 6 == 3;
+        fact.info.domain = remote.then(|| "far/away".parse().unwrap());
+        let (free, reserved, ports) = split(&fact.info.resources);
+        let mut all = free.clone();
+        reserved.values().for_each(|part| add(&mut all, part, 1));
+        let host = Host {
+            total: all,
+            idle: reserved.clone(),
+            has_gpus: free.contains_key("gpus"),
+            active: true,
+            listed: true,
+            refused: Vec::new(),
+            reserved,
+            free,
+            ports,
+            remote,
+        };
+        self.naive.hosts.insert(name, host);
+        self.books.agent_added(fact);
+        self.whitelist(None); // It is not told apart here who is listed when it comes.
+    }
+
+    fn framework(&mut self, n: u32, roles: usize, can: u8) {
+        let name = format!("f{n}");
+        if self.naive.clients.keys().any(|(own, _)| *own == name) {
+            return;
+        }
+        let client = Client {
+            active: true,
+            takes_gpus: can % 2 == 1,
+            takes_remote: can > 1,
+            ..Client::default()
+        };
+        let gpus = client.takes_gpus.then_some(Capability::GpuResources);
+        let remote = client.takes_remote.then_some(Capability::RegionAware);
+        let can: Vec<Capability> = gpus.into_iter().chain(remote).collect();
+        for role in ROLES[roles].split(',') {
+            let who = (name.clone(), role.to_owned());
+            self.naive.clients.insert(who, client.clone());
+        }
+        self.books
+            .framework_added(subscribed(&name, ROLES[roles], &can));
+    }
+
+    fn each_role(&mut self, n: u32, act: impl Fn(&mut Client)) {
+        let name = format!("f{n}");
+        let clients = self.naive.clients.iter_mut();
+        let own = clients.filter(|((own, _), _)| *own == name);
+        own.for_each(|(_, client)| act(client));
+    }
+
+    fn forget_refusals(&mut self, n: u32) {
+        let name = format!("f{n}");
+        for host in self.naive.hosts.values_mut() {
+            host.refused.retain(|((own, _), _)| *own != name);
+        }
+    }
+
+    fn whitelist(&mut self, hosts: Option<u8>) {
+        let listed = |n: usize| hosts.is_none_or(|hosts| hosts >> n & 1 == 1);
+        for n in 0..AGENTS {
+            if let Some(host) = self.naive.hosts.get_mut(&format!("a{n}")) {
+                host.listed = listed(n);
+            }
+        }
+        let hosts = hosts.map(|_| {
+            let listed = (0..AGENTS).filter(|n| listed(*n));
+            listed.map(|n| format!("A{n}.Example")).collect()
+        });
+        self.books.whitelist_changed(&WhitelistChanged { hosts });
+    }
+
+    fn quota(&mut self, top: usize, guarantee: u32, more: Option<u32>) {
+        let amounts = |n: u32| Quantities::parse(&format!("cpus:{n}.3;mem:{}", n * 70)).unwrap();
+        let quota = Quota {
+            guarantees: match guarantee {
+                0 => Quantities::new(),
+                _ => amounts(guarantee),
+            },
+            limits: more.map_or_else(Quantities::new, |more| amounts(guarantee + more)),
+        };
+        let own = naive::Quota {
+            guarantee: plain(&quota.guarantees),
+            limit: more.map(|_| plain(&quota.limits)),
+        };
+        self.naive.quotas.insert(TOPS[top].to_owned(), own);
+        let quotas = BTreeMap::from([(TOPS[top].to_owned(), quota)]);
+        self.books.quotas_changed(&QuotasChanged { quotas });
+    }
+
+    fn give_back(&mut self, n: usize, refused: bool) {
+        let Some(n) = n.checked_rem(self.held.len()) else {
+            return;
+        };
+        let grant = self.held.swap_remove(n);
+        let own = in_plain(&grant);
+        self.naive.give_back(&own);
+        let host = self.naive.hosts.get_mut(&own.host).unwrap();
+        if refused {
+            host.refused.push((own.who, own.free));
+        }
+        let recovered = Recovered {
+            framework_id: grant.framework_id,
+            agent_id: grant.agent_id,
+            resources: grant.resources,
+            refuse: refused.then_some(REFUSE),
+        };
+        self.books.recovered(&recovered, Instant::default());
+    }
+
+    /// One run of each.
+    fn run(&mut self, order: &[usize]) {
+        let names = order.iter().map(|n| format!("a{n}"));
+        let names: Vec<String> = names
+            .filter(|name| self.naive.hosts.contains_key(name))
+            .collect();
+        let expected = self.naive.run(&names);
+        let now = Instant::default();
+        self.books.candidates(now, true);
+        let slots = names.iter().map(|name| self.books.slot_of(&agent(name)));
+        let slots: Vec<u32> = slots.map(Option::unwrap).collect();
+        let mut granted = Vec::new();
+        for stage in [Stage::Guarantees, Stage::Fair] {
+            let slate = self.books.slate(stage, &slots, &BTreeSet::new(), now);
+            let Some((slate, asked)) = slate else {
+                continue;
+            };
+            let advice = self.sorter.advise(slate).unwrap();
+            let booked = self.books.book(asked, &advice, now);
+            assert_eq!(
+                (&booked.refusals[..], &booked.again[..]),
+                (&[][..], &[][..])
+            );
+            granted.extend(booked.grants.into_iter().map(|(_, grant)| grant));
+        }
+        let ours: Vec<naive::Grant> = granted.iter().map(in_plain).collect();
+        assert_eq!(ours, expected, "before: {:#?}", self.naive);
+        self.grants += granted.len();
+        self.held.extend(granted);
+    }
+}
+
+/// What is unreserved and what is reserved by role, in thousandths, and whether there are ports.
+fn split(resources: &Resources) -> (Amounts, BTreeMap<String, Amounts>, bool) {
+    let (mut free, mut reserved, mut ports) = (Amounts::new(), BTreeMap::new(), false);
+    for one in resources {
+        let Some(amount) = one.amount() else {
+            ports |= one.is(&Name::Ports);
+            continue;
+        };
+        let part = match one.is_reserved() {
+            true => reserved.entry(one.role().to_string()).or_default(),
+            false => &mut free,
+        };
+        let amount = Amounts::from([(one.name().to_string(), amount.thousandths())]);
+        add(part, &amount, 1);
+    }
+    (free, reserved, ports)
+}
+
+fn in_plain(grant: &Grant) -> naive::Grant {
+    let (free, reserved, ports) = split(&grant.resources.unallocate());
+    naive::Grant {
+        who: (grant.framework_id.to_string(), grant.role.clone()),
+        host: grant.agent_id.to_string(),
+        free,
+        reserved,
+        ports,
+    }
+}
+
+fn plain(amounts: &Quantities) -> Amounts {
+    let each = amounts.iter();
+    each.map(|(name, amount)| (name.to_string(), amount.thousandths()))
+        .collect()
+}
+
+fn play(refuses: bool, steps: Vec<Step>) -> Both {
+    let mut both = Both::new(refuses);
+    steps.into_iter().for_each(|step| both.take(step));
+    both.run(&[0, 1, 2, 3]);
+    both
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+
+    /// SPEC 4.5, both stages, with quotas and reservations.
+    #[test]
+    fn a_run_grants_what_the_algorithm_as_it_is_written_grants(steps in proptest::collection::vec(step(), 8..60)) {
+        play(false, steps);
+    }
+
+    /// SPEC 4.6, where there are refusals and no quota.
+    #[test]
+    fn a_run_grants_what_was_not_refused_as_the_algorithm_is_written(steps in proptest::collection::vec(step(), 8..60)) {
+        play(true, steps);
+    }
+}
+
+/// So that the two mean something: a guarantee that is met up to a limit, a limit that cuts, what is reserved for a role above, and the rest.
+#[test]
+fn the_oracle_grants_by_guarantees_then_by_shares_and_up_to_limits() {
+    let steps = vec![
+        Step::Framework(0, 3, 0),
+        Step::Framework(1, 1, 0),
+        Step::Quota(0, 2, Some(1)),
+        Step::Quota(1, 0, Some(1)),
+        Step::Agent(0, 8),
+        Step::Run(vec![0, 1, 2, 3]),
+        Step::Framework(2, 5, 0),
+    ];
+    let both = play(false, steps);
+    let granted = |n: u32| {
+        let own = both.held.iter();
+        let own = own.filter(|grant| grant.framework_id == framework(&format!("f{n}")));
+        let own = own.map(|grant| {
+            let what = grant.resources.unallocate();
+            what.filter(|one| one.is(&Name::Cpus)).to_string()
+        });
+        own.collect::<Vec<_>>()
+    };
+    assert_eq!(granted(0), ["cpus:1.3"]);
+    assert_eq!(granted(1), ["cpus:0.3", "cpus(a):3"]);
+    assert_eq!(granted(2), ["cpus:7.4"]);
+    assert_eq!(both.grants, 4);
+}
