@@ -10,7 +10,7 @@ use runtime::Instant;
 use smallvec::SmallVec;
 
 /// How many refusals of one client on one agent are kept; of more, those that end first are let go.
-const FILTERS_MAX: usize = 32;
+pub(super) const FILTERS_MAX: usize = 32;
 
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +79,11 @@ impl Filters {
     /// Whether nothing is hidden any more.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// When the first of them ends.

@@ -1,5 +1,7 @@
 //! Explanations: each reason by itself, with what it says; and that they agree with what a run grants, whatever happened before.
 
+mod agreement;
+mod capabilities;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -488,105 +490,4 @@ impl Process for Mute {
 impl Handler<Granted> for Mute {
     type Result = ();
     fn handle(&mut self, _: Granted, _: &mut Context<Self>) {}
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Quota(usize, usize, usize),
-    Grant(usize, usize, bool),
-    Decline(usize, u64),
-    Wait(u64),
-    Off(usize, bool),
-    Whitelist(usize),
-}
-
-const ROLES: [&str; 4] = ["a", "a/b", "c", "a/b/d"];
-const AMOUNTS: [&str; 4] = ["", "cpus:1;mem:32", "cpus:2", "cpus:4;mem:128;disk:10"];
-const TOTALS: [&str; 6] = [
-    "cpus:2;mem:64",
-    "cpus:1;mem(a):64",
-    "cpus(c):1;mem(a/b):64;disk:20",
-    "mem:16;cpus(a):0.005",
-    "cpus:4;mem:128;gpus:1",
-    "cpus:8;mem:31;ports:[1-9]",
-];
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        (0..4_usize, 0..4_usize, 0..4_usize).prop_map(|(role, g, l)| Step::Quota(role, g, l)),
-        (0..4_usize, 0..6_usize, any::<bool>()).prop_map(|(f, a, s)| Step::Grant(f, a, s)),
-        (any::<usize>(), 1..9_u64).prop_map(|(n, seconds)| Step::Decline(n, seconds)),
-        (0..3_u64).prop_map(Step::Wait),
-        (0..6_usize, any::<bool>()).prop_map(|(a, on)| Step::Off(a, on)),
-        (0..9_usize).prop_map(Step::Whitelist),
-    ]
-}
-
-fn hosted(n: usize) -> AgentAdded {
-    let mut added = added(&format!("a{n}"), TOTALS[n], vec![]);
-    added.info.attributes = format!("rack:r{}", n % 2).parse().unwrap();
-    added
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// The same predicates, and none forgotten: nothing stands in the way exactly where a run would grant something.
-    #[test]
-    fn an_explanation_agrees_with_what_a_run_would_grant(steps in proptest::collection::vec(step(), 0..30)) {
-        let mut scene = Scene::default();
-        (0..6).for_each(|n| scene.books.agent_added(hosted(n)));
-        for (n, role) in ROLES.iter().enumerate() {
-            let can: &[Capability] = if n == 2 { &[Capability::GpuResources] } else { &[] };
-            scene.framework(&format!("f{n}"), role, can);
-        }
-        let demand = Demand { agents: vec![rack_is("r1")], ..Demand::default() };
-        scene.demanding("f3", ROLES[3], demand);
-        let shape = Demand::shaped("mem:20".parse().unwrap(), "cpus:1;mem:40;disk:15".parse().unwrap());
-        scene.demanding("f0", ROLES[0], shape);
-        let mut held: Vec<(usize, usize, String)> = Vec::new();
-        for step in steps {
-            match step {
-                Step::Quota(role, guarantees, limits) => {
-                    scene.quota(ROLES[role], AMOUNTS[guarantees], AMOUNTS[limits]);
-                }
-                Step::Grant(f, a, sure) => {
-                    let stage = if sure { Stage::Guarantees } else { Stage::Fair };
-                    let granted = scene.grant(stage, &format!("f{f}"), ROLES[f], &format!("a{a}"));
-                    held.extend(granted.map(|text| (f, a, text)));
-                }
-                Step::Decline(n, seconds) if !held.is_empty() => {
-                    let (f, a, text) = held.remove(n % held.len());
-                    scene.decline(&format!("f{f}"), ROLES[f], &format!("a{a}"), &text, seconds);
-                }
-                Step::Decline(..) => {}
-                Step::Wait(seconds) => scene.now = scene.now + Duration::from_secs(seconds),
-                Step::Whitelist(n) => scene.whitelist((n < 6).then(|| (0..=n).map(|n| format!("a{n}.example")))),
-                Step::Off(a, active) => scene.books.agent_activity(&AgentActivity {
-                    agent_id: agent(&format!("a{a}")),
-                    active,
-                }),
-            }
-        }
-        let shares = Shares::of(&scene.books, Pool::Regular);
-        for (f, role) in ROLES.iter().enumerate() {
-            let name = format!("f{f}");
-            let client = scene.client(&name, role).unwrap();
-            let case = scene.books.case(client).unwrap();
-            for a in 0..6 {
-                let on = format!("a{a}");
-                let slot = scene.books.slot_of(&agent(&on)).unwrap();
-                let reasons = scene.books.reasons(&case, slot, Pool::Regular, &shares, scene.now);
-                let mut granted = [Stage::Guarantees, Stage::Fair].into_iter().filter_map(|stage| {
-                    scene.clone().grant(stage, &name, role, &on)
-                });
-                let granted = granted.next();
-                prop_assert!(!reasons.is_empty());
-                prop_assert_eq!(
-                    reasons == [Reason::Open], granted.is_some(),
-                    "{} on {}: {:?}, granted {:?}", name, on, reasons, granted
-                );
-            }
-        }
-    }
 }

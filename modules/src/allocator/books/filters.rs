@@ -181,3 +181,111 @@ impl Books {
         slots
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use module_api::allocator::{AgentAdded, FrameworkAdded, Recovered};
+    use protocol::{FrameworkId, FrameworkInfo};
+    use resources::{Attributes, Role};
+
+    use super::*;
+    use crate::allocator::filter::FILTERS_MAX;
+
+    const AGENTS: u64 = 10;
+    const FRAMEWORKS: u64 = 7;
+
+    fn crowded() -> Books {
+        let mut books = Books::default();
+        for n in 0..FRAMEWORKS {
+            let mut info = FrameworkInfo::new("nobody", format!("f{n}"));
+            info.roles = ["r".to_owned()].into();
+            books.framework_added(FrameworkAdded {
+                framework_id: FrameworkId::new(format!("f{n}")).unwrap(),
+                info,
+                wants: Default::default(),
+                active: true,
+            });
+        }
+        for n in 0..AGENTS {
+            books.agent_added(AgentAdded {
+                agent_id: AgentId::new(format!("a{n}")).unwrap(),
+                session: 1,
+                info: AgentInfo {
+                    hostname: String::new(),
+                    port: 5051,
+                    resources: "cpus:90;mem:9000".parse().unwrap(),
+                    attributes: Attributes::default(),
+                    domain: None,
+                    id: None,
+                },
+                oversubscribed: Resources::new(),
+                used: Vec::new(),
+            });
+        }
+        books
+    }
+
+    /// All that is kept for the sake of refusals: filters, their ends, agents by client, and marks.
+    fn kept(books: &Books) -> [usize; 4] {
+        let agents = books.agents();
+        let filters = agents.flat_map(|agent| agent.filters.iter());
+        let members = books.clients.iter();
+        [
+            filters.map(|(_, filters)| filters.len()).sum(),
+            books.ends.len(),
+            members.map(|(_, member)| member.filtered.len()).sum(),
+            books.marked.iter().map(Vec::len).sum(),
+        ]
+    }
+
+    /// Declines this often, a millisecond apart; what is declined and for how many seconds is for `what` to say. Batches come as ever.
+    fn decline(books: &mut Books, times: u64, what: impl Fn(u64) -> (Resources, u64)) {
+        let role = Role::new("r").unwrap();
+        for n in 0..times {
+            let now = Instant::default() + Duration::from_millis(n);
+            if n % 1_000 == 0 {
+                books.candidates(now, true);
+            }
+            let (resources, seconds) = what(n);
+            let recovered = Recovered {
+                framework_id: FrameworkId::new(format!("f{}", n % FRAMEWORKS)).unwrap(),
+                agent_id: AgentId::new(format!("a{}", n % AGENTS)).unwrap(),
+                resources: resources.allocate(&role),
+                refuse: Some(Duration::from_secs(seconds)),
+            };
+            books.recovered(&recovered, now);
+        }
+    }
+
+    /// SPEC 4.6: it is counted what is kept after a million declines, and that is one filter for each client and agent.
+    #[test]
+    fn a_million_declines_of_the_same_keep_one_filter_for_each_client_and_agent() {
+        let mut books = crowded();
+        let all: Resources = "cpus:90;mem:9000".parse().unwrap();
+        decline(&mut books, 1_000_000, |_| (all.clone(), 86_400));
+        let pairs = (AGENTS * FRAMEWORKS) as usize;
+        assert_eq!(kept(&books), [pairs, pairs, pairs, AGENTS as usize]);
+    }
+
+    /// Of different amounts and for different times it is never more than a few for each, and nothing once all have ended.
+    #[test]
+    fn declines_of_ever_other_amounts_keep_a_bounded_number_and_leave_nothing() {
+        let mut books = crowded();
+        let amounts = |n: u64| format!("cpus:{};mem:{}", 1 + n * 7 % 83, 1 + n * 31 % 8_999);
+        let amounts: Vec<Resources> = (0..997).map(|n| amounts(n).parse().unwrap()).collect();
+        let pairs = (AGENTS * FRAMEWORKS) as usize;
+        decline(&mut books, 50_000, |n| {
+            (amounts[n as usize % 997].clone(), 100 + n * 13 % 86_400)
+        });
+        let [filters, ends, keys, marks] = kept(&books);
+        assert_eq!([ends, keys, marks], [pairs, pairs, AGENTS as usize]);
+        assert!(
+            (pairs..=pairs * FILTERS_MAX).contains(&filters),
+            "{filters}"
+        );
+        books.candidates(Instant::default() + Duration::from_secs(100_000), true);
+        assert_eq!(kept(&books), [0; 4]);
+    }
+}
