@@ -96,6 +96,8 @@ pub(crate) struct Plan {
     pub stands_by: bool,
     pub acknowledgement: Acknowledgement,
     pub calls: Bounds,
+    /// Whether it becomes a new framework if its id is refused for good.
+    pub begins_anew: bool,
     pub speak_previous: bool,
 }
 
@@ -279,7 +281,16 @@ impl<S: Scheduler> Driver<S> {
                     }
                     driver.begin_vigil(index, &address, ctx);
                 }
-                Ok(Err(SubscriptionRefused::Never { reason })) => driver.fail(reason, ctx),
+                Ok(Err(SubscriptionRefused::Never { reason })) => {
+                    match driver.plan.framework.id.take_if(|_| driver.plan.begins_anew) {
+                        Some(id) if !driver.leaving => {
+                            warn!(framework = %id, reason, "refused under its id, it becomes a new framework");
+                            driver.begin_anew(ctx);
+                            driver.subscribe(master, index, ctx);
+                        }
+                        _ => driver.fail(reason, ctx),
+                    }
+                }
                 Ok(Err(SubscriptionRefused::NotNow { reason })) => {
                     warn!(master = %address, %reason, "not subscribed yet");
                     driver.seek_after(index, ctx);

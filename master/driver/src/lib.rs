@@ -226,6 +226,7 @@ impl SchedulerDriver {
                 stands_by: false,
                 acknowledgement: Acknowledgement::default(),
                 calls: CALLS,
+                begins_anew: false,
                 speak_previous: false,
             },
         }
@@ -267,6 +268,15 @@ impl SchedulerDriver {
     /// framework is torn down.
     pub fn standing_by(mut self) -> Self {
         self.plan.stands_by = true;
+        self
+    }
+
+    /// Begins anew where the framework's id is refused for good, as that of one whose failover timeout has passed is: it subscribes as a new
+    /// framework, and [`Scheduler::subscribed`] brings the new id. Without this, a scheduler that keeps its id would be locked out until somebody
+    /// deletes it (W14). What the old framework had launched is over, and no status tells of it; what was said and not heard comes back as
+    /// [`undelivered`](Scheduler::undelivered). A framework that is torn down, or replaced by a newer scheduler, does not begin anew.
+    pub fn or_anew(mut self) -> Self {
+        self.plan.begins_anew = true;
         self
     }
 

@@ -26,6 +26,8 @@ use scheduler_driver::{
 mod delivery;
 #[path = "driver/fencing.rs"]
 mod fencing;
+#[path = "driver/over.rs"]
+mod over;
 #[path = "driver/seeking.rs"]
 mod seeking;
 #[path = "driver/standing.rs"]
@@ -94,7 +96,10 @@ impl Handler<Subscribe> for Master {
             "subscribe {id:?} suppressed {suppressed:?} at {}",
             ctx.clock().now_secs()
         ));
-        if let Some(refused) = self.refuse.clone() {
+        let over = SubscriptionRefused::Never {
+            reason: format!("framework.id is `{id}`: it is over"),
+        };
+        if let Some(refused) = self.refuse.clone().or((id == "over").then_some(over)) {
             return MessageResult(Err(refused));
         }
         *self.scheduler.lock().unwrap() = Some(message.scheduler.clone());

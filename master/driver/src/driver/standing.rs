@@ -72,8 +72,8 @@ impl<S: Scheduler> Driver<S> {
         }
     }
 
-    /// What this scheduler knew and had still to say was its former leadership's.
-    fn begin_anew(&mut self, ctx: &mut Context<Self>) {
+    /// What this scheduler knew and had still to say was its former leadership's, or its former framework's.
+    pub(super) fn begin_anew(&mut self, ctx: &mut Context<Self>) {
         self.ledger = Ledger::default();
         self.updates = SeenUpdates::new(UPDATES_REMEMBERED);
         // The old courier ends with this, and whatever waits in it fails.

@@ -200,6 +200,37 @@ fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
     });
 }
 
+/// W14.
+#[test]
+fn a_failover_timeout_that_began_at_one_master_ends_at_the_next() {
+    rehearse_network(|network| async move {
+        let first = World::new(network.clone(), Config::default()).await;
+        let (_old, f) = first
+            .framework("web", |info| {
+                info.failover_timeout = Duration::from_secs(60)
+            })
+            .await;
+        network.leave("web");
+        first.pass(30).await;
+        network.leave("master");
+        let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
+        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        world.pass(29).await;
+        assert!(world.whims.state().frameworks.contains_key(&f), "59 s");
+        world.pass(2).await;
+        assert!(!world.whims.state().frameworks.contains_key(&f), "61 s");
+
+        let late = world.member("web-2", "scheduler", Role::Framework).await;
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(f);
+        let refused = subscribe(&late, info).await.unwrap_err();
+        assert!(
+            matches!(&refused, SubscriptionRefused::Never { reason } if reason.contains("not removed")),
+            "{refused}"
+        );
+    });
+}
+
 #[test]
 fn an_allocator_that_fell_is_told_everything_anew() {
     rehearse_network(|network| async move {
