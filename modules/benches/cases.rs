@@ -1,28 +1,39 @@
-//! What one run costs in the large cases of Mesos' own benchmarks: processor time of this thread, beside the goal of each.
+//! The cases of Mesos' own allocator benchmark, ours beside its recorded figures: processor time of this thread, and how many times as long Mesos takes.
 //!
 //! For work on the allocator itself, without the release build of everything: `cargo bench -p meros-modules --bench cases -- NAME ROUNDS`, where
 //! a case is measured if its name contains `NAME`. `meros bench allocator` measures the same by its flags, and more.
 
 use std::time::Duration;
 
+use modules::workload::measure::{Filling, FullRuns, Sorting, incremental_run};
+use modules::workload::recorded::{Mesos, MesosSorter, SORTED};
 use modules::workload::{Shape, Workload};
 use nix::time::{ClockId, clock_gettime};
 
 const SEED: u64 = 7;
-/// Runs of a case, of which the one in the middle counts.
-const ROUNDS: usize = 15;
-/// Runs after which the work of one freed resource is known.
-const FREED: usize = 2_000;
+/// Runs of a case, of which the one in the middle counts; a cluster is filled five times at most.
+const ROUNDS: u32 = 15;
 
-/// A cluster and the milliseconds that a run may take.
+/// A cluster and what is asked of a run: to be so many times as fast as Mesos', or to take no more than so many milliseconds.
 struct Case {
     name: &'static str,
     shape: Shape,
-    goal: f64,
+    asked: Asked,
 }
 
-const fn case(name: &'static str, shape: Shape, goal: f64) -> Case {
-    Case { name, shape, goal }
+#[derive(Clone, Copy)]
+enum Asked {
+    Times(f64),
+    Milliseconds(f64),
+    Nothing,
+}
+
+const fn plain(name: &'static str, agents: u32, frameworks: u32) -> Case {
+    case(name, Shape::of(agents, frameworks), Asked::Times(10.0))
+}
+
+const fn case(name: &'static str, shape: Shape, asked: Asked) -> Case {
+    Case { name, shape, asked }
 }
 
 const fn roles(agents: u32, frameworks: u32, roles: u32, quotas: bool) -> Shape {
@@ -33,22 +44,53 @@ const fn roles(agents: u32, frameworks: u32, roles: u32, quotas: bool) -> Shape 
     }
 }
 
-const CASES: [Case; 8] = [
-    case("1000x50", Shape::of(1_000, 50), 3.1),
-    case("10000x50", Shape::of(10_000, 50), 36.2),
-    case("10000x200", Shape::of(10_000, 200), 35.0),
-    case("2000x2000-roles", roles(2_000, 2_000, 1_000, false), 10.7),
-    case("300x300-quotas", roles(300, 300, 300, true), 5.3),
-    case("3000x3000-quotas", roles(3_000, 3_000, 3_000, true), 123.0),
-    case("50000x200", Shape::of(50_000, 200), 200.0),
+const fn reserved(shape: Shape, reservations: u32, labels: u32) -> Shape {
+    Shape {
+        reservations,
+        labels,
+        ..shape
+    }
+}
+
+const CASES: [Case; 15] = [
+    plain("1000x50", 1_000, 50),
+    plain("1000x200", 1_000, 200),
+    plain("1000x1000", 1_000, 1_000),
+    plain("5000x50", 5_000, 50),
+    plain("5000x200", 5_000, 200),
+    plain("5000x1000", 5_000, 1_000),
+    plain("10000x50", 10_000, 50),
+    plain("10000x200", 10_000, 200),
+    plain("10000x1000", 10_000, 1_000),
+    case(
+        "2000x2000-roles",
+        roles(2_000, 2_000, 1_000, false),
+        Asked::Times(10.0),
+    ),
+    case(
+        "300x300-quotas",
+        roles(300, 300, 300, true),
+        Asked::Times(10.0),
+    ),
+    case(
+        "3000x3000-quotas",
+        roles(3_000, 3_000, 3_000, true),
+        Asked::Times(50.0),
+    ),
+    case(
+        "50000x200",
+        Shape::of(50_000, 200),
+        Asked::Milliseconds(200.0),
+    ),
     case(
         "1000x50-labels",
-        Shape {
-            reservations: 4,
-            labels: 10,
-            ..roles(1_000, 50, 50, false)
-        },
-        f64::INFINITY,
+        reserved(roles(1_000, 50, 50, false), 4, 10),
+        Asked::Nothing,
+    ),
+    case(
+        "1x50-4000-reserved",
+        reserved(roles(1, 50, 50, false), 4_000, 1),
+        Asked::Nothing,
     ),
 ];
 
@@ -57,59 +99,96 @@ fn main() {
     let mut asked = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let name = asked.next().unwrap_or_default();
     let rounds = asked.next().and_then(|rounds| rounds.parse().ok());
-    let rounds: usize = rounds.unwrap_or(ROUNDS);
-    for case in CASES.iter().filter(|case| case.name.contains(&name)) {
-        measure(case, rounds.max(1));
-    }
-}
-
-fn measure(Case { name, shape, goal }: &Case, rounds: usize) {
-    let mut all = Workload::of(shape, SEED);
-    let (mut runs, mut declines) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let begun = spent();
-        let grants = all.run(true);
-        runs.push(spent() - begun);
-        let begun = spent();
-        all.decline(grants);
-        declines.push(spent() - begun);
-    }
-    let (least, run, declined) = (
-        runs.iter().min().copied(),
-        middle(&mut runs),
-        middle(&mut declines),
-    );
-    let least = milliseconds(least.unwrap_or_default());
-    let freed = freed(shape);
+    let rounds: u32 = rounds.unwrap_or(ROUNDS).max(1);
     println!(
-        "{name:>18}: a run {run:8.2} ms (least {least:8.2}, goal {goal:6.1}), declining it all {declined:7.2} ms, a run after one task {freed:.4} ms"
+        "{:>18}  {:<15} {:>10} {:>10} {:>8}  asked",
+        "case", "milliseconds of", "ours", "Mesos", "times"
+    );
+    for case in CASES.iter().filter(|case| case.name.contains(&name)) {
+        measure(case, rounds);
+    }
+    for (clients, _) in SORTED {
+        let case = format!("sorter-{clients}");
+        if case.contains(&name) {
+            sort(&case, clients, rounds);
+        }
+    }
+}
+
+fn measure(Case { name, shape, asked }: &Case, rounds: u32) {
+    let mesos = Mesos::of(shape);
+    let recorded = |figure| Some(figure).filter(|_| mesos.are.contains("same case"));
+    let runs = FullRuns::of(Workload::of(shape, SEED), shape, rounds, spent);
+    let peer = (shape.agents < 50_000).then_some(mesos.full_run);
+    row(name, "a run", runs.run, peer, *asked);
+    row(name, "the least run", runs.least, peer, Asked::Nothing);
+    row(name, "declining it", runs.decline, None, Asked::Nothing);
+    let filling = Filling::of(shape, SEED, rounds.min(5), spent);
+    let peer = recorded(mesos.add_agents).filter(|_| shape.roles == 0);
+    row(
+        name,
+        "adding agents",
+        filling.add_agents,
+        peer,
+        Asked::Nothing,
+    );
+    let peer = recorded(mesos.add_frameworks).filter(|_| shape.roles == 0);
+    let frameworks = filling.add_frameworks;
+    row(name, "frameworks", frameworks, peer, Asked::Nothing);
+    let freed = incremental_run(shape, SEED, spent);
+    row(
+        name,
+        "after one task",
+        freed,
+        None,
+        Asked::Milliseconds(1.0),
     );
 }
 
-/// From the end of one task in a full cluster until what it had is granted again.
-fn freed(shape: &Shape) -> f64 {
-    let mut all = Workload::of(shape, SEED);
-    let mut held = all.run(true);
-    let mut taken = Vec::with_capacity(FREED);
-    for n in 0..FREED {
-        let ended = held.swap_remove(n * 7919 % held.len());
-        let begun = spent();
-        all.end(ended);
-        let granted = all.run(false);
-        taken.push(spent() - begun);
-        held.extend(granted);
-    }
-    middle(&mut taken)
+fn sort(case: &str, clients: u32, rounds: u32) {
+    let (ours, mesos) = (
+        Sorting::of(clients, rounds, spent),
+        MesosSorter::of(clients),
+    );
+    row(
+        case,
+        "a full sort",
+        ours.sort,
+        Some(mesos.sort),
+        Asked::Nothing,
+    );
+    let added = Some(mesos.added);
+    row(case, "10,000 added", ours.added, added, Asked::Nothing);
+    let removed = Some(mesos.removed);
+    row(
+        case,
+        "10,000 removed",
+        ours.removed,
+        removed,
+        Asked::Nothing,
+    );
 }
 
-/// The one in the middle, in milliseconds.
-fn middle(taken: &mut [Duration]) -> f64 {
-    taken.sort_unstable();
-    milliseconds(taken.get(taken.len() / 2).copied().unwrap_or_default())
-}
-
-fn milliseconds(taken: Duration) -> f64 {
-    taken.as_secs_f64() * 1e3
+/// One figure beside Mesos', how many times as long that is, and what is asked.
+fn row(case: &str, what: &str, ours: f64, mesos: Option<f64>, asked: Asked) {
+    let times = mesos.map(|mesos| mesos / ours);
+    let missed = |missed: bool| if missed { ", missed" } else { "" };
+    let asked = match asked {
+        Asked::Times(asked) => {
+            let missed = missed(times.is_none_or(|times| times < asked));
+            format!("{asked} times{missed}")
+        }
+        Asked::Milliseconds(asked) => format!("{asked} ms{}", missed(ours > asked)),
+        Asked::Nothing => String::new(),
+    };
+    let or_none = |figure: Option<f64>, digits| {
+        figure.map_or_else(String::new, |figure| format!("{figure:.digits$}"))
+    };
+    println!(
+        "{case:>18}  {what:<15} {ours:>10.4} {:>10} {:>8}  {asked}",
+        or_none(mesos, 3),
+        or_none(times, 1)
+    );
 }
 
 /// Processor time of this thread.

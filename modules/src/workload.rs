@@ -2,8 +2,10 @@
 //!
 //! As there, every agent has cpus, memory, disk, and ports of which a list in 16 pieces is in use; one run offers every agent to somebody,
 //! and what is declined is refused for an hour. The same shape and seed give the same cluster. For `meros bench allocator` and `cargo bench`
-//! only: no cluster is run by this. [`turnover`] has one whose tasks come and go.
+//! only: no cluster is run by this. [`turnover`] has one whose tasks come and go, [`measure`] says what work on one takes, and [`recorded`] what Mesos takes.
 
+pub mod measure;
+pub mod recorded;
 pub mod turnover;
 
 use std::collections::BTreeMap;
