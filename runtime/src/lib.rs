@@ -106,7 +106,7 @@ pub use exit::{Exit, Exited};
 pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
 pub use info::{LinkInfo, ProcessInfo, short_name};
-pub use limiter::{Acquiring, BadRate, RateLimiter};
+pub use limiter::{Acquiring, BadRate, RateLimiter, TooManyWait};
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
 pub use message::{Lane, Remote, WhenFull};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};

@@ -1,7 +1,7 @@
 //! A limiter: so many permits in so much time, given out evenly and in the order they were asked for.
 //!
-//! Remembers who waits, in order, and when the next permit is free. Whoever waits is a future; dropping it gives its
-//! place up. Knows nothing of what the permits are for, and saves none up: after a quiet hour the first comes at once and
+//! Remembers who waits, in order and up to a bound, and when the next permit is free. Whoever waits is a future; dropping it gives
+//! its place up. Knows nothing of what the permits are for, and saves none up: after a quiet hour the first comes at once and
 //! the second waits its time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,14 @@ pub struct BadRate {
     pub permits: u32,
     /// In this time.
     pub per: Duration,
+}
+
+/// As many wait for a permit as may: ask later, or refuse what it was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bound} wait for a permit already")]
+pub struct TooManyWait {
+    /// The bound of the limiter.
+    pub bound: usize,
 }
 
 /// When the next permit is free.
@@ -57,10 +65,10 @@ impl Pace {
 /// use runtime::{RateLimiter, rehearsal::rehearse};
 ///
 /// rehearse(|node| async move {
-///     let removals = RateLimiter::new(node.clock(), 1, Duration::from_secs(20)).unwrap();
+///     let removals = RateLimiter::new(node.clock(), 1, Duration::from_secs(20), 100).unwrap();
 ///     let started = node.clock().now();
-///     removals.acquire().await;
-///     removals.acquire().await;
+///     removals.acquire().unwrap().await;
+///     removals.acquire().unwrap().await;
 ///     assert_eq!((node.clock().now() - started).as_secs(), 20);
 /// });
 /// ```
@@ -69,6 +77,8 @@ pub struct RateLimiter(Arc<Inner>);
 
 struct Inner {
     clock: Clock,
+    /// How many places there are.
+    bound: usize,
     state: Mutex<State>,
 }
 
@@ -110,8 +120,13 @@ impl State {
 }
 
 impl RateLimiter {
-    /// So many permits in so much time. The gap between two is never below a nanosecond.
-    pub fn new(clock: &Clock, permits: u32, per: Duration) -> Result<Self, BadRate> {
+    /// So many permits in so much time, for which so many may wait (at least one). The gap between two is never below a nanosecond.
+    pub fn new(
+        clock: &Clock,
+        permits: u32,
+        per: Duration,
+        waiting_max: usize,
+    ) -> Result<Self, BadRate> {
         if permits == 0 || per.is_zero() {
             return Err(BadRate { permits, per });
         }
@@ -127,21 +142,27 @@ impl RateLimiter {
         };
         Ok(Self(Arc::new(Inner {
             clock: clock.clone(),
+            bound: waiting_max.max(1),
             state: Mutex::new(state),
         })))
     }
 
-    /// Takes the last place in the queue now; ready when its permit is there.
-    pub fn acquire(&self) -> Acquiring {
+    /// Takes the last place in the queue now; ready when its permit is there. Who has a permit and has not looked yet has a place too.
+    pub fn acquire(&self) -> Result<Acquiring, TooManyWait> {
         let mut state = lock(&self.0.state);
+        if state.queue.len() + state.given.len() >= self.0.bound {
+            return Err(TooManyWait {
+                bound: self.0.bound,
+            });
+        }
         let place = state.next;
         state.next += 1;
         state.queue.insert(place, None);
-        Acquiring {
+        Ok(Acquiring {
             limiter: self.0.clone(),
             place: Some(place),
             sleep: None,
-        }
+        })
     }
 
     /// How many wait for a permit.
@@ -220,7 +241,7 @@ mod tests {
     #[test]
     fn a_rate_of_nothing_is_refused() {
         for (permits, per) in [(0, SECOND), (1, Duration::ZERO)] {
-            let refused = RateLimiter::new(&Clock::real(), permits, per);
+            let refused = RateLimiter::new(&Clock::real(), permits, per, 1);
             assert_eq!(refused.err(), Some(BadRate { permits, per }));
         }
     }
@@ -228,10 +249,10 @@ mod tests {
     #[test]
     fn a_place_that_was_given_up_costs_those_behind_it_nothing() {
         rehearse(|node| async move {
-            let limiter = RateLimiter::new(node.clock(), 1, SECOND).unwrap();
+            let limiter = RateLimiter::new(node.clock(), 1, SECOND, 100).unwrap();
             let started = node.clock().now();
-            limiter.acquire().await;
-            let (given_up, kept) = (limiter.acquire(), limiter.acquire());
+            limiter.acquire().unwrap().await;
+            let (given_up, kept) = (limiter.acquire().unwrap(), limiter.acquire().unwrap());
             drop(given_up);
             kept.await;
             assert_eq!(node.clock().now() - started, SECOND);
@@ -242,10 +263,10 @@ mod tests {
     #[test]
     fn who_does_not_look_at_his_place_holds_nobody_up() {
         rehearse(|node| async move {
-            let limiter = RateLimiter::new(node.clock(), 1, SECOND).unwrap();
+            let limiter = RateLimiter::new(node.clock(), 1, SECOND, 100).unwrap();
             let started = node.clock().now();
-            let (unseen, also_unseen) = (limiter.acquire(), limiter.acquire());
-            limiter.acquire().await;
+            let (unseen, also_unseen) = (limiter.acquire().unwrap(), limiter.acquire().unwrap());
+            limiter.acquire().unwrap().await;
             assert_eq!(node.clock().now() - started, 2 * SECOND);
             unseen.await;
             also_unseen.await;
@@ -254,13 +275,31 @@ mod tests {
     }
 
     #[test]
+    fn one_more_than_may_wait_is_refused_until_a_place_is_given_up_or_served() {
+        rehearse(|node| async move {
+            let limiter = RateLimiter::new(node.clock(), 1, SECOND, 3).unwrap();
+            let full = Err(TooManyWait { bound: 3 });
+            let [first, second, third] = [(); 3].map(|()| limiter.acquire().unwrap());
+            assert_eq!(limiter.acquire().map(drop), full);
+            drop(second);
+            let fourth = limiter.acquire().unwrap();
+            assert_eq!(limiter.acquire().map(drop), full);
+            first.await;
+            let _fifth = limiter.acquire().unwrap();
+            third.await;
+            fourth.await;
+            assert_eq!(limiter.waiting(), 1);
+        });
+    }
+
+    #[test]
     fn permits_are_not_saved_up() {
         rehearse(|node| async move {
-            let limiter = RateLimiter::new(node.clock(), 1, SECOND).unwrap();
+            let limiter = RateLimiter::new(node.clock(), 1, SECOND, 100).unwrap();
             node.clock().advance(3600 * SECOND).await;
             let started = node.clock().now();
-            limiter.acquire().await;
-            limiter.acquire().await;
+            limiter.acquire().unwrap().await;
+            limiter.acquire().unwrap().await;
             assert_eq!((node.clock().now() - started).as_secs(), 1);
         });
     }
@@ -268,13 +307,13 @@ mod tests {
     /// Comers by (milliseconds after the one before, milliseconds of patience); gives the order and times of permits.
     fn run(permits: u32, per: Duration, comers: Vec<(u64, u64)>) -> Vec<(usize, Instant)> {
         rehearse(|node| async move {
-            let limiter = RateLimiter::new(node.clock(), permits, per).unwrap();
+            let limiter = RateLimiter::new(node.clock(), permits, per, 100).unwrap();
             let given = Rc::new(RefCell::new(Vec::new()));
             let mut tasks = Vec::new();
             for (index, (after, patience)) in comers.into_iter().enumerate() {
                 node.clock().sleep(Duration::from_millis(after)).await;
                 let (clock, given) = (node.clock().clone(), given.clone());
-                let acquiring = limiter.acquire();
+                let acquiring = limiter.acquire().unwrap();
                 tasks.push(tokio::task::spawn_local(async move {
                     let patience = Duration::from_millis(patience);
                     if clock.timeout(patience, acquiring).await.is_ok() {

@@ -8,13 +8,17 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
 
 use crate::lock;
 use crate::node::{Interrupted, Node, SpawnError};
 
 /// The thread a node was built on.
 const HOME: &str = "home";
+/// Jobs that may wait for one thread: actors to be started, and what is run at a place. More than a node has actors; it is reached
+/// only by who spawns without end at a thread that is blocked.
+const JOBS_MAX: usize = 1 << 18;
 
 /// Where an actor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,12 +120,9 @@ impl Node {
                 async move { told.send(begin().await) },
             ));
         };
-        if !self.arbiter(name)?.run(Box::new(job)) {
-            return Err(SpawnError::NoThread {
-                name: name.to_owned(),
-                reason: "it has ended".into(),
-            });
-        }
+        self.arbiter(name)?
+            .run(Box::new(job))
+            .map_err(|unrun| unrun.of(name))?;
         Ok(async move {
             output.await.map_err(|_| Interrupted {
                 reason: "it panicked, or its thread has ended".into(),
@@ -133,17 +134,36 @@ impl Node {
 /// Something to run once on an arbiter.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
+/// Why a job is not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unrun {
+    #[error("it has ended")]
+    Ended,
+    #[error("{JOBS_MAX} jobs wait for it already")]
+    Full,
+}
+
+impl Unrun {
+    /// As whoever wanted the actor of this name started is told it.
+    pub(crate) fn of(self, name: &str) -> SpawnError {
+        SpawnError::NoThread {
+            name: name.to_owned(),
+            reason: self.to_string(),
+        }
+    }
+}
+
 /// A thread's door: jobs run there in the order they were sent.
 #[derive(Clone)]
 pub(crate) struct Arbiter {
-    jobs: mpsc::UnboundedSender<Job>,
+    jobs: mpsc::Sender<Job>,
     name: Arc<str>,
 }
 
 impl Arbiter {
     /// The current thread, which must run a `LocalSet` (an actix system or a rehearsal).
     pub(crate) fn here() -> Self {
-        let (jobs, queue) = mpsc::unbounded_channel();
+        let (jobs, queue) = mpsc::channel(JOBS_MAX);
         tokio::task::spawn_local(run(queue));
         Self {
             jobs,
@@ -153,7 +173,7 @@ impl Arbiter {
 
     /// A new thread with this name.
     pub(crate) fn thread(name: &str) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::unbounded_channel();
+        let (jobs, queue) = mpsc::channel(JOBS_MAX);
         let runtime_made = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name(name.to_owned())
@@ -181,13 +201,16 @@ impl Arbiter {
         &self.name
     }
 
-    /// Runs the job there; false if the thread has ended.
-    pub(crate) fn run(&self, job: Job) -> bool {
-        self.jobs.send(job).is_ok()
+    /// Runs the job there, once those before it were run.
+    pub(crate) fn run(&self, job: Job) -> Result<(), Unrun> {
+        self.jobs.try_send(job).map_err(|unsent| match unsent {
+            TrySendError::Full(_) => Unrun::Full,
+            TrySendError::Closed(_) => Unrun::Ended,
+        })
     }
 }
 
-async fn run(mut queue: mpsc::UnboundedReceiver<Job>) {
+async fn run(mut queue: mpsc::Receiver<Job>) {
     while let Some(job) = queue.recv().await {
         crate::clock::moved();
         job();

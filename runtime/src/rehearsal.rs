@@ -59,6 +59,17 @@ pub fn stage<F: Future>(play: F) -> F::Output {
     LocalSet::new().block_on(&runtime, play)
 }
 
+/// The living actor of this name panics with these words before its next message; false if there is none. For tests of what follows
+/// from that, since what makes an actor panic is a defect, and nobody keeps one for them.
+pub fn let_fall(node: &Node, name: &str, words: &str) -> bool {
+    let Some(entry) = node.registry().find(0, name) else {
+        return false;
+    };
+    let registry = node.registry();
+    registry.fall(entry.pid.incarnation(), &entry.meter, words.to_owned());
+    true
+}
+
 /// A node as rehearsals build it, to be changed before it is built.
 pub fn node(name: &str) -> NodeBuilder {
     Node::builder(name).seed(SEED).clock(Clock::paused())

@@ -84,7 +84,7 @@ where
 
 impl crate::registry::Registry {
     /// An actor panicked outside its own task: it ends before its next message, with these words.
-    fn fall(&self, incarnation: u64, meter: &Arc<Meter>, words: String) {
+    pub(crate) fn fall(&self, incarnation: u64, meter: &Arc<Meter>, words: String) {
         if self.note_fall(incarnation, words) {
             meter.fall();
         }

@@ -66,7 +66,7 @@ impl Sequence {
         let (operations, queue) = mpsc::channel(bound);
         let dropped = Arc::new(AtomicBool::new(false));
         let ended = dropped.clone();
-        // If the thread has ended, so has the queue, and every operation says so.
+        // If the thread has ended, or takes no more, so has the queue, and every operation says so.
         let _ = node.home().run(Box::new(move || {
             tokio::task::spawn_local(work(queue, ended));
         }));

@@ -169,12 +169,9 @@ pub(crate) fn begin<A: Process>(
     let started = arbiter.run(Box::new(move || {
         drop(tokio::task::spawn_local(actor.run(birth)))
     }));
-    if !started {
+    if let Err(unrun) = started {
         node.registry().leave(&pid, None);
-        return Err(SpawnError::NoThread {
-            name: name.to_owned(),
-            reason: "it has ended".into(),
-        });
+        return Err(unrun.of(name));
     }
     Ok(handle)
 }

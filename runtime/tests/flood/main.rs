@@ -11,6 +11,8 @@
     reason = "helpers of tests are tests"
 )]
 
+mod couriers;
+mod helpers;
 mod links;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
