@@ -397,6 +397,10 @@ impl Actor for Agent {
 }
 
 impl Process for Agent {
+    /// What a master says once, a launch above all, must not be lost between the two: without its link the agent registers again, and they
+    /// compare what they have.
+    const WHEN_FULL: WhenFull = WhenFull::CloseLink;
+
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PingAgent>(&[Role::Master]);
         ears.hear::<LeaderAnnounced>(&[Role::Master]);

@@ -104,7 +104,8 @@ impl Oversubscription {
                     }
                 }
             };
-            if told.is_ok() {
+            // Too busy to hear it now, it hears the next; only an agent that has ended is told no more.
+            if told != Err(TellError::Gone) {
                 ctx.after(this.interval, Self::ask);
             }
         });

@@ -1,5 +1,10 @@
 //! Starting an agent: its work directory is locked, then its actors are started, each knowing those it speaks to.
 //!
+//! Those that remember nothing (monitor, oversubscription, QoS) are made anew when they fall. The others (agent, containerizer, status
+//! updates, operations, ledger) know together what runs here and what of it is on the disk; one that began anew would contradict the rest.
+//! If one of them falls the agent ends as [`AgentEnd::Broken`] and its process with it, which harms no executor that outlives it, and the
+//! next process puts all of them together from what is kept.
+//!
 //! The roof makes the node, the launcher and the modules; nothing here opens a socket or names a concrete module.
 
 use std::collections::BTreeMap;
@@ -38,6 +43,12 @@ use crate::status::{StatusUpdates, Waiting};
 
 /// How long pages wait for the agent's actors.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// An actor that remembers nothing is made anew as often as it falls: what it does is worth less than the agent, and more than nothing.
+const MADE_ANEW: Supervision = Supervision::Restart {
+    backoff: Duration::from_millis(100),
+    backoff_max: Duration::from_secs(10),
+    limit: u32::MAX,
+};
 
 /// What advises the agent.
 pub struct Modules {
@@ -286,10 +297,12 @@ pub fn start_with(
     let operations = Operations::new(held, keeper, containerizer.clone());
     let operations = node.spawn("operations", operations)?;
     let total = config.info().resources.clone();
-    let monitor = node.spawn(
-        "monitor",
-        Monitor::new(total, containerizer.clone(), sampler),
-    )?;
+    let measured = containerizer.clone();
+    let monitor = node.supervise("monitor", MADE_ANEW, move || {
+        Monitor::new(total.clone(), measured.clone(), sampler.clone())
+    })?;
+    // By its name, so that modules find whichever of its lives there is.
+    let by_name = node.refer(Pid::new("monitor", node.id().clone(), 0));
     let started = node.clock().now();
     let agent = Agent::new(
         config.clone(),
@@ -301,21 +314,19 @@ pub fn start_with(
         started,
     );
     let agent = node.spawn("agent", agent.keeping(ledger.clone()))?;
-    let oversubscription = Oversubscription::new(
-        modules.resource_estimator,
-        monitor.refer(),
-        containerizer.clone(),
-        agent.clone(),
-        settings.oversubscribed_resources_interval,
-    );
-    node.spawn("oversubscription", oversubscription)?;
-    let qos = Qos::new(
-        modules.qos_controller,
-        monitor.refer(),
-        containerizer.clone(),
-        settings.qos_correction_interval_min,
-    );
-    node.spawn("qos", qos)?;
+    let (estimator, usage) = (modules.resource_estimator, by_name.clone());
+    let (lent_to, told) = (containerizer.clone(), agent.clone());
+    let interval = settings.oversubscribed_resources_interval;
+    node.supervise("oversubscription", MADE_ANEW, move || {
+        let (estimator, usage) = (estimator.clone(), usage.clone());
+        Oversubscription::new(estimator, usage, lent_to.clone(), told.clone(), interval)
+    })?;
+    let (controller, usage) = (modules.qos_controller, by_name);
+    let (corrected, interval) = (containerizer.clone(), settings.qos_correction_interval_min);
+    node.supervise("qos", MADE_ANEW, move || {
+        let (controller, usage) = (controller.clone(), usage.clone());
+        Qos::new(controller, usage, corrected.clone(), interval)
+    })?;
     Ok(Started {
         agent,
         containerizer,

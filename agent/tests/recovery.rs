@@ -11,9 +11,10 @@ mod stage;
 
 use std::time::Duration;
 
-use meros_agent::LauncherEvent;
+use meros_agent::{AgentEnd, LauncherEvent};
 use protocol::message::task::RunTasks;
 use protocol::{FrameworkInfo, Reason, TaskState};
+use runtime::rehearsal::let_fall;
 use stage::*;
 
 /// Runs tasks of the framework's own executor, which outlives its agent.
@@ -143,7 +144,7 @@ fn an_agent_that_is_stopped_leaves_only_if_nothing_waits_for_it() {
         let _executor = world.executor(0).await;
         world.agent.go_away();
         let end = world.agent.ended().await;
-        assert_eq!(end, meros_agent::AgentEnd::Departed { waiting: 1 });
+        assert_eq!(end, AgentEnd::Departed { waiting: 1 });
         assert!(world.stage.killed.lock().unwrap().is_empty());
         assert!(!world.master.heard.lock().unwrap().left);
         assert!(!*world.stage.keeps_nothing.lock().unwrap());
@@ -152,7 +153,7 @@ fn an_agent_that_is_stopped_leaves_only_if_nothing_waits_for_it() {
         let world = world.restart(stage).await;
         world.advance(1).await;
         world.agent.leave();
-        assert_eq!(world.agent.ended().await, meros_agent::AgentEnd::Left);
+        assert_eq!(world.agent.ended().await, AgentEnd::Left);
         assert!(world.master.heard.lock().unwrap().left);
         assert!(*world.stage.keeps_nothing.lock().unwrap());
         // It will not come back as itself.
@@ -176,7 +177,7 @@ fn an_agent_that_is_stopped_comes_back_for_ends_that_nobody_has_acknowledged() {
         world.settle().await;
         world.agent.go_away();
         let end = world.agent.ended().await;
-        assert_eq!(end, meros_agent::AgentEnd::Departed { waiting: 1 });
+        assert_eq!(end, AgentEnd::Departed { waiting: 1 });
         assert!(!world.master.heard.lock().unwrap().left);
 
         world.master.heard.lock().unwrap().updates.clear();
@@ -190,21 +191,37 @@ fn an_agent_that_is_stopped_comes_back_for_ends_that_nobody_has_acknowledged() {
     });
 }
 
-/// SPEC 5.3: what happens from then on would not be kept.
+/// SPEC 5.3: what these know together none of them could go on with alone, and what happens from then on might not be kept.
 #[test]
-fn an_agent_whose_ledger_has_fallen_ends_and_harms_nobody() {
-    world(Cast::default(), |world| async move {
-        run(&world, &["a"]).await;
-        let _executor = world.executor(0).await;
-        let ledger = world.node.whereis("ledger").unwrap();
-        world.node.stop(&ledger);
-        let end = world.agent.ended().await;
-        let of_ledger = |name: &str| name == "ledger";
-        assert!(
-            matches!(&end, meros_agent::AgentEnd::Broken { name, .. } if of_ledger(name)),
-            "{end}"
-        );
-        assert!(world.stage.killed.lock().unwrap().is_empty());
-        assert!(!*world.stage.keeps_nothing.lock().unwrap());
-    });
+fn an_agent_of_which_a_part_that_remembers_has_fallen_ends_and_the_next_process_goes_on() {
+    for part in [
+        "agent",
+        "containerizer",
+        "status_updates",
+        "operations",
+        "ledger",
+    ] {
+        world(silent(), |world| async move {
+            run(&world, &["a"]).await;
+            let (_node, script) = world.executor(0).await;
+            assert!(let_fall(&world.node, part, "planted"));
+            let end = world.agent.ended().await;
+            let AgentEnd::Broken { name, reason } = &end else {
+                panic!("{part}: {end}");
+            };
+            assert!(name == part && !reason.is_empty(), "{part}: {end}");
+            assert!(world.stage.killed.lock().unwrap().is_empty());
+            assert!(!*world.stage.keeps_nothing.lock().unwrap());
+
+            let stage = still_there(&world);
+            let world = world.restart(stage).await;
+            world.advance(2).await;
+            let heard = world.master.heard.lock().unwrap();
+            let (_, last) = heard.registrations.last().unwrap();
+            assert_eq!(last.agent.id, Some(agent_id()));
+            let told: Vec<_> = last.held.tasks.iter().map(|task| task.state).collect();
+            assert_eq!(told, [TaskState::Running], "{part}");
+            assert_eq!(script.heard(), ["subscribed own", "launch a"]);
+        });
+    }
 }

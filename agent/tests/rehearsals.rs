@@ -18,6 +18,7 @@ use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ExecutorId, QosCorrection, Reason, TaskState, Termination};
 use resources::Resources;
 use runtime::prelude::*;
+use runtime::rehearsal::let_fall;
 use stage::*;
 
 /// SPEC 5.3.
@@ -409,6 +410,64 @@ fn a_silent_controller_costs_nothing() {
         assert_eq!(script.heard(), ["subscribed t", "launch t"]);
         let asked = world.node.counters()["process/controller/handled"];
         assert_eq!(asked, 1.0, "it is asked once, and the question stays open");
+    });
+}
+
+#[test]
+fn the_parts_that_remember_nothing_are_made_anew_when_they_fall_and_the_agent_does_not_notice() {
+    let estimates = ["cpus:14", "cpus:15", "cpus:16"].map(|lent| Ok(revocable(lent)));
+    world(
+        Cast {
+            estimator: FakeModule::new(estimates, []),
+            ..Cast::default()
+        },
+        |world| async move {
+            world.advance(1).await;
+            let asked = || world.node.counters()["process/controller/handled"];
+            let before = asked();
+            for part in ["monitor", "oversubscription", "qos"] {
+                assert!(let_fall(&world.node, part, "planted"), "{part}");
+            }
+            world.advance(1).await;
+            let lives = world.node.processes();
+            for part in ["monitor", "oversubscription", "qos"] {
+                let one = lives.iter().find(|one| one.pid.name() == part).unwrap();
+                assert_eq!(one.restarts, 1, "{part}");
+            }
+            assert_eq!(asked(), before + 1.0, "the controller is asked again");
+            assert_eq!(world.agent.usage().await.unwrap().executors.len(), 0);
+            world.advance(15).await;
+            let told = ["cpus:14", "cpus:15", "cpus:16"].map(revocable);
+            assert_eq!(world.master.oversubscribed(), told);
+            world.master.run(vec![shell("t")]);
+            world.settle().await;
+            world.executor(0).await;
+            assert_eq!(world.master.states("t").last(), Some(&TaskState::Running));
+            assert_eq!(world.master.registrations(), 1);
+        },
+    );
+}
+
+/// What is said once must not be lost between master and agent: without its link the agent comes back, and they compare what they have.
+#[test]
+fn an_agent_whose_mailbox_is_flooded_by_its_master_registers_again() {
+    world(Cast::default(), |world| async move {
+        world.settle().await;
+        let before = world.master.registrations();
+        for _ in 0..70_000 {
+            world.master.tell(AcknowledgeStatus {
+                framework_id: framework_id(),
+                agent_id: agent_id(),
+                task_id: task_id("t"),
+                uuid: protocol::Uuid([1; 16]),
+            });
+        }
+        world.advance(60).await;
+        assert_eq!(world.master.registrations(), before + 1);
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        world.executor(0).await;
+        assert_eq!(world.master.states("t").last(), Some(&TaskState::Running));
     });
 }
 
