@@ -187,6 +187,10 @@ impl<S: Scheduler> Actor for Driver<S> {
 }
 
 impl<S: Scheduler> Process for Driver<S> {
+    /// Offers and losses are told once. A scheduler that is so slow that one is lost subscribes anew: its offers are taken back, and
+    /// it asks about its tasks.
+    const WHEN_FULL: WhenFull = WhenFull::CloseLink;
+
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<OffersMade>(&[Role::Master]);
         ears.hear::<OfferRescinded>(&[Role::Master]);

@@ -39,6 +39,42 @@ fn named(id: &str) -> TaskId {
     TaskId::new(id).unwrap()
 }
 
+/// W4: offers, ends and losses are told once, so none may be missing among those that are heard.
+#[test]
+fn a_scheduler_that_is_too_slow_to_hear_every_event_subscribes_anew() {
+    rehearse_network(|network| async move {
+        let stage = Stage::new(network);
+        let _driver = stage.drive();
+        stage.settle().await;
+        drop((take(&stage.asked), take(&stage.told)));
+        let scheduler = stage.scheduler.lock().unwrap().clone().unwrap();
+        for number in 0..70_000 {
+            let offer_id = OfferId::new(number.to_string()).unwrap();
+            let told = stage.master.tell(&scheduler, OfferRescinded { offer_id });
+            told.unwrap();
+        }
+        stage.pass(10).await;
+        let told = take(&stage.told);
+        let lost = told
+            .iter()
+            .position(|line| line.starts_with("disconnected"));
+        let (before, after) = told.split_at(lost.unwrap());
+        let all = (0..before.len()).map(|number| format!("rescinded {number}"));
+        assert!(
+            before.iter().eq(all.collect::<Vec<_>>().iter()),
+            "none is missing"
+        );
+        assert!(before.len() >= 65_536);
+        let expected = [
+            "disconnected: node lost: the mailbox of scheduler is full",
+            "subscribed m-0000",
+            "rescinded early",
+        ];
+        assert_eq!(after, expected);
+        assert!(take(&stage.asked)[0].starts_with("subscribe \"m-0000\""));
+    });
+}
+
 /// S132, W17.
 #[test]
 fn what_is_said_without_a_master_reaches_the_next_one_in_order_and_once() {
