@@ -17,6 +17,8 @@ use crate::failure::{Failure, Outcome};
 pub struct Usage {
     /// Resident memory in MiB, shared pages counted once a process.
     pub resident: f64,
+    /// Of it, in MiB, what no file backs: what the system cannot take back by reading it again.
+    pub anonymous: f64,
     /// CPU time since each began, in seconds.
     pub cpu: f64,
 }
@@ -37,22 +39,29 @@ pub fn usage(pid: u32) -> Outcome<Usage> {
         .filter(|process| family.contains(&process.pid));
     Ok(members.fold(Usage::default(), |sum, process| Usage {
         resident: sum.resident + process.resident_pages as f64 * page / (1 << 20) as f64,
+        // One that has just ended has none.
+        anonymous: sum.anonymous + memory(process.pid, "RssAnon").unwrap_or_default(),
         cpu: sum.cpu + (process.user_ticks + process.system_ticks) as f64 / tick,
     }))
 }
 
 /// The most memory in MiB that process `pid`, without its descendants, has had resident at once.
 pub fn peak(pid: u32) -> Outcome<f64> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).map_err(|error| Failure::because(&path, &error))?;
-    peak_in(&text).ok_or_else(|| Failure::new(format!("{path} has no line VmHWM")))
+    let pid = i32::try_from(pid).map_err(|error| Failure::because("not a process", &error))?;
+    memory(pid, "VmHWM")
 }
 
-/// MiB, from the text of /proc/PID/status.
-fn peak_in(status: &str) -> Option<f64> {
+/// MiB, from the line `name` of /proc/PID/status.
+fn memory(pid: i32, name: &str) -> Outcome<f64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(|error| Failure::because(&path, &error))?;
+    memory_in(&text, name).ok_or_else(|| Failure::new(format!("{path} has no line {name}")))
+}
+
+fn memory_in(status: &str, name: &str) -> Option<f64> {
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }
@@ -128,12 +137,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_of_memory_is_read_in_mib() {
-        assert_eq!(
-            peak_in("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"),
-            Some(2.0)
-        );
-        assert_eq!(peak_in("VmRSS:\t 1 kB\n"), None);
+    fn memory_is_read_in_mib() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n";
+        assert_eq!(memory_in(status, "VmHWM"), Some(2.0));
+        assert_eq!(memory_in(status, "Vm"), None);
+        assert_eq!(memory_in(status, "RssAnon"), None);
         assert!(peak(std::process::id()).unwrap() > 0.0);
+        assert!(usage(std::process::id()).unwrap().anonymous > 0.0);
     }
 }
