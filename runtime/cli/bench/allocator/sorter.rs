@@ -8,13 +8,14 @@ use std::time::Duration;
 use module_api::SorterRef;
 use module_api::sorter::{Slate, Stage};
 use modules::sorter::{Drf, Sorter};
+use modules::workload::measure::middle;
 use modules::workload::{Shape, Workload};
 use runtime::{Clock, Instant, Node, Pid, Placement, Role};
 use serde_json::Value;
 use transport::{Authority, Endpoint, Options};
 
 use super::super::Figure;
-use super::{SEED, middle};
+use super::SEED;
 use crate::failure::{Failure, Outcome};
 use crate::member::{Member, Running};
 use crate::on_this_thread;
