@@ -15,6 +15,7 @@ use actix::{Actor, Message};
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Deadline, Sleep};
+use crate::link::Asked;
 use crate::lock;
 
 /// How long an asker waits.
@@ -95,11 +96,9 @@ pub struct Asking<R> {
     /// The patience and when it ends.
     patience: Option<(Duration, Deadline)>,
     sleep: Option<Sleep>,
-    /// Runs when the wait is over, to forget a question that crossed a link.
-    forget: Option<Forget>,
+    /// The question, if it crossed a link and is not answered: it is forgotten when nobody waits any more.
+    asked: Option<Asked>,
 }
-
-type Forget = Box<dyn FnOnce() + Send>;
 
 enum Source<R> {
     Failed(AskError),
@@ -113,7 +112,7 @@ impl<R> Asking<R> {
             source: Source::Failed(error),
             patience: None,
             sleep: None,
-            forget: None,
+            asked: None,
         }
     }
 
@@ -125,12 +124,12 @@ impl<R> Asking<R> {
         clock: &Clock,
         patience: Patience,
         reply: oneshot::Receiver<Result<R, AskError>>,
-        forget: Forget,
+        asked: Asked,
     ) -> Self {
-        Self::with(clock, patience, Source::Remote(reply), Some(forget))
+        Self::with(clock, patience, Source::Remote(reply), Some(asked))
     }
 
-    fn with(clock: &Clock, patience: Patience, source: Source<R>, forget: Option<Forget>) -> Self {
+    fn with(clock: &Clock, patience: Patience, source: Source<R>, asked: Option<Asked>) -> Self {
         let patience = match patience {
             Patience::For(after) => Some((after, clock.deadline(after))),
             Patience::WhileLinked => None,
@@ -139,7 +138,7 @@ impl<R> Asking<R> {
             source,
             patience,
             sleep: None,
-            forget,
+            asked,
         }
     }
 }
@@ -159,6 +158,7 @@ impl<R> Future for Asking<R> {
                 .map(|reply| reply.unwrap_or(Err(AskError::Gone))),
         };
         if answer.is_ready() {
+            this.asked = None;
             return answer;
         }
         let Some((after, deadline)) = this.patience else {
@@ -174,8 +174,8 @@ impl<R> Future for Asking<R> {
 
 impl<R> Drop for Asking<R> {
     fn drop(&mut self) {
-        if let Some(forget) = self.forget.take() {
-            forget();
+        if let Some(asked) = self.asked.take() {
+            asked.forget();
         }
     }
 }

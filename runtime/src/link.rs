@@ -34,8 +34,9 @@ mod ending;
 mod question;
 
 pub(crate) use answer::Answer;
+use answer::Answerer;
 use question::Question;
-pub(crate) use question::{Answered, Decode, OnReply};
+pub(crate) use question::{Answered, Asked, Decode, OnReply};
 
 /// Questions that may be open in each direction of a link.
 const QUESTIONS_MAX: usize = 65_536;
@@ -289,6 +290,7 @@ pub(crate) struct Connection {
     pub(crate) born: Instant,
     questions: Mutex<FxHashMap<u64, Question>>,
     answering: AtomicUsize,
+    answerer: Arc<Answerer>,
     /// Bulks that are being decoded.
     decoding: AtomicUsize,
     closed: AtomicBool,
@@ -323,6 +325,7 @@ impl Connection {
             born: node.clock().now(),
             questions: Mutex::default(),
             answering: AtomicUsize::new(0),
+            answerer: Arc::default(),
             decoding: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             reason: Mutex::default(),

@@ -1,10 +1,11 @@
 //! Watches: who wants to hear of whose end.
 //!
 //! Remembers one watch per watcher and pid, with what to do at the end; a watch is taken out under the
-//! lock before it is told, so it is told once. Knows nothing of mailboxes or links.
+//! lock before it is told, so it is told once, and many are told in their order. Knows nothing of mailboxes or links.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
 
 use crate::exit::{Exit, Exited};
 use crate::identity::{NodeId, Pid};
@@ -19,7 +20,7 @@ const PEER_WATCHES_MAX: usize = 65_536;
 pub(crate) type Notify = Box<dyn FnOnce(Exited) + Send>;
 
 /// Who watches.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Watcher {
     /// A local actor, by incarnation.
     Actor(u64),
@@ -41,14 +42,14 @@ impl Watcher {
 /// The pid as the watcher wrote it, which may be a look-up address.
 type Wished = Pid;
 /// The watches of one pid.
-type WatchesOfOne = BTreeMap<(Watcher, Wished), Notify>;
+type WatchesOfOne = FxHashMap<(Watcher, Wished), Notify>;
 
 #[derive(Default)]
 struct Tables {
     /// By node and the pid itself, so that a lost node costs what was watched on it.
-    targets: BTreeMap<NodeId, BTreeMap<Pid, WatchesOfOne>>,
+    targets: FxHashMap<NodeId, FxHashMap<Pid, WatchesOfOne>>,
     /// What each watcher watches, and the pid that was meant.
-    watchers: BTreeMap<Watcher, BTreeMap<Wished, Pid>>,
+    watchers: FxHashMap<Watcher, FxHashMap<Wished, Pid>>,
 }
 
 #[derive(Default)]
@@ -113,7 +114,7 @@ impl Watches {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.remove(watcher).unwrap_or_default();
         let mut unwatched = Vec::new();
-        for (wished, target) in watched {
+        for (wished, target) in sorted(watched) {
             if let Some((_, Change::Edge)) = tables.detach(watcher, &wished, &target) {
                 unwatched.push(target);
             }
@@ -150,23 +151,24 @@ impl Watches {
             lost
         };
         let reason = Exit::NodeLost(reason.to_owned());
-        lost.into_values()
-            .for_each(|watches| tell(watches, &reason));
+        for (_, watches) in sorted(lost) {
+            tell(watches, &reason);
+        }
     }
 
     /// Watches of all watchers.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        lock(&self.0).watchers.values().map(BTreeMap::len).sum()
+        lock(&self.0).watchers.values().map(FxHashMap::len).sum()
     }
 
     /// Everything watched on that node.
     pub(crate) fn targets_on(&self, node: &NodeId) -> Vec<Pid> {
-        lock(&self.0)
-            .targets
-            .get(node)
-            .map(|targets| targets.keys().cloned().collect())
-            .unwrap_or_default()
+        let tables = lock(&self.0);
+        let targets = tables.targets.get(node).into_iter();
+        let mut targets: Vec<Pid> = targets.flat_map(FxHashMap::keys).cloned().collect();
+        targets.sort();
+        targets
     }
 }
 
@@ -203,8 +205,15 @@ impl Tables {
     }
 }
 
+/// By their keys, which in the table have no order.
+fn sorted<K: Ord, V>(table: FxHashMap<K, V>) -> Vec<(K, V)> {
+    let mut entries: Vec<(K, V)> = table.into_iter().collect();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries
+}
+
 fn tell(watches: WatchesOfOne, reason: &Exit) {
-    for ((_, pid), notify) in watches {
+    for ((_, pid), notify) in sorted(watches) {
         notify(Exited {
             pid,
             reason: reason.clone(),

@@ -56,6 +56,19 @@ where
     Ok(Box::new(codec::decode::<R>(bytes)?))
 }
 
+/// Where a question waits for its reply.
+pub(crate) struct Asked {
+    connection: Arc<Connection>,
+    correlation: u64,
+}
+
+impl Asked {
+    /// Nobody waits for the reply any more.
+    pub(crate) fn forget(self) {
+        self.connection.forget(self.correlation);
+    }
+}
+
 /// A question that waits for its reply.
 pub(crate) struct Question {
     on_reply: OnReply,
@@ -99,12 +112,7 @@ impl Connection {
             .expect(correlation, on_reply, Some(decode_reply::<R>))
             .and_then(|()| write(correlation).map_err(AskError::from));
         match asked {
-            Ok(()) => Asking::remote(
-                node.clock(),
-                patience,
-                waiting,
-                self.forgetting(correlation),
-            ),
+            Ok(()) => Asking::remote(node.clock(), patience, waiting, self.asked(correlation)),
             Err(error) => {
                 self.forget(correlation);
                 Asking::failed(error)
@@ -136,17 +144,14 @@ impl Connection {
             return Asking::failed(error);
         }
         self.write_plain(&Frame::Find { correlation, name });
-        Asking::remote(
-            node.clock(),
-            patience,
-            waiting,
-            self.forgetting(correlation),
-        )
+        Asking::remote(node.clock(), patience, waiting, self.asked(correlation))
     }
 
-    fn forgetting(self: &Arc<Self>, correlation: u64) -> Box<dyn FnOnce() + Send> {
-        let connection = self.clone();
-        Box::new(move || connection.forget(correlation))
+    fn asked(self: &Arc<Self>, correlation: u64) -> Asked {
+        Asked {
+            connection: self.clone(),
+            correlation,
+        }
     }
 
     fn expect(

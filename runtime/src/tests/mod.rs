@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
+mod answers;
 mod bulks;
 mod contract_delivery;
 mod contract_futures;
