@@ -50,20 +50,20 @@ const NAME: &str = "allocations";
 
 /// What holds resources of an agent, beside offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Holder {
+pub(super) enum Holder {
     Task(FrameworkId, TaskId),
     Executor(FrameworkId, ExecutorId),
 }
 
 impl Holder {
-    fn framework(&self) -> &FrameworkId {
+    pub fn framework(&self) -> &FrameworkId {
         match self {
             Self::Task(framework, _) | Self::Executor(framework, _) => framework,
         }
     }
 
     /// Whether it is in one of the buckets that an agent has told in full.
-    fn is_in(&self, part: &Part) -> bool {
+    pub fn is_in(&self, part: &Part) -> bool {
         let mut printer = Printer::new(part.key);
         let place = match self {
             Self::Task(framework, task) => printer.task_place(framework, task),
@@ -232,6 +232,12 @@ impl Allocations {
         if !arrival.made.is_empty() {
             self.returned.doubt(&agent_id);
         }
+        let before = self.agents.remove(&agent_id);
+        let knew = before.as_ref().is_some_and(|one| !one.node.is_empty());
+        if !knew && arrival.part.as_ref().is_some_and(Part::leaves_out) {
+            // The last master had it, and this one knows of that by the mirror.
+            self.returned.doubt(&agent_id);
+        }
         let mut agent = Agent {
             node: node.clone(),
             rest: arrival.agent.resources.clone(),
@@ -239,7 +245,6 @@ impl Allocations {
             lent: arrival.oversubscribed,
             ..Agent::default()
         };
-        let before = self.agents.remove(&agent_id);
         let mut short = None;
         let mut hold = |agent: &mut Agent, holder: Holder, held: &Held| {
             if !unwanted.has(&holder) && !agent.hold(holder.clone(), &held.resources, held.sent) {
@@ -517,7 +522,7 @@ fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
 }
 
 /// The agent that a master gives up with this question: whatever it held there has ended, what it had sent and the agent never heard as well.
-fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
+pub(super) fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
     let RegistryRequest::Apply(operation) = request else {
         return None;
     };

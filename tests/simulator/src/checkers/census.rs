@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use protocol::AgentInfo;
-use protocol::digest::DigestKey;
+use protocol::digest::{Digest, DigestKey};
 use protocol::message::registration::{
     AgentRegistered, Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
@@ -133,6 +133,15 @@ pub(super) struct Part {
     pub of: usize,
     /// Which of them.
     pub which: Vec<u32>,
+    /// Whether it has nothing at all.
+    pub nothing: bool,
+}
+
+impl Part {
+    /// Whether the agent may have more than it told.
+    pub fn leaves_out(&self) -> bool {
+        !self.nothing && self.which.len() < self.of
+    }
 }
 
 fn made(told: &Option<AgentResources>) -> Resources {
@@ -160,12 +169,18 @@ impl From<&ReregisterAgent> for Arrival {
             |report| (report.buckets as usize, report.differing, report.held),
         );
         let key = message.summary.key;
+        let nothing = message.summary == Digest::default().summary(key);
         Self {
             agent: message.agent.clone(),
             oversubscribed: message.oversubscribed.clone(),
             made: made(&message.resources),
             held,
-            part: Some(Part { key, of, which }),
+            part: Some(Part {
+                key,
+                of,
+                which,
+                nothing,
+            }),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use protocol::digest::{self, DigestKey};
+use protocol::digest::{self, DigestKey, Summary};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{
     AgentRegistered, Held, RegisterAgent, RegistrationRefused, Report, ReregisterAgent,
@@ -53,7 +53,7 @@ pub fn pid(node: &str) -> Pid {
     Pid::new("someone", NodeId::new(node, 1), 0)
 }
 
-fn master() -> MasterInfo {
+pub fn master() -> MasterInfo {
     MasterInfo {
         id: MasterId::new("m").unwrap(),
         hostname: "master".to_owned(),
@@ -107,6 +107,13 @@ pub fn container() -> ContainerId {
 impl<C: Checker> Stage<C> {
     /// With the nodes started, the agent registered with `has`, and the framework subscribed.
     pub fn new(checker: C, has: &str) -> Self {
+        let mut stage = Self::bare(checker);
+        stage.register(has, "", Vec::new());
+        stage
+    }
+
+    /// With the nodes started and the framework subscribed.
+    pub fn bare(checker: C) -> Self {
         let mut stage = Self {
             checker,
             at: Duration::ZERO,
@@ -120,7 +127,6 @@ impl<C: Checker> Stage<C> {
             stage.fact(What::NodeStarted { node, role });
         }
         stage.fact(What::MasterBegan { node: "master" });
-        stage.register(has, "", Vec::new());
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         stage
     }
@@ -200,6 +206,23 @@ impl<C: Checker> Stage<C> {
             .map(|place| digest::bucket(place, of))
             .collect();
         differing.sort_unstable();
+        let report = Report {
+            buckets: of as u32,
+            differing,
+            held: Held::default(),
+        };
+        let nothing = digest::Digest::default().summary(key);
+        self.returns(has, nothing, Some(report))
+    }
+
+    /// Comes back and has what its master knows: a task, or nothing.
+    pub fn comes_back(&mut self, has: &str, running: bool) -> &mut Self {
+        let mut summary = digest::Digest::default().summary(DigestKey::new([0; 16]));
+        summary.items = u32::from(running);
+        self.returns(has, summary, None)
+    }
+
+    fn returns(&mut self, has: &str, summary: Summary, report: Option<Report>) -> &mut Self {
         let ask = ReregisterAgent {
             agent: AgentInfo {
                 hostname: "host".to_owned(),
@@ -211,12 +234,8 @@ impl<C: Checker> Stage<C> {
             },
             pid: pid("agent-1"),
             version: String::new(),
-            summary: digest::Digest::default().summary(key),
-            report: Some(Report {
-                buckets: of as u32,
-                differing,
-                held: Held::default(),
-            }),
+            summary,
+            report,
             oversubscribed: Default::default(),
             resources: None,
             term_seen: 0,

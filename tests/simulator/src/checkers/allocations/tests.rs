@@ -177,3 +177,20 @@ fn no_more_is_lent_than_the_agent_says_or_said_just_before() {
         }
     }
 }
+
+/// Found by a rehearsal of a group: what a new master knows by the mirror, and its agents do not tell again, was looked for among what is free.
+#[test]
+fn of_an_agent_that_told_in_short_what_the_last_master_knew_nobody_can_say_what_is_lost() {
+    let after = |running: bool| {
+        let mut stage = Stage::bare(Allocations::default());
+        stage.fact(What::FaultsOver).wait(returned::SETTLED);
+        stage.comes_back("cpus:4", running);
+        for number in 0..returned::OFFERS_MIN {
+            let id = format!("o{number}");
+            stage.offers_text(&id, "cpus:1").declines(&[&id]);
+        }
+        stage
+    };
+    after(true).is_clean();
+    after(false).is_broken("at least cpus:3");
+}
