@@ -120,3 +120,41 @@ fn the_steps_of_a_history_make_volumes_and_destroy_them() {
         assert_eq!(play(&steps, &accidents), calm, "{turns}");
     }
 }
+
+/// The same of agents and frameworks that leave: nothing of theirs is left, and who comes after them has all of it.
+#[test]
+fn the_steps_of_a_history_replace_agents_and_frameworks() {
+    let steps = [
+        Step::Launch(0, 3),
+        Step::Lend(1, 2),
+        Step::Launch(1, 2),
+        Step::Reserve(1, 2),
+        Step::ReplaceAgent(0),
+        Step::ReplaceFramework(1),
+        Step::Launch(2, 4),
+        Step::ReplaceAgent(1),
+        Step::Launch(1, 5),
+    ];
+    let calm = play(&steps, &[]);
+    assert_eq!(calm.agents.len(), 3, "{calm:#?}");
+    let held = |host: &str| {
+        let agent = calm.agents.iter().find(|agent| agent.0 == host).unwrap();
+        let held = agent.3.values();
+        held.map(|held| held.cpus().as_f64()).sum::<f64>()
+    };
+    let held = ["agent-0", "agent-1", "agent-2"].map(held);
+    assert_eq!(held, [0.0, 5.0, 4.0], "{calm:#?}");
+    let (own, lent) = &calm.own[1];
+    assert!(own.is_empty() && lent.is_empty(), "{calm:#?}");
+    let rest = calm.rest.get(&resources::Name::Cpus).as_f64();
+    assert_eq!(rest, 100.0 + 95.0 + 96.0);
+    for turns in [0, 7, 40] {
+        let accident = |step| Accident {
+            step,
+            turns,
+            allocator: step % 2 > 0,
+        };
+        let accidents: Vec<_> = (0..steps.len()).map(accident).collect();
+        assert_eq!(play(&steps, &accidents), calm, "{turns}");
+    }
+}

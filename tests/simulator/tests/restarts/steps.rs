@@ -40,6 +40,10 @@ pub enum Step {
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
     Lend(usize, u32),
+    /// An agent leaves with all that runs there, and another comes to its host.
+    ReplaceAgent(usize),
+    /// A framework is torn down with all that it runs, and another comes in its role.
+    ReplaceFramework(usize),
 }
 
 /// Somebody falls so many turns of the machine after a step was said.
@@ -70,6 +74,8 @@ pub fn step() -> impl Strategy<Value = Step> {
             }),
         1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Step::Weight(r, weight)),
         1 => (who(), 0_u32..4).prop_map(|(a, n)| Step::Lend(a, n)),
+        1 => who().prop_map(Step::ReplaceAgent),
+        1 => who().prop_map(Step::ReplaceFramework),
     ]
 }
 
@@ -187,6 +193,14 @@ impl World {
                 };
                 let there = |total: &Resources| !total.persistent_volumes().is_empty();
                 self.convert(f, falls, there, wish).await;
+            }
+            Step::ReplaceAgent(f) => {
+                self.replace_agent(f, async |world: &mut Self| falls.come(world).await)
+                    .await;
+            }
+            Step::ReplaceFramework(f) => {
+                self.replace_framework(f, async |world: &mut Self| falls.come(world).await)
+                    .await;
             }
             _ => {
                 self.say_once(step).await;
@@ -319,7 +333,9 @@ impl World {
             | Step::Reserve(..)
             | Step::Unreserve(..)
             | Step::Create(..)
-            | Step::Destroy(..) => {}
+            | Step::Destroy(..)
+            | Step::ReplaceAgent(..)
+            | Step::ReplaceFramework(..) => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The real master, allocator and sorter, and parties that only say what they are told to.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,14 @@ use modules::allocator::Allocator;
 use modules::sorter::{Drf, Sorter};
 use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
-use protocol::message::registration::{Held, PingAgent, Pong, RegisterAgent};
-use protocol::message::scheduler::{
-    DeclineOffers, OfferRescinded, OffersMade, ReviveOffers, StatusChanged, Subscribe,
+use protocol::message::registration::{
+    Held, PingAgent, Pong, RegisterAgent, ShutDownAgent, UnregisterAgent,
 };
-use protocol::message::task::RunTasks;
+use protocol::message::scheduler::{
+    DeclineOffers, FrameworkFailed, Lost, OfferRescinded, OffersMade, ReviveOffers, StatusChanged,
+    Subscribe, TearDown,
+};
+use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{
     AgentId, AgentInfo, AgentResources, Capability, Demand, Filters, FrameworkId, FrameworkInfo,
     Offer, Quota, Uuid,
@@ -56,6 +60,10 @@ macro_rules! hears_and_does_nothing {
 hears_and_does_nothing!(
     RunTasks,
     ApplyOperation,
+    ShutDownAgent,
+    ShutDownFramework,
+    FrameworkFailed,
+    Lost,
     OffersMade,
     OfferRescinded,
     StatusChanged
@@ -130,6 +138,9 @@ pub struct Tenant {
 }
 
 pub struct World {
+    network: Network,
+    /// How many nodes of agents and frameworks there were.
+    nodes: Cell<u32>,
     pub node: Node,
     pub master: Handle<Master>,
     pub allocator: Handle<Allocator>,
@@ -164,6 +175,8 @@ impl World {
         let operator = network.node("operator", Role::Operator, &[Role::Master]);
         operator.find("master", "master", PATIENCE).await.unwrap();
         let mut world = Self {
+            network: network.clone(),
+            nodes: Cell::new(0),
             node: node.clone(),
             master: master.master,
             allocator: allocator.unwrap(),
@@ -173,7 +186,7 @@ impl World {
             tasks: 0,
         };
         for (number, role) in ROLES.iter().enumerate() {
-            let tenant = world.tenant(network, number, role).await;
+            let tenant = world.tenant(number, role).await;
             world.tenants.push(tenant);
         }
         world.pass(STEP).await;
@@ -181,15 +194,29 @@ impl World {
     }
 
     /// An agent and the framework that is offered it.
-    pub async fn tenant(&self, network: &Network, number: usize, role: &str) -> Tenant {
-        let name = format!("agent-{number}");
-        let agent_node = network.node(&name, Role::Agent, &[Role::Master]);
-        let agent = agent_node.spawn("agent", Party).unwrap();
-        let master = agent_node.find("master", "master", PATIENCE).await.unwrap();
+    pub async fn tenant(&self, number: usize, role: &str) -> Tenant {
+        let (agent_node, agent) = self.agent(number).await;
+        let (party, id) = self.framework(number, role).await;
+        Tenant {
+            party,
+            id,
+            role: role.parse().unwrap(),
+            agent,
+            agent_node,
+        }
+    }
+
+    /// An agent that has just come. It is the next one on the host of that number.
+    async fn agent(&self, number: usize) -> (Node, AgentId) {
+        let host = format!("agent-{number}");
+        let heard = [Role::Master];
+        let node = self.network.node(&self.fresh(&host), Role::Agent, &heard);
+        let agent = node.spawn("agent", Party).unwrap();
+        let master = node.find("master", "master", PATIENCE).await.unwrap();
         let total: Resources = TOTAL.parse().unwrap();
         let register = RegisterAgent {
             agent: AgentInfo {
-                hostname: name.clone(),
+                hostname: host,
                 port: 5051,
                 resources: total.clone(),
                 attributes: Attributes::default(),
@@ -209,13 +236,20 @@ impl World {
             }),
             term_seen: 0,
         };
-        let registered = agent_node.ask(&master, register, PATIENCE).await;
-        let agent_id = registered.unwrap().unwrap().agent_id;
-        let framework = format!("framework-{number}");
-        let node = network.node(&framework, Role::Framework, &[Role::Master]);
+        let registered = node.ask(&master, register, PATIENCE).await;
+        (node, registered.unwrap().unwrap().agent_id)
+    }
+
+    /// A framework that has just come, for the agent of that number.
+    async fn framework(&self, number: usize, role: &str) -> (Handle<Party>, FrameworkId) {
+        let name = format!("framework-{number}");
+        let heard = [Role::Master];
+        let node = self
+            .network
+            .node(&self.fresh(&name), Role::Framework, &heard);
         let party = node.spawn("scheduler", Party).unwrap();
         let master = node.find("master", "master", PATIENCE).await.unwrap();
-        let mut info = FrameworkInfo::new("nobody", framework);
+        let mut info = FrameworkInfo::new("nobody", name);
         info.roles = [role.to_owned()].into();
         info.principal = Some("ops".to_owned());
         info.capabilities.insert(Capability::RevocableResources);
@@ -225,15 +259,40 @@ impl World {
             wants: Default::default(),
         };
         let demands = &mut subscribe.wants.demands;
-        demands.insert(role.to_owned(), Demand::on_hosts([name]));
+        let host = format!("agent-{number}");
+        demands.insert(role.to_owned(), Demand::on_hosts([host]));
         let subscribed = node.ask(&master, subscribe, PATIENCE).await;
-        Tenant {
-            party,
-            id: subscribed.unwrap().unwrap().framework_id,
-            role: role.parse().unwrap(),
-            agent: agent_id,
-            agent_node,
-        }
+        (party, subscribed.unwrap().unwrap().framework_id)
+    }
+
+    /// A name that no node had before.
+    fn fresh(&self, name: &str) -> String {
+        let number = self.nodes.get();
+        self.nodes.set(number + 1);
+        format!("{name}-{number}")
+    }
+
+    /// The agent leaves for good, and its successor on the same host comes after `meanwhile`.
+    pub async fn replace_agent(&mut self, f: usize, meanwhile: impl AsyncFnOnce(&mut Self)) {
+        let tenant = &self.tenants[f];
+        let agent_id = tenant.agent.clone();
+        let left = UnregisterAgent { agent_id };
+        tenant.agent_node.tell(&self.master.pid(), left).unwrap();
+        meanwhile(self).await;
+        self.pass(STEP).await;
+        let (node, agent) = self.agent(f).await;
+        let before = std::mem::replace(&mut self.tenants[f].agent_node, node);
+        self.tenants[f].agent = agent;
+        before.shutdown().await;
+    }
+
+    /// The framework ends for good, and its successor comes after `meanwhile`.
+    pub async fn replace_framework(&mut self, f: usize, meanwhile: impl AsyncFnOnce(&mut Self)) {
+        let framework_id = self.tenants[f].id.clone();
+        self.say(f, TearDown { framework_id });
+        meanwhile(self).await;
+        self.pass(STEP).await;
+        (self.tenants[f].party, self.tenants[f].id) = self.framework(f, ROLES[f]).await;
     }
 
     pub async fn pass(&self, time: Duration) {
