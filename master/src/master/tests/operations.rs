@@ -1,6 +1,7 @@
 //! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
 
 mod counting;
+mod groups;
 mod operators;
 mod recorded;
 mod resizing;
@@ -520,7 +521,7 @@ fn an_agent_that_keeps_no_operations_is_asked_for_none() {
 }
 
 #[test]
-fn a_void_accept_and_a_group_of_tasks_give_everything_back() {
+fn a_void_accept_gives_everything_back() {
     rehearse_network(|network| async move {
         let story = Story::begin(network).await;
         let offer = story.offer(resources("cpus:4")).await;
@@ -533,24 +534,5 @@ fn a_void_accept_and_a_group_of_tasks_give_everything_back() {
             .await;
         assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
         assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 0ns"]);
-
-        let offer = story.offer(resources("cpus:4")).await;
-        let executor = Box::new(ExecutorInfo {
-            executor_id: ExecutorId::new("e").unwrap(),
-            name: "default".to_owned(),
-            command: CommandInfo::shell("true"),
-            resources: resources("cpus:1"),
-            data: vec![],
-            shutdown_grace_period: None,
-            labels: Default::default(),
-        });
-        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
-        let group = Operation::LaunchGroup { executor, tasks };
-        story.accept(&[&offer], vec![group]).await;
-        assert_eq!(
-            story.scheduler.heard(),
-            ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]
-        );
-        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
     });
 }

@@ -1,0 +1,76 @@
+//! Groups of tasks among the operations of one accept (SPEC 2.8, LAUNCH_GROUP): none of them runs while there is nobody to run them together, and
+//! nothing is counted as used by them.
+
+use super::*;
+
+fn group(tasks: Vec<TaskInfo>) -> Operation {
+    let executor = Box::new(ExecutorInfo {
+        executor_id: ExecutorId::new("e").unwrap(),
+        name: "default".to_owned(),
+        command: CommandInfo::shell("true"),
+        resources: resources("cpus:1"),
+        data: vec![],
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    });
+    Operation::LaunchGroup { executor, tasks }
+}
+
+#[test]
+fn a_group_alone_gives_everything_back() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
+        story.accept(&[&offer], vec![group(tasks)]).await;
+        assert_eq!(
+            story.scheduler.heard(),
+            ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]
+        );
+        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
+    });
+}
+
+/// Neither its tasks nor its executor are taken from what the steps after it see, be it more than was offered.
+#[test]
+fn a_group_between_others_leaves_them_all_that_it_would_have_used() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:8")).await;
+        let task = |id: &str, cpus: &str| task(id, &story.agent_id, cpus);
+        let launch = |id: &str, cpus: &str| Operation::Launch {
+            tasks: vec![task(id, cpus)],
+        };
+        let steps = vec![
+            launch("t1", "cpus:1"),
+            group(vec![task("g1", "cpus:2"), task("g2", "cpus:3")]),
+            Operation::convert(reserve("cpus:3")),
+            group(vec![task("g3", "cpus:900")]),
+            launch("t2", "cpus:2"),
+        ];
+        story.accept(&[&offer], steps).await;
+        let refused = |id: &str| format!("{id} TASK_ERROR REASON_TASK_GROUP_INVALID");
+        assert_eq!(
+            story.scheduler.heard(),
+            ["g1", "g2", "g3"].map(refused),
+            "all of a group, and nobody else"
+        );
+        let books = story.world.books().await;
+        let on = books.tasks.on_agent(&story.agent_id).unwrap();
+        let running: Vec<_> = on.tasks().map(|(_, id)| id.to_string()).collect();
+        assert_eq!(running, ["t1", "t2"]);
+        let held = on.held().values();
+        let held = held.fold(Resources::new(), |sum, held| sum + held.unallocate());
+        assert_eq!(held, resources("cpus:3"));
+        let facts = story.world.allocator();
+        let recovered = facts.iter().filter(|fact| fact.starts_with("recovered"));
+        let recovered: Vec<&str> = recovered.map(String::as_str).collect();
+        assert_eq!(recovered.len(), 2, "{facts:?}");
+        assert_eq!(recovered[0], "recovered 0000 cpus:2 for 5s", "{facts:?}");
+        let reserved = recovered[1];
+        assert!(
+            reserved.contains("cpus") && reserved.contains(":3") && !reserved.contains(" for "),
+            "{facts:?}"
+        );
+    });
+}
