@@ -1,0 +1,226 @@
+//! Floods over real sockets: a sender that does not stop, before an actor that hears nothing and before a peer that reads nothing.
+//!
+//! What waits at a link and in a mailbox is bounded by the runtime, and `runtime/tests/flood` fills each of those places. This is about the
+//! transports between: that they hold back nothing of their own without a bound. As there, what is measured is resident memory, a first flood
+//! fills the place, and a second one is many times the limit.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime::prelude::*;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use transport::unix::{Dialling, Listener};
+use transport::{Authority, Endpoint, Options};
+
+const MIB: usize = 1 << 20;
+/// What memory may grow by in a flood of six times as much.
+const GROWTH_MAX: usize = 8 * MIB;
+/// The bytes of one message, and of a large one, which travels beside the others: on its way in, so much of those may be decoded at a time
+/// (64 MiB) that a flood here is less.
+const BODY: usize = 1 << 10;
+const LARGE: usize = 600 << 10;
+/// Bytes of the second flood.
+const FLOOD: usize = 48 * MIB;
+/// What may wait to be sent to one peer.
+const OUTGOING_MAX: usize = 4 * MIB;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One flood at a time, or one would be measured in the other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+    kib.parse::<usize>().unwrap() << 10
+}
+
+/// Does this and looks at what memory has grown by.
+async fn gauge<T>(flood: impl Future<Output = T>) -> T {
+    let before = resident();
+    let flooded = flood.await;
+    let grown = resident().saturating_sub(before);
+    assert!(grown < GROWTH_MAX, "{} MiB more", grown / MIB);
+    flooded
+}
+
+/// Plays in real time on one thread, alone.
+fn play<F: Future>(story: F) -> F::Output {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, story)
+}
+
+/// Bytes that nobody wants.
+#[derive(Serialize, Deserialize)]
+struct Load(Vec<u8>);
+/// The same, ahead of everything.
+#[derive(Serialize, Deserialize)]
+struct Beat(Vec<u8>);
+
+runtime::remote! {
+    Load = "flood-test/load" v1 -> usize;
+    Beat = "flood-test/beat" v1 lane Ping;
+}
+
+/// Hears nothing.
+struct Stalled;
+
+impl Actor for Stalled {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.wait(fut::wrap_future::<_, Self>(std::future::pending::<()>()));
+    }
+}
+
+impl Process for Stalled {
+    const MAILBOX: u32 = 1000;
+    const MAILBOX_BYTES: u64 = 4 << 20;
+
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<Load>(&Role::ALL);
+        ears.hear::<Beat>(&Role::ALL);
+    }
+}
+
+impl Handler<Load> for Stalled {
+    type Result = usize;
+    fn handle(&mut self, Load(bytes): Load, _: &mut Context<Self>) -> usize {
+        bytes.len()
+    }
+}
+
+impl Handler<Beat> for Stalled {
+    type Result = ();
+    fn handle(&mut self, Beat(_): Beat, _: &mut Context<Self>) {}
+}
+
+fn node(name: &str, role: Role) -> Node {
+    let node = Node::builder(name).role(role).accepts(&Role::ALL);
+    node.outgoing_max(OUTGOING_MAX).build()
+}
+
+/// Waits until this holds.
+async fn until(clock: &Clock, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            clock.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    clock.timeout(PATIENCE, waiting).await.unwrap();
+}
+
+/// Tells so many bytes as fast as the link takes them; none may be lost on the way out.
+async fn tell(from: &Node, to: &Pid, bytes: usize) {
+    for number in 0..bytes / BODY {
+        let told = match number % 8 {
+            7 => from.tell(to, Beat(vec![7; BODY])),
+            _ => from.tell(to, Load(vec![7; BODY])),
+        };
+        told.unwrap();
+        if from.links()[0].queued_bytes as usize > OUTGOING_MAX / 4 {
+            until(from.clock(), || from.links()[0].queued_bytes == 0).await;
+        }
+    }
+    until(from.clock(), || from.links()[0].queued_bytes == 0).await;
+}
+
+/// A stalled actor of `near` is flooded from `far`: memory stays where it is, and who asks is told.
+async fn flood_an_actor(near: &Node, far: &Node, address: &str) {
+    near.spawn("stalled", Stalled).unwrap();
+    let pid = far.find(address, "stalled", PATIENCE).await.unwrap();
+    tell(far, &pid, 12 * MIB).await;
+    gauge(tell(far, &pid, FLOOD)).await;
+    // All has come: what is asked behind it finds the mailbox full.
+    let asked = far.ask(&pid, Load(vec![7; BODY]), PATIENCE).await;
+    assert_eq!(asked, Err(AskError::Full));
+    let stalled = &near.processes()[0];
+    assert!(stalled.depth <= 1000 + 1024, "{} wait", stalled.depth);
+    let bytes = (stalled.refused as usize) * BODY;
+    assert!(bytes > FLOOD / 2, "{} are refused", stalled.refused);
+}
+
+#[test]
+fn an_actor_is_flooded_over_a_unix_socket() {
+    play(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (near, far) = (
+            node("agent-1", Role::Agent),
+            node("executor-1", Role::Executor),
+        );
+        let path = directory.path().join("agent");
+        let listener = Listener::bind(near.clone(), path, &[Role::Executor]).unwrap();
+        let _dialling = Dialling::install(&far);
+        flood_an_actor(&near, &far, &listener.address()).await;
+    });
+}
+
+#[test]
+fn an_actor_is_flooded_over_quic() {
+    play(async {
+        let authority = Authority::create().unwrap();
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let member = |name: &str, role| {
+            let node = node(name, role);
+            let identity = authority.issue(role, name).unwrap();
+            let endpoint = Endpoint::bind(node.clone(), &identity, here, Options::default());
+            (node, endpoint.unwrap())
+        };
+        let (near, listening) = member("master-1", Role::Master);
+        let (far, _dialling) = member("agent-1", Role::Agent);
+        let address = listening.address().unwrap().to_string();
+        flood_an_actor(&near, &far, &address).await;
+    });
+}
+
+#[test]
+fn a_unix_peer_that_reads_nothing_is_flooded() {
+    play(async {
+        let directory = tempfile::tempdir().unwrap();
+        let near = node("agent-1", Role::Agent);
+        let path = directory.path().join("agent");
+        let _listener = Listener::bind(near.clone(), path.clone(), &[Role::Executor]).unwrap();
+        let deaf = node("executor-1", Role::Executor);
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let hello = deaf.hello();
+        let length = (hello.len() as u32).to_be_bytes();
+        let greeting = [&[1][..], &length, &hello].concat();
+        stream.write_all(&greeting).await.unwrap();
+        until(near.clock(), || !near.peers().is_empty()).await;
+        let pid = Pid::new("deaf", deaf.id().clone(), 1);
+        for length in [BODY, LARGE] {
+            let flood = async |bytes: usize| {
+                let mut refused = 0;
+                for number in 0..bytes / length {
+                    let told = match number % 8 {
+                        7 => near.tell(&pid, Beat(vec![7; length])),
+                        _ => near.tell(&pid, Load(vec![7; length])),
+                    };
+                    refused += usize::from(told == Err(TellError::Full));
+                    if number.is_multiple_of(100) {
+                        // Let the tasks of the link write what the socket takes.
+                        near.clock().sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                refused
+            };
+            assert!(flood(12 * MIB).await > 0);
+            let refused = gauge(flood(FLOOD)).await;
+            assert!(refused > 3 * FLOOD / length / 4, "{refused} are refused");
+        }
+        let waiting = near.links()[0].queued_bytes as usize;
+        assert!(waiting <= OUTGOING_MAX + LARGE, "{waiting} bytes wait");
+        drop(stream);
+        until(near.clock(), || near.peers().is_empty()).await;
+    });
+}
