@@ -34,44 +34,43 @@ pub fn functions(source: &Source) -> BTreeSet<String> {
     code.split("fn ").skip(1).map(name).collect()
 }
 
-/// The rows of the table: the number, and the tests that its last column names in backticks.
-pub fn rows(table: &str) -> BTreeMap<Number, Vec<String>> {
-    let mut rows = BTreeMap::new();
+/// The rows of the tables: what the first column says, and the tests that the last of three names in backticks.
+pub fn rows(table: &str) -> Vec<(String, Vec<String>)> {
+    let mut rows = Vec::new();
     for line in table.lines().filter(|line| line.starts_with('|')) {
         let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        if let (Some(number), [_, _, tests]) = (number(columns[0]), &columns[..]) {
+        if let [what, _, tests] = columns[..] {
             let named = tests.split('`').skip(1).step_by(2);
             let named = named.map(|name| name.rsplit("::").next().unwrap_or(name).to_owned());
-            rows.insert(number, named.collect());
+            rows.push((what.to_owned(), named.collect()));
         }
     }
     rows
 }
 
+/// The numbers of those rows that are about one.
+pub fn answered(rows: &[(String, Vec<String>)]) -> BTreeSet<Number> {
+    rows.iter().filter_map(|(what, _)| number(what)).collect()
+}
+
 /// Every number that is cited and has no row.
-pub fn without_row(
-    rows: &BTreeMap<Number, Vec<String>>,
-    cited: &BTreeMap<Number, String>,
-) -> Vec<String> {
+pub fn without_row(answered: &BTreeSet<Number>, cited: &BTreeMap<Number, String>) -> Vec<String> {
     let missing = cited
         .iter()
-        .filter(|(number, _)| !rows.contains_key(number));
+        .filter(|(number, _)| !answered.contains(number));
     missing
         .map(|((letter, digits), place)| format!("{letter}{digits} is cited at {place}"))
         .collect()
 }
 
 /// Every test that a row names and nobody wrote.
-pub fn without_test(
-    rows: &BTreeMap<Number, Vec<String>>,
-    functions: &BTreeSet<String>,
-) -> Vec<String> {
+pub fn without_test(rows: &[(String, Vec<String>)], functions: &BTreeSet<String>) -> Vec<String> {
     let named = rows
         .iter()
-        .flat_map(|(number, tests)| tests.iter().map(move |test| (number, test)));
+        .flat_map(|(what, tests)| tests.iter().map(move |test| (what, test)));
     let missing = named.filter(|(_, test)| !functions.contains(*test));
     missing
-        .map(|((letter, digits), test)| format!("{letter}{digits} names `{test}`"))
+        .map(|(what, test)| format!("{what} names `{test}`"))
         .collect()
 }
 
@@ -159,14 +158,17 @@ mod tests {
             "| SPEC | sentence | test |\n|---|---|---|\n",
             "| S31 | Above the threshold, all go. | `only_above` and `qos::both_limits` |\n",
             "| S32 | Every 15 seconds. | none yet |\n",
+            "| Mailbox | It is bounded. | `it_is_full` |\n",
         ));
-        assert_eq!(rows.len(), 2);
+        let answered = answered(&rows);
+        assert_eq!(answered.len(), 2);
         let cited = cited(&file("// S31 S32 S33"));
         assert_eq!(
-            without_row(&rows, &cited),
+            without_row(&answered, &cited),
             ["S33 is cited at agent/src/qos.rs:1"]
         );
         let functions = functions(&file("fn only_above() {}\n// fn both_limits() {}"));
-        assert_eq!(without_test(&rows, &functions), ["S31 names `both_limits`"]);
+        let expected = ["S31 names `both_limits`", "Mailbox names `it_is_full`"];
+        assert_eq!(without_test(&rows, &functions), expected);
     }
 }
