@@ -24,9 +24,11 @@ use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
+mod course;
 mod frames;
 mod pings;
 
+pub use course::Course;
 pub use frames::{FrameLoad, Sized, frames};
 pub use pings::{Delay, Delays, TRANSFER, pings};
 
