@@ -19,6 +19,7 @@ use crate::log::{Entry, HardState, Identity, LogError, LogStore, Members, Snapsh
 use crate::store::StoredLog;
 
 pub use file::{CONTENT_BYTES_MAX, NAMES_BYTES_MAX, read_file, replace_file, write_file};
+pub(crate) use file::{mend, read_bytes, write_bytes};
 
 /// What a group held at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]

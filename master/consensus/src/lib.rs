@@ -7,6 +7,8 @@
 
 pub mod core;
 pub mod dump;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod log;
 pub mod machine;
 pub mod member;

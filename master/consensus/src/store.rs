@@ -16,6 +16,7 @@
 #[doc(hidden)]
 pub mod forgetful;
 mod form;
+pub(crate) mod fuzzing;
 mod keys;
 mod mark;
 mod reading;

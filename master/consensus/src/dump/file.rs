@@ -111,13 +111,44 @@ fn write_synced(path: &Path, dump: &Dump) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .open(path)?;
+    write(&mut file, dump)?;
+    file.sync_all()
+}
+
+fn write(file: &mut impl Write, dump: &Dump) -> io::Result<()> {
     let mut sum = 0;
     for piece in [&header(dump)[..], &dump.names, &dump.content] {
         sum = crc32c::crc32c_append(sum, piece);
         file.write_all(piece)?;
     }
-    file.write_all(&sum.to_be_bytes())?;
-    file.sync_all()
+    file.write_all(&sum.to_be_bytes())
+}
+
+/// Appends the bytes of a dump's file.
+pub(crate) fn write_bytes(bytes: &mut Vec<u8>, dump: &Dump) {
+    let _ = write(bytes, dump); // memory takes what it is given
+}
+
+/// The dump in the bytes of a file.
+pub(crate) fn read_bytes(mut bytes: &[u8]) -> Result<Dump, FileFault> {
+    let length = bytes.len() as u64;
+    // What reads memory has no errors of its own; were there one, nothing would have been read.
+    read(&mut bytes, length).unwrap_or(Err(FileFault::Foreign))
+}
+
+/// Sets both checksums in these bytes to what stands before them.
+pub(crate) fn mend(bytes: &mut [u8]) {
+    if let Some((fields, sum)) = bytes
+        .get_mut(..HEADER_BYTES)
+        .and_then(<[u8]>::split_last_chunk_mut::<4>)
+    {
+        *sum = crc32c::crc32c(fields).to_be_bytes();
+    }
+    if bytes.len() >= HEADER_BYTES + TRAILER_BYTES as usize
+        && let Some((before, sum)) = bytes.split_last_chunk_mut::<4>()
+    {
+        *sum = crc32c::crc32c(before).to_be_bytes();
+    }
 }
 
 /// The dump in this many bytes, or what is wrong with them.

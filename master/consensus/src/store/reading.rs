@@ -104,9 +104,8 @@ fn read_chunks(store: &impl Store, found: &mut Found) -> Result<(), LogError> {
             }
             found.number = found.number.max(chunk.number);
             if chunk.number < found.meta.floor || chunk.number <= newest {
-                found
-                    .stale
-                    .extend(keys_of(chunk.first, chunk.number, chunk.parts.count));
+                // Its parts are found among those that nothing speaks of.
+                found.stale.insert(record.key.clone());
                 continue;
             }
             check_chain(&chunk, newest, found)

@@ -1,0 +1,101 @@
+//! The readers of the log's records and of a dump's file, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
+//!
+//! Their forms are this crate's own affair, and the test stands on another floor. Pure, but for a store in memory.
+
+use storage::forgetful::ForgetfulDisk;
+use storage::{Changes, Store};
+
+use crate::dump::{self, Dump, FileFault};
+use crate::log::{Loaded, LogError, LogStore};
+use crate::store::{StoredLog, fuzzing};
+
+pub use crate::store::fuzzing::{reread_chunk, reread_meta};
+
+/// The log that is found where these bodies stand under these keys, each sealed as if it had been written so: what is wrong with them is
+/// more than a checksum would tell. Keys that no log has are left out.
+pub fn load(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Loaded, LogError> {
+    let disk = ForgetfulDisk::new();
+    let failed = |error: storage::StoreError| LogError::Disk {
+        reason: error.to_string(),
+    };
+    let mut store = disk.open().map_err(failed)?;
+    for (key, body) in records {
+        let Some(sealed) = fuzzing::seal(key, body) else {
+            continue;
+        };
+        let mut changes = Changes::new();
+        changes.put(key.clone(), sealed);
+        store.commit(changes).map_err(failed)?;
+    }
+    StoredLog::over(store).load()
+}
+
+/// Reads the file of a dump, and gives the bytes of what was read.
+pub fn reread_dump(bytes: &[u8]) -> Result<Vec<u8>, FileFault> {
+    let dump = dump::read_bytes(bytes)?;
+    Ok(write_dump(&dump))
+}
+
+/// The file of a dump, so that a test has one to spoil.
+pub fn write_dump(dump: &Dump) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    dump::write_bytes(&mut bytes, dump);
+    bytes
+}
+
+/// Makes both checksums in the file of a dump those of what is there, as far as it has them.
+pub fn mend_dump(bytes: &mut [u8]) {
+    dump::mend(bytes);
+}
+
+/// The checksum that the log and dumps are kept with.
+pub fn sum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// The record of a turn with one empty entry, which says that this stands in so many parts.
+    fn turn(number: u64, first: u64, parts: u32) -> (Vec<u8>, Vec<u8>) {
+        let mut body = [number, 0, 1, 0, 0, first].map(u64::to_be_bytes).concat();
+        body.extend(1_u32.to_be_bytes());
+        body.extend(parts.to_be_bytes());
+        body.extend([0; 12]);
+        if parts == 0 {
+            body.extend(1_u64.to_be_bytes());
+            body.extend([0; 9]);
+        }
+        ([b"e", &first.to_be_bytes()[..]].concat(), body)
+    }
+
+    /// It is damaged, or it would have them; but nobody asks for what counts no more.
+    #[test]
+    fn a_turn_that_counts_no_more_costs_nothing_however_many_parts_it_claims() {
+        let records = [turn(2, 1, 0), turn(1, 2, u32::MAX)];
+        let loaded = load(&records).unwrap();
+        assert_eq!(loaded.entries.len(), 1);
+        assert_eq!(reread_chunk(&records[0].1), Some(records[0].1.clone()));
+        let lacking = load(&[turn(1, 1, u32::MAX)]).unwrap_err();
+        assert!(matches!(lacking, LogError::Damaged { .. }), "{lacking}");
+    }
+
+    #[test]
+    fn a_dump_that_was_changed_and_mended_is_read_as_what_it_is_now() {
+        let mut bytes = write_dump(&Dump {
+            group: 1,
+            index: 2,
+            term: 3,
+            names: Bytes::from_static(b"n"),
+            content: Bytes::from_static(b"content"),
+        });
+        assert_eq!(reread_dump(&bytes), Ok(bytes.clone()));
+        bytes[12] ^= 1;
+        assert!(matches!(reread_dump(&bytes), Err(FileFault::Header { .. })));
+        mend_dump(&mut bytes);
+        assert_eq!(reread_dump(&bytes), Ok(bytes));
+    }
+}
