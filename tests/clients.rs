@@ -95,3 +95,24 @@ fn an_operator_of_pymesos_hears_what_happens_and_is_answered() {
     operator.line("the last of its steps", |line| line == "ok weights");
     assert!(operator.wait().success());
 }
+
+/// Some of the steps run in other directories than the one that was meant.
+#[test]
+fn the_libraries_are_installed_into_a_relative_and_into_an_absolute_directory() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let scratch = scratch.path();
+    for directory in [
+        PathBuf::from("relative/clients"),
+        scratch.join("absolute/clients"),
+    ] {
+        let status = Command::new(script("install"))
+            .arg(&directory)
+            .current_dir(scratch)
+            .env("MEROS_CLIENTS_PYTHON", script("pretend_python"))
+            .status()
+            .expect("the script runs");
+        assert!(status.success(), "{}", directory.display());
+        let ready = scratch.join(&directory).join("ready");
+        assert!(ready.exists(), "{}", ready.display());
+    }
+}
