@@ -21,8 +21,8 @@ mod standbys;
 mod turns;
 mod verbs;
 
-pub(crate) use operators::ExplainTo;
 pub use operators::{EndFramework, NotEnded};
+pub(crate) use operators::{ExplainTo, OperateAll};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -430,6 +430,31 @@ impl Books {
         serial.ok_or(OperationRefused::NoAgent { agent_id })
     }
 
+    /// An operator wants all of these done, each with what the ones before leave. Nothing is changed where any of them cannot be.
+    /// Gives the last one's serial; they are accepted together.
+    pub fn operate_all(
+        &mut self,
+        agent_id: AgentId,
+        conversions: Vec<Conversion>,
+        out: &mut Effects,
+    ) -> Result<u64, OperationRefused> {
+        let (mut thought, mut effects) = (self.clone(), Effects::new());
+        let mut last = Err(OperationRefused::NoAgent {
+            agent_id: agent_id.clone(),
+        });
+        for conversion in conversions {
+            let agent_id = agent_id.clone();
+            let call = Operate {
+                agent_id,
+                conversion,
+            };
+            last = Ok(thought.operate(call, &mut effects)?);
+        }
+        *self = thought;
+        out.append(&mut effects);
+        last
+    }
+
     /// What no task holds on an agent, whether it is offered or not.
     fn unused(&self, agent: &Agent) -> Resources {
         let on = self.tasks.on_agent(&agent.id);

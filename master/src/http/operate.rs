@@ -16,6 +16,7 @@ use resources::{Conversion, Resources};
 use serde::Deserialize;
 
 use super::changes::{ask, bad, conflict, forbidden};
+use crate::master::OperateAll;
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -130,6 +131,27 @@ pub(super) async fn operated(front: &Front, asker: &Asker, operate: Operate) -> 
         return forbidden(problem);
     }
     match ask(front, operate).await {
+        Ok(done) => told(done),
+        Err(response) => response,
+    }
+}
+
+/// Does all of these with what an agent has, or none. Each is allowed by itself.
+pub(super) async fn operated_all(
+    front: &Front,
+    asker: &Asker,
+    agent_id: AgentId,
+    conversions: Vec<Conversion>,
+) -> Response {
+    let mut each = conversions.iter();
+    if let Err(problem) = each.try_for_each(|conversion| asker.convert(conversion)) {
+        return forbidden(problem);
+    }
+    let all = OperateAll {
+        agent_id,
+        conversions,
+    };
+    match ask(front, all).await {
         Ok(done) => told(done),
         Err(response) => response,
     }

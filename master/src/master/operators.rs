@@ -4,13 +4,14 @@
 //! is a page, which has looked before whether its asker may.
 
 use authority::{Action, Forbidden};
-use protocol::FrameworkId;
 use protocol::explain::OffersExplained;
 use protocol::message::operator::{
     ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError, OverRateLimit,
     Unexplained, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
+use protocol::{AgentId, FrameworkId};
+use resources::Conversion;
 use runtime::Promise;
 use runtime::prelude::*;
 
@@ -281,6 +282,43 @@ impl Handler<InTurn<Operate>> for Master {
             }
             Err(refused) => {
                 tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused");
+                promise.answer(Err(refused));
+            }
+        }
+        reply
+    }
+}
+
+/// An operator wants all of these done with what an agent has, in this order, or none. Answered when the registry has them.
+#[derive(Clone, Debug)]
+pub(crate) struct OperateAll {
+    /// Which agent.
+    pub agent_id: AgentId,
+    /// What; whoever asks has found out that each is allowed.
+    pub conversions: Vec<Conversion>,
+}
+
+impl Message for OperateAll {
+    type Result = Result<(), OperationRefused>;
+}
+
+impl Handler<OperateAll> for Master {
+    type Result = Reply<Result<(), OperationRefused>>;
+
+    fn handle(&mut self, all: OperateAll, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let agent = all.agent_id.clone();
+        let done = self.change(ctx, |books, _, out| {
+            books.operate_all(all.agent_id, all.conversions, out)
+        });
+        match done {
+            Ok(serial) => {
+                tracing::info!(%agent, serial, "an operator's operations are in the books");
+                // They are recorded together.
+                self.await_operation(agent, serial, promise);
+            }
+            Err(refused) => {
+                tracing::info!(%agent, %refused, "an operator's operations are refused");
                 promise.answer(Err(refused));
             }
         }

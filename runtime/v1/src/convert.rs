@@ -15,6 +15,7 @@ mod offer;
 pub mod older;
 mod operation;
 pub mod operator;
+mod reserving;
 mod resource;
 pub mod scheduler;
 mod status;

@@ -306,10 +306,17 @@ fn what_an_operator_changes_has_a_meaning() {
         reserve(&format!(r#", "source": {}"#, cpus(""))),
         reserve("")
     );
-    let source = format!(r#", "source": {}"#, cpus(r#", "role": "eng""#));
+    let source = |entry: &str| format!(r#", "source": {}"#, cpus(entry));
+    let eng = source(r#", "reservations": {"type": "DYNAMIC", "role": "eng"}"#);
+    let Ok(Said::OperateAll(agent, steps)) = reserve(&eng) else {
+        panic!("no steps")
+    };
+    let names: Vec<_> = steps.iter().map(|step| step.name()).collect();
+    assert_eq!((agent.as_str(), names), ("a", vec!["unreserve", "reserve"]));
+    let more = source("").replace("\"value\": 1", "\"value\": 2");
     assert_eq!(
-        reserve(&source).unwrap_err().to_string(),
-        "reserve_resources.source is `cpus(eng):1`: expected `resources` without the last of their reservations, or nothing"
+        reserve(&more).unwrap_err().to_string(),
+        "reserve_resources.source is `cpus:2`: expected the same as `resources` but for their reservations"
     );
     for (text, field) in [
         (r#"{}"#, "type"),

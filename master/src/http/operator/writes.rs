@@ -14,7 +14,7 @@ use super::super::changes::{
     ask, bad, change, change_quotas, change_weights, forbidden, remove_quota, set_quota,
 };
 use super::super::maintenance;
-use super::super::operate::operated;
+use super::super::operate::{operated, operated_all};
 use crate::master::{EndFramework, Master, NotEnded, TakeSnapshot};
 use crate::office::Front;
 use crate::permission::Asker;
@@ -27,6 +27,9 @@ pub(super) async fn write(front: &Front, asker: &Asker, said: Said) -> Response 
         Said::SetQuota(update) => set_quota(front, asker, update).await,
         Said::RemoveQuota(role) => remove_quota(front, asker, role).await,
         Said::Operate(operate) => operated(front, asker, operate).await,
+        Said::OperateAll(agent_id, conversions) => {
+            operated_all(front, asker, agent_id, conversions).await
+        }
         Said::Schedule(update) => maintenance::update(front, asker, update).await,
         Said::StartMaintenance(start) => maintenance::start(front, asker, start).await,
         Said::StopMaintenance(stop) => maintenance::stop(front, asker, stop).await,

@@ -2,6 +2,7 @@
 
 use module_api::allocator::{Grant, Granted};
 use protocol::message::operation::ApplyOperation;
+use protocol::message::operator::OperationRefused;
 use protocol::message::scheduler::{AcceptOffers, OffersMade};
 use protocol::{AgentId, AgentResources, Operation};
 use resources::{Conversion, Reservation, Role};
@@ -299,6 +300,109 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
         }
         assert!(stage.applied().await.is_empty());
         assert_eq!(stage.reserved().await, [(24.0, None), volume(40.0)]);
+    });
+}
+
+/// SPEC 2.6: RESERVE_RESOURCES with a source pops, then pushes, and does all of it or nothing.
+#[test]
+fn what_is_reserved_is_reserved_otherwise_in_one_call() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let reserved = |size: u32, stack: &[&str]| {
+            let entry = |role: &&str| json!({ "type": "DYNAMIC", "role": role });
+            json!([{
+                "name": "disk", "type": "SCALAR", "scalar": { "value": size },
+                "reservations": stack.iter().map(entry).collect::<Vec<_>>(),
+            }])
+        };
+        let reserve = async |source: &Value, resources: &Value| {
+            let said = json!({ "source": source, "resources": resources });
+            stage.call("RESERVE_RESOURCES", said).await
+        };
+        let (plain, eng) = (reserved(64, &[]), reserved(64, &["eng", "eng/web"]));
+        let (status, text) = reserve(&plain, &eng).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{text}");
+        assert_eq!(stage.applied().await, ["reserve", "reserve"]);
+        let role1 = reserved(64, &["role1"]);
+        let (status, text) = reserve(&eng, &role1).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{text}");
+        let steps = ["unreserve", "unreserve", "reserve"];
+        assert_eq!(stage.applied().await, steps);
+        assert_eq!(stage.reserved().await, [(64.0, None)]);
+
+        // What could be taken off stays where the rest cannot be done.
+        for (source, resources, status, words) in [
+            (
+                role1.clone(),
+                reserved(65, &["eng"]),
+                StatusCode::BAD_REQUEST,
+                "but for their reservations",
+            ),
+            (
+                reserved(65, &["role1"]),
+                reserved(65, &["eng"]),
+                StatusCode::CONFLICT,
+                "disk",
+            ),
+            (
+                role1.clone(),
+                reserved(64, &["eng", "role1"]),
+                StatusCode::BAD_REQUEST,
+                "eng",
+            ),
+            (
+                role1.clone(),
+                role1.clone(),
+                StatusCode::BAD_REQUEST,
+                "reservations",
+            ),
+        ] {
+            let (found, text) = reserve(&source, &resources).await;
+            assert_eq!(found, status, "{resources}: {text}");
+            assert!(text.contains(words), "{resources}: {text}");
+            assert_eq!(stage.reserved().await, [(64.0, None)]);
+        }
+        assert!(stage.applied().await.is_empty());
+    });
+}
+
+/// SPEC 2.6: a volume in the way is found before anything is changed.
+#[test]
+fn nothing_is_unreserved_where_what_comes_of_it_cannot_be_reserved() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let whole = json!({ "resources": [disk(64, false)] });
+        stage.call("RESERVE_RESOURCES", whole).await;
+        stage.applied().await;
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent_id: AgentId = stage.id.parse().unwrap();
+        let of_role = |resources: &str, role: &str| {
+            let plain: Resources = resources.parse().unwrap();
+            let entry = Reservation::dynamic(Role::new(role).unwrap(), Some("ops"));
+            plain.push_reservation(&entry).unwrap()
+        };
+        let conversions = vec![
+            Conversion::Unreserve {
+                resources: of_role("disk:64", "role1"),
+            },
+            Conversion::Reserve {
+                resources: of_role("disk:101", "eng"),
+            },
+        ];
+        let mut changed = Books::clone(&books);
+        let mut out = Vec::new();
+        let refused = changed.operate_all(agent_id, conversions, &mut out);
+        assert!(
+            matches!(refused, Err(OperationRefused::NotFree { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(out, []);
+        let total = |books: &Books| {
+            let mut agents = books.agents.iter();
+            let agent = agents.find(|agent| agent.id.as_str() == stage.id);
+            agent.unwrap().info.resources.clone()
+        };
+        assert_eq!(total(&changed), total(&books));
     });
 }
 

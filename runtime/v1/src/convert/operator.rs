@@ -10,9 +10,10 @@ use protocol::message::operator::{
     StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas, UpdateWeights,
 };
 use protocol::message::scheduler::TearDown;
-use resources::{Conversion, Invalid, Resources};
+use resources::{Conversion, Invalid};
 
 use super::maintenance::{machines, windows};
+use super::reserving;
 use super::resource::read_resources;
 use super::{At, need};
 use crate::schema::master::{
@@ -26,6 +27,8 @@ use crate::schema::{AgentID, Duration, Resource};
 pub enum Said {
     /// Reserve, unreserve, create, destroy, grow or shrink on an agent.
     Operate(Operate),
+    /// Several of these on one agent, in this order, all or none.
+    OperateAll(protocol::AgentId, Vec<Conversion>),
     /// Roles have these quotas from now on.
     UpdateQuotas(UpdateQuotas),
     /// The same of one role, whose guarantee and limit are alike, if it has no quota yet. Deprecated.
@@ -130,9 +133,7 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
                 call.reserve_resources.as_deref(),
                 field,
             )?;
-            let resources = reserved(reserve).at("reserve_resources")?;
-            let conversion = Conversion::Reserve { resources };
-            operate("reserve_resources", Some(&reserve.agent_id), conversion)?
+            reserved(reserve).at("reserve_resources")?
         }
         CallType::UnreserveResources => {
             let name = "unreserve_resources";
@@ -219,20 +220,22 @@ fn operate(name: &str, agent: Option<&AgentID>, conversion: Conversion) -> Resul
     }))
 }
 
-/// What will be reserved. `source` may say what it is now, if that is one reservation less: no more is changed in one step.
-fn reserved(reserve: &CallReserveResources) -> Result<Resources, Invalid> {
+/// What is to be reserved; `source` may say what it is now.
+fn reserved(reserve: &CallReserveResources) -> Result<Said, Invalid> {
+    let agent_id: protocol::AgentId = (&reserve.agent_id).try_into().at("agent_id")?;
     let resources = read_resources("resources", &reserve.resources)?;
-    if reserve.source.is_empty() {
-        return Ok(resources);
-    }
     let source = read_resources("source", &reserve.source)?;
-    match resources.pop_reservation() {
-        Ok(before) if before == source => Ok(resources),
-        _ => {
-            let expected = "`resources` without the last of their reservations, or nothing";
-            Err(Invalid::new("source", source, expected))
+    let mut steps = reserving::steps(&source, &resources)?;
+    Ok(match (steps.len(), steps.pop()) {
+        (1, Some(conversion)) => Said::Operate(Operate {
+            agent_id,
+            conversion,
+        }),
+        (_, last) => {
+            steps.extend(last);
+            Said::OperateAll(agent_id, steps)
         }
-    }
+    })
 }
 
 fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
