@@ -37,7 +37,7 @@ impl Host {
                 .filter(|name| !name.is_empty())
                 .unwrap_or_else(|| "localhost".into()),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
-            memory: procfs::memory().total,
+            memory: http::system::memory().total,
             disk: existing
                 .and_then(|path| procfs::disk_size(path).ok())
                 .unwrap_or(0),

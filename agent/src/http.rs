@@ -5,6 +5,7 @@
 
 mod answers;
 mod executor;
+mod help;
 mod operator;
 mod places;
 mod state;
@@ -25,6 +26,8 @@ use http::files::{self, Finder};
 use protocol::ResourceUsage;
 use runtime::Node;
 use serde_json::{Value, json};
+
+pub use help::HELP;
 
 use crate::agent::AgentState;
 use crate::container::events::Survey;

@@ -39,7 +39,7 @@ pub mod status;
 pub mod sys;
 pub mod zygote;
 
-pub use self::http::{counters, routes};
+pub use self::http::{HELP, counters, routes};
 pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};

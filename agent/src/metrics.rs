@@ -7,7 +7,6 @@ use resources::{Name, Resources};
 
 use crate::container::events::Survey;
 use crate::container::machine::Phase;
-use crate::procfs;
 
 /// What has happened since the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,24 +155,6 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
             );
         }
     }
-    all.extend(host());
-    all
-}
-
-/// The host's own figures.
-fn host() -> BTreeMap<String, f64> {
-    let mut all = BTreeMap::new();
-    let memory = procfs::memory();
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    all.insert("system/cpus_total".to_owned(), cores as f64);
-    all.insert("system/mem_total_bytes".to_owned(), memory.total as f64);
-    all.insert("system/mem_free_bytes".to_owned(), memory.available as f64);
-    for (name, load) in ["load_1min", "load_5min", "load_15min"]
-        .iter()
-        .zip(procfs::load().unwrap_or_default())
-    {
-        all.insert(format!("system/{name}"), load);
-    }
     all
 }
 
@@ -196,6 +177,5 @@ mod tests {
         assert_eq!(all["slave/cpus_total"], 4.0);
         assert_eq!(all["slave/cpus_revocable_total"], 0.0);
         assert_eq!(all["slave/executors_preempted"], 0.0);
-        assert!(all["system/mem_total_bytes"] > 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What /proc says about processes, memory, load and disks of this host.
+//! What /proc says about processes and disks of this host.
 //!
 //! Plain functions; the parsers are pure. Remembers nothing, and a process that ends while it is being read is simply left out.
 
@@ -145,51 +145,6 @@ pub fn variable(pid: i32, name: &str) -> Option<String> {
         })
 }
 
-/// Memory of the host in bytes: all and free for use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// All of it.
-    pub total: u64,
-    /// What could be used now.
-    pub available: u64,
-}
-
-/// Reads `/proc/meminfo`.
-pub fn parse_memory(text: &str) -> Memory {
-    let field = |name: &str| {
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?
-                    .strip_prefix(':')?
-                    .trim()
-                    .strip_suffix("kB")?
-                    .trim()
-                    .parse::<u64>()
-                    .ok()
-            })
-            .map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
-    };
-    Memory {
-        total: field("MemTotal"),
-        available: field("MemAvailable"),
-    }
-}
-
-/// The host's memory now; zero where it cannot be read.
-pub fn memory() -> Memory {
-    std::fs::read_to_string("/proc/meminfo")
-        .map_or_else(|_| Memory::default(), |text| parse_memory(&text))
-}
-
-/// The load averages of 1, 5 and 15 minutes, from `/proc/loadavg`.
-pub fn load() -> Option<[f64; 3]> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let mut fields = text
-        .split_ascii_whitespace()
-        .map(|field| field.parse::<f64>().ok());
-    Some([fields.next()??, fields.next()??, fields.next()??])
-}
-
 /// The size in bytes of the file system that holds `path`.
 pub fn disk_size(path: &Path) -> io::Result<u64> {
     let disk = nix::sys::statvfs::statvfs(path)?;
@@ -274,18 +229,5 @@ mod tests {
         assert_eq!(pids(10), [10, 11, 12]);
         assert_eq!(pids(20), [20, 21]);
         assert_eq!(descendants(&all, &[10]), BTreeSet::from([11, 12]));
-    }
-
-    #[test]
-    fn memory_is_read_in_bytes() {
-        let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(
-            parse_memory(text),
-            Memory {
-                total: 16 << 20,
-                available: 8 << 20
-            }
-        );
-        assert_eq!(parse_memory("nonsense"), Memory::default());
     }
 }

@@ -115,6 +115,8 @@ fn shown(action: Action) -> Shown {
         GetEndpoints => By(vec![
             get("/metrics"),
             get("/metrics/snapshot"),
+            get("/system/stats.json"),
+            get("/help"),
             get("/__processes__"),
             get("/containers"),
             get("/monitor/statistics"),
@@ -213,6 +215,7 @@ fn routes(world: &World) -> Router {
     let (agent, node) = (&world.agent, &world.node);
     let counters = meros_agent::counters(agent);
     let about = http::About {
+        help: meros_agent::HELP,
         node: node.clone(),
         service: "agent",
         version: "1",
@@ -339,6 +342,40 @@ fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
         assert_eq!(metrics["slave/tasks_running"], 1.0, "{metrics}");
         let (status, text) = get("/slave(2)/state".to_owned()).await;
         assert_eq!(status, 404, "{text}");
+    });
+}
+
+/// SPEC 3.9.
+#[test]
+fn what_the_help_of_an_agent_names_is_there_and_the_machine_has_figures() {
+    world(Cast::default(), |world| async move {
+        let routes = routes(&world);
+        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let (status, help) = get("/help?format=json").await;
+        assert_eq!(status, 200, "{help}");
+        let help: Value = serde_json::from_str(&help).unwrap();
+        let process = &help["processes"][0];
+        assert_eq!(process["id"], "slave(1)");
+        let endpoints = process["endpoints"].as_array().unwrap();
+        assert!(endpoints.len() > meros_agent::HELP.len());
+        let (_, text) = get("/slave(1)/help").await;
+        for endpoint in endpoints {
+            let path = endpoint["name"].as_str().unwrap();
+            let (status, answer) = get(path).await;
+            assert_ne!(status, 404, "{path}: {answer}");
+            assert!(text.contains(path) && text.contains(endpoint["text"].as_str().unwrap()));
+        }
+        let (status, problem) = get("/help?format=xml").await;
+        assert!(
+            status == 400 && problem.contains("format is `xml`"),
+            "{problem}"
+        );
+        let (status, stats) = get("/slave(1)/system/stats.json").await;
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        assert!(
+            status == 200 && stats["mem_total_bytes"].is_number(),
+            "{stats}"
+        );
     });
 }
 

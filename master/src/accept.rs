@@ -21,6 +21,7 @@ use runtime::Timestamp;
 
 use crate::agents::Standing;
 use crate::books::{Books, freed_offer, master_status, sum};
+use crate::dealings::Dealing;
 use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
 use crate::operations::Wish;
 use crate::permission::Asker;
@@ -135,6 +136,9 @@ impl Books {
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
+        let framework = &call.framework_id;
+        self.frameworks
+            .dealt(framework, Dealing::OfferAccepted, offers.len());
         let mut work = Work::of(&taken);
         for operation in call.operations {
             self.operate_on(&call.framework_id, &taken, operation, &mut work, now, out);
@@ -173,9 +177,11 @@ impl Books {
     ) {
         match operation {
             Operation::Launch { tasks } => {
+                self.frameworks.dealt(framework, Dealing::Launch, 1);
                 self.launch_all(framework, taken, tasks, work, now, out);
             }
             Operation::LaunchGroup { tasks, .. } => {
+                self.frameworks.dealt(framework, Dealing::LaunchGroup, 1);
                 let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
                 let invalid = Invalid::new("type", "LAUNCH_GROUP", expected);
                 for task in tasks {
@@ -184,6 +190,9 @@ impl Books {
                 }
             }
             Operation::Convert { id, conversion } => {
+                if let Some(dealing) = Dealing::operation(conversion.name()) {
+                    self.frameworks.dealt(framework, dealing, 1);
+                }
                 let wish = Wish {
                     framework_id: framework,
                     agent_id: &taken.agent_id,
@@ -320,7 +329,7 @@ impl Books {
         status: TaskStatus,
         out: &mut Effects,
     ) {
-        self.counters.task_ended(&status);
+        self.task_ended(framework, &status);
         if self.frameworks.get(framework).is_some() {
             let mut refused = Task::placed(framework.clone(), task, Resources::default(), state);
             refused.statuses.push(status.clone());
@@ -485,7 +494,7 @@ impl Books {
             });
             if let Some(freed) = freed {
                 self.recovered(freed, None, out);
-                self.counters.task_ended(&status);
+                self.task_ended(&framework, &status);
                 self.tasks.complete(&framework, &id);
                 self.tell_status(&framework, status, out);
             }

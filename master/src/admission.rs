@@ -378,7 +378,7 @@ impl Books {
         });
         let told: Vec<_> = ended.iter().map(|task| status(task)).collect();
         for (task, status) in ended.into_iter().zip(told) {
-            self.counters.task_ended(&status);
+            self.task_ended(&task.framework_id, &status);
             self.tell_status(&task.framework_id, status, out);
         }
         if why == Removal::Gone {

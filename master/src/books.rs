@@ -23,6 +23,7 @@ use runtime::Timestamp;
 use crate::agents::Agents;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::dealings::Dealing;
 use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::expected::Expected;
 use crate::frameworks::{Framework, Frameworks};
@@ -51,6 +52,8 @@ pub struct Policy {
     pub offer_timeout: Option<Duration>,
     /// How long frameworks that were not seen since the master's start are kept at least.
     pub agent_reregister_timeout: Duration,
+    /// Whether each framework has metrics of its own.
+    pub publish_per_framework_metrics: bool,
 }
 
 /// All that the master knows.
@@ -137,6 +140,7 @@ impl Books {
                 acls: config.acls.clone(),
                 offer_timeout: config.offer_timeout,
                 agent_reregister_timeout: config.agent_reregister_timeout,
+                publish_per_framework_metrics: config.publish_per_framework_metrics,
             },
         }
     }
@@ -219,11 +223,11 @@ impl Books {
                 continue;
             };
             self.counters.count("master/offers_rescinded");
-            let scheduler = self.frameworks.scheduler(&offer.framework_id);
-            out.scheduler(
-                scheduler,
-                ToScheduler::Rescind(OfferRescinded { offer_id: id }),
-            );
+            let framework = &offer.framework_id;
+            self.frameworks.dealt(framework, Dealing::OfferRescinded, 1);
+            let rescinded = ToScheduler::Rescind(OfferRescinded { offer_id: id });
+            out.scheduler(self.frameworks.scheduler(framework), rescinded);
+            self.frameworks.dealt_if_told(framework, Dealing::Rescind);
             self.recovered(freed_of(offer), None, out);
         }
     }
@@ -244,6 +248,14 @@ impl Books {
         let inverse = self.inverse_offers.of_framework(framework);
         let inverse = inverse.map(|offer| offer.id.clone()).collect();
         self.rescind_inverse(inverse, out);
+    }
+
+    /// Counts the end of a task, as its framework is told it.
+    pub(crate) fn task_ended(&mut self, framework: &FrameworkId, status: &TaskStatus) {
+        self.counters.task_ended(status);
+        if let Some(end) = Dealing::ended(status.state) {
+            self.frameworks.dealt(framework, end, 1);
+        }
     }
 
     /// Tells a framework a status that the master itself made: it bears no uuid, so nobody acknowledges it.

@@ -420,7 +420,7 @@ impl Books {
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
                 let status = master_status(known, &id, state, reason, message, now).on(agent_id);
-                self.counters.task_ended(&status);
+                self.task_ended(&framework, &status);
                 let observed = status.clone();
                 self.tasks.update(&framework, &id, |task| {
                     task.observe(&observed, observed.state);

@@ -57,6 +57,8 @@ pub struct Config {
     pub max_completed_tasks_per_framework: usize,
     /// How many tasks of each framework on unreachable agents are remembered (1000).
     pub max_unreachable_tasks_per_framework: usize,
+    /// Whether each framework has metrics of its own, some sixty of them.
+    pub publish_per_framework_metrics: bool,
     /// How many may hear the operator API's events at a time; one more, and the oldest is closed (1000).
     pub max_operator_event_stream_subscribers: usize,
     /// All flags as the operator gave them, for `/state`.
@@ -85,6 +87,7 @@ impl Default for Config {
             max_completed_frameworks: 50,
             max_completed_tasks_per_framework: 1000,
             max_unreachable_tasks_per_framework: 1000,
+            publish_per_framework_metrics: true,
             max_operator_event_stream_subscribers: 1000,
             flags: BTreeMap::new(),
         }

@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 24] = [
+const MORE_NAMES: [&str; 29] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -70,6 +70,12 @@ const MORE_NAMES: [&str; 24] = [
     "master/invalid_operation_status_updates",
     "master/valid_operation_status_update_acknowledgements",
     "master/valid_operation_status_updates",
+    // What there is in Mesos alone, and never happens here.
+    "master/messages_authenticate",
+    "master/messages_deactivate_framework",
+    "master/slave_shutdowns_canceled",
+    "master/slave_shutdowns_completed",
+    "master/slave_shutdowns_scheduled",
 ];
 
 /// The kinds of operations: of each, and of all together, those that were refused, and the ends of those that had a name.
@@ -217,11 +223,20 @@ impl Counters {
             let name = format!(
                 "master/{}/{}/{}",
                 state.name().to_lowercase(),
-                source.name().to_lowercase(),
+                source_gauge(*source),
                 reason.name().to_lowercase()
             );
             into.insert(name, *count as f64);
         }
+    }
+}
+
+/// Who says so, in names of metrics, in which agents are what they once were called.
+fn source_gauge(source: Source) -> &'static str {
+    match source {
+        Source::Master => "source_master",
+        Source::Agent => "source_slave",
+        Source::Executor => "source_executor",
     }
 }
 
@@ -256,11 +271,16 @@ mod tests {
             Source::Master,
             Timestamp::from_nanos(1),
         );
-        counters.task_ended(&status.because(Reason::InvalidOffers, ""));
+        counters.task_ended(&status.clone().because(Reason::InvalidOffers, ""));
+        let mut by_agent = status.because(Reason::AgentRestarted, "");
+        by_agent.source = Source::Agent;
+        counters.task_ended(&by_agent);
         let mut metrics = BTreeMap::new();
         counters.metrics(&mut metrics);
         assert_eq!(metrics["master/messages_kill_task"], 1.0);
-        assert_eq!(metrics["master/tasks_lost"], 1.0);
+        assert_eq!(metrics["master/tasks_lost"], 2.0);
+        let name = "master/task_lost/source_slave/reason_slave_restarted";
+        assert_eq!(metrics[name], 1.0);
         assert_eq!(metrics["master/tasks_finished"], 0.0);
         assert_eq!(
             metrics["master/task_lost/source_master/reason_invalid_offers"],

@@ -177,8 +177,8 @@ impl Books {
             let known = self.frameworks.get(&task.framework_id);
             let status = master_status(known, &task.id, state, reason, words, now).on(agent_id);
             task.observe(&status, status.state);
-            self.counters.task_ended(&status);
             let framework = task.framework_id.clone();
+            self.task_ended(&framework, &status);
             self.tasks.refuse(task);
             self.tell_status(&framework, status, out);
         }

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
+use crate::dealings::{Dealing, Dealings};
 use crate::tasks::{OfFramework, Task};
 
 /// How many ids of removed frameworks are remembered, so that they are refused.
@@ -67,6 +68,8 @@ pub struct Frameworks {
     known: BTreeMap<FrameworkId, Arc<Framework>>,
     /// Never gone through.
     by_scheduler: FxHashMap<Pid, FrameworkId>,
+    /// Of those that have not ended. Never gone through.
+    dealings: FxHashMap<FrameworkId, Arc<Dealings>>,
     completed: VecDeque<Completed>,
     completed_max: usize,
     removed: BTreeSet<FrameworkId>,
@@ -80,6 +83,7 @@ impl Frameworks {
         Self {
             known: BTreeMap::new(),
             by_scheduler: FxHashMap::default(),
+            dealings: FxHashMap::default(),
             completed: VecDeque::new(),
             completed_max,
             removed: BTreeSet::new(),
@@ -125,6 +129,34 @@ impl Frameworks {
         }
     }
 
+    /// So much more of this has passed between the master and this framework; nothing is counted of one that is not known.
+    pub fn dealt(&mut self, id: &FrameworkId, dealing: Dealing, more: usize) {
+        if let Some(dealings) = self.dealings.get_mut(id) {
+            Arc::make_mut(dealings).add(dealing, more);
+        }
+    }
+
+    /// The same with the framework whose scheduler hears there.
+    pub fn dealt_at(&mut self, scheduler: &Pid, dealing: Dealing, more: usize) {
+        if let Some(id) = self.by_scheduler.get(scheduler)
+            && let Some(dealings) = self.dealings.get_mut(id)
+        {
+            Arc::make_mut(dealings).add(dealing, more);
+        }
+    }
+
+    /// The same of one event that is on its way to the framework's scheduler, if one is connected.
+    pub fn dealt_if_told(&mut self, id: &FrameworkId, dealing: Dealing) {
+        if self.scheduler(id).is_some() {
+            self.dealt(id, dealing, 1);
+        }
+    }
+
+    /// What has passed between the master and this framework, if it has not ended.
+    pub fn dealings(&self, id: &FrameworkId) -> Option<&Arc<Dealings>> {
+        self.dealings.get(id)
+    }
+
     /// It is known from now on, as it is given but for its session; gives that.
     pub fn insert(&mut self, mut framework: Framework) -> u64 {
         if let Some(old) = self.known.remove(&framework.id)
@@ -138,6 +170,7 @@ impl Frameworks {
             self.by_scheduler
                 .insert(scheduler.clone(), framework.id.clone());
         }
+        self.dealings.entry(framework.id.clone()).or_default();
         self.known.insert(framework.id.clone(), Arc::new(framework));
         self.sessions
     }
@@ -191,6 +224,7 @@ impl Frameworks {
         if let Some(scheduler) = framework.scheduler.take() {
             self.by_scheduler.remove(&scheduler);
         }
+        self.dealings.remove(id);
         framework.unregistered = Some(now);
         self.remember_removed(id.clone());
         self.completed.push_back(Completed {
@@ -211,6 +245,7 @@ impl Frameworks {
         self.known.retain(|_, framework| is_seen(&framework.info));
         let known = &self.known;
         self.by_scheduler.retain(|_, id| known.contains_key(id));
+        self.dealings.retain(|id, _| known.contains_key(id));
         self.completed.retain(|one| is_seen(&one.framework.info));
         for one in &mut self.completed {
             Arc::make_mut(&mut one.tasks).keep_seen(task);
@@ -219,7 +254,18 @@ impl Frameworks {
 
     /// A mirror is told of one that has not ended, or that there is none of that id.
     pub(crate) fn mirror(&mut self, id: FrameworkId, framework: Option<Arc<Framework>>) {
+        if framework.is_none() {
+            self.dealings.remove(&id);
+        }
         keep(&mut self.known, id, framework);
+    }
+
+    /// A mirror is told what has passed between the leader and this framework.
+    pub(crate) fn mirror_dealings(&mut self, id: FrameworkId, counts: &[u64]) {
+        if self.known.contains_key(&id) {
+            let dealings = Arc::new(Dealings::mirrored(counts));
+            self.dealings.insert(id, dealings);
+        }
     }
 
     /// A mirror is told that this one has ended last, with these tasks.

@@ -13,6 +13,7 @@ mod changes;
 mod constraints;
 mod entries;
 pub mod explain;
+mod help;
 mod kept;
 mod leader;
 mod maintenance;
@@ -21,6 +22,7 @@ mod operate;
 mod operator;
 mod page;
 mod pieces;
+pub(crate) mod registrar;
 mod scheduler;
 mod shown;
 pub mod source;
@@ -29,6 +31,7 @@ pub mod stream;
 pub mod words;
 mod written;
 
+pub use help::HELP;
 pub use metrics::metrics;
 pub(crate) use source::Chosen;
 pub use stream::EventStream;
@@ -235,13 +238,16 @@ pub fn counters(
     Arc::new(move || {
         let traffic = ::http::metrics::traffic(&throttle);
         let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
+        let standing = front.member().map(|member| member.status());
         let (subscribers, cut_off) = (events.subscribers() as f64, events.cut_off());
         async move {
             let now = node.clock().wall();
+            let mut is_ready = false;
             let mut all = match (front.master(), fresh(&front, &node)) {
                 (Some(master), _) => {
                     let measured = allocator.measure();
                     let books = source::glance(&master).await?;
+                    is_ready = books.has_begun();
                     let mut all = node.blocking(move || metrics(&books, now)).await.ok()?;
                     // One that is late or has no metrics is left out.
                     all.extend(measured.await.unwrap_or_default());
@@ -274,6 +280,7 @@ pub fn counters(
                 all.insert("master/elected".to_owned(), 0.0);
                 all.insert("master/term".to_owned(), front.term() as f64);
             }
+            all.extend(registrar::look(&front.meter(), &node, standing, is_ready).await);
             all.insert("master/deposed".to_owned(), front.deposed() as f64);
             let name = "master/operator_event_stream_subscribers".to_owned();
             all.insert(name, subscribers);

@@ -10,6 +10,7 @@ pub mod books;
 pub mod comparison;
 pub mod config;
 pub mod counters;
+pub mod dealings;
 pub mod draining;
 pub mod effects;
 mod error;

@@ -21,6 +21,7 @@ use runtime::{Pid, Timestamp};
 
 use crate::agents::Agent;
 use crate::books::Books;
+use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::registry::{MACHINES_MAX, Machine, Machines, RegistryOperation};
 use crate::sight::Sight;
@@ -392,6 +393,8 @@ impl Books {
             };
             let scheduler = self.frameworks.scheduler(&offer.framework_id);
             out.scheduler(scheduler, ToScheduler::RescindInverse(rescinded));
+            self.frameworks
+                .dealt_if_told(&offer.framework_id, Dealing::RescindInverseOffer);
         }
     }
 

@@ -64,7 +64,7 @@ use crate::config::Config;
 use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::health::Health;
-use crate::registry::{Registry, RegistryError, RegistryState};
+use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryState};
 use crate::tasks::Noted;
 use crate::whitelist::AdmitHosts;
 
@@ -193,6 +193,8 @@ pub struct Started {
     pub master: Handle<Master>,
     /// Who it says it is.
     pub info: MasterInfo,
+    /// What is measured of its registry.
+    pub meter: RegistryMeter,
 }
 
 /// Starts the actor `master` on `node`. It answers at once, and leads as soon as it has read the registry. It ends when the
@@ -229,11 +231,12 @@ pub fn start_after(
         term,
     };
     let books = Books::new(info.clone(), &config, node.clock().wall());
+    let (registry, meter) = Metered::new(registry, node.clock().clone());
     let master = Master {
         books: Arc::new(books),
         config,
         allocator,
-        registry,
+        registry: Box::new(registry),
         phase: Phase::Recovering,
         health: BTreeMap::new(),
         admitting: BTreeSet::new(),
@@ -257,7 +260,11 @@ pub fn start_after(
         gating: Default::default(),
     };
     let master = node.spawn("master", master)?;
-    Ok(Started { master, info })
+    Ok(Started {
+        master,
+        info,
+        meter,
+    })
 }
 
 impl Actor for Master {

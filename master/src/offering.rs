@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::agents::Agent;
 use crate::books::{Books, freed_of, freed_offer};
+use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
 use crate::maintenance::tell_plan;
 use crate::size::offers_in_frames;
@@ -183,12 +184,17 @@ impl Books {
     pub fn decline(&mut self, call: DeclineOffers, out: &mut Effects) {
         self.counters.count("master/messages_decline_offers");
         let refuse = Some(call.filters.refuse());
+        let mut declined = 0;
         for id in &call.offer_ids {
             let own = |offer: &Offer| offer.framework_id == call.framework_id;
             if let Some(offer) = self.offers.remove_if(id, own) {
+                declined += 1;
                 self.recovered(freed_of(offer), refuse, out);
             }
         }
+        let framework = &call.framework_id;
+        self.frameworks
+            .dealt(framework, Dealing::OfferDeclined, declined);
     }
 
     /// The framework wants offers again. Roles that it has not are ignored.

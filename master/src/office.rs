@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::error::StartError;
 use crate::master::{self, Master};
 use crate::mirror::{self, Mirrored, STALENESS_MAX};
-use crate::registry::{Registry, RegistryMachine, ReplicatedRegistry};
+use crate::registry::{Registry, RegistryMachine, RegistryMeter, ReplicatedRegistry};
 use crate::whitelist::AdmitHosts;
 
 /// The pause before a master that ended while its member leads is followed by the next.
@@ -48,6 +48,8 @@ struct Seen {
     term: u64,
     deposed: u64,
     mirrored: Option<Arc<Mirrored>>,
+    meter: RegistryMeter,
+    member: Option<MemberHandle<RegistryMachine>>,
 }
 
 impl Front {
@@ -56,6 +58,22 @@ impl Front {
         let front = Self::default();
         front.change(|seen| seen.master = Some(master.clone()));
         front
+    }
+
+    /// The same, with what is measured of that master's registry.
+    pub fn measured(self, meter: &RegistryMeter) -> Self {
+        self.change(|seen| seen.meter = meter.clone());
+        self
+    }
+
+    /// What is measured of the registry of the master that acts here, or acted last.
+    pub(crate) fn meter(&self) -> RegistryMeter {
+        self.look(|seen| seen.meter.clone())
+    }
+
+    /// This node's member of the group; none of a master that is alone.
+    pub(crate) fn member(&self) -> Option<MemberHandle<RegistryMachine>> {
+        self.look(|seen| seen.member.clone())
     }
 
     /// The master that acts here.
@@ -161,6 +179,7 @@ pub fn open_with(
 ) -> Result<(Handle<Office>, Front), StartError> {
     config.check()?;
     let front = Front::default();
+    front.change(|seen| seen.member = Some(member.clone()));
     mirror::open(node, &config, &member, &front)?;
     let office = Office {
         member,
@@ -297,8 +316,10 @@ impl Office {
         match master::start_after(ctx.node(), config, self.term, allocator, registry, before) {
             Ok(started) => {
                 ctx.link(&started.master.pid());
-                self.front
-                    .change(|seen| seen.master = Some(started.master.clone()));
+                self.front.change(|seen| {
+                    seen.master = Some(started.master.clone());
+                    seen.meter = started.meter.clone();
+                });
                 self.chair = Chair::Taken(started.master);
                 self.announce(ctx);
             }

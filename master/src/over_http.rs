@@ -35,7 +35,7 @@ impl Books {
             };
             let mut status = master_status(known, &task, state, reason, message, now);
             status.agent_id.clone_from(&agent);
-            self.counters.task_ended(&status);
+            self.task_ended(&framework, &status);
             self.tell_status(&framework, status, out);
         }
         for (id, invalid) in operations {

@@ -12,6 +12,7 @@ mod local;
 mod machine;
 mod machines;
 mod memory;
+mod metered;
 mod record;
 mod replicated;
 mod roles;
@@ -24,6 +25,8 @@ pub use local::{LocalRegistry, OpenError};
 pub use machine::{RegistryMachine, SnapshotRecord};
 pub use machines::{MACHINES_MAX, Machine, Machines};
 pub use memory::MemoryRegistry;
+pub(crate) use metered::Metered;
+pub use metered::RegistryMeter;
 pub use record::StateRecord;
 pub(crate) use record::check_accepted;
 pub use replicated::ReplicatedRegistry;
@@ -230,4 +233,9 @@ pub trait Registry: Send + 'static {
         framework_id: &FrameworkId,
         key: &str,
     ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>>;
+
+    /// Bytes that it takes on this machine's disk, as measured a while ago; `None` if it does not know.
+    fn disk_bytes(&self) -> Option<u64> {
+        None
+    }
 }

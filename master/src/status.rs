@@ -48,7 +48,7 @@ impl Books {
             self.counters.count("master/valid_status_updates");
             let new_end = known.is_some_and(|task| !task.told.is_terminal());
             if new_end && status.state.is_terminal() {
-                self.counters.task_ended(&status);
+                self.task_ended(&framework_id, &status);
             }
             let freed = self.tasks.update(&framework_id, &status.task_id, |task| {
                 task.observe(&status, latest);

@@ -13,6 +13,7 @@ use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
 use crate::books::{Books, master_status};
+use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::frameworks::Framework;
 use crate::registry::RegistryOperation;
@@ -112,6 +113,8 @@ impl Books {
                 message: "Framework failed over".to_owned(),
             };
             out.scheduler(Some(old), ToScheduler::Failed(failed));
+            // Told to one that speaks for it no more.
+            self.frameworks.dealt(&framework_id, Dealing::Error, 1);
             out.push(Effect::Unlink(old.clone()));
         }
         out.push(Effect::Link(message.scheduler.clone()));
@@ -132,6 +135,8 @@ impl Books {
             wants: message.wants,
             recovered: false,
         });
+        self.frameworks.dealt(&framework_id, Dealing::Subscribe, 1);
+        self.frameworks.dealt(&framework_id, Dealing::Subscribed, 1);
         Ok(Subscribed {
             framework_id,
             master: self.master.clone(),
@@ -238,7 +243,7 @@ impl Books {
             killed.push(status);
         });
         for status in killed {
-            self.counters.task_ended(&status);
+            self.task_ended(id, &status);
             self.tell_status(id, status, out);
         }
         for freed in freed {

@@ -9,6 +9,7 @@ use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
 use resources::Invalid;
 
 use crate::books::Books;
+use crate::dealings::Dealing;
 use crate::effects::{Effects, Tell, ToAllocator};
 use crate::subscription::FrameworkPrepared;
 use crate::validation;
@@ -24,6 +25,7 @@ impl Books {
             reason: invalid.to_string(),
         };
         let framework_id = message.framework_id.clone();
+        self.frameworks.dealt(&framework_id, Dealing::Update, 1);
         let Some(known) = self.frameworks.get(&framework_id) else {
             let expected = "a framework that is subscribed";
             return Err(never(Invalid::new("framework_id", framework_id, expected)));

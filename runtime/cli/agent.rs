@@ -363,6 +363,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let routes = routes.merge(http::common_routes(about));
     let guard = http::Guard::new("agent", &node)
         .asking(access.realms, access.acls)
+        help: ::agent::HELP,
         .throttling(access.throttle);
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, door, streams)?;

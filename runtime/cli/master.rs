@@ -217,6 +217,16 @@ pub struct MasterFlags {
         value_name = "COUNT"
     )]
     pub max_completed_tasks_per_framework: Option<usize>,
+    /// Tasks on unreachable agents that are remembered of each framework [default: 1000]
+    #[arg(
+        long,
+        env = "MESOS_MAX_UNREACHABLE_TASKS_PER_FRAMEWORK",
+        value_name = "COUNT"
+    )]
+    pub max_unreachable_tasks_per_framework: Option<usize>,
+    /// No metrics of single frameworks: of each there are some sixty
+    #[arg(long, env = "MESOS_NO_PUBLISH_PER_FRAMEWORK_METRICS")]
+    pub no_publish_per_framework_metrics: bool,
     /// Subscribers of the operator API's events; one more, and the oldest is closed [default: 1000]
     #[arg(
         long,
@@ -236,6 +246,7 @@ impl MasterFlags {
         let mut config = Config {
             root_submissions: !self.no_root_submissions,
             authenticate_frameworks: self.access.authenticate_frameworks,
+            publish_per_framework_metrics: !self.no_publish_per_framework_metrics,
             ..Config::default()
         };
         if let Some(Text(weights)) = &self.weights {
@@ -262,6 +273,10 @@ impl MasterFlags {
         set(
             &mut config.max_completed_tasks_per_framework,
             self.max_completed_tasks_per_framework,
+        );
+        set(
+            &mut config.max_unreachable_tasks_per_framework,
+            self.max_unreachable_tasks_per_framework,
         );
         set(
             &mut config.max_operator_event_stream_subscribers,
@@ -398,6 +413,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let own = ::master::http::counters(&acting.front, &node, &measured, &events, &config.throttle);
     let counters = door.figures.beside(own);
     let about = http::About {
+        help: ::master::http::HELP,
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
@@ -470,6 +486,10 @@ fn flags(
             duration(config.agent_reregister_timeout),
         ),
         ("root_submissions", config.root_submissions.to_string()),
+        (
+            "publish_per_framework_metrics",
+            config.publish_per_framework_metrics.to_string(),
+        ),
         (
             "max_operator_event_stream_subscribers",
             config.max_operator_event_stream_subscribers.to_string(),

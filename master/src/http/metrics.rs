@@ -12,7 +12,7 @@ use crate::books::{Books, sum};
 use crate::counters::{gauge, operation_gauge};
 use crate::{quota, view};
 
-/// All of them.
+/// All of them; those of each framework unless the operator wants none.
 pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     books.counters.metrics(&mut metrics);
@@ -83,12 +83,14 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     }
     quotas(books, &mut metrics);
     operations(books, &mut metrics);
-    of_frameworks(books, &mut metrics);
+    if books.policy.publish_per_framework_metrics {
+        of_frameworks(books, &mut metrics);
+    }
     metrics
 }
 
-/// Of each framework what the books say of it: whether it is connected, its tasks by state, and which of its roles are suppressed. Its name is
-/// written as in a URL, so that it is one part of the metric's.
+/// Of each framework what the books say of it (whether it is connected, its tasks by state, which of its roles are suppressed) and what has
+/// passed between it and the master. Its name is written as in a URL, so that it is one part of the metric's.
 fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     for framework in books.frameworks.iter() {
         let (name, id) = (url_encoded(&framework.info.name), &framework.id);
@@ -102,7 +104,10 @@ fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
         }
         let mut active = BTreeMap::from(ACTIVE.map(|state| (state, 0)));
         let tasks = books.tasks.of_framework(id);
-        for task in tasks.into_iter().flat_map(|tasks| tasks.active()) {
+        for task in tasks
+            .into_iter()
+            .flat_map(|tasks| tasks.active().chain(tasks.unreachable()))
+        {
             if !task.state.is_terminal() {
                 *active.entry(task.state).or_default() += 1;
             }
@@ -111,15 +116,21 @@ fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
             let state = state.name().to_lowercase();
             put(format!("tasks/active/{state}"), f64::from(count));
         }
+        let dealings = books.frameworks.dealings(id);
+        for (name, count) in dealings.into_iter().flat_map(|dealings| dealings.named()) {
+            put(name.to_owned(), count as f64);
+        }
     }
 }
 
 /// The states of tasks that are there from the start.
-const ACTIVE: [TaskState; 4] = [
+const ACTIVE: [TaskState; 6] = [
     TaskState::Staging,
     TaskState::Starting,
     TaskState::Running,
     TaskState::Killing,
+    TaskState::Unreachable,
+    TaskState::Unknown,
 ];
 
 /// A text with everything but letters, digits and `-._~` written as `%20` and so on.

@@ -388,6 +388,21 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
     });
 }
 
+/// SPEC 3.9.
+#[test]
+fn what_the_help_names_is_there() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let pages = pages(&node, &master);
+        let routes = all_routes(&node, pages);
+        for (path, sentence) in HELP {
+            let (status, text) = answered(&routes, Method::GET, path, "").await;
+            assert_ne!(status, StatusCode::NOT_FOUND, "{path}: {text}");
+            assert!(sentence.ends_with('.'), "{path}");
+        }
+    });
+}
+
 #[test]
 fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
     rehearse(|node| async move {

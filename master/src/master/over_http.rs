@@ -12,6 +12,7 @@ use v1::convert::scheduler::Said;
 use v1::schema::scheduler::CallType;
 
 use super::Master;
+use crate::dealings::Dealing;
 use crate::effects::Effect;
 use crate::permission::Asker;
 
@@ -75,33 +76,61 @@ impl Handler<HttpCall> for Master {
                 books.counters.count("master/dropped_messages");
             });
         }
-        self.change(ctx, |books, now, out| match said {
-            Said::Accept(accepted) => books.accept_in_part(accepted, now, out),
-            Said::Decline(call) => books.decline(call, out),
-            Said::AcceptInverse(call) => books.accept_inverse(call, now, out),
-            Said::DeclineInverse(call) => books.decline_inverse(call, now, out),
-            Said::Revive(call) => books.revive(call, out),
-            Said::Suppress(call) => books.suppress(call, out),
-            Said::Kill(call) => books.kill(call, now, out),
-            Said::Shutdown(agent, executor) => books.end_executor(id, &agent, executor, out),
-            Said::Acknowledge(call) => books.acknowledge(call, out),
-            Said::AcknowledgeOperation(call) => books.acknowledge_operation(call, out),
-            Said::Reconcile(call) => books.reconcile(call, now, out),
-            Said::ReconcileOperations(call) => books.reconcile_operations(call, out),
-            Said::Message(message) => books.message_to_executor(message, out),
-            Said::TearDown(_) => {
-                books.counters.count("master/messages_unregister_framework");
-                out.push(Effect::RemoveFramework(id));
+        let dealing = dealing(&said);
+        self.change(ctx, |books, now, out| {
+            if let Some(dealing) = dealing {
+                books.frameworks.dealt(&id, dealing, 1);
             }
-            Said::Unheard(CallType::Request) => {
-                books.counters.count("master/messages_resource_request");
+            match said {
+                Said::Accept(accepted) => books.accept_in_part(accepted, now, out),
+                Said::Decline(call) => books.decline(call, out),
+                Said::AcceptInverse(call) => books.accept_inverse(call, now, out),
+                Said::DeclineInverse(call) => books.decline_inverse(call, now, out),
+                Said::Revive(call) => books.revive(call, out),
+                Said::Suppress(call) => books.suppress(call, out),
+                Said::Kill(call) => books.kill(call, now, out),
+                Said::Shutdown(agent, executor) => books.end_executor(id, &agent, executor, out),
+                Said::Acknowledge(call) => books.acknowledge(call, out),
+                Said::AcknowledgeOperation(call) => books.acknowledge_operation(call, out),
+                Said::Reconcile(call) => books.reconcile(call, now, out),
+                Said::ReconcileOperations(call) => books.reconcile_operations(call, out),
+                Said::Message(message) => books.message_to_executor(message, out),
+                Said::TearDown(_) => {
+                    books.counters.count("master/messages_unregister_framework");
+                    out.push(Effect::RemoveFramework(id));
+                }
+                Said::Unheard(CallType::Request) => {
+                    books.counters.count("master/messages_resource_request");
+                }
+                // The others are taken, and nothing follows from them.
+                Said::Unheard(_) => {}
+                // These have answers, and are asked by messages of their own.
+                Said::Subscribe(..) | Said::UpdateFramework(..) => {}
             }
-            // The others are taken, and nothing follows from them.
-            Said::Unheard(_) => {}
-            // These have answers, and are asked by messages of their own.
-            Said::Subscribe(..) | Said::UpdateFramework(..) => {}
         });
     }
+}
+
+/// What is counted of a call; nothing of those that have answers, which are counted where these are made.
+fn dealing(said: &Said) -> Option<Dealing> {
+    Some(match said {
+        Said::Accept(_) => Dealing::Accept,
+        Said::Decline(_) => Dealing::Decline,
+        Said::AcceptInverse(_) => Dealing::AcceptInverseOffers,
+        Said::DeclineInverse(_) => Dealing::DeclineInverseOffers,
+        Said::Revive(_) => Dealing::Revive,
+        Said::Suppress(_) => Dealing::Suppress,
+        Said::Kill(_) => Dealing::Kill,
+        Said::Shutdown(..) => Dealing::Shutdown,
+        Said::Acknowledge(_) => Dealing::Acknowledge,
+        Said::AcknowledgeOperation(_) => Dealing::AcknowledgeOperation,
+        Said::Reconcile(_) => Dealing::Reconcile,
+        Said::ReconcileOperations(_) => Dealing::ReconcileOperations,
+        Said::Message(_) => Dealing::MessageSaid,
+        Said::TearDown(_) => Dealing::TearDown,
+        Said::Unheard(CallType::Request) => Dealing::Request,
+        Said::Unheard(_) | Said::Subscribe(..) | Said::UpdateFramework(..) => return None,
+    })
 }
 
 impl Handler<HttpUpdate> for Master {

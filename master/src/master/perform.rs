@@ -12,6 +12,7 @@ use runtime::prelude::*;
 
 use super::{Master, Phase};
 use crate::accept::Unsent;
+use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, ToAgent, ToAllocator, ToScheduler};
 
 impl Master {
@@ -104,6 +105,7 @@ impl Master {
         let node = ctx.node().clone();
         let mut offers: Vec<OfferId> = Vec::new();
         let leads = matches!(message, ToScheduler::Lead(_));
+        let (event, events) = event(&message);
         let told = match message {
             ToScheduler::Offers(message) => {
                 offers.extend(message.offers.iter().map(|offer| offer.id.clone()));
@@ -133,6 +135,12 @@ impl Master {
                 self.books_mut().scheduler_gone(pid, &mut out);
             }
             queue.extend(out);
+        } else if events > 0 {
+            let frameworks = &mut self.books_mut().frameworks;
+            frameworks.dealt_at(pid, event, events);
+            if event == Dealing::Offers {
+                frameworks.dealt_at(pid, Dealing::OfferSent, offers.len());
+            }
         }
     }
 
@@ -229,5 +237,23 @@ impl Master {
                 master.step_down_if_over(&error, ctx);
             }
         });
+    }
+}
+
+/// Which event of the v1 API this is to a framework, and how many of them it is over HTTP.
+fn event(message: &ToScheduler) -> (Dealing, usize) {
+    match message {
+        ToScheduler::Offers(_) => (Dealing::Offers, 1),
+        ToScheduler::InverseOffers(_) => (Dealing::InverseOffers, 1),
+        ToScheduler::Status(_) => (Dealing::Status, 1),
+        ToScheduler::Revoked(message) => (Dealing::Status, message.tasks.len()),
+        ToScheduler::Operation(_) => (Dealing::OperationStatus, 1),
+        ToScheduler::Message(_) => (Dealing::MessageTold, 1),
+        ToScheduler::Lost(_) => (Dealing::Failure, 1),
+        ToScheduler::Failed(_) => (Dealing::Error, 1),
+        // These the books have counted, for they may be told to a scheduler that was just replaced, or to one that has just become one.
+        ToScheduler::Rescind(_) => (Dealing::Rescind, 0),
+        ToScheduler::RescindInverse(_) => (Dealing::RescindInverseOffer, 0),
+        ToScheduler::Lead(_) => (Dealing::Subscribed, 0),
     }
 }

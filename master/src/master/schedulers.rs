@@ -16,6 +16,7 @@ use runtime::delivery::{NotTaken, Numbered, Taken};
 use runtime::prelude::*;
 
 use super::Master;
+use crate::dealings::Dealing;
 use crate::registry::RegistryError;
 use crate::subscription::FrameworkPrepared;
 
@@ -247,13 +248,14 @@ impl Master {
 }
 
 macro_rules! calls {
-    ($($call:ident => $decide:expr;)*) => {$(
+    ($($call:ident, $dealing:ident => $decide:expr;)*) => {$(
         impl Handler<$call> for Master {
             type Result = ();
 
             fn handle(&mut self, call: $call, ctx: &mut Context<Self>) {
                 if self.is_from_framework(&call.framework_id, ctx) && self.has_turn(&call.framework_id, ctx) {
                     self.change(ctx, |books, now, out| {
+                        books.frameworks.dealt(&call.framework_id, Dealing::$dealing, 1);
                         let decide: fn(&mut crate::books::Books, $call, runtime::Timestamp, &mut crate::effects::Effects) = $decide;
                         decide(books, call, now, out)
                     });
@@ -264,18 +266,18 @@ macro_rules! calls {
 }
 
 calls! {
-    AcceptOffers => |books, call, now, out| books.accept(call, now, out);
-    DeclineOffers => |books, call, _, out| books.decline(call, out);
-    AcceptInverseOffers => |books, call, now, out| books.accept_inverse(call, now, out);
-    DeclineInverseOffers => |books, call, now, out| books.decline_inverse(call, now, out);
-    ReviveOffers => |books, call, _, out| books.revive(call, out);
-    SuppressOffers => |books, call, _, out| books.suppress(call, out);
-    AcknowledgeStatus => |books, call, _, out| books.acknowledge(call, out);
-    ReconcileTasks => |books, call, now, out| books.reconcile(call, now, out);
-    AcknowledgeOperation => |books, call, _, out| books.acknowledge_operation(call, out);
-    ReconcileOperations => |books, call, _, out| books.reconcile_operations(call, out);
-    KillTask => |books, call, now, out| books.kill(call, now, out);
-    TearDown => |books, call, _, out| {
+    AcceptOffers, Accept => |books, call, now, out| books.accept(call, now, out);
+    DeclineOffers, Decline => |books, call, _, out| books.decline(call, out);
+    AcceptInverseOffers, AcceptInverseOffers => |books, call, now, out| books.accept_inverse(call, now, out);
+    DeclineInverseOffers, DeclineInverseOffers => |books, call, now, out| books.decline_inverse(call, now, out);
+    ReviveOffers, Revive => |books, call, _, out| books.revive(call, out);
+    SuppressOffers, Suppress => |books, call, _, out| books.suppress(call, out);
+    AcknowledgeStatus, Acknowledge => |books, call, _, out| books.acknowledge(call, out);
+    ReconcileTasks, Reconcile => |books, call, now, out| books.reconcile(call, now, out);
+    AcknowledgeOperation, AcknowledgeOperation => |books, call, _, out| books.acknowledge_operation(call, out);
+    ReconcileOperations, ReconcileOperations => |books, call, _, out| books.reconcile_operations(call, out);
+    KillTask, Kill => |books, call, now, out| books.kill(call, now, out);
+    TearDown, TearDown => |books, call, _, out| {
         books.counters.count("master/messages_unregister_framework");
         out.push(crate::effects::Effect::RemoveFramework(call.framework_id));
     };
@@ -299,7 +301,11 @@ impl Handler<FrameworkMessage> for Master {
         } else if self.is_from_framework(&message.framework_id, ctx)
             && self.has_turn(&message.framework_id, ctx)
         {
-            self.change(ctx, |books, _, out| books.message_to_executor(message, out));
+            self.change(ctx, |books, _, out| {
+                let id = &message.framework_id;
+                books.frameworks.dealt(id, Dealing::MessageSaid, 1);
+                books.message_to_executor(message, out);
+            });
         }
     }
 }

@@ -67,6 +67,8 @@ pub enum Change {
     Quota(String, Quota),
     /// A role's weight; 1 is the default.
     Weight(String, f64),
+    /// What has passed between the leader and a framework that has not ended.
+    Dealings(FrameworkId, Vec<u64>),
 }
 
 /// Where a framework's tasks are kept.
@@ -134,6 +136,7 @@ impl Change {
                 let weight = (weight != weights::DEFAULT).then_some(weight);
                 keep(Arc::make_mut(&mut books.weights), role, weight);
             }
+            Self::Dealings(id, counts) => frameworks.mirror_dealings(id, &counts),
         }
     }
 

@@ -91,6 +91,15 @@ fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
             None => Change::NoFramework(id.clone()),
         });
     });
+    for framework in now.frameworks.iter() {
+        let id = &framework.id;
+        let (old, new) = (before.frameworks.dealings(id), now.frameworks.dealings(id));
+        if let Some(new) = new
+            && !old.is_some_and(|old| Arc::ptr_eq(old, new))
+        {
+            out.push(Change::Dealings(id.clone(), new.counts()));
+        }
+    }
     let (old, new) = (before.frameworks.completed(), now.frameworks.completed());
     let same = |old: &Completed, new: &Completed| {
         Arc::ptr_eq(&old.framework, &new.framework) && Arc::ptr_eq(&old.tasks, &new.tasks)

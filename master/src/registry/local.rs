@@ -5,6 +5,7 @@
 //! failed breaks it for good, since nobody knows what of it will be found again.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ use super::{Applied, Registry, RegistryError, RegistryOperation};
 const WAITING_MAX: usize = 65_536;
 /// How many operations are in one commit at most.
 const BATCH_MAX: usize = 512;
+/// How many commits are between two looks at how much of the disk it takes: a look costs as much as a small commit.
+const MEASURED_EVERY: u64 = 64;
 /// How long the disk may take (SPEC 3.1, `--registry_store_timeout`).
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -64,6 +67,8 @@ struct Registrar {
     readers: Vec<Promise<Result<RegistryState, RegistryError>>>,
     lookers: Vec<(Look, Promise<Found>)>,
     committing: bool,
+    commits: u64,
+    disk_bytes: Arc<AtomicU64>,
     broken: Option<String>,
 }
 
@@ -169,7 +174,17 @@ impl Registrar {
         }
         self.committing = true;
         let store = self.store.clone();
-        let written = ctx.node().blocking(move || commit(&store, changes));
+        let measured = self.commits.is_multiple_of(MEASURED_EVERY);
+        self.commits += 1;
+        let measured = measured.then(|| self.disk_bytes.clone());
+        let written = ctx.node().blocking(move || {
+            let written = commit(&store, changes);
+            if let Some(disk_bytes) = measured {
+                let store = store.lock().unwrap_or_else(PoisonError::into_inner);
+                disk_bytes.store(store.disk_bytes(), Ordering::Relaxed);
+            }
+            written
+        });
         ctx.then(written, move |registrar, written, ctx| {
             let outcome = written
                 .unwrap_or_else(|_| Committed::Broken("the commit was interrupted".to_owned()));
@@ -223,6 +238,7 @@ fn commit(store: &SharedStore, changes: Changes) -> Committed {
 /// A registry on this machine's disk.
 pub struct LocalRegistry {
     registrar: Handle<Registrar>,
+    disk_bytes: Arc<AtomicU64>,
 }
 
 /// Why a registry on disk could not be opened.
@@ -248,6 +264,7 @@ impl LocalRegistry {
     /// Reads the whole store, which blocks, and starts the actor `registrar` on `node`.
     pub fn open(node: &Node, store: Box<dyn Store>) -> Result<Self, OpenError> {
         let state = record::load(store.as_ref())?;
+        let disk_bytes = Arc::new(AtomicU64::new(store.disk_bytes()));
         let registrar = Registrar {
             store: Arc::new(Mutex::new(store)),
             state,
@@ -255,10 +272,15 @@ impl LocalRegistry {
             readers: Vec::new(),
             lookers: Vec::new(),
             committing: false,
+            commits: 0,
+            disk_bytes: disk_bytes.clone(),
             broken: None,
         };
         let registrar = node.spawn("registrar", registrar)?;
-        Ok(Self { registrar })
+        Ok(Self {
+            registrar,
+            disk_bytes,
+        })
     }
 
     /// What such a store holds, while no registry has it open.
@@ -289,6 +311,10 @@ impl Registry for LocalRegistry {
         };
         let asked = self.registrar.ask(look, STORE_TIMEOUT);
         async move { asked.await.unwrap_or_else(|error| Err(unanswered(error))) }.boxed()
+    }
+
+    fn disk_bytes(&self) -> Option<u64> {
+        Some(self.disk_bytes.load(Ordering::Relaxed))
     }
 }
 

@@ -18,6 +18,7 @@ fn policy() -> Policy {
         root_submissions: false,
         offer_timeout: None,
         agent_reregister_timeout: Duration::from_secs(600),
+        publish_per_framework_metrics: true,
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn alone(
     let master = ends.clone();
     Ok(Acting {
         admit: admission(started.master.clone()),
-        front: Front::of(&started.master),
+        front: Front::of(&started.master).measured(&started.meter),
         ends,
         why: Box::new(|| None),
         leave: Box::pin(async move {

@@ -8,6 +8,7 @@ pub mod api;
 mod body;
 mod door;
 pub mod files;
+mod help;
 pub mod logging;
 pub mod metrics;
 mod outgoing;
@@ -16,8 +17,10 @@ pub mod processes;
 pub mod realm;
 pub mod rehearsal;
 pub mod server;
+pub mod system;
 
 pub use door::{Figures, Patience};
+pub use help::Help;
 pub use metrics::{Counters, CountersSource};
 pub use outgoing::Shared;
 pub use pages::{About, common_routes};

@@ -37,9 +37,10 @@ pub fn patience(asked: Option<&DurationInfo>) -> Result<Option<Duration>, Refusa
     }
 }
 
-/// The runtime's counters of this node, and the service's own if they come in time.
+/// The runtime's counters of this node, the machine's, and the service's own if they come in time.
 pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {
     let mut counters = node.counters();
+    counters.extend(crate::system::counters());
     if let Ok(Some(own)) = node.clock().timeout(patience, own()).await {
         counters.extend(own);
     }

@@ -1,4 +1,5 @@
-//! The pages every service has: `/health`, `/version`, `/metrics`, `/metrics/snapshot`, `/logging/toggle`, `/__processes__` (SPEC 3.9).
+//! The pages every service has: `/health`, `/version`, `/metrics`, `/metrics/snapshot`, `/system/stats.json`, `/logging/toggle`, `/__processes__`,
+//! `/help` (SPEC 3.9).
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use serde_json::json;
 use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
+use crate::help::{self, Help, HelpQuery};
 use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
 
 /// How long a metrics page waits for a service's counters unless `?timeout=` says otherwise.
@@ -34,6 +36,8 @@ pub struct About {
     pub version: &'static str,
     /// The service's own counters.
     pub counters: CountersSource,
+    /// The service's own paths, for `/help`.
+    pub help: Help,
 }
 
 /// The routes every service has, each also below the name of the actor that Mesos has in front of it.
@@ -43,17 +47,33 @@ pub fn common_routes(about: About) -> Router {
         .route("/version", get(version))
         .route("/metrics/snapshot", get(snapshot))
         .route("/metrics", get(prometheus))
+        .route("/system/stats.json", get(stats))
+        .route("/help", get(help_page))
         .route(TOGGLE, post(toggle))
         .route("/__processes__", get(processes));
-    let prefix = match about.service {
-        "master" => "/master",
-        _ => "/slave(1)",
-    };
+    let prefix = format!("/{}", actor(&about));
     Router::new()
         .merge(pages.clone())
-        .nest(prefix, pages)
+        .nest(&prefix, pages)
         .fallback(not_found)
         .with_state(about)
+}
+
+/// The name of the actor that Mesos has in front of its paths.
+fn actor(about: &About) -> &'static str {
+    match about.service {
+        "master" => "master",
+        _ => "slave(1)",
+    }
+}
+
+async fn stats() -> Response {
+    let stats = flat_json(&crate::system::stats());
+    ([(CONTENT_TYPE, "application/json")], stats).into_response()
+}
+
+async fn help_page(State(about): State<About>, query: Query<HelpQuery>) -> Response {
+    help::page(actor(&about), about.help, query)
 }
 
 async fn version(State(about): State<About>) -> Response {
@@ -147,7 +167,7 @@ async fn processes(State(about): State<About>, headers: HeaderMap) -> Response {
 }
 
 async fn not_found(uri: Uri) -> Response {
-    let known = "/health /version /state /metrics /metrics/snapshot /__processes__";
+    let known = "/health /version /state /metrics /metrics/snapshot /__processes__ /help";
     (
         StatusCode::NOT_FOUND,
         format!("{} is not here; try one of {known}\n", uri.path()),
@@ -168,6 +188,7 @@ mod tests {
                 service: "agent",
                 version: "1",
                 counters: std::sync::Arc::new(|| Box::pin(async { None })),
+                help: &[],
             };
             let ask = async |level: Option<&str>, duration: Option<&str>| {
                 let (level, duration) = (level.map(str::to_owned), duration.map(str::to_owned));

@@ -1,5 +1,6 @@
 //! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
 
+mod dealings;
 mod offers;
 
 use std::time::Duration;

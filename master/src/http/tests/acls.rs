@@ -204,6 +204,8 @@ fn shown(action: Action) -> Shown {
         GetEndpoints => By(vec![
             get("/metrics"),
             get("/metrics/snapshot"),
+            get("/system/stats.json"),
+            get("/help"),
             get("/__processes__"),
             // There is no such framework, which only those are told who may ask.
             send("GET", "/explain?framework=nobody", "", 400),
@@ -428,6 +430,7 @@ impl Stage {
         let throttle = Throttle::default();
         let counters = counters(&front, node, &allocator(node), &self.events, &throttle);
         let about = ::http::About {
+            help: crate::http::HELP,
             node: node.clone(),
             service: "master",
             version: "1",

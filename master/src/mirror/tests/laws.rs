@@ -14,6 +14,7 @@ use runtime::{NodeId, codec};
 
 use super::super::*;
 use crate::agents::Agent;
+use crate::dealings::Dealing;
 use crate::frameworks::Framework;
 use crate::http::{Chosen, metrics};
 use crate::tasks::Task;
@@ -23,7 +24,7 @@ use crate::view;
 pub(crate) type Event = (u8, u8, u8, u8);
 
 pub(crate) fn events() -> impl Strategy<Value = Vec<Vec<Event>>> {
-    let event = (0..26_u8, 0..3_u8, 0..3_u8, 0..5_u8);
+    let event = (0..27_u8, 0..3_u8, 0..3_u8, 0..5_u8);
     let round = prop::collection::vec(event, 0..30);
     prop::collection::vec(round, 1..12)
 }
@@ -214,6 +215,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
             _ => {}
         },
         24 => drop(offers.remove(&offer_id)),
+        25 => frameworks.dealt(&framework_id, Dealing::Kill, usize::from(t)),
         _ => {
             let status = TaskStatus::new(task_id, TaskState::Failed, Source::Executor, at);
             let reason = Reason::CommandExecutorFailed;

@@ -21,6 +21,7 @@ use runtime::memory::Network;
 use runtime::rehearsal::rehearse_network;
 
 use super::super::*;
+use crate::http::registrar;
 use crate::http::source::{self, Found, LEADER, STALENESS};
 use crate::office;
 use crate::permission::Asker;
@@ -493,5 +494,48 @@ fn a_deposed_leaders_changes_are_refused_and_so_are_all_that_are_not_a_masters()
             assert!(matches!(heard, Err(AskError::Refused { .. })), "{heard:?}");
         }
         group.page(follower, "").await.mirrored(&["t1", "t2"]);
+    });
+}
+
+/// SPEC 3.1: each member says how it stands, and the leader what its registry takes.
+#[test]
+fn each_master_says_how_it_stands_in_its_group() {
+    rehearse_network(|network| async move {
+        let (group, leader) = Group::warm(network).await;
+        let look = async |name: &str| {
+            let Seat { node, front, .. } = &group.seats[name];
+            let standing = front.member().map(|member| member.status());
+            registrar::look(&front.meter(), node, standing, false).await
+        };
+        let leads = look(leader).await;
+        let committed = leads["raft/committed"];
+        assert!(committed > 0.0 && leads["raft/term"] >= 1.0, "{leads:?}");
+        for (name, value) in [
+            ("registrar/log/recovered", 1.0),
+            ("registrar/log/ensemble_size", 3.0),
+            ("registrar/queued_operations", 0.0),
+            ("raft/role", 2.0),
+            ("raft/voter", 1.0),
+            ("raft/lag", 0.0),
+        ] {
+            assert_eq!(leads.get(name), Some(&value), "{name}");
+        }
+        assert!(leads.contains_key("registrar/state_store_ms"));
+        assert!(leads.contains_key("registrar/state_fetch_ms"));
+        for follower in group.others(leader) {
+            assert_eq!(leads[&format!("raft/peers/{follower}/lag")], 0.0);
+            let follows = look(follower).await;
+            assert_eq!(follows["raft/role"], 0.0);
+            assert_eq!(follows["registrar/log/recovered"], 1.0);
+            assert!(!follows.contains_key("registrar/state_fetch_ms"));
+            assert!(!follows.keys().any(|name| name.starts_with("raft/peers")));
+        }
+        group.isolate(leader);
+        group.pass(5000).await;
+        let alone = look(leader).await;
+        assert_eq!(
+            alone["registrar/log/recovered"], 0.0,
+            "nobody tells it anything"
+        );
     });
 }

@@ -8,6 +8,7 @@ use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
 use protocol::message::registration::RegisterAgent;
+use protocol::message::task::RunTasks;
 use protocol::operation::OperationUpdate;
 use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
@@ -29,7 +30,14 @@ impl Actor for Machine {
 impl Process for Machine {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<ApplyOperation>();
+        ears.hear_local::<RunTasks>();
     }
+}
+
+impl Handler<RunTasks> for Machine {
+    type Result = ();
+
+    fn handle(&mut self, _: RunTasks, _: &mut Context<Self>) {}
 }
 
 impl Handler<ApplyOperation> for Machine {
@@ -43,8 +51,8 @@ impl Handler<ApplyOperation> for Machine {
 }
 
 /// An agent that is registered, and what it has heard.
-struct Registered {
-    id: AgentId,
+pub(super) struct Registered {
+    pub id: AgentId,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
@@ -55,7 +63,7 @@ impl Registered {
 }
 
 impl Stage {
-    async fn agent(&self) -> Registered {
+    pub(super) async fn agent(&self) -> Registered {
         let heard = Arc::default();
         let machine = Machine(Arc::clone(&heard));
         let machine = self.hall.node.spawn("agent", machine).unwrap();
@@ -96,7 +104,13 @@ impl Stage {
     }
 
     /// The event that says an offer of this to the framework.
-    async fn offer(&self, stream: &mut Stream, id: &str, agent: &AgentId, text: &str) -> Value {
+    pub(super) async fn offer(
+        &self,
+        stream: &mut Stream,
+        id: &str,
+        agent: &AgentId,
+        text: &str,
+    ) -> Value {
         let role = "ops".to_owned();
         let resources: Resources = text.parse().unwrap();
         let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
@@ -127,7 +141,7 @@ fn value(event: &Event) -> Value {
     serde_json::from_slice(&v1::json::write(event)).unwrap()
 }
 
-fn ops() -> Value {
+pub(super) fn ops() -> Value {
     let capabilities = json!([{ "type": "MULTI_ROLE" }, { "type": "RESERVATION_REFINEMENT" }]);
     json!({
         "user": "nobody", "name": "web", "principal": "p", "failover_timeout": 60.0,

@@ -1,0 +1,108 @@
+//! Metrics of what keeps the registry: Mesos' `registrar/*`, and how this master stands in its group, `raft/*` (SPEC 3.1).
+//!
+//! Each master says them of itself, whether it leads or not. What is measured of operations is the leader's alone.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use consensus::core::{Role, Status};
+use consensus::member::{Counts, MemberStatus, ProposeError};
+use runtime::Node;
+
+use crate::registry::RegistryMeter;
+
+/// How long this node's member may take to say how it stands: a disk that is slow holds up no other metric.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All of them, with what this node's member says if it has one. Nothing if it is late or has ended.
+pub(crate) async fn look(
+    meter: &RegistryMeter,
+    node: &Node,
+    standing: Option<impl Future<Output = Result<MemberStatus, ProposeError>>>,
+    is_ready: bool,
+) -> BTreeMap<String, f64> {
+    let Some(standing) = standing else {
+        return metrics(meter, None, is_ready);
+    };
+    match node.clock().timeout(PATIENCE, standing).await {
+        Ok(Ok(status)) => metrics(meter, Some(&status), is_ready),
+        _ => BTreeMap::new(),
+    }
+}
+
+/// All of them. `status` is that of this node's member; none of a master that is alone, whose registry is read if it `is_ready`.
+fn metrics(
+    meter: &RegistryMeter,
+    status: Option<&MemberStatus>,
+    is_ready: bool,
+) -> BTreeMap<String, f64> {
+    let mut all = meter.metrics();
+    let (recovered, voters) = match status {
+        None => (is_ready, 1),
+        Some(status) => {
+            let raft = status.raft.as_ref();
+            all.insert(
+                "registrar/registry_size_bytes".to_owned(),
+                status.disk_bytes as f64,
+            );
+            all.extend(raft.into_iter().flat_map(|raft| of_raft(raft, status)));
+            counts(&status.counts, &mut all);
+            // It has caught up with what it knows to be committed, and somebody tells it.
+            let recovered =
+                |raft: &Status| raft.now.leader.is_some() && raft.applied >= raft.committed;
+            (
+                raft.is_some_and(recovered),
+                raft.map_or(0, |raft| raft.members.voters.len()),
+            )
+        }
+    };
+    all.insert("registrar/log/recovered".to_owned(), f64::from(recovered));
+    all.insert("registrar/log/ensemble_size".to_owned(), voters as f64);
+    all
+}
+
+/// How a member stands that has a seat. Of the others the leader alone knows what they lack.
+fn of_raft(raft: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    let role = match raft.now.role {
+        Role::Follower => 0.0,
+        Role::Candidate => 1.0,
+        Role::Leader => 2.0,
+    };
+    let is_voter = raft.members.voters.contains(&raft.id);
+    for (name, value) in [
+        ("term", raft.now.term as f64),
+        ("role", role),
+        ("voter", f64::from(is_voter)),
+        ("committed", raft.committed as f64),
+        ("applied", raft.applied as f64),
+        ("last", raft.last as f64),
+        ("snapshot", raft.snapshot as f64),
+        ("lag", raft.committed.saturating_sub(raft.applied) as f64),
+        ("log_bytes", raft.log_bytes as f64),
+    ] {
+        all.insert(format!("raft/{name}"), value);
+    }
+    for (id, peer) in &raft.peers {
+        let name = status.roster.address(*id);
+        let name = name.map_or_else(|| id.to_string(), str::to_owned);
+        all.insert(format!("raft/peers/{name}/lag"), peer.lag as f64);
+    }
+    all
+}
+
+/// What a member has done since it started.
+fn counts(counts: &Counts, all: &mut BTreeMap<String, f64>) {
+    for (name, count) in [
+        ("proposals", counts.proposals),
+        ("proposals_refused", counts.refused),
+        ("writes", counts.writes),
+        ("snapshots", counts.snapshots),
+        ("packets_sent", counts.sent),
+        ("packets_dropped", counts.dropped),
+        ("packets_unbelieved", counts.unbelieved),
+    ] {
+        all.insert(format!("raft/{name}"), count as f64);
+    }
+}

@@ -1,0 +1,226 @@
+//! What can be measured of a registry, under the names that Mesos gives its registrar (SPEC 3.1).
+//!
+//! [`Metered`] is any registry with a clock beside it: it passes on what it is asked, and notes in a [`RegistryMeter`] how long the answers
+//! took. The meter is shared with whoever makes metrics of it. It decides nothing and delays nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use protocol::FrameworkId;
+use protocol::message::state::StateValue;
+use runtime::{Clock, Instant, TimeSeries};
+
+use super::{Applied, Registry, RegistryError, RegistryOperation, RegistryState};
+
+/// Over which time operations are looked at, as in Mesos, and how many of them.
+const WINDOW: Duration = Duration::from_secs(24 * 3600);
+const OPERATIONS_MAX: usize = 1000;
+
+/// What was measured of a registry. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryMeter(Arc<Mutex<Figures>>);
+
+#[derive(Debug)]
+struct Figures {
+    /// Operations that have no answer yet.
+    queued: u64,
+    /// How long the last reading of all took, in milliseconds.
+    fetched: Option<f64>,
+    /// How long operations took, in milliseconds: until a majority's disks have them, or this machine's.
+    stored: TimeSeries<f64>,
+    disk_bytes: Option<u64>,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            queued: 0,
+            fetched: None,
+            stored: TimeSeries::new(WINDOW, OPERATIONS_MAX),
+            disk_bytes: None,
+        }
+    }
+}
+
+impl RegistryMeter {
+    /// All that was measured, by name.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        self.change(|figures| {
+            let mut all = BTreeMap::new();
+            let mut put = |name: &str, value: f64| {
+                all.insert(format!("registrar/{name}"), value);
+            };
+            put("queued_operations", figures.queued as f64);
+            let stored = figures.stored.latest();
+            put("state_store_ms", stored.map_or(0.0, |(_, took)| took));
+            for (name, value) in figures
+                .stored
+                .statistics()
+                .iter()
+                .flat_map(|all| all.flat("state_store_ms"))
+            {
+                put(&name, value);
+            }
+            if let Some(took) = figures.fetched {
+                put("state_fetch_ms", took);
+            }
+            if let Some(bytes) = figures.disk_bytes {
+                put("registry_size_bytes", bytes as f64);
+            }
+            all
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Figures) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One operation on its way: counted until it has its answer or nobody waits for that any more.
+struct Queued(RegistryMeter);
+
+impl Queued {
+    fn new(meter: &RegistryMeter) -> Self {
+        meter.change(|figures| figures.queued += 1);
+        Self(meter.clone())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0
+            .change(|figures| figures.queued = figures.queued.saturating_sub(1));
+    }
+}
+
+/// A registry that is measured.
+pub(crate) struct Metered {
+    registry: Box<dyn Registry>,
+    clock: Clock,
+    meter: RegistryMeter,
+}
+
+impl Metered {
+    /// This registry, measured with this clock.
+    pub fn new(registry: Box<dyn Registry>, clock: Clock) -> (Self, RegistryMeter) {
+        let meter = RegistryMeter::default();
+        let metered = Self {
+            registry,
+            clock,
+            meter: meter.clone(),
+        };
+        (metered, meter)
+    }
+}
+
+fn milliseconds(since: Instant, clock: &Clock) -> f64 {
+    (clock.now() - since).as_secs_f64() * 1000.0
+}
+
+impl Registry for Metered {
+    fn apply(
+        &mut self,
+        operation: RegistryOperation,
+    ) -> BoxFuture<'static, Result<Applied, RegistryError>> {
+        let bytes = self.registry.disk_bytes();
+        let queued = Queued::new(&self.meter);
+        let (clock, began) = (self.clock.clone(), self.clock.now());
+        let applied = self.registry.apply(operation);
+        async move {
+            let applied = applied.await;
+            queued.0.change(|figures| {
+                figures.disk_bytes = bytes.or(figures.disk_bytes);
+                if applied.is_ok() {
+                    let took = milliseconds(began, &clock);
+                    figures.stored.record(clock.now(), took);
+                }
+            });
+            applied
+        }
+        .boxed()
+    }
+
+    fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
+        let bytes = self.registry.disk_bytes();
+        let (clock, began) = (self.clock.clone(), self.clock.now());
+        let (read, meter) = (self.registry.read(), self.meter.clone());
+        async move {
+            let read = read.await;
+            meter.change(|figures| {
+                figures.disk_bytes = bytes.or(figures.disk_bytes);
+                if read.is_ok() {
+                    figures.fetched = Some(milliseconds(began, &clock));
+                }
+            });
+            read
+        }
+        .boxed()
+    }
+
+    fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
+        self.registry.still_leads()
+    }
+
+    fn framework_state(
+        &mut self,
+        framework_id: &FrameworkId,
+        key: &str,
+    ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
+        self.registry.framework_state(framework_id, key)
+    }
+
+    fn disk_bytes(&self) -> Option<u64> {
+        self.registry.disk_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use runtime::rehearsal::rehearse;
+
+    use super::*;
+    use crate::registry::MemoryRegistry;
+
+    fn weights() -> RegistryOperation {
+        let weights = BTreeMap::from([("ads".to_owned(), Some(2.0))]);
+        RegistryOperation::UpdateWeights { weights }
+    }
+
+    /// SPEC 3.1.
+    #[test]
+    fn what_waits_is_counted_and_what_was_stored_is_timed() {
+        rehearse(|node| async move {
+            let clock = node.clock().clone();
+            let (mut registry, meter) =
+                Metered::new(Box::new(MemoryRegistry::new()), clock.clone());
+            let names = |metrics: BTreeMap<String, f64>| metrics.into_keys().collect::<Vec<_>>();
+            assert_eq!(
+                names(meter.metrics()),
+                ["registrar/queued_operations", "registrar/state_store_ms"]
+            );
+            let waits = registry.apply(weights());
+            let given_up = registry.apply(weights());
+            assert_eq!(meter.metrics()["registrar/queued_operations"], 2.0);
+            clock.advance(Duration::from_millis(20)).await;
+            waits.await.unwrap();
+            drop(given_up);
+            let metrics = meter.metrics();
+            assert_eq!(metrics["registrar/queued_operations"], 0.0);
+            assert_eq!(metrics["registrar/state_store_ms"], 20.0);
+            clock.advance(Duration::from_millis(1)).await;
+            registry.apply(weights()).await.unwrap();
+            let metrics = meter.metrics();
+            assert_eq!(metrics["registrar/state_store_ms/count"], 2.0);
+            assert_eq!(metrics["registrar/state_store_ms/max"], 20.0);
+            assert_eq!(metrics["registrar/state_store_ms/p50"], 10.0);
+            assert!(!metrics.contains_key("registrar/state_fetch_ms"));
+            registry.read().await.unwrap();
+            assert_eq!(meter.metrics()["registrar/state_fetch_ms"], 0.0);
+        });
+    }
+}

@@ -1,0 +1,62 @@
+//! `/help`: what a service serves, each path with a sentence (SPEC 3.9). As text, and with `?format=json` as Mesos writes it.
+
+use axum::extract::Query;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+/// Paths, each with a sentence.
+pub type Help = &'static [(&'static str, &'static str)];
+
+/// What every service serves.
+pub(crate) const COMMON: Help = &[
+    ("/health", "Whether the service is there: 200 with no body."),
+    ("/version", "Its version."),
+    (
+        "/metrics/snapshot",
+        "All metrics, as flat JSON; `?timeout=5secs` says how long those of the service are waited for.",
+    ),
+    ("/metrics", "The same in Prometheus' text form."),
+    (
+        "/system/stats.json",
+        "The load and the memory of the machine.",
+    ),
+    (
+        "/logging/toggle",
+        "POST `?level=1&duration=10mins`: log more for a while; without a query how much is logged now.",
+    ),
+    (
+        "/__processes__",
+        "What each actor does, how much waits for it, and the links to other nodes.",
+    ),
+    ("/help", "This; `?format=json` for programs."),
+];
+
+#[derive(Deserialize)]
+pub(crate) struct HelpQuery {
+    format: Option<String>,
+}
+
+/// The page of a service that serves this beside [`COMMON`]; `actor` is what Mesos calls it.
+pub(crate) fn page(actor: &str, own: Help, Query(query): Query<HelpQuery>) -> Response {
+    let all = own.iter().chain(COMMON);
+    match query.format.as_deref() {
+        None | Some("text") => {
+            let lines = all.map(|(path, text)| format!("{path}\n    {text}\n"));
+            let below = format!("\nEach is also below /{actor}.\n");
+            (lines.collect::<String>() + &below).into_response()
+        }
+        Some("json") => {
+            let endpoint = |(name, text): &(&str, &str)| json!({ "name": name, "text": text });
+            let endpoints: Vec<_> = all.map(endpoint).collect();
+            let processes = [json!({ "id": actor, "endpoints": endpoints })];
+            axum::Json(json!({ "processes": processes })).into_response()
+        }
+        Some(other) => {
+            let other: String = other.chars().take(80).collect();
+            let problem = format!("format is `{other}`: expected `json` or `text`\n");
+            (StatusCode::BAD_REQUEST, problem).into_response()
+        }
+    }
+}
