@@ -63,6 +63,8 @@ pub struct Settings {
     pub qos_correction_interval_min: Duration,
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
+    /// `--max_completed_executors_per_framework`, default 150: runs of executors that are over and still shown.
+    pub max_completed_executors_per_framework: usize,
     /// Whether pages and APIs are served over HTTPS alone, default false. Executors that speak HTTP are told.
     pub https_only: bool,
     /// `--acls`: who may see what, default everybody everything.
@@ -99,6 +101,7 @@ impl Settings {
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
+            max_completed_executors_per_framework: 150,
             https_only: false,
             acls: Shared::default(),
             throttle: Throttle::default(),
@@ -279,6 +282,10 @@ impl Config {
                 duration(settings.qos_correction_interval_min),
             ),
             ("switch_user", settings.switch_user.to_string()),
+            (
+                "max_completed_executors_per_framework",
+                settings.max_completed_executors_per_framework.to_string(),
+            ),
         ];
         let mut all = settings.chosen.clone();
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));

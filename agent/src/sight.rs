@@ -2,11 +2,13 @@
 //!
 //! Pure. Gives a survey in which nothing else is, so that whatever is made of it shows no more. Sums of the whole agent stay whole.
 
+use std::sync::Arc;
+
 use authority::{Acls, Action, Approver, Forbidden, Subject};
 use protocol::{ExecutorInfo, FrameworkId, FrameworkInfo};
 use resources::{Conversion, Resources, Role};
 
-use crate::container::events::Survey;
+use crate::container::events::{ContainerView, Survey};
 use crate::operations::KnownOperation;
 
 /// As whom an executor runs.
@@ -27,21 +29,28 @@ pub(crate) fn seen(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey
     if all.into_iter().all(Approver::allows_all) {
         return survey;
     }
-    survey
-        .frameworks
-        .retain(|framework| frameworks.allows(framework.user.as_str()));
-    let known = &survey.frameworks;
-    survey.containers.retain_mut(|container| {
+    let is_seen = |framework: &FrameworkInfo| frameworks.allows(framework.user.as_str());
+    survey.frameworks.retain(is_seen);
+    survey.completed_frameworks.retain(is_seen);
+    let known: Vec<&FrameworkInfo> = known(&survey.frameworks, &survey.completed_frameworks);
+    let keeps = |container: &mut ContainerView| {
         let mut own = known.iter();
         let own = own.find(|framework| framework.id.as_ref() == Some(&container.framework_id));
         let Some(framework) = own else { return false };
-        container
-            .tasks
-            .retain(|(task, _)| tasks.allows(task.user_in(framework)));
+        for all in [&mut container.tasks, &mut container.completed] {
+            all.retain(|(task, _)| tasks.allows(task.user_in(framework)));
+        }
         let user = user(&container.executor, framework);
         executors.allows(user) && containers.allows(user)
-    });
+    };
+    survey.containers.retain_mut(keeps);
+    survey.completed.retain_mut(|run| keeps(Arc::make_mut(run)));
     survey
+}
+
+/// The frameworks that are here, and those that were.
+fn known<'a>(here: &'a [FrameworkInfo], were: &'a [FrameworkInfo]) -> Vec<&'a FrameworkInfo> {
+    here.iter().chain(were).collect()
 }
 
 /// Of these operations, those of frameworks that are seen and of roles that are. What nobody here knows the framework or the resources of is for
@@ -55,7 +64,8 @@ pub(crate) fn operations(
     let of = |action| acls.approver(subject, action);
     let (frameworks, roles) = (of(Action::ViewFrameworks), of(Action::ViewRoles));
     let is_seen = |id: &FrameworkId| {
-        let mut known = survey.frameworks.iter();
+        let known = known(&survey.frameworks, &survey.completed_frameworks);
+        let mut known = known.into_iter();
         let framework = known.find(|framework| framework.id.as_ref() == Some(id));
         framework.map_or(frameworks.allows_all(), |framework| {
             frameworks.allows(framework.user.as_str())
@@ -88,14 +98,16 @@ pub(crate) fn owner<'a>(
     executor: &str,
     run: &str,
 ) -> Option<&'a str> {
-    let mut containers = survey.containers.iter();
-    let container = containers.find(|one| {
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    let container = survey.containers.iter().chain(remembered).find(|one| {
         one.id.as_str() == run
             && one.framework_id.as_str() == framework
             && one.executor.executor_id.as_str() == executor
     })?;
-    let mut frameworks = survey.frameworks.iter();
-    let own = frameworks.find(|one| one.id.as_ref() == Some(&container.framework_id))?;
+    let known = known(&survey.frameworks, &survey.completed_frameworks);
+    let own = known
+        .into_iter()
+        .find(|one| one.id.as_ref() == Some(&container.framework_id))?;
     Some(user(&container.executor, own))
 }
 

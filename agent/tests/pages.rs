@@ -424,6 +424,57 @@ fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
     });
 }
 
+/// SPEC 2.7, 3.12: an executor that is over and acknowledged, and its framework, are still shown, and so is its sandbox, to its owner.
+#[test]
+fn what_is_over_is_still_shown_with_its_framework_and_its_sandbox() {
+    world(Cast::default(), |world| async move {
+        let (routes, directory, _executor) = running(&world).await;
+        let get = async |path: &str| {
+            let (status, text) = said(&routes, request("GET", path, JSON, "")).await;
+            (
+                status,
+                serde_json::from_str::<Value>(&text).unwrap_or_default(),
+            )
+        };
+        assert_eq!(get("/state").await.1["completed_frameworks"], json!([]));
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: Termination::Exited(1),
+        });
+        world.settle().await;
+        let (_, state) = get("/state").await;
+        assert_eq!(state["frameworks"], json!([]), "nothing of it is left");
+        let framework = &state["completed_frameworks"][0];
+        assert_eq!(framework["executors"], json!([]));
+        let executor = &framework["completed_executors"][0];
+        assert_eq!(executor["directory"], directory.as_str());
+        let task = &executor["completed_tasks"][0];
+        assert_eq!(task["id"], "the-task", "{executor}");
+        assert_eq!(task["state"], "TASK_FAILED");
+        let statuses = task["statuses"].as_array().map(Vec::len);
+        assert_eq!(statuses, Some(2), "{task}");
+        let alices = r#"{"permissive": false,
+            "access_sandboxes": [{"principals": {"type": "ANY"}, "users": {"values": ["USER"]}}]}"#;
+        let user = framework["user"].as_str().unwrap();
+        for (allowed, status) in [(user, 200), ("somebody-else", 403)] {
+            let acls = alices.replace("USER", allowed);
+            world.acls.renew(Acls::parse(&acls).unwrap());
+            let (found, _) = get(&format!("/files/browse?path={directory}")).await;
+            assert_eq!(found, status, "{allowed}");
+        }
+        world.acls.renew(Acls::default());
+
+        // The framework is here again, with what it had.
+        world.master.run(vec![shell("next-task")]);
+        world.settle().await;
+        let (_, state) = get("/state").await;
+        assert_eq!(state["completed_frameworks"], json!([]));
+        let framework = &state["frameworks"][0];
+        assert_eq!(framework["executors"][0]["id"], "next-task");
+        assert_eq!(framework["completed_executors"][0]["id"], "the-task");
+    });
+}
+
 /// SPEC 2.1, 2.5, 2.7.
 #[test]
 fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {

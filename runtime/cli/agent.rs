@@ -177,6 +177,13 @@ pub struct AgentFlags {
     /// The wait after a failed registration, doubled each time [default: 1secs]
     #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
     pub registration_backoff_factor: Option<Duration>,
+    /// Runs of each framework's executors that are over and still shown [default: 150]
+    #[arg(
+        long,
+        env = "MESOS_MAX_COMPLETED_EXECUTORS_PER_FRAMEWORK",
+        value_name = "COUNT"
+    )]
+    pub max_completed_executors_per_framework: Option<usize>,
     /// Run all tasks as the agent's own user
     #[arg(long, env = "MESOS_NO_SWITCH_USER")]
     pub no_switch_user: bool,
@@ -196,6 +203,9 @@ impl AgentFlags {
         let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
         settings.chosen = chosen.into();
         settings.switch_user = !self.no_switch_user;
+        if let Some(count) = self.max_completed_executors_per_framework {
+            settings.max_completed_executors_per_framework = count;
+        }
         settings.authenticate_http_executors = self.authenticate_http_executors;
         let durations = [
             (
@@ -353,6 +363,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .figures
         .beside(http::metrics::with_traffic(own, &access.throttle));
     let about = http::About {
+        help: ::agent::HELP,
         node: node.clone(),
         service: "agent",
         version: env!("CARGO_PKG_VERSION"),
@@ -363,7 +374,6 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let routes = routes.merge(http::common_routes(about));
     let guard = http::Guard::new("agent", &node)
         .asking(access.realms, access.acls)
-        help: ::agent::HELP,
         .throttling(access.throttle);
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, door, streams)?;

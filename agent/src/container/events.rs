@@ -1,6 +1,7 @@
 //! What the containerizer hears from the agent, and what it answers. Each handler finds the container and lets its machine decide.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
@@ -16,7 +17,7 @@ use resources::Resources;
 use runtime::Timestamp;
 use runtime::prelude::*;
 
-use super::machine::{Container, Phase};
+use super::machine::{Container, Phase, Task};
 use super::{Containerizer, forget};
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
@@ -87,6 +88,10 @@ pub struct Survey {
     pub frameworks: Vec<FrameworkInfo>,
     /// The containers.
     pub containers: Vec<ContainerView>,
+    /// The newest runs of executors that are over and acknowledged, oldest first.
+    pub completed: Vec<Arc<ContainerView>>,
+    /// The newest frameworks of which nothing else is left, oldest first.
+    pub completed_frameworks: Vec<FrameworkInfo>,
     /// Whether the agent is being drained: there is something here that is to end.
     pub drain: Option<Draining>,
     /// What has happened since the start.
@@ -123,6 +128,8 @@ pub struct ContainerView {
     pub allocated: Resources,
     /// Its tasks with their states.
     pub tasks: Vec<(protocol::TaskInfo, TaskState)>,
+    /// The newest of those that have ended and are acknowledged, oldest first.
+    pub completed: Vec<(protocol::TaskInfo, TaskState)>,
     /// What was last told of each task, the newest last; nothing of one of which nothing was told yet.
     pub told: BTreeMap<TaskId, Vec<(TaskState, Timestamp)>>,
 }
@@ -427,10 +434,12 @@ impl Handler<Occupants> for Containerizer {
     }
 }
 
-impl Handler<TakeSurvey> for Containerizer {
-    type Result = MessageResult<TakeSurvey>;
-    fn handle(&mut self, _: TakeSurvey, _: &mut Context<Self>) -> Self::Result {
-        let view = |(framework_id, container): (&FrameworkId, &Container)| ContainerView {
+impl Containerizer {
+    /// One container as it is shown.
+    pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
+        let shown = |task: &Task| (task.info.clone(), task.state);
+        let all = container.tasks().chain(container.completed());
+        ContainerView {
             id: container.id.clone(),
             framework_id: framework_id.clone(),
             executor: container.executor.clone(),
@@ -443,20 +452,21 @@ impl Handler<TakeSurvey> for Containerizer {
                 .to_string_lossy()
                 .into_owned(),
             allocated: container.allocated(),
-            tasks: container
-                .tasks()
-                .map(|task| (task.info.clone(), task.state))
-                .collect(),
-            told: container
-                .tasks()
+            tasks: container.tasks().map(shown).collect(),
+            completed: container.completed().map(shown).collect(),
+            told: all
                 .map(|task| {
-                    (
-                        task.info.task_id.clone(),
-                        task.told.iter().copied().collect(),
-                    )
+                    let told = task.told.iter().copied();
+                    (task.info.task_id.clone(), told.collect())
                 })
                 .collect(),
-        };
+        }
+    }
+}
+
+impl Handler<TakeSurvey> for Containerizer {
+    type Result = MessageResult<TakeSurvey>;
+    fn handle(&mut self, _: TakeSurvey, _: &mut Context<Self>) -> Self::Result {
         let is_empty = self
             .containers
             .iter()
@@ -468,7 +478,13 @@ impl Handler<TakeSurvey> for Containerizer {
                 .values()
                 .map(|framework| framework.info.clone())
                 .collect(),
-            containers: self.containers.iter().map(view).collect(),
+            containers: self
+                .containers
+                .iter()
+                .map(|(framework, container)| self.view(framework, container))
+                .collect(),
+            completed: self.history.runs().cloned().collect(),
+            completed_frameworks: self.history.frameworks().cloned().collect(),
             counts: self.counts.clone(),
         })
     }

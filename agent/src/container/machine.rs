@@ -85,6 +85,9 @@ pub enum Heard {
     Unknown,
 }
 
+/// How many tasks of one executor are shown that have ended and are acknowledged, as by Mesos.
+const COMPLETED_MAX: usize = 200;
+
 /// How many statuses of one task are shown.
 const TOLD_MAX: usize = 10;
 
@@ -157,6 +160,8 @@ pub struct Container {
     /// Whether it outlives the agent.
     kept: bool,
     tasks: BTreeMap<TaskId, Task>,
+    /// The newest of its tasks that nobody waits for any more, oldest first: for people.
+    completed: VecDeque<Task>,
     /// Tasks that the executor has not been given.
     queue: VecDeque<TaskId>,
     /// Those of them that must be on the disk first.
@@ -186,6 +191,7 @@ impl Container {
             stream: None,
             kept: false,
             tasks: BTreeMap::new(),
+            completed: VecDeque::new(),
             queue: VecDeque::new(),
             unwritten: BTreeSet::new(),
             fate: None,
@@ -195,6 +201,11 @@ impl Container {
     /// Its tasks, ended ones included until they are acknowledged.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values()
+    }
+
+    /// The newest of those that have ended and are acknowledged, oldest first.
+    pub fn completed(&self) -> impl Iterator<Item = &Task> {
+        self.completed.iter()
     }
 
     /// This was told of one of its tasks.
@@ -475,8 +486,14 @@ impl Container {
             .tasks
             .get(task_id)
             .is_some_and(|task| task.state.is_terminal())
+            && let Some(mut task) = self.tasks.remove(task_id)
         {
-            self.tasks.remove(task_id);
+            // For its executor, not for people.
+            task.info.data = Vec::new();
+            self.completed.push_back(task);
+            if self.completed.len() > COMPLETED_MAX {
+                self.completed.pop_front();
+            }
         }
         self.is_over()
     }

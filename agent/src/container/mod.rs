@@ -9,6 +9,7 @@ pub mod deadlines;
 mod environment;
 pub mod events;
 mod executors;
+pub mod history;
 pub mod keeping;
 pub mod launches;
 pub mod machine;
@@ -33,6 +34,7 @@ use runtime::NodeId;
 use runtime::prelude::*;
 
 use self::deadlines::{Deadlines, Event};
+use self::history::History;
 use self::keeping::Keeping;
 use self::launches::Launches;
 use self::machine::{Container, Effect};
@@ -70,6 +72,8 @@ pub struct Containerizer {
     untold: Vec<ExecutorExited>,
     pub(crate) containers: Table,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
+    /// What is over, for people.
+    history: History,
     /// Command executors that are being started, and those that wait for their turn.
     pub(crate) launches: Launches,
     deadlines: Deadlines,
@@ -94,6 +98,7 @@ impl Containerizer {
     ) -> Self {
         Self {
             agent: config.info.clone(),
+            history: History::new(config.settings.max_completed_executors_per_framework),
             config,
             launcher,
             sandboxes,
@@ -135,6 +140,7 @@ impl Containerizer {
         });
         known.info = framework.clone();
         known.ending = false;
+        self.history.framework_back(&framework_id);
         let keeps = self.keeps(framework);
         let (mut fresh, mut kept, mut to_record) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks {
@@ -476,12 +482,17 @@ impl Containerizer {
         if !container.is_over() && !unheard {
             return;
         }
+        let view = self.view(&framework, container);
+        self.history.run_over(view);
         self.forget_container(id);
         self.containers.remove(id);
         if !self.containers.has_framework(&framework) {
             let gone = self.frameworks.remove(&framework);
-            if gone.is_some_and(|framework| framework.ending) {
+            if gone.as_ref().is_some_and(|framework| framework.ending) {
                 let _ = self.status.tell(ForgetFramework(framework));
+            }
+            if let Some(gone) = gone {
+                self.history.framework_over(gone.info);
             }
         }
     }

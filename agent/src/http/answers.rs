@@ -1,18 +1,19 @@
 //! Answers to what tools ask of an agent over the operator API (SPEC 2.7).
 //!
-//! Pure: functions of the agent's state, of a survey of its containers, of what they use and of its operations. Nothing is kept of what has ended and is
-//! acknowledged, so the lists of what is completed hold only what still waits for that.
+//! Pure: functions of the agent's state, of a survey of its containers, of what they use and of its operations. Of what has ended and is acknowledged
+//! the newest is in the lists of what is completed.
 
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{OperationUpdate, TaskInfo, TaskState};
+use runtime::Timestamp;
 use v1::convert::{known_operation, write_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
     ResponseGetOperations, ResponseGetState, ResponseGetTasks,
 };
-use v1::schema::{self, ContainerStatus, Task};
+use v1::schema::{self, ContainerStatus, Task, TaskStatus};
 
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Survey};
@@ -34,32 +35,36 @@ pub(super) fn agent(state: &AgentState, roles: &Approver) -> ResponseGetAgent {
 pub(super) fn state(survey: &Survey) -> ResponseGetState {
     ResponseGetState {
         get_tasks: Some(Box::new(tasks(survey))),
-        get_executors: Some(executors(survey)),
+        get_executors: Some(all_executors(survey)),
         get_frameworks: Some(frameworks(survey)),
     }
 }
 
-/// The frameworks with something here.
+/// The frameworks with something here, and those that had.
 pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
     let one = |info| ResponseGetFrameworksFramework {
         framework_info: schema::FrameworkInfo::from(info),
     };
     ResponseGetFrameworks {
         frameworks: survey.frameworks.iter().map(one).collect(),
-        completed_frameworks: Vec::new(),
+        completed_frameworks: survey.completed_frameworks.iter().map(one).collect(),
     }
 }
 
-/// The executors, and those whose tasks' ends are not acknowledged yet.
-pub(super) fn executors(survey: &Survey) -> ResponseGetExecutors {
-    let all = |over: bool| {
-        let wanted = survey.containers.iter();
-        let wanted = wanted.filter(move |container| is_over(container) == over);
-        wanted.map(executor).collect()
-    };
+/// The executors that live, and those that are over: remembered ones first, then those whose tasks' ends are not acknowledged yet.
+pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&ContainerView>) {
+    let all = survey.containers.iter();
+    let (over, living): (Vec<_>, Vec<_>) = all.partition(|container| is_over(container));
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    (living, remembered.chain(over).collect())
+}
+
+/// The same in the schema's words.
+pub(super) fn all_executors(survey: &Survey) -> ResponseGetExecutors {
+    let (living, completed) = executors(survey);
     ResponseGetExecutors {
-        executors: all(false),
-        completed_executors: all(true),
+        executors: living.into_iter().map(executor).collect(),
+        completed_executors: completed.into_iter().map(executor).collect(),
     }
 }
 
@@ -82,10 +87,25 @@ pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
             list.push(task(container, info, *state));
         }
     }
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    for container in remembered.chain(&survey.containers) {
+        let completed = container.completed.iter();
+        let completed = completed.map(|(info, state)| task(container, info, *state));
+        all.completed_tasks.extend(completed);
+    }
     all
 }
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
+    let told = container.told.get(&info.task_id).into_iter().flatten();
+    let status = |(state, at): &(TaskState, Timestamp)| TaskStatus {
+        task_id: (&info.task_id).into(),
+        state: (*state).into(),
+        timestamp: Some(at.as_secs_f64()),
+        agent_id: Some((&info.agent_id).into()),
+        executor_id: Some((&container.executor.executor_id).into()),
+        ..TaskStatus::default()
+    };
     Task {
         name: info.name.clone(),
         task_id: (&info.task_id).into(),
@@ -94,6 +114,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         agent_id: (&info.agent_id).into(),
         state: state.into(),
         resources: write_resources(&info.resources),
+        statuses: told.map(status).collect(),
         labels: write_labels(&info.labels),
         ..Task::default()
     }

@@ -112,7 +112,7 @@ impl Pages {
                 ResponseType::GetFrameworks
             }
             CallType::GetExecutors => {
-                answer.get_executors = Some(answers::executors(&self.survey(who).await?));
+                answer.get_executors = Some(answers::all_executors(&self.survey(who).await?));
                 ResponseType::GetExecutors
             }
             CallType::GetTasks => {

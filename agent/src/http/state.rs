@@ -16,7 +16,7 @@ use runtime::Timestamp;
 use serde_json::{Value, json};
 use v1::convert::write_resources;
 
-use super::answers::{is_heard, is_over, measured};
+use super::answers::{executors, is_heard, is_over, measured};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
 use crate::sight;
@@ -45,6 +45,8 @@ pub(super) fn whole(
     let seen_allocated = sight::resources(allocated, roles);
     let frameworks = survey.frameworks.iter();
     let frameworks = frameworks.map(|framework| self::framework(framework, survey));
+    let completed = survey.completed_frameworks.iter();
+    let completed = completed.map(|framework| self::framework(framework, survey));
     let mut json = json!({
         "version": VERSION,
         "git_sha": "",
@@ -71,7 +73,7 @@ pub(super) fn whole(
         "attributes": attributes_object(&info.attributes),
         "master_hostname": state.master.as_deref().map(host),
         "frameworks": frameworks.collect::<Vec<_>>(),
-        "completed_frameworks": [],
+        "completed_frameworks": completed.collect::<Vec<_>>(),
     });
     if let Some(domain) = &info.domain {
         json["domain"] = self::domain(domain);
@@ -129,11 +131,11 @@ fn labels(labels: &Labels) -> Value {
 }
 
 fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
-    let executors = |over: bool| {
-        let own = survey.containers.iter();
+    let (living, completed) = executors(survey);
+    let own = |all: Vec<&ContainerView>| {
+        let own = all.into_iter();
         let own = own.filter(|one| Some(&one.framework_id) == info.id.as_ref());
-        let wanted = own.filter(|one| is_over(one) == over);
-        wanted.map(executor).collect::<Vec<_>>()
+        own.map(executor).collect::<Vec<_>>()
     };
     let mut json = json!({
         "id": info.id,
@@ -144,8 +146,8 @@ fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
         "hostname": info.hostname,
         "principal": info.principal,
         "roles": info.roles,
-        "executors": executors(false),
-        "completed_executors": executors(true),
+        "executors": own(living),
+        "completed_executors": own(completed),
     });
     if let (1, Some(role)) = (info.roles.len(), info.roles.first()) {
         json["role"] = json!(role);
@@ -161,6 +163,8 @@ fn executor(container: &ContainerView) -> Value {
             .map(|(info, state)| task(container, info, *state))
             .collect::<Vec<_>>()
     };
+    let completed = container.completed.iter();
+    let completed = completed.map(|(info, state)| task(container, info, *state));
     let is_queued = |state| state == TaskState::Staging && !is_heard(container);
     let mut json = json!({
         "id": container.executor.executor_id,
@@ -173,7 +177,7 @@ fn executor(container: &ContainerView) -> Value {
         "labels": labels(&container.executor.labels),
         "tasks": tasks(&|state| !state.is_terminal() && !is_queued(state)),
         "queued_tasks": tasks(&is_queued),
-        "completed_tasks": tasks(&TaskState::is_terminal),
+        "completed_tasks": completed.chain(tasks(&TaskState::is_terminal)).collect::<Vec<_>>(),
     });
     if !container.is_command {
         json["type"] = json!("CUSTOM");

@@ -1,5 +1,7 @@
 //! The answers and pages of an agent with three containers, as plain functions of what is known.
 
+mod history;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -86,6 +88,7 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         directory: format!("/w/{name}"),
         allocated: allocated("cpus:1.1"),
         tasks: tasks.iter().enumerate().map(task).collect(),
+        completed: Vec::new(),
         told: BTreeMap::from([(
             TaskId::new("runs-0").unwrap(),
             vec![
@@ -113,6 +116,8 @@ fn survey() -> Survey {
             ),
             container("over", Phase::Terminated, false, &[TaskState::Failed]),
         ],
+        completed: Vec::new(),
+        completed_frameworks: Vec::new(),
         drain: None,
         counts: Default::default(),
     }
@@ -172,6 +177,9 @@ fn tasks_stand_where_they_are_in_their_lives() {
     assert_eq!(launched["executor_id"]["value"], "runs");
     assert_eq!(launched["agent_id"]["value"], "s");
     assert_eq!(launched["labels"]["labels"][0]["key"], "tier");
+    let statuses = &launched["statuses"];
+    assert_eq!(statuses[0]["state"], "TASK_STARTING");
+    assert_eq!(statuses[1]["timestamp"], 1.5);
 }
 
 /// SPEC 2.7.

@@ -1,0 +1,212 @@
+//! History: what is over on this agent and acknowledged, so that people can still look it up. The newest of it, and of this process of the agent.
+//!
+//! Pure, and bounded in every direction: runs of executors by framework and by what they ran, and frameworks. Nothing is ever decided from it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use protocol::{FrameworkId, FrameworkInfo};
+
+use super::events::ContainerView;
+
+/// How many frameworks of which nothing is left are remembered, as by Mesos.
+const FRAMEWORKS_MAX: usize = 50;
+/// How many tasks are remembered in all. A run without tasks counts as one.
+const TASKS_MAX: usize = 10_000;
+
+/// What is over.
+#[derive(Debug)]
+pub struct History {
+    runs_max: usize,
+    /// Runs of executors, oldest first.
+    runs: VecDeque<Arc<ContainerView>>,
+    /// How many tasks they had together.
+    tasks: usize,
+    /// Frameworks of which nothing is left here but their runs, oldest first.
+    frameworks: VecDeque<FrameworkInfo>,
+}
+
+impl History {
+    /// Nothing yet; room for so many runs of each framework's executors.
+    pub fn new(runs_max: usize) -> Self {
+        Self {
+            runs_max,
+            runs: VecDeque::new(),
+            tasks: 0,
+            frameworks: VecDeque::new(),
+        }
+    }
+
+    /// A run of an executor is over: all its tasks have ended, and nobody waits for any of them.
+    pub fn run_over(&mut self, mut run: ContainerView) {
+        let tasks = std::mem::take(&mut run.tasks);
+        run.completed.extend(tasks);
+        // For executors, not for people, and large.
+        run.executor.data = Vec::new();
+        run.completed
+            .iter_mut()
+            .for_each(|(task, _)| task.data = Vec::new());
+        let id = run.framework_id.clone();
+        self.tasks += weight(&run);
+        self.runs.push_back(Arc::new(run));
+        let own = self.runs.iter().filter(|run| run.framework_id == id);
+        if own.count() > self.runs_max {
+            let oldest = self.runs.iter().position(|run| run.framework_id == id);
+            self.forget(oldest);
+        }
+        while self.tasks > TASKS_MAX && self.runs.len() > 1 {
+            self.forget(Some(0));
+        }
+    }
+
+    /// Nothing of this framework is left here.
+    pub fn framework_over(&mut self, info: FrameworkInfo) {
+        self.frameworks.retain(|known| known.id != info.id);
+        self.frameworks.push_back(info);
+        if self.frameworks.len() > FRAMEWORKS_MAX
+            && let Some(oldest) = self.frameworks.pop_front()
+        {
+            let is_its = |run: &Arc<ContainerView>| Some(&run.framework_id) == oldest.id.as_ref();
+            while let Some(place) = self.runs.iter().position(is_its) {
+                self.forget(Some(place));
+            }
+        }
+    }
+
+    /// Something of this framework is here again: its runs are its own once more.
+    pub fn framework_back(&mut self, id: &FrameworkId) {
+        self.frameworks
+            .retain(|known| known.id.as_ref() != Some(id));
+    }
+
+    /// The runs, oldest first.
+    pub fn runs(&self) -> impl Iterator<Item = &Arc<ContainerView>> {
+        self.runs.iter()
+    }
+
+    /// The frameworks of which nothing else is left, oldest first.
+    pub fn frameworks(&self) -> impl Iterator<Item = &FrameworkInfo> {
+        self.frameworks.iter()
+    }
+
+    fn forget(&mut self, place: Option<usize>) {
+        let run = place.and_then(|place| self.runs.remove(place));
+        self.tasks -= run.as_deref().map_or(0, weight);
+    }
+}
+
+/// What a run counts.
+fn weight(run: &ContainerView) -> usize {
+    run.completed.len().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use protocol::{
+        AgentId, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, TaskId, TaskInfo, TaskState,
+    };
+    use resources::Resources;
+
+    use super::*;
+    use crate::container::machine::Phase;
+
+    fn framework(name: &str) -> FrameworkInfo {
+        FrameworkInfo {
+            id: Some(FrameworkId::new(name).unwrap()),
+            ..FrameworkInfo::new("alice", name)
+        }
+    }
+
+    fn run(framework: &str, number: usize, tasks: usize) -> ContainerView {
+        let task = |task: usize| TaskInfo {
+            name: String::new(),
+            task_id: TaskId::new(format!("{number}-{task}")).unwrap(),
+            agent_id: AgentId::new("s").unwrap(),
+            resources: Resources::new(),
+            command: None,
+            executor: None,
+            data: vec![7; 100],
+            kill_policy: None,
+            labels: BTreeMap::new(),
+        };
+        ContainerView {
+            id: ContainerId::new(format!("{framework}-{number}")).unwrap(),
+            framework_id: FrameworkId::new(framework).unwrap(),
+            executor: ExecutorInfo {
+                executor_id: ExecutorId::new("e").unwrap(),
+                name: String::new(),
+                command: CommandInfo::shell("run"),
+                resources: Resources::new(),
+                data: vec![7; 100],
+                shutdown_grace_period: None,
+                labels: Default::default(),
+            },
+            is_command: false,
+            phase: Phase::Terminated,
+            leader: None,
+            directory: String::new(),
+            allocated: Resources::new(),
+            tasks: (0..tasks)
+                .map(|number| (task(number), TaskState::Finished))
+                .collect(),
+            completed: Vec::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    fn ids(history: &History) -> Vec<&str> {
+        history.runs().map(|run| run.id.as_str()).collect()
+    }
+
+    #[test]
+    fn of_each_framework_the_newest_runs_are_remembered_without_their_data() {
+        let mut history = History::new(2);
+        for (framework, number) in [("a", 0), ("b", 0), ("a", 1), ("a", 2)] {
+            history.run_over(run(framework, number, 1));
+        }
+        assert_eq!(ids(&history), ["b-0", "a-1", "a-2"]);
+        let newest = history.runs().last().unwrap();
+        assert!(newest.tasks.is_empty() && newest.executor.data.is_empty());
+        let (task, state) = &newest.completed[0];
+        assert_eq!(
+            (task.task_id.as_str(), *state),
+            ("2-0", TaskState::Finished)
+        );
+        assert!(task.data.is_empty());
+        let mut none = History::new(0);
+        none.run_over(run("a", 0, 1));
+        assert_eq!((ids(&none).len(), none.tasks), (0, 0));
+    }
+
+    #[test]
+    fn so_many_tasks_are_remembered_in_all_whosesoever_they_are() {
+        let mut history = History::new(1000);
+        history.run_over(run("a", 0, TASKS_MAX / 2));
+        history.run_over(run("b", 0, TASKS_MAX / 2));
+        history.run_over(run("c", 0, 0));
+        assert_eq!(ids(&history), ["b-0", "c-0"]);
+        assert_eq!(history.tasks, TASKS_MAX / 2 + 1);
+        history.run_over(run("d", 0, 2 * TASKS_MAX));
+        assert_eq!(ids(&history), ["d-0"], "the newest is there in any case");
+    }
+
+    #[test]
+    fn a_framework_goes_with_its_runs_when_there_are_too_many_and_is_no_history_while_it_is_here() {
+        let mut history = History::new(10);
+        for number in 0..=FRAMEWORKS_MAX {
+            let name = number.to_string();
+            history.run_over(run(&name, 0, 1));
+            history.framework_over(framework(&name));
+        }
+        assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX);
+        assert_eq!((ids(&history)[0], history.tasks), ("1-0", FRAMEWORKS_MAX));
+        history.framework_back(&FrameworkId::new("1").unwrap());
+        assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX - 1);
+        assert_eq!(ids(&history)[0], "1-0", "its runs stay");
+        history.framework_over(framework("1"));
+        history.framework_over(framework("1"));
+        assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX);
+    }
+}
