@@ -80,8 +80,23 @@ impl Books {
                 format!("agent.id is `{agent_id}`: expected the one this agent has, `{own}`");
             return Err(RegistrationRefused::Never { reason });
         }
-        let info = named(&message.agent, &agent_id);
-        let unchanged = |known: &AgentInfo| *known == info;
+        let named = || named(&message.agent, &agent_id);
+        let admitted = |unchanged: bool| match unchanged {
+            true => None,
+            false => Some(RegistryOperation::AdmitAgent { info: named() }),
+        };
+        // The most frequent first, when a master is new.
+        if let Some(known) = self.agents.awaited(&agent_id) {
+            let unchanged = match &message.agent.id {
+                Some(_) => *known == message.agent,
+                None => *known == named(),
+            };
+            let operation = admitted(unchanged);
+            return Ok(AgentPrepared {
+                agent_id,
+                operation,
+            });
+        }
         let operation = match self.agents.standing(&agent_id) {
             Standing::Registered(agent) => {
                 let elsewhere = agent.pid.node().name() != message.pid.node().name();
@@ -93,19 +108,19 @@ impl Books {
                     );
                     return Err(RegistrationRefused::NotNow { reason });
                 }
-                (!unchanged(&agent.described())).then_some(RegistryOperation::AdmitAgent { info })
+                admitted(match &message.agent.id {
+                    Some(_) => agent.is_described(&message.agent),
+                    None => agent.is_described(&named()),
+                })
             }
-            Standing::Recovered => {
-                let known = self.agents.awaited(&agent_id).is_some_and(unchanged);
-                (!known).then_some(RegistryOperation::AdmitAgent { info })
-            }
+            Standing::Recovered => admitted(false), // It would have been awaited.
             Standing::Gone => {
                 let expected = "one that no operator has declared gone for good";
                 let reason = format!("agent.id is `{agent_id}`: expected {expected}");
                 return Err(RegistrationRefused::Never { reason });
             }
             Standing::Unreachable(_) | Standing::Unknown => {
-                Some(RegistryOperation::MarkAgentReachable { info })
+                Some(RegistryOperation::MarkAgentReachable { info: named() })
             }
         };
         Ok(AgentPrepared {
@@ -149,88 +164,99 @@ impl Books {
         now: Timestamp,
         out: &mut Effects,
     ) -> AgentRegistered {
-        let before = self.agents.get(&agent_id).cloned();
-        self.counters.count(match &message.agent.id {
+        let Arrival {
+            agent: mut info,
+            pid,
+            version,
+            oversubscribed,
+            digest_key,
+            resources,
+            ip,
+            scope,
+            held,
+            ..
+        } = message;
+        let before = self.agents.get(&agent_id);
+        let before =
+            before.map(|agent| (agent.pid.clone(), agent.registered, agent.unavailability));
+        self.counters.count(match &info.id {
             None if before.is_none() => "master/slave_registrations",
             _ => "master/slave_reregistrations",
         });
         self.rescind_of_agent(&agent_id, out);
-        if let Some(before) = &before {
-            out.push(Effect::Void(before.pid.clone()));
+        if let Some((before, ..)) = &before {
+            out.push(Effect::Void(before.clone()));
         }
-        if let Some(before) = before.as_ref().filter(|before| before.pid != message.pid) {
-            out.push(Effect::Unlink(before.pid.clone()));
+        if let Some((before, ..)) = before.as_ref().filter(|(before, ..)| *before != pid) {
+            out.push(Effect::Unlink(before.clone()));
         }
-        let mut info = named(&message.agent, &agent_id);
-        if let Some(reported) = &message.resources {
+        let is_back = before.is_some() || info.id.is_some();
+        let described = info.resources.clone();
+        info.id = Some(agent_id.clone());
+        if let Some(reported) = &resources {
             info.resources = reported.total.clone();
         }
+        let machine = self.machines.of(&info.hostname, ip.as_deref());
         let agent = Agent {
             id: agent_id.clone(),
-            info: info.clone(),
-            described: message.agent.resources.clone(),
-            resources_version: message.resources.as_ref().map(|reported| reported.version),
-            pid: message.pid.clone(),
-            version: message.version.clone(),
+            described,
+            resources_version: resources.as_ref().map(|reported| reported.version),
+            pid: pid.clone(),
+            version,
             connected: true,
             session: 0,
-            registered: before.as_ref().map_or(now, |before| before.registered),
-            reregistered: (before.is_some() || message.agent.id.is_some()).then_some(now),
-            oversubscribed: message.oversubscribed.clone(),
-            unavailability: self
-                .machines
-                .of(&message.agent.hostname, message.ip.as_deref())
-                .map(|(_, machine)| machine.unavailability),
-            ip: message.ip.clone(),
+            registered: before
+                .as_ref()
+                .map_or(now, |(_, registered, _)| *registered),
+            reregistered: is_back.then_some(now),
+            oversubscribed,
+            unavailability: machine.map(|(_, machine)| machine.unavailability),
+            ip,
             orders: Default::default(),
+            info,
         };
-        let oversubscribed = agent.oversubscribed.clone();
-        let standing = self.agents.standing(&agent_id);
-        let is_first = matches!(standing, Standing::Recovered | Standing::Unknown);
-        let session = self.agents.register(agent);
-        out.push(Effect::Link(message.pid.clone()));
-        out.push(Effect::Watch(agent_id.clone(), session));
-        self.take_over(&agent_id, message.digest_key, agreed);
-        self.tasks.rekey(&agent_id, message.digest_key);
-        match &message.resources {
+        // Whether it is heard of for the first time counts only where operations are brought together.
+        let is_first = resources.is_some()
+            && matches!(
+                self.agents.standing(&agent_id),
+                Standing::Recovered | Standing::Unknown
+            );
+        let mut agent = self.agents.register(agent);
+        out.push(Effect::Link(pid.clone()));
+        out.push(Effect::Watch(agent_id.clone(), agent.session));
+        if !self.take_over(&agent_id, digest_key, agreed) {
+            self.tasks.rekey(&agent_id, digest_key);
+        }
+        match &resources {
             Some(reported) => {
                 self.bring_operations_together(&agent_id, reported, is_first, out);
             }
             None => self.drop_what_was_built(&agent_id, None, out),
         }
-        self.bring_together(&agent_id, message, now, out);
+        self.bring_together(&agent_id, &pid, scope, held, now, out);
         self.expect_no_more();
         self.answer_early_kills(now, out);
-        self.resume_operations(&agent_id, out);
-        let held = self.tasks.on_agent(&agent_id).map(|on| on.held().clone());
-        let agent = self.agents.get(&agent_id);
+        if self.resume_operations(&agent_id, out) {
+            // They have made something else of its resources.
+            agent = self.agents.shared(&agent_id).unwrap_or(agent);
+        }
+        let held = self.tasks.on_agent(&agent_id);
+        let held = held.into_iter().flat_map(|on| on.held());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
-            session,
-            info: agent.map_or(info, |agent| agent.info.clone()),
-            oversubscribed,
-            used: held.unwrap_or_default().into_iter().collect(),
+            session: agent.session,
+            info: agent.info.clone(),
+            oversubscribed: agent.oversubscribed.clone(),
+            used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),
         })));
-        self.orders_told(&agent_id, out);
-        self.plan_told(
-            &agent_id,
-            before.and_then(|before| before.unavailability),
-            out,
-        );
+        self.tell_inactive(&agent, out);
+        self.tell_drain(&agent.orders, &agent.pid, out);
+        self.plan_told(&agent, before.and_then(|(.., planned)| planned), out);
         AgentRegistered {
             agent_id,
             master: self.master.clone(),
             total_ping_timeout,
         }
-    }
-
-    /// Tells the allocator, which has just heard of the agent, and the agent, which has just come, what operators have ordered about it.
-    fn orders_told(&self, agent_id: &AgentId, out: &mut Effects) {
-        let Some(agent) = self.agents.get(agent_id) else {
-            return;
-        };
-        self.tell_inactive(agent, out);
-        self.tell_drain(&agent.orders, &agent.pid, out);
     }
 
     /// Tells the allocator, which has just heard of the agent, if it is not to be offered.

@@ -60,6 +60,21 @@ impl Agent {
             ..self.info.clone()
         }
     }
+
+    /// Whether that is what it says of itself, before all operations.
+    pub fn is_described(&self, info: &AgentInfo) -> bool {
+        let AgentInfo {
+            hostname,
+            port,
+            resources,
+            attributes,
+            domain,
+            id,
+        } = info;
+        (hostname, port, id) == (&self.info.hostname, &self.info.port, &self.info.id)
+            && (attributes, domain) == (&self.info.attributes, &self.info.domain)
+            && *resources == self.described
+    }
 }
 
 /// All agents.
@@ -112,6 +127,11 @@ impl Agents {
     /// The registered agent of that id.
     pub fn get(&self, id: &AgentId) -> Option<&Agent> {
         self.by_id.get(id).map(Arc::as_ref)
+    }
+
+    /// The same, as it is now.
+    pub fn shared(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        self.by_id.get(id).cloned()
     }
 
     /// The registered and connected agent of that id.
@@ -219,22 +239,28 @@ impl Agents {
         drain.is_some_and(|drain| !drain.drained)
     }
 
-    /// It is registered and connected from now on; gives its session.
-    pub fn register(&mut self, mut agent: Agent) -> u64 {
-        self.remove(&agent.id.clone());
+    /// It is registered and connected from now on; gives it, in its new session.
+    pub fn register(&mut self, mut agent: Agent) -> Arc<Agent> {
         self.recovered.remove(&agent.id);
         self.unreachable.remove(&agent.id);
         self.sessions += 1;
         agent.session = self.sessions;
         agent.connected = true;
         agent.orders = self.orders(&agent.id).unwrap_or_default();
+        let agent = Arc::new(agent);
+        if let Some(before) = self.registered.insert(agent.id.clone(), agent.clone()) {
+            self.unlist(&before);
+        }
         self.by_pid.insert(agent.pid.clone(), agent.id.clone());
         let node = agent.pid.node();
-        let lives = self.by_node.entry(node.name().to_owned()).or_default();
+        let lives = match self.by_node.get_mut(node.name()) {
+            Some(lives) => lives,
+            None => self.by_node.entry(node.name().to_owned()).or_default(),
+        };
         let of_life = lives.entry(node.clone()).or_default();
         of_life.insert(agent.id.clone());
-        self.keep_registered(agent.id.clone(), Some(Arc::new(agent)));
-        self.sessions
+        self.by_id.insert(agent.id.clone(), agent.clone());
+        agent
     }
 
     /// Changes a registered one. Its id and pid stay as they are.
@@ -296,18 +322,23 @@ impl Agents {
     fn remove(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         self.by_id.remove(id);
         let agent = self.registered.remove(id)?;
+        self.unlist(&agent);
+        Some(agent)
+    }
+
+    /// It is not found by its pid and its node any more.
+    fn unlist(&mut self, agent: &Agent) {
         self.by_pid.remove(&agent.pid);
         let node = agent.pid.node();
         if let Some(lives) = self.by_node.get_mut(node.name()) {
             if let Some(of_life) = lives.get_mut(node) {
-                of_life.remove(id);
+                of_life.remove(&agent.id);
             }
             lives.retain(|_, of_life| !of_life.is_empty());
             if lives.is_empty() {
                 self.by_node.remove(node.name());
             }
         }
-        Some(agent)
     }
 }
 

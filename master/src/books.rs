@@ -171,6 +171,7 @@ impl Books {
     /// The agents that the registry told of had this under the last leader, as far as is known here. It is only held against what they say.
     pub fn expect(&mut self, before: &Books) {
         if self.agents.recovered().next().is_some() {
+            self.tasks.tell_newcomers(true);
             self.expected = Some(Arc::new(Expected::of(before)));
         }
     }
@@ -178,6 +179,7 @@ impl Books {
     /// Forgets what was expected once no agent is awaited any more.
     pub(crate) fn expect_no_more(&mut self) {
         if self.expected.is_some() && self.agents.recovered().next().is_none() {
+            self.tasks.tell_newcomers(false);
             self.expected = None;
         }
     }

@@ -24,7 +24,6 @@ use protocol::{
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Pid, Timestamp};
 
-use crate::agents::Standing;
 use crate::books::{Books, master_status};
 use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
 use crate::expected::{Confirmed, Load};
@@ -76,6 +75,11 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Whether nothing is in it.
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Buckets { which, .. } if which.is_empty())
+    }
+
     /// Whether what has that place is in it.
     pub fn covers(&self, place: u64) -> bool {
         match self {
@@ -161,15 +165,15 @@ impl Books {
         if summary.form != FORM {
             return Err(Reregistered::Unknown);
         }
-        if self.tasks.on_agent(agent_id).is_none() {
+        let key = match self.tasks.on_agent(agent_id) {
+            Some(on) => on.key(),
             // An agent that has as little as the books is no other one.
-            let nothing = Digest::default().summary(summary.key);
-            return match *summary == nothing {
-                true => Ok(Agreed::default()),
-                false => self.sums_expected(agent_id, arrival, summary),
-            };
+            None if (summary.items, summary.sum) == (0, 0) => return Ok(Agreed::default()),
+            None => return self.sums_expected(agent_id, arrival, summary),
+        };
+        if key != Some(summary.key) {
+            self.tasks.rekey(agent_id, summary.key);
         }
-        self.tasks.rekey(agent_id, summary.key);
         let Some(on) = self.tasks.on_agent(agent_id) else {
             return Err(Reregistered::Unknown);
         };
@@ -185,8 +189,8 @@ impl Books {
     ) -> Result<Agreed, Reregistered> {
         let load = self.expected_on(agent_id).ok_or(Reregistered::Unknown)?;
         let confirmed = load.printed(summary.key);
-        let items = confirmed.prints().count();
-        let digest = Digest::of(confirmed.prints(), digest::buckets_for(items));
+        // Its buckets are counted only if it differs.
+        let digest = Digest::of(confirmed.prints(), 1);
         agree(&digest, || confirmed.prints(), arrival, summary)?;
         // What is told in full is taken from there.
         Ok(Agreed(confirmed.only(|place| !arrival.scope.covers(place))))
@@ -195,20 +199,20 @@ impl Books {
     /// What is expected of an agent that is awaited: nothing if its frameworks are not known, or if others have its tasks.
     fn expected_on(&self, agent_id: &AgentId) -> Option<&Load> {
         let load = self.expected.as_ref()?.on(agent_id)?;
-        let is_awaited = self.agents.standing(agent_id) == Standing::Recovered;
         let is_known = |framework| self.frameworks.get(framework).is_some();
-        let is_elsewhere =
-            |task: &Arc<Task>| self.tasks.find(&task.framework_id, &task.id).is_some();
-        let fits =
-            is_awaited && load.frameworks().all(is_known) && !load.tasks().iter().any(is_elsewhere);
+        let is_elsewhere = |task: &Arc<Task>| self.tasks.is_newcomer(&task.framework_id, &task.id);
+        let fits = self.agents.awaited(agent_id).is_some()
+            && load.frameworks().all(is_known)
+            && !load.tasks().iter().any(is_elsewhere);
         fits.then_some(load)
     }
 
-    /// The agent has confirmed that it has this, as the last leader knew it: it is in the books from now on.
-    pub(crate) fn take_over(&mut self, agent_id: &AgentId, key: DigestKey, agreed: Agreed) {
+    /// The agent has confirmed that it has this, as the last leader knew it: it is in the books from now on. `false` if nothing was, or
+    /// if its books are its own.
+    pub(crate) fn take_over(&mut self, agent_id: &AgentId, key: DigestKey, agreed: Agreed) -> bool {
         let Agreed(confirmed) = agreed;
-        if self.tasks.on_agent(agent_id).is_some() {
-            return; // Its books are its own.
+        if confirmed.is_empty() || self.tasks.on_agent(agent_id).is_some() {
+            return false;
         }
         let mut kills = BTreeMap::new();
         if !self.early_kills.is_empty() {
@@ -224,19 +228,22 @@ impl Books {
             self.tasks
                 .update(&framework, &id, |task| task.kill = Some(policy));
         }
+        true
     }
 
     /// Brings the books and what the agent has told together.
     pub(crate) fn bring_together(
         &mut self,
         agent_id: &AgentId,
-        arrival: Arrival,
+        pid: &Pid,
+        scope: Scope,
+        held: Held,
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let Arrival {
-            pid, scope, held, ..
-        } = arrival;
+        if scope.is_nothing() && held == Held::default() {
+            return self.kill_late(agent_id, pid, out); // They agree.
+        }
         for info in held.frameworks {
             let Some(id) = info.id.clone() else { continue };
             if self.frameworks.get(&id).is_none() && !self.frameworks.is_removed(&id) {
@@ -259,13 +266,13 @@ impl Books {
         disowned.extend(self.miss(agent_id, &scope, &reported, now, out));
         for framework_id in over {
             let gone = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
-            out.agent(&pid, gone);
+            out.agent(pid, gone);
         }
         if !disowned.is_empty() {
             let tasks = disowned;
-            out.agent(&pid, ToAgent::Disown(DisownTasks { tasks }));
+            out.agent(pid, ToAgent::Disown(DisownTasks { tasks }));
         }
-        self.kill_late(agent_id, &pid, out);
+        self.kill_late(agent_id, pid, out);
     }
 
     /// What the agent's executors use is held, and what those have that it does not name is free: their ends were lost on the
@@ -435,6 +442,9 @@ impl Books {
 
     /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
     fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
+        if self.tasks.kills() == 0 {
+            return;
+        }
         let Some(on) = self.tasks.on_agent(agent_id) else {
             return;
         };

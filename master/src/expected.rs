@@ -4,11 +4,11 @@
 //! digest says so is taken at once, and one that has something else is asked only for where it differs. Nothing of it is in the books, is
 //! offered or is shown before the agent itself has confirmed it so. It never asks anybody, and is forgotten when no agent is awaited.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::digest::{DigestKey, Print, Printer};
 use protocol::{AgentId, ExecutorInfo, FrameworkId};
+use rustc_hash::FxHashMap;
 
 use crate::books::Books;
 use crate::tasks::Task;
@@ -16,7 +16,7 @@ use crate::tasks::Task;
 /// What is expected of all agents.
 #[derive(Debug, Default)]
 pub struct Expected {
-    by_agent: BTreeMap<AgentId, Load>,
+    by_agent: FxHashMap<AgentId, Load>,
 }
 
 /// What is expected to be on one agent.
@@ -39,7 +39,7 @@ pub struct Confirmed {
 impl Expected {
     /// What was on the agents by these books. Tasks of agents out of reach are not among it: those tell all when they are back.
     pub fn of(books: &Books) -> Self {
-        let mut by_agent: BTreeMap<AgentId, Load> = BTreeMap::new();
+        let mut by_agent: FxHashMap<AgentId, Load> = FxHashMap::default();
         for task in books.tasks.frameworks().flat_map(|(_, of)| of.active()) {
             match by_agent.get_mut(&task.agent_id) {
                 Some(load) => load.tasks.push(task.clone()),
@@ -97,6 +97,11 @@ impl Load {
 }
 
 impl Confirmed {
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.executors.is_empty()
+    }
+
     /// The prints, in no particular order.
     pub fn prints(&self) -> impl Iterator<Item = Print> {
         let of_executors = self.executors.iter().map(|(.., print)| *print);

@@ -44,7 +44,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    /// SPEC 3.2: the first ping at 0 s, and five unanswered ones of 15 s are 75 s.
+    /// SPEC 3.2: five unanswered pings of 15 s are 75 s.
     #[test]
     fn the_fifth_unanswered_ping_makes_an_agent_unreachable() {
         let mut health = Health::default();

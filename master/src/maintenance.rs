@@ -230,17 +230,14 @@ impl Books {
     /// Tells the allocator, which knows the agent already and believes that it will be away then, when it will be.
     pub(crate) fn plan_told(
         &mut self,
-        agent: &AgentId,
+        agent: &Agent,
         believed: Option<Unavailability>,
         out: &mut Effects,
     ) {
-        let planned = self
-            .agents
-            .get(agent)
-            .and_then(|agent| agent.unavailability);
+        let planned = agent.unavailability;
         if planned != believed {
-            self.forget_answers_of(agent);
-            tell_plan(agent, planned, out);
+            self.forget_answers_of(&agent.id);
+            tell_plan(&agent.id, planned, out);
         }
     }
 

@@ -7,6 +7,7 @@
 //! taken.
 
 mod agents;
+mod collected;
 mod draining;
 mod duties;
 mod fencing;
@@ -15,6 +16,7 @@ mod maintenance;
 mod operators;
 mod over_http;
 mod perform;
+mod pings;
 mod revocation;
 mod schedulers;
 mod standbys;
@@ -59,11 +61,11 @@ use protocol::{AgentId, FrameworkId, MasterId, MasterInfo, Uuid};
 use runtime::delivery::{Incoming, Numbered};
 use runtime::prelude::*;
 
+use self::collected::Collected;
 use crate::books::Books;
 use crate::config::Config;
 use crate::effects::{Effect, Effects};
 use crate::error::StartError;
-use crate::health::Health;
 use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryState};
 use crate::tasks::Noted;
 use crate::whitelist::AdmitHosts;
@@ -144,8 +146,12 @@ pub struct Master {
     allocator: AllocatorRef,
     registry: Box<dyn Registry>,
     phase: Phase,
-    /// The answers of agents to pings, each with the session that is pinged.
-    health: BTreeMap<AgentId, (u64, Health)>,
+    /// Whom to ping, and how they have answered.
+    pings: pings::Pings,
+    /// What waits for the end of the turn.
+    collected: Collected,
+    /// Empty, with the room of the last decision's effects.
+    spare: Effects,
     /// Agents and schedulers of which the registry is asked whether they may come.
     admitting: BTreeSet<Pid>,
     /// Names and principals of frameworks that are being admitted with their first scheduler.
@@ -238,7 +244,9 @@ pub fn start_after(
         allocator,
         registry: Box::new(registry),
         phase: Phase::Recovering,
-        health: BTreeMap::new(),
+        pings: Default::default(),
+        collected: Collected::default(),
+        spare: Effects::new(),
         admitting: BTreeSet::new(),
         founding: BTreeSet::new(),
         leaving: BTreeSet::new(),
@@ -446,7 +454,7 @@ impl Master {
         ctx: &mut Context<Self>,
         decide: impl FnOnce(&mut Books, runtime::Timestamp, &mut Effects) -> T,
     ) -> T {
-        let mut effects = Effects::new();
+        let mut effects = std::mem::take(&mut self.spare);
         let now = ctx.clock().wall();
         let decided = decide(Arc::make_mut(&mut self.books), now, &mut effects);
         self.perform(effects, ctx);
@@ -468,6 +476,7 @@ impl Master {
 
     /// Tells the allocator all that there is, from the beginning.
     fn begin_allocation(&mut self, ctx: &mut Context<Self>) {
+        self.hand_in(ctx);
         let begin = Begin {
             master: ctx.pid().clone(),
             allocation_interval: self.config.allocation_interval,
@@ -493,6 +502,7 @@ impl Master {
     }
 
     fn tell_whitelist(&mut self, ctx: &mut Context<Self>) {
+        self.hand_in(ctx);
         let hosts = self.config.whitelist.clone();
         if let Err(error) = self.allocator.tell(WhitelistChanged { hosts }) {
             tracing::warn!(%error, "the allocator cannot be told the whitelist yet");

@@ -356,11 +356,9 @@ impl Books {
         let Some(agent) = self.agents.get(agent_id).cloned() else {
             return;
         };
-        let session = self.agents.register(agent);
+        let agent = self.agents.register(agent);
+        let session = agent.session;
         out.push(Effect::Watch(agent_id.clone(), session));
-        let Some(agent) = self.agents.get(agent_id) else {
-            return;
-        };
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
             session,
@@ -368,7 +366,7 @@ impl Books {
             oversubscribed: agent.oversubscribed.clone(),
             used: self.used_on(agent_id).into_iter().collect(),
         })));
-        self.tell_inactive(agent, out);
+        self.tell_inactive(&agent, out);
     }
 
     /// What each framework holds on an agent, in tasks and in offers.

@@ -4,12 +4,14 @@
 //! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
 //! the newest are kept. It never tells anybody anything and never reads a clock.
 
+mod by_id;
 mod mirrored;
 mod on_agent;
 mod recent;
 mod seen;
 mod task;
 
+pub use by_id::ById;
 pub use mirrored::Place;
 pub use on_agent::OnAgent;
 pub use recent::Recent;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 use protocol::digest::DigestKey;
 use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, TaskState, Uuid};
 use resources::Resources;
+use rustc_hash::FxHashSet;
 
 use crate::expected::Confirmed;
 
@@ -45,8 +48,12 @@ pub struct Tasks {
     by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
     by_agent: BTreeMap<AgentId, Arc<OnAgent>>,
     limits: Limits,
+    /// How many of the active ones are to be killed.
+    kills: usize,
     /// What was noted since it was last taken, in its order; none while nobody follows.
     noted: Option<Vec<Noted>>,
+    /// Those that were placed, brought or refused while agents are awaited, and so are not where the last leader had them.
+    newcomers: Option<FxHashSet<(FrameworkId, TaskId)>>,
 }
 
 /// What is noted for who follows: how a task was when its framework was told something of it, or when it was over.
@@ -61,7 +68,7 @@ pub struct Noted {
 /// The tasks of one framework.
 #[derive(Clone, Debug)]
 pub struct OfFramework {
-    active: BTreeMap<TaskId, Arc<Task>>,
+    active: ById<Arc<Task>>,
     completed: Recent,
     unreachable: Recent,
     /// How many of the active ones have ended.
@@ -71,7 +78,7 @@ pub struct OfFramework {
 impl OfFramework {
     fn new(limits: Limits) -> Self {
         Self {
-            active: BTreeMap::new(),
+            active: ById::default(),
             completed: Recent::new(limits.completed),
             unreachable: Recent::new(limits.unreachable),
             ended: 0,
@@ -128,7 +135,9 @@ impl Tasks {
             by_framework: BTreeMap::new(),
             by_agent: BTreeMap::new(),
             limits,
+            kills: 0,
             noted: None,
+            newcomers: None,
         }
     }
 
@@ -145,6 +154,26 @@ impl Tasks {
     /// Nobody follows any more.
     pub fn unfollow(&mut self) {
         self.noted = None;
+    }
+
+    /// From now on it is known which tasks are newcomers, or not any more. Done while there are none.
+    pub(crate) fn tell_newcomers(&mut self, told: bool) {
+        self.newcomers = told.then(FxHashSet::default);
+    }
+
+    /// Whether one of that id has come otherwise than by [`Tasks::take_over`]: seldom one has, and then no tree is looked into.
+    pub(crate) fn is_newcomer(&self, framework: &FrameworkId, task: &TaskId) -> bool {
+        match &self.newcomers {
+            Some(newcomers) if newcomers.is_empty() => false,
+            Some(newcomers) => newcomers.contains(&(framework.clone(), task.clone())),
+            None => self.find(framework, task).is_some(),
+        }
+    }
+
+    fn comes(&mut self, task: &Task) {
+        if let Some(newcomers) = &mut self.newcomers {
+            newcomers.insert((task.framework_id.clone(), task.id.clone()));
+        }
     }
 
     /// A task that runs, or whose end is not acknowledged.
@@ -198,6 +227,11 @@ impl Tasks {
         self.by_agent.get(agent)?.executor(framework, executor)
     }
 
+    /// How many tasks that are active, or have ended, are to be killed.
+    pub fn kills(&self) -> usize {
+        self.kills
+    }
+
     /// All frameworks that have, or had, tasks.
     pub fn frameworks(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<OfFramework>)> {
         self.by_framework.iter()
@@ -206,6 +240,7 @@ impl Tasks {
     /// A task has been placed, with its framework's own executor if it has one. What they use is held from now on.
     pub fn insert(&mut self, mut task: Task, executor: Option<&ExecutorInfo>) {
         self.remove(&task.framework_id.clone(), &task.id.clone());
+        self.comes(&task);
         task.holds = !task.state.is_terminal();
         let on = Arc::make_mut(self.by_agent.entry(task.agent_id.clone()).or_default());
         if let Some(info) = executor.filter(|_| task.holds)
@@ -217,9 +252,10 @@ impl Tasks {
             on.hold(&task.framework_id, &task.resources);
         }
         on.put_task(&task);
+        self.kills += usize::from(task.kill.is_some());
         let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
         of.ended += usize::from(!task.holds);
-        of.active.insert(task.id.clone(), Arc::new(task));
+        of.active.insert(&task.id.clone(), Arc::new(task));
     }
 
     /// The agent has told the key of its digests: they are kept by it from now on.
@@ -258,7 +294,7 @@ impl Tasks {
             on.put_print(&task, print);
             let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
             of.ended += usize::from(is_over);
-            of.active.insert(task.id.clone(), task);
+            of.active.insert(&task.id.clone(), task);
         }
         for (framework, info, print) in confirmed.executors {
             on.hold(&framework, &info.resources);
@@ -292,8 +328,10 @@ impl Tasks {
         let known = of.active.get_mut(task)?;
         let newest = self.noted.as_ref().map(|_| known.statuses.last().cloned());
         let task = Arc::make_mut(known);
-        let before = task.state;
+        let (before, was_killed) = (task.state, task.kill.is_some());
         change(task);
+        let is_killed = task.kill.is_some();
+        self.kills = (self.kills + usize::from(is_killed)).saturating_sub(was_killed.into());
         let ended = task.holds && task.state.is_terminal();
         task.holds &= !ended;
         let is_told = newest.is_some_and(|newest| newest.as_ref() != task.statuses.last());
@@ -345,6 +383,7 @@ impl Tasks {
     /// its framework hears the same of it whenever it asks.
     pub fn refuse(&mut self, task: Task) {
         if self.find(&task.framework_id, &task.id).is_none() {
+            self.comes(&task);
             self.keep(Arc::new(task));
         }
     }
@@ -358,6 +397,7 @@ impl Tasks {
         let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
         let mut task = of.active.remove(task)?;
         of.ended -= usize::from(!task.holds);
+        self.kills = self.kills.saturating_sub(task.kill.is_some().into());
         let mut freed = None;
         if let Some(on) = self.by_agent.get_mut(&task.agent_id) {
             let on = Arc::make_mut(on);

@@ -169,7 +169,7 @@ impl Master {
         &mut self,
         arrival: Arrival,
         ctx: &mut Context<Self>,
-        answer: impl FnOnce(Answer) + 'static,
+        answer: impl FnOnce(Answer) + Send + 'static,
     ) {
         let arrival = Arrival {
             ip: ctx.sender().and_then(|sender| ip_of(&sender.peer.address)),
@@ -188,7 +188,7 @@ impl Master {
         &mut self,
         arrival: Arrival,
         ctx: &mut Context<Self>,
-        answer: impl FnOnce(Answer) + 'static,
+        answer: impl FnOnce(Answer) + Send + 'static,
     ) {
         let prepared = match self.prepare(&arrival, ctx) {
             Ok(prepared) => prepared,
@@ -201,7 +201,8 @@ impl Master {
         };
         let Some(operation) = prepared.operation else {
             let registered = self.admit(arrival, id, agreed, ctx);
-            return answer(Ok(Reregistered::Registered(registered)));
+            let answer = || answer(Ok(Reregistered::Registered(registered)));
+            return self.answer_collected(answer, ctx);
         };
         let pid = arrival.pid.clone();
         self.admitting.insert(pid.clone());
@@ -299,12 +300,14 @@ impl Master {
                 self.remove_agent(earlier, Removal::Replaced, ctx);
             }
         }
-        let agent = self.books.agents.get(&id);
-        let down = agent.filter(|agent| {
+        let is_down = |agent: &Agent| {
             let (hostname, ip) = (&agent.info.hostname, agent.ip.as_deref());
             self.books.down_machine(hostname, ip).is_some()
-        });
-        if down.is_some() && !self.leaving.contains(&id) {
+        };
+        let is_down = !self.books.machines.is_empty()
+            && self.books.agents.get(&id).is_some_and(is_down)
+            && !self.leaving.contains(&id);
+        if is_down {
             // Its machine went down while the registry wrote.
             self.remove_agent(id, Removal::Maintenance, ctx);
         }

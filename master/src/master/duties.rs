@@ -1,72 +1,16 @@
-//! Duties: what the master does by itself, at its times: pings, and what the registry must take before anyone is told.
+//! Duties: what the registry must take before anyone is told. When agents are pinged is in [`super::pings`].
 //!
 //! What the registry refuses for now is asked again each second; meanwhile nobody is told anything of it.
 
-use protocol::message::registration::PingAgent;
 use protocol::{AgentId, FrameworkId};
 use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::{Master, REGISTRY_RETRY};
 use crate::admission::Removal;
-use crate::health::{Due, Health};
 use crate::registry::{RegistryError, RegistryOperation};
 
 impl Master {
-    /// Begins to ping an agent, at once.
-    pub(super) fn watch(&mut self, agent: AgentId, session: u64, ctx: &mut Context<Self>) {
-        self.health
-            .insert(agent.clone(), (session, Health::default()));
-        self.ping_due(agent, session, ctx);
-    }
-
-    /// The time of a ping has come, unless the agent has registered again since or is gone.
-    fn ping_due(&mut self, id: AgentId, session: u64, ctx: &mut Context<Self>) {
-        let misses_max = self.config.max_agent_ping_timeouts;
-        let Some(agent) = self.books.agents.get(&id).filter(|a| a.session == session) else {
-            return;
-        };
-        let Some((_, health)) = self
-            .health
-            .get_mut(&id)
-            .filter(|(watched, _)| *watched == session)
-        else {
-            return;
-        };
-        match health.due(misses_max) {
-            Due::Unreachable => {
-                tracing::warn!(agent = %id, "the agent has left {misses_max} pings unanswered");
-                self.books_counter("master/slave_unreachable_scheduled");
-                let since = ctx.clock().wall();
-                self.mark_unreachable(id, since, ctx);
-            }
-            Due::Ping => {
-                let connected = agent.connected;
-                let patience = self.config.total_ping_timeout();
-                let ping = PingAgent { connected };
-                let asked = ctx.node().ask(&agent.pid, ping, patience);
-                let pinged = id.clone();
-                ctx.then(asked, move |master, answer, _| {
-                    let watched = master.health.get_mut(&pinged);
-                    if let (Ok(_), Some((now, health))) = (answer, watched)
-                        && *now == session
-                    {
-                        health.answered();
-                    }
-                });
-                ctx.after(self.config.agent_ping_timeout, move |master, ctx| {
-                    master.ping_due(id, session, ctx);
-                });
-            }
-        }
-    }
-
-    fn books_counter(&mut self, name: &'static str) {
-        std::sync::Arc::make_mut(&mut self.books)
-            .counters
-            .count(name);
-    }
-
     /// Records that an agent is unreachable, then acts on it.
     pub(super) fn mark_unreachable(
         &mut self,
@@ -83,7 +27,7 @@ impl Master {
         ctx.then(applied, move |master, applied, ctx| match applied {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
-                master.health.remove(&agent_id);
+                master.pings.forget(&agent_id);
                 master.change(ctx, |books, _, out| {
                     books.agent_unreachable(&agent_id, since, out);
                 });
@@ -135,7 +79,7 @@ impl Master {
         ctx.then(applied, move |master, applied, ctx| match applied {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
-                master.health.remove(&agent_id);
+                master.pings.forget(&agent_id);
                 master.change(ctx, |books, now, out| {
                     books.agent_removed(&agent_id, why, since, now, out);
                 });

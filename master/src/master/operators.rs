@@ -100,6 +100,7 @@ impl Master {
         match asked {
             Err(unknown) => promise.answer(Err(unknown)),
             Ok(question) => {
+                self.hand_in(ctx);
                 let answer = self.allocator.explain(question);
                 ctx.then(answer, move |master, answer, _| {
                     let explained =

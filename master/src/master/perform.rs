@@ -1,6 +1,6 @@
 //! Carrying out: what decisions want done, done in order.
 //!
-//! A message that does not go out is counted. Three kinds are mended at once: tasks that did not go out have never run, an agent that
+//! What the allocator is told and what is done about links waits for the end of the turn (see [`super::collected`]). A message that does not go out is counted. Three kinds are mended at once: tasks that did not go out have never run, an agent that
 //! was not told of an operation must register again, and offers that did not go out are free again. For all others somebody asks or sends again.
 
 use std::collections::VecDeque;
@@ -15,40 +15,49 @@ use crate::accept::Unsent;
 use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, ToAgent, ToAllocator, ToScheduler};
 
+/// Room for so many effects is kept for the next decision.
+const SPARE_MAX: usize = 64;
+
 impl Master {
     /// Carries these out, and what follows from their failures.
-    pub(super) fn perform(&mut self, effects: Effects, ctx: &mut Context<Self>) {
+    pub(super) fn perform(&mut self, mut effects: Effects, ctx: &mut Context<Self>) {
         if self.phase == Phase::Deposed {
             return; // Nothing is said in its name any more.
         }
-        let mut queue = VecDeque::from(effects);
+        let mut queue = VecDeque::new();
+        for effect in effects.drain(..) {
+            self.do_one(effect, ctx, &mut queue);
+        }
         while let Some(effect) = queue.pop_front() {
-            match effect {
-                Effect::ToAgent(pid, message) => {
-                    self.tell_agent_in_line(&pid, message, ctx, &mut queue);
-                }
-                Effect::ToScheduler(pid, message) => {
-                    self.tell_scheduler(&pid, message, ctx, &mut queue);
-                }
-                Effect::ToAllocator(fact) => self.tell_allocator(fact),
-                Effect::Link(pid) => ctx.link(&pid),
-                Effect::Unlink(pid) => ctx.unlink(&pid),
-                Effect::Watch(agent, session) => self.watch(agent, session, ctx),
-                Effect::Later(after, due) => self.later(after, due, ctx),
-                Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
-                Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
-                Effect::Choose(id) => self.choose(id, ctx),
-                Effect::Record(pid, agent_id, serial) => {
-                    self.accept_operation(pid, agent_id, serial, &mut queue);
-                }
-                Effect::Forget(agent_id, serial, conclusion) => {
-                    self.forget_operation(agent_id, serial, conclusion);
-                }
-                Effect::Void(pid) => self.void_line(&pid, ctx, &mut queue),
-            }
+            self.do_one(effect, ctx, &mut queue);
+        }
+        // Its room serves the next decision.
+        if effects.capacity() <= SPARE_MAX {
+            self.spare = effects;
         }
         self.record_operations(ctx);
         self.forget_operations(ctx);
+    }
+
+    fn do_one(&mut self, effect: Effect, ctx: &mut Context<Self>, queue: &mut VecDeque<Effect>) {
+        match effect {
+            Effect::ToAgent(pid, message) => self.tell_agent_in_line(&pid, message, ctx, queue),
+            Effect::ToScheduler(pid, message) => self.tell_scheduler(&pid, message, ctx, queue),
+            Effect::ToAllocator(_) | Effect::Link(_) | Effect::Unlink(_) | Effect::Watch(..) => {
+                self.collect(effect, ctx);
+            }
+            Effect::Later(after, due) => self.later(after, due, ctx),
+            Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
+            Effect::RecordDeadline(id) => self.record_deadline(&id, ctx),
+            Effect::Choose(id) => self.choose(id, ctx),
+            Effect::Record(pid, agent_id, serial) => {
+                self.accept_operation(pid, agent_id, serial, queue);
+            }
+            Effect::Forget(agent_id, serial, conclusion) => {
+                self.forget_operation(agent_id, serial, conclusion);
+            }
+            Effect::Void(pid) => self.void_line(&pid, ctx, queue),
+        }
     }
 
     pub(super) fn tell_agent(
@@ -144,7 +153,7 @@ impl Master {
         }
     }
 
-    fn tell_allocator(&mut self, fact: ToAllocator) {
+    pub(super) fn tell_allocator(&mut self, fact: ToAllocator) {
         let told = match fact {
             ToAllocator::QuotasChanged(fact) => self.allocator.tell(fact),
             ToAllocator::WeightsChanged(fact) => self.allocator.tell(fact),

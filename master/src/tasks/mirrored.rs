@@ -10,7 +10,7 @@ use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId};
 use resources::Resources;
 use serde::{Deserialize, Serialize};
 
-use super::{OfFramework, OnAgent, Task, Tasks, of_framework};
+use super::{ById, OfFramework, OnAgent, Task, Tasks, of_framework};
 
 /// In which condition a task of a framework is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub enum Place {
 
 impl OfFramework {
     /// Those that run or whose end is not acknowledged, by id.
-    pub(crate) fn active_by_id(&self) -> &BTreeMap<TaskId, Arc<Task>> {
+    pub(crate) fn active_by_id(&self) -> &ById<Arc<Task>> {
         &self.active
     }
 
@@ -34,7 +34,7 @@ impl OfFramework {
         match place {
             Place::Active => {
                 self.ended += usize::from(task.state.is_terminal());
-                let before = self.active.insert(task.id.clone(), task);
+                let before = self.active.insert(&task.id.clone(), task);
                 self.no_more(before);
             }
             Place::Completed => self.completed.push(task),

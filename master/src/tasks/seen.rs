@@ -11,7 +11,7 @@ use super::{OfFramework, Task, Tasks};
 impl OfFramework {
     /// Keeps the tasks that are seen.
     pub(crate) fn keep_seen(&mut self, task: &impl Fn(&Task) -> bool) {
-        self.active.retain(|_, one| task(one));
+        self.active.retain(|one| task(one));
         let ended = self.active.values().filter(|one| one.state.is_terminal());
         self.ended = ended.count();
         self.completed.retain(task);

@@ -92,7 +92,9 @@ fn take(tasks: &mut Tasks, step: Step) {
         }
         Step::Update(f, t, state) => {
             tasks.update(&framework(f), &id(t), |task| {
-                task.observe(&status(t, state), state)
+                task.observe(&status(t, state), state);
+                // Some are to be killed, and some not any more.
+                task.kill = (state == TaskState::Killing).then_some(None);
             });
         }
         Step::Acknowledge(f, t) => tasks.acknowledge(&framework(f), &id(t), Uuid([t; 16])),
@@ -162,6 +164,8 @@ proptest! {
                     prop_assert_eq!(&tasks.get(framework, task).unwrap().agent_id, &a);
                 }
             }
+            let active = tasks.frameworks().flat_map(|(_, of)| of.active());
+            prop_assert_eq!(tasks.kills(), active.filter(|task| task.kill.is_some()).count());
             for (framework, of) in tasks.frameworks() {
                 let ended = of.active().filter(|task| task.state.is_terminal()).count();
                 prop_assert_eq!(tasks.unacknowledged(framework), ended);

@@ -25,7 +25,7 @@ use crate::agents::Agent;
 use crate::books::Books;
 use crate::frameworks::{Completed, Framework};
 use crate::mirror::difference::compare;
-use crate::tasks::{Noted, OfFramework, Task};
+use crate::tasks::{ById, Noted, OfFramework, Task};
 
 /// What makes `now` of `before`, it being `at` now. `noted` is what was noted of tasks since, in its order.
 pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp) -> Vec<Event> {
@@ -221,7 +221,7 @@ fn of_framework(
             told(known(&task.id), task, at, out);
         }
     }
-    let empty = BTreeMap::new();
+    let empty = ById::default();
     let active = old.map_or(&empty, OfFramework::active_by_id);
     compare(
         active.iter(),

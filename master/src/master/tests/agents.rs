@@ -55,6 +55,28 @@ fn an_agent_that_answers_no_ping_is_lost_after_exactly_seventy_five_seconds() {
     });
 }
 
+/// SPEC 3.2: 15 s x 5, also for many agents whose pings are due at one instant.
+#[test]
+fn agents_that_came_at_once_are_all_pinged_at_their_times() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let mut agents = Vec::new();
+        for number in 0..300 {
+            let (agent, _) = world.agent(&format!("agent-{number}")).await;
+            agents.push(agent);
+        }
+        world.settle().await;
+        for agent in &agents {
+            agent.answers.store(false, Ordering::Relaxed);
+        }
+        world.pass(14).await;
+        world.pass(75).await;
+        assert_eq!(world.whims.state().unreachable.len(), 0);
+        world.pass(1).await;
+        assert_eq!(world.whims.state().unreachable.len(), agents.len());
+    });
+}
+
 #[test]
 fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
     rehearse_network(|network| async move {

@@ -189,6 +189,23 @@ fn a_mirror_of_a_framework_that_is_over_helps_nobody() {
     });
 }
 
+/// A task is on one agent: where another one has brought it before, what the mirror says is no longer so.
+#[test]
+fn what_another_agent_has_brought_meanwhile_is_not_taken_over_as_well() {
+    rehearse_network(|network| async move {
+        let story = Story::with_tasks(network, 3).await;
+        let (mut other, b) = story.world.agent("agent-2").await;
+        let story = story.followed().await;
+        let find = other.node.find("master", "master", PATIENCE);
+        other.master = find.await.unwrap();
+        let brought = allocated("t1", &b, TaskState::Running, &story.f);
+        register(&other, Some(b), vec![brought]).await.unwrap();
+        let answer = come_back(&story.agent, &story.a, &story.held).await;
+        assert_eq!(answer, Reregistered::Unknown);
+        assert_eq!(story.known().await, ["t1"]);
+    });
+}
+
 /// Who was given up tells all when it is back, whatever the mirror said.
 #[test]
 fn of_an_agent_that_was_given_up_nothing_is_expected() {

@@ -1,0 +1,115 @@
+//! Tasks by their ids, in the order of the ids, for where there are very many.
+//!
+//! Plain data. The first bytes of an id stand beside it, so that most comparisons on the way down a tree need no look at a text that lies
+//! elsewhere in memory. What it gives and in which order is what a [`BTreeMap`] by id gives.
+
+use std::collections::BTreeMap;
+
+use protocol::TaskId;
+
+/// How many bytes of an id stand beside it.
+const HEAD: usize = size_of::<u128>();
+
+/// An id after its first bytes. Those order as the ids do: no id contains the byte 0, with which shorter ones are filled up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    head: u128,
+    id: TaskId,
+}
+
+impl Key {
+    fn of(id: &TaskId) -> Self {
+        let (text, mut head) = (id.as_str().as_bytes(), [0; HEAD]);
+        let length = text.len().min(HEAD);
+        head[..length].copy_from_slice(&text[..length]);
+        Self {
+            head: u128::from_be_bytes(head),
+            id: id.clone(),
+        }
+    }
+}
+
+/// Values by the ids of tasks.
+#[derive(Clone, Debug)]
+pub struct ById<V>(BTreeMap<Key, V>);
+
+impl<V> Default for ById<V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<V> ById<V> {
+    /// The value of this id.
+    pub fn get(&self, id: &TaskId) -> Option<&V> {
+        self.0.get(&Key::of(id))
+    }
+
+    /// The value of this id, to be changed.
+    pub fn get_mut(&mut self, id: &TaskId) -> Option<&mut V> {
+        self.0.get_mut(&Key::of(id))
+    }
+
+    /// Whether there is a value of this id.
+    pub fn contains_key(&self, id: &TaskId) -> bool {
+        self.0.contains_key(&Key::of(id))
+    }
+
+    /// Puts a value there, and gives the one that was there.
+    pub fn insert(&mut self, id: &TaskId, value: V) -> Option<V> {
+        self.0.insert(Key::of(id), value)
+    }
+
+    /// Takes a value out.
+    pub fn remove(&mut self, id: &TaskId) -> Option<V> {
+        self.0.remove(&Key::of(id))
+    }
+
+    /// Keeps some of them.
+    pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        self.0.retain(|_, value| keep(value));
+    }
+
+    /// The ids, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &TaskId> {
+        self.0.keys().map(|key| &key.id)
+    }
+
+    /// The values, in the order of their ids.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.values()
+    }
+
+    /// All, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &V)> {
+        self.0.iter().map(|(key, value)| (&key.id, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_found_and_in_which_order_is_as_in_a_plain_tree(
+            steps in prop::collection::vec(("[ab\u{e9}]{1,3}", 0..20_usize, any::<bool>()), 0..60),
+        ) {
+            let (mut ours, mut plain) = (ById::default(), BTreeMap::new());
+            for (at, (text, times, put)) in steps.into_iter().enumerate() {
+                let id = TaskId::new(format!("{}{text}", "c".repeat(times))).unwrap();
+                prop_assert_eq!(ours.get(&id), plain.get(&id));
+                if put {
+                    prop_assert_eq!(ours.insert(&id, at), plain.insert(id.clone(), at));
+                } else {
+                    prop_assert_eq!(ours.remove(&id), plain.remove(&id));
+                }
+                prop_assert_eq!(ours.contains_key(&id), put);
+            }
+            prop_assert!(ours.iter().eq(plain.iter()));
+            prop_assert!(ours.keys().eq(plain.keys()) && ours.values().eq(plain.values()));
+        }
+    }
+}
