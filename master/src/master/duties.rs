@@ -54,6 +54,10 @@ impl Master {
         ctx: &mut Context<Self>,
     ) {
         let since = ctx.clock().wall();
+        if why == Removal::Maintenance {
+            // Whatever goes there while the registry writes would be lost.
+            self.change(ctx, |books, _, out| books.suspend_agent(&agent_id, out));
+        }
         self.record_removed_agent(agent_id, why, since, ctx);
     }
 

@@ -238,7 +238,8 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
             scheduler.heard(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
-        assert_eq!(world.allocator(), ["no agent S0"]);
+        let told = world.allocator();
+        assert_eq!(told, ["agent S0 active false", "no agent S0"]);
         assert!(world.whims.state().agents.is_empty());
         let refused = register(&agent, None, vec![]).await.unwrap_err();
         let words = "machine host-1 is down for maintenance";
@@ -251,6 +252,32 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
             None
         );
         assert!(books.machines.is_empty() && world.whims.state().machines.is_empty());
+    });
+}
+
+/// Found by a rehearsal: the registry took its time to write that the agent was gone, and tasks went there meanwhile.
+#[test]
+fn nothing_goes_to_a_machine_that_is_down_while_the_registry_writes() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("host-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        plan(&world, &["host-1"], STARTS).await.unwrap();
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        (world.allocator(), agent.heard(), scheduler.heard());
+        world.whims.delay(Duration::from_secs(1));
+        let machines = machines(&["host-1"]);
+        let going = world.master.ask(StartMaintenance { machines }, PATIENCE);
+        going.await.unwrap().unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.grant(vec![grant(&f, &a, "cpus:1")]).await;
+        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(scheduler.offers(), []);
+        world.pass(1).await;
+        let reason = "the agent's machine is down for maintenance";
+        assert_eq!(agent.heard(), [format!("shut down: {reason}")]);
     });
 }
 
