@@ -32,6 +32,17 @@ struct State {
     turn: Mutex<u32>,
     /// Who wants to know of the write after so many others.
     snares: Mutex<Vec<Snare>>,
+    /// What was on it when it was copied.
+    copied: Mutex<Copied>,
+}
+
+#[derive(Debug, Default)]
+enum Copied {
+    #[default]
+    Never,
+    /// As soon as something is written: until then nothing changes.
+    Soon,
+    This(Vec<Record>),
 }
 
 struct Snare {
@@ -104,6 +115,42 @@ impl Disk {
             self.stores().for_each(|store| store.pretend_to_sync(true));
             (snare.sprung)();
         }
+    }
+
+    /// What was written up to now can be put back later.
+    pub fn copy(&self) {
+        *self.copied() = Copied::Soon;
+    }
+
+    /// A disk in the place of this one, which nobody uses any more, with what was copied from it; the same if nothing was written since.
+    #[must_use]
+    pub fn put_back(&self) -> Self {
+        let Copied::This(records) = std::mem::take(&mut *self.copied()) else {
+            return self.clone();
+        };
+        let old = ForgetfulDisk::new();
+        let written = old.open().and_then(|mut store| {
+            let put = |record: Record| store.prepare(&record.key, &record.value);
+            records.into_iter().try_for_each(put)?;
+            // A commit syncs what was prepared before it.
+            let mut last = Changes::new();
+            last.remove("put back");
+            store.commit(last)
+        });
+        if let Err(error) = written {
+            tracing::error!(%error, "a copy of a disk could not be put back");
+        }
+        Self {
+            records: old,
+            ..self.clone()
+        }
+    }
+
+    fn copied(&self) -> std::sync::MutexGuard<'_, Copied> {
+        self.state
+            .copied
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stores(&self) -> impl Iterator<Item = &ForgetfulDisk> {
@@ -186,6 +233,10 @@ impl Store for DiskStore {
     }
 
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        if matches!(*self.disk.copied(), Copied::Soon) {
+            let records = self.store.scan(&[])?;
+            *self.disk.copied() = Copied::This(records);
+        }
         self.disk.note_write();
         if self.disk.is_failing() {
             self.records.fail_next(self.disk.next_failure());
@@ -274,6 +325,24 @@ mod tests {
         assert_eq!(store.get(b"two"), Ok(None));
         store.commit(put("four")).unwrap();
         assert_eq!(disk.records.unsynced(), 0, "it syncs again");
+    }
+
+    #[test]
+    fn a_disk_that_is_put_back_has_what_it_had_when_it_was_copied() {
+        let disk = Disk::default();
+        let mut store = disk.open().unwrap();
+        store.commit(put("one")).unwrap();
+        disk.copy();
+        store.commit(put("two")).unwrap();
+        let mut gone = Changes::new();
+        gone.remove("one");
+        store.commit(gone).unwrap();
+        disk.crash(|_| 0);
+        let back = disk.put_back();
+        back.crash(|_| 0);
+        let store = back.open().unwrap();
+        assert!(store.get(b"one").unwrap().is_some());
+        assert_eq!(store.get(b"two"), Ok(None));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::scenario::{Fault, FaultKind, Step};
 /// The forms that [`Fault::from_str`] reads, for help and errors.
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its process alone), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
-     `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, \
+     `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
      `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
@@ -45,6 +45,7 @@ impl FaultKind {
             | Self::Flap { node, .. }
             | Self::Restart { node }
             | Self::SlowDisk { node, .. }
+            | Self::Rewind { node }
             | Self::FailingDisk { node }
             | Self::WallJump { node, .. }
             | Self::Drift { node, .. }
@@ -83,6 +84,7 @@ impl FaultKind {
             },
             ["restart", node] => Self::Restart { node: name(node) },
             ["slow_reader", node] => Self::SlowReader { node: name(node) },
+            ["rewind", node] => Self::Rewind { node: name(node) },
             ["failing_disk", node] => Self::FailingDisk { node: name(node) },
             ["kill_executor", node] => Self::KillExecutor { node: name(node) },
             ["busy", node] => Self::Busy { node: name(node) },
@@ -243,6 +245,7 @@ mod tests {
                 node: node(),
                 by: Duration::from_millis(50),
             },
+            FaultKind::Rewind { node: node() },
             FaultKind::FailingDisk { node: node() },
             FaultKind::WallJump {
                 node: node(),

@@ -170,6 +170,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             }
             if machines {
                 demand(tally.executors_killed, "executors killed");
+                demand(tally.agents_fallen, "agents that fell alone");
                 demand(tally.executors_back, "executors that outlived their agent");
             }
             if borrows {
@@ -188,6 +189,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
     }
     if network {
         demand(tally.lost, "packets lost");
+        demand(tally.duplicated, "packets repeated");
         demand(tally.delayed, "packets delayed");
         demand(tally.broken_links, "links broken");
     }
@@ -195,6 +197,9 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
         demand(tally.crashes, "crashes");
         demand(tally.restarts, "restarts");
         demand(tally.failovers, "failovers of the master");
+        if scenario.agents > 0 {
+            demand(tally.disk_failures, "writes that failed");
+        }
     }
     lacking
 }
@@ -380,9 +385,10 @@ mod tests {
     fn a_run_that_shows_what_its_profile_causes_lacks_nothing() {
         assert_eq!(lacking(&scenario(Profile::None, None), &busy()), [""; 0]);
         let mut all = busy();
-        (all.lost, all.delayed, all.broken_links) = (1, 1, 1);
+        (all.lost, all.duplicated, all.delayed, all.broken_links) = (1, 1, 1, 1);
         (all.crashes, all.restarts, all.failovers) = (1, 1, 1);
         (all.executors_killed, all.executors_back) = (1, 1);
+        (all.agents_fallen, all.disk_failures) = (1, 1);
         assert_eq!(lacking(&scenario(Profile::All, None), &all), [""; 0]);
         let mut borrowing = scenario(Profile::All, None);
         borrowing.frameworks = 3;
@@ -401,15 +407,22 @@ mod tests {
     #[test]
     fn what_is_zero_and_should_not_be_is_named() {
         let network = scenario(Profile::Network, None);
-        let expected = ["packets lost", "packets delayed", "links broken"];
+        let expected = [
+            "packets lost",
+            "packets repeated",
+            "packets delayed",
+            "links broken",
+        ];
         assert_eq!(lacking(&network, &busy()), expected);
         let machines = scenario(Profile::Machines, None);
         let expected = [
             "executors killed",
+            "agents that fell alone",
             "executors that outlived their agent",
             "crashes",
             "restarts",
             "failovers of the master",
+            "writes that failed",
         ];
         assert_eq!(lacking(&machines, &busy()), expected);
         let mut blind = busy();

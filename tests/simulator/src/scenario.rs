@@ -152,6 +152,13 @@ pub enum FaultKind {
         /// How long.
         by: Duration,
     },
+    /// The node's disk is copied, and at the end of the fault the node crashes, has that copy on its disk, and starts again. Nothing happens
+    /// to a node that is no member of a group of masters. Not dealt by any profile: while nobody else knows what that member had promised,
+    /// no group can bear it.
+    Rewind {
+        /// Which master.
+        node: String,
+    },
     /// Writes of the node's disk fail.
     FailingDisk {
         /// Which node.
@@ -232,6 +239,7 @@ impl FaultKind {
             | Self::Flap { node, .. }
             | Self::Restart { node }
             | Self::SlowDisk { node, .. }
+            | Self::Rewind { node }
             | Self::FailingDisk { node }
             | Self::WallJump { node, .. }
             | Self::Drift { node, .. }
@@ -257,6 +265,7 @@ impl FaultKind {
             Self::Flap { .. } => "flap",
             Self::Restart { .. } => "restart",
             Self::SlowDisk { .. } => "slow_disk",
+            Self::Rewind { .. } => "rewind",
             Self::FailingDisk { .. } => "failing_disk",
             Self::WallJump { .. } => "wall_jump",
             Self::Drift { .. } => "drift",

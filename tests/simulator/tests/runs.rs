@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use master::registry::RegistryOperation;
-use simulator::linear::RegistryRequest;
+use simulator::linear::{RegistryAnswer, RegistryRequest};
 use simulator::load::reads_from_leases;
 use simulator::{Checker, Event, Profile, Run, Scenario, Violation, What, Wiring, run};
 
@@ -91,6 +91,133 @@ fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
     let run = run(&scenario, simulator::checkers::all(), None);
     assert_eq!(run.violation, None);
     assert!(run.tally.snapshots > 0, "{:#?}", run.tally);
+}
+
+/// What a master whose disk is an old copy comes to.
+#[derive(Clone, Default)]
+struct Rewound(Arc<Mutex<Life>>);
+
+#[derive(Default)]
+struct Life {
+    /// It has ended by itself so often since the disk was put back.
+    ends: u32,
+    is_back: bool,
+    /// What it held last, and what anybody did.
+    held: u64,
+    most: u64,
+}
+
+impl Checker for Rewound {
+    fn name(&self) -> &'static str {
+        "rewound"
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        let mut life = self.0.lock().unwrap();
+        match event.what {
+            What::FaultEnded(fault) if fault.kind.name() == "rewind" => life.is_back = true,
+            What::NodeEnded { node, crashed } if node == REWOUND && life.is_back => {
+                life.ends += u32::from(!crashed);
+            }
+            What::Holds { node, index, .. } => {
+                life.most = life.most.max(index);
+                if node == REWOUND {
+                    life.held = index;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.0.lock().unwrap().most
+    }
+}
+
+const REWOUND: &str = "master-2";
+
+/// How often it ended by itself, and whether it has caught up in the end.
+fn rewind(seed: u64, faults: &[&str]) -> (u32, bool) {
+    let scenario = Scenario {
+        masters: 3,
+        frameworks: 2,
+        duration: Duration::from_secs(150),
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(seed, Profile::None, Wiring::Memory)
+    };
+    let rewound = Rewound::default();
+    let mut checkers = simulator::checkers::all();
+    checkers.push(Box::new(rewound.clone()));
+    let run = run(&scenario, checkers, None);
+    assert_eq!(run.violation, None, "seed {seed}");
+    let life = rewound.0.lock().unwrap();
+    assert!(life.is_back && life.most > 30, "seed {seed}");
+    (life.ends, life.held == life.most)
+}
+
+/// A master that has forgotten what it had promised ends as soon as its leader speaks to it, and the others go on.
+#[test]
+fn a_master_whose_disk_is_an_old_copy_ends_or_is_caught_up_and_nothing_is_lost() {
+    let (ends, caught_up) = rewind(1, &["30secs+60secs rewind master-2"]);
+    assert!(ends > 0 || caught_up);
+    // It is away when all who might know it have fallen once.
+    let faults = [
+        "30secs+60secs rewind master-2",
+        "80secs+30secs crash master-2",
+        "85secs+10secs crash leader",
+    ];
+    let (ends, caught_up) = rewind(2, &faults);
+    assert!(ends > 0 || caught_up);
+}
+
+/// Counts the compare-and-sets that were taken and those that were refused.
+struct Contests(Arc<[AtomicU64; 2]>);
+
+impl Checker for Contests {
+    fn name(&self) -> &'static str {
+        "contests"
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let What::RegistryAnswered { answer, .. } = event.what {
+            match answer {
+                Some(RegistryAnswer::Applied(_)) => self.0[0].fetch_add(1, Ordering::Relaxed),
+                Some(RegistryAnswer::Conflict(_)) => self.0[1].fetch_add(1, Ordering::Relaxed),
+                _ => 0,
+            };
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn compare_and_sets_of_a_group_meet_each_other_while_leaders_fall() {
+    let faults = [
+        "40secs+20secs crash leader",
+        "80secs+20secs partition leader everyone",
+    ];
+    let contests = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let scenario = Scenario {
+        masters: 3,
+        frameworks: 2,
+        duration: Duration::from_secs(180),
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(1, Profile::None, Wiring::Memory)
+    };
+    let mut checkers = simulator::checkers::all();
+    checkers.push(Box::new(Contests(contests.clone())));
+    let run = run(&scenario, checkers, None);
+    assert_eq!(run.violation, None);
+    let [applied, refused] = [&contests[0], &contests[1]].map(|one| one.load(Ordering::Relaxed));
+    assert!(
+        applied > 50 && refused > 1,
+        "{applied} taken, {refused} refused"
+    );
 }
 
 /// Leaders that are cut off again and again, of a group that reads from leases, with clocks that drift: no read is of what was before.

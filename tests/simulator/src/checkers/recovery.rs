@@ -23,6 +23,7 @@ use super::broken;
 use super::census::{Frameworks, Nodes};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
+use crate::scenario::FaultKind;
 
 /// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
 /// after 75 s, and wait up to a minute between two tries to register.
@@ -56,6 +57,8 @@ pub struct Recovery {
     ran: Duration,
     recovery: Option<Duration>,
     had_faults: bool,
+    /// A master's disk was put back to an old copy: it may have ended for good, as it should.
+    rewound: bool,
     judgements: u64,
 }
 
@@ -103,6 +106,9 @@ impl Recovery {
         for role in [Role::Master, Role::Agent, Role::Framework] {
             for node in self.nodes.of(role) {
                 self.judgements += 1;
+                if self.rewound && role == Role::Master {
+                    continue;
+                }
                 if !self.up.contains_key(node) {
                     return Some(format!("{node} has not come back"));
                 }
@@ -175,7 +181,10 @@ impl Checker for Recovery {
             What::MasterEnded { node } => {
                 self.acting.remove(node);
             }
-            What::FaultBegan(_) => self.had_faults = true,
+            What::FaultBegan(fault) => {
+                self.had_faults = true;
+                self.rewound |= matches!(fault.kind, FaultKind::Rewind { .. });
+            }
             What::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }

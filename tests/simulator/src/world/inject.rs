@@ -92,6 +92,10 @@ impl World {
                 self.stop(node);
             }
             FaultKind::SlowDisk { node, by } => self.slow_disk(node, *by),
+            FaultKind::Rewind { node } if self.is_of_group(node) => {
+                self.with_member(node, |member| member.disk.copy());
+            }
+            FaultKind::Rewind { .. } => {}
             FaultKind::FailingDisk { node } => self.with_member(node, |member| member.disk.fail()),
             FaultKind::WallJump { node, seconds } => self.jump(node, *seconds),
             FaultKind::Drift { node, ppm } => self.drift(node, *ppm),
@@ -134,6 +138,12 @@ impl World {
             // They end by themselves.
             FaultKind::Flap { .. } | FaultKind::Ration { .. } => {}
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
+            FaultKind::Rewind { node } if self.is_of_group(node) => {
+                self.crash(node);
+                self.with_member(node, |member| member.disk = member.disk.put_back());
+                self.start(node);
+            }
+            FaultKind::Rewind { .. } => {}
             FaultKind::FailingDisk { node } => self.with_member(node, |member| member.disk.mend()),
             FaultKind::WallJump { node, .. } => self.jump(node, 0),
             FaultKind::Drift { node, .. } => self.drift(node, 0),
@@ -149,6 +159,11 @@ impl World {
         let members = self.0.members.borrow();
         let member = members.get(name);
         member.is_some_and(|member| matches!(member.kind, Kind::Agent { .. }))
+    }
+
+    fn is_of_group(&self, name: &str) -> bool {
+        let masters = &self.0.masters;
+        masters.len() > 1 && masters.iter().any(|master| master == name)
     }
 
     fn cut(&self, one: &str, other: &str) {

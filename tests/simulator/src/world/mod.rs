@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `process` | a node and all that lives on it, which can be gone from one moment to the next |
 //! | `witness` | what stands around a master and tells what passes |
+//! | `probe` | asks the group of masters for more than they do |
 //! | `roles` | who is meant by `leader`, `follower` and so on |
 //! | `services` | how a master, an agent and a framework are put together from the real parts |
 //! | `inject` | faults, done to the world and undone |
@@ -12,6 +13,7 @@
 //! started again after [`RESTART_AFTER`], as an operator's supervisor would.
 
 pub mod inject;
+mod probe;
 pub mod process;
 pub mod roles;
 pub mod services;

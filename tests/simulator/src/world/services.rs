@@ -24,7 +24,8 @@ use scheduler_driver::SchedulerDriver;
 use storage::Store;
 use tokio::sync::oneshot;
 
-use super::witness::{WatchedLog, WatchedRegistry, look, probe, watch_elections};
+use super::probe::probe;
+use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
@@ -206,7 +207,7 @@ fn grouped(
     let probing = probe(
         member.clone(),
         watch.clone(),
-        (name.clone(), parts.life),
+        name.clone(),
         parts.clock.clone(),
         (rng, parts.probed),
     );

@@ -11,13 +11,11 @@ use ::master::registry::{
 };
 use consensus::log::{Identity, Loaded, LogError, LogStore, Snapshot, Write};
 use consensus::machine::StateMachine;
-use consensus::member::{MemberHandle, ProposeError};
+use consensus::member::MemberHandle;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use protocol::FrameworkId;
 use protocol::message::state::StateValue;
-use rand::Rng;
-use rand::rngs::SmallRng;
 use runtime::Clock;
 
 use crate::event::What;
@@ -27,8 +25,6 @@ use crate::watch::Watch;
 
 /// How often it is looked what a member holds.
 const LOOK_EVERY: Duration = Duration::from_secs(7);
-/// A member is asked for something after so many milliseconds.
-const PROBE_AFTER: std::ops::Range<u64> = 300..4000;
 /// How long the last look may take.
 const LAST_LOOK: Duration = Duration::from_secs(30);
 
@@ -109,14 +105,15 @@ impl Registry for WatchedRegistry {
 }
 
 /// A question under way.
-struct Call {
+pub(super) struct Call {
     watch: Watch,
     node: Arc<str>,
     number: u64,
 }
 
 impl Call {
-    fn begin(watch: &Watch, node: &str, request: &RegistryRequest) -> Self {
+    /// It is asked now.
+    pub(super) fn begin(watch: &Watch, node: &str, request: &RegistryRequest) -> Self {
         let call = Self {
             watch: watch.clone(),
             node: node.into(),
@@ -136,17 +133,20 @@ impl Call {
         self.watch.fact(asked);
     }
 
-    fn answered(&self, answer: Option<&RegistryAnswer>) {
+    /// It is answered; `None` is the promise that nothing was done.
+    pub(super) fn answered(&self, answer: Option<&RegistryAnswer>) {
         let (node, call) = (&*self.node, self.number);
         let answered = What::RegistryAnswered { node, call, answer };
         self.watch.fact_of(node, answered);
     }
 
-    fn content(&self, state: RegistryState) {
+    /// It is answered by the whole content.
+    pub(super) fn content(&self, state: RegistryState) {
         self.answered(Some(&RegistryAnswer::Content(Arc::new(state))));
     }
 
-    fn failed(&self, error: &RegistryError) {
+    /// The registry has said no, or nobody knows.
+    pub(super) fn failed(&self, error: &RegistryError) {
         match error {
             RegistryError::NotNow { .. } => self.answered(None),
             RegistryError::Refused { .. } => self.answered(Some(&RegistryAnswer::Refused)),
@@ -246,45 +246,6 @@ fn digest(machine: &RegistryMachine) -> u64 {
     let mut hash = RunHash::new();
     hash.bytes(&machine.snapshot());
     hash.value()
-}
-
-/// Asks this member for operations that harm nobody, and reads, as a client of the group would, leader or not: more than masters do in a
-/// short time. Until the member ends, or until that time of the run.
-pub async fn probe(
-    member: MemberHandle<RegistryMachine>,
-    watch: Watch,
-    (node, life): (String, u64),
-    clock: Clock,
-    (mut rng, until): (SmallRng, Duration),
-) {
-    let mut number = 0;
-    while member.ended().is_none() && watch.now() < until {
-        clock
-            .sleep(Duration::from_millis(rng.random_range(PROBE_AFTER)))
-            .await;
-        if rng.random_range(0..4) == 0 {
-            let call = Call::begin(&watch, &node, &RegistryRequest::Read);
-            match member.read(|machine| machine.state().clone()).await {
-                Ok(state) => call.content(state),
-                Err(_) => call.answered(None),
-            }
-            continue;
-        }
-        number += 1;
-        // No framework ever has such an id.
-        let Ok(framework_id) = FrameworkId::new(format!("probe-{node}-{life}-{number}")) else {
-            return;
-        };
-        let operation = RegistryOperation::RemoveFramework { framework_id };
-        let call = Call::begin(&watch, &node, &operation.clone().into());
-        match member.propose(operation).await {
-            Ok(Ok(applied)) => call.answered(Some(&RegistryAnswer::Applied(applied))),
-            Ok(Err(error)) => call.failed(&error),
-            Err(ProposeError::Unknown) => {}
-            // All others promise that nothing was done and nothing will be.
-            Err(_) => call.answered(None),
-        }
-    }
 }
 
 /// Reads the registry of this member as anybody may, and tells what it holds.

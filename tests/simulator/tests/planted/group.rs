@@ -1,6 +1,6 @@
 //! Bugs of a group of masters: in what its members say to each other, and in what a deposed one had said.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::log::{Entry, EntryKind};
@@ -129,6 +129,47 @@ fn two_leaders_of_one_term_are_found() {
                 MessageKind::Voted => std::mem::take(&mut message.reject),
                 _ => false,
             }
+        })
+    });
+}
+
+/// What a follower is sent as a snapshot is not what its leader holds.
+#[test]
+fn members_that_hold_different_things_are_found() {
+    let fault: Fault = "10secs+90secs crash follower".parse().unwrap();
+    let scenario = Scenario {
+        duration: Duration::from_secs(120),
+        faults: Some(vec![fault]),
+        ..group()
+    };
+    let mut sums = BTreeMap::new();
+    let words = "holds something else";
+    check(&scenario, Group::default(), words, move |spoken| {
+        packets(spoken, |packet| match packet {
+            Packet::Chunk(chunk) => {
+                let name = b"agent-1";
+                let mut places = chunk.data.windows(name.len());
+                let Some(at) = places.position(|place| place == name) else {
+                    return false;
+                };
+                assert_eq!(
+                    chunk.data.len() as u64,
+                    chunk.head.total,
+                    "more than one piece"
+                );
+                chunk.data[at + name.len() - 1] = b'9';
+                let sum = crc32c::crc32c(&chunk.data);
+                sums.insert(sum, std::mem::replace(&mut chunk.head.crc, sum));
+                true
+            }
+            Packet::Received(received) => match sums.get(&received.crc) {
+                Some(sum) => {
+                    received.crc = *sum;
+                    true
+                }
+                None => false,
+            },
+            Packet::Raft(_) => false,
         })
     });
 }
