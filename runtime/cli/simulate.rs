@@ -32,7 +32,7 @@ tasks in executors of their own; one that declines most offers) keep about two t
 end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for the role `ads`, one in three lends some, which its QoS controller takes back when the machine is busy.
 
 The faults: `network` loses, repeats and delays packets, cuts links one way or both, and lets readers be slow. `machines` crashes and \
-restarts nodes, the master too, kills executors alone, makes disks slow or fail, machines busy with other work, and clocks jump or drift. `all` is both, `none` is only the load. With `--fault`, exactly those.
+restarts nodes, the master too, kills executors alone, makes disks slow or fail, machines busy with other work, and clocks jump or drift; and an operator changes quotas and weights, and takes machines down. `all` is both, `none` is only the load. With `--fault`, exactly those.
 A group of masters meets more: leaders that are cut off, unheard, deaf or paused, followers that come and go, or were away for so long that they \
 are sent a snapshot, and crashes in the middle of a write or after a packet.
 
@@ -170,7 +170,7 @@ impl SimulateArgs {
                         masters => format!("master-1 to master-{masters}"),
                     };
                     return Err(Failure::usage(format!(
-                        "--fault is `{fault}`: there is no node `{node}`, expected {masters}, agent-1 to agent-{} or framework-1 to framework-{}",
+                        "--fault is `{fault}`: there is no node `{node}`, expected {masters}, agent-1 to agent-{}, framework-1 to framework-{} or the standby of such a one",
                         self.agents, self.frameworks
                     )));
                 }
@@ -393,6 +393,7 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
         "processes": tally.processes,
         "executors_killed": tally.executors_killed,
         "corrections": tally.corrections,
+        "revocations": tally.revocations,
         "ends": tally.task_ends,
         "snapshots": tally.snapshots,
         "failovers": tally.failovers,

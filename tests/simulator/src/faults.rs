@@ -53,6 +53,8 @@ enum Card {
     DeathsEverywhere,
     BusyLender,
     BusyEverywhere,
+    Rations,
+    Maintenance,
     LeaderInMinority,
     LeaderAlone,
     LeaderUnheard,
@@ -98,6 +100,8 @@ const MACHINES: &[Card] = &[
     Card::DeathsEverywhere,
     Card::BusyLender,
     Card::BusyEverywhere,
+    Card::Rations,
+    Card::Maintenance,
 ];
 
 /// What a network does to a group of masters.
@@ -174,7 +178,8 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
         | Card::SlowDiskOfAgent
         | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
-        Card::DeathOfExecutor | Card::DeathsEverywhere => agents && frameworks,
+        Card::Maintenance => agents,
+        Card::DeathOfExecutor | Card::DeathsEverywhere | Card::Rations => agents && frameworks,
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
         Card::PausedMaster => !load::reads_from_leases(scenario),
         Card::WeatherOfMember
@@ -196,12 +201,16 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     let share = match card {
         // Bad weather shows only in packets that meet it.
         Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
+        // Something must be written meanwhile.
+        Card::FailingDiskOfMaster | Card::FailingDiskOfAgent => rng.random_range(0.3..1.0),
         // A step that crashes may be long in coming, and so may an executor or a task that has to yield.
         Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
         Card::DeathOfExecutor
         | Card::DeathsEverywhere
         | Card::BusyLender
-        | Card::BusyEverywhere => rng.random_range(0.6..1.0),
+        | Card::BusyEverywhere
+        | Card::Rations
+        | Card::Maintenance => rng.random_range(0.6..1.0),
         // So long that it must be caught up by a snapshot.
         Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),
@@ -385,6 +394,8 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::BusyEverywhere => FaultKind::Busy {
             node: "everyone".to_owned(),
         },
+        Card::Rations => FaultKind::Ration { node: master(rng) },
+        Card::Maintenance => FaultKind::Maintain { node: agent(rng) },
         Card::BusyLender => {
             let lenders = (1..=scenario.agents).filter(|number| load::lends(*number));
             let lenders: Vec<u32> = lenders.collect();
@@ -449,6 +460,8 @@ mod tests {
                 "wall_jump",
                 "drift",
                 "kill_executor",
+                "ration",
+                "maintain",
             ])
         );
         let all = kinds(&plan(&scenario(1, Profile::All)));

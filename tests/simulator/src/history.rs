@@ -14,7 +14,7 @@ use crate::scenario::{Fault, FaultKind, Step};
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its process alone), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
-     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
 /// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
@@ -52,7 +52,8 @@ impl FaultKind {
             | Self::KillExecutor { node }
             | Self::Busy { node }
             | Self::Lie { node }
-            | Self::Ration { node } => vec![node],
+            | Self::Ration { node }
+            | Self::Maintain { node } => vec![node],
         }
     }
 
@@ -90,6 +91,7 @@ impl FaultKind {
             ["busy", node] => Self::Busy { node: name(node) },
             ["lie", node] => Self::Lie { node: name(node) },
             ["ration", node] => Self::Ration { node: name(node) },
+            ["maintain", node] => Self::Maintain { node: name(node) },
             ["drift", node, ppm] => Self::Drift {
                 node: name(node),
                 ppm: ppm
@@ -259,6 +261,7 @@ mod tests {
             FaultKind::Busy { node: node() },
             FaultKind::Lie { node: node() },
             FaultKind::Ration { node: node() },
+            FaultKind::Maintain { node: node() },
         ];
         for kind in kinds {
             let fault = Fault {

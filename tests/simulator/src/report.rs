@@ -60,6 +60,7 @@ impl Tally {
             agents_fallen,
             executors_back,
             corrections,
+            revocations,
             task_ends,
             masters,
             failovers,
@@ -91,6 +92,7 @@ impl Tally {
             (agents_fallen, other.agents_fallen),
             (executors_back, other.executors_back),
             (corrections, other.corrections),
+            (revocations, other.revocations),
             (masters, other.masters),
             (failovers, other.failovers),
             (operations, other.operations),
@@ -158,8 +160,10 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             let judges = |checker: &str| match checker {
                 // A lone master has no group to judge.
                 "group" => scenario.masters > 1,
-                // Executors may all end in good order, and nothing yields while no machine is busy.
-                "executors" => machines,
+                // Executors may all end in good order, nothing yields while no machine is busy, and operators want nothing by themselves.
+                "executors" | "maintenance" => machines,
+                // Whether a limit is in force while somebody is offered something, and whether others must make room, is chance.
+                "quotas" | "revocations" => false,
                 "corrections" => machines && borrows,
                 "estates" => reserves,
                 _ => true,
@@ -240,8 +244,8 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         (
             "yielded",
             format!(
-                "{} tasks on busy machines; {} executors killed alone",
-                tally.corrections, tally.executors_killed
+                "{} tasks on busy machines, {} for guarantees; {} executors killed alone",
+                tally.corrections, tally.revocations, tally.executors_killed
             ),
         ),
         ("faults", of(tally.faults.values().sum(), &tally.faults)),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::load::Manner;
+use crate::world::STANDBY;
 use crate::world::roles::{ROLES, masters};
 
 /// One rehearsal. The same scenario gives the same run.
@@ -28,15 +30,18 @@ pub struct Scenario {
 impl Scenario {
     /// Whether a fault may name this: a node that there is, or a word that stands for some.
     pub fn knows(&self, node: &str) -> bool {
-        let numbered = |prefix: &str, count: u32| {
-            let number = node.strip_prefix(prefix);
-            let number = number.and_then(|number| number.parse::<u32>().ok());
-            number.is_some_and(|number| (1..=count).contains(&number))
+        let number = |prefix: &str, count: u32| {
+            let (kind, number) = node.rsplit_once('-')?;
+            let number = number.parse().ok().filter(|_| kind == prefix)?;
+            (1..=count).contains(&number).then_some(number)
         };
+        let numbered = |prefix: &str, count: u32| number(prefix, count).is_some();
+        let standby = number(STANDBY, self.frameworks);
         ROLES.contains(&node)
             || masters(self.masters).iter().any(|master| master == node)
-            || numbered("agent-", self.agents)
-            || numbered("framework-", self.frameworks)
+            || numbered("agent", self.agents)
+            || numbered("framework", self.frameworks)
+            || standby.is_some_and(|number| Manner::of(number).has_standby())
     }
 }
 
@@ -193,10 +198,14 @@ pub enum FaultKind {
         /// Which master.
         node: String,
     },
-    /// An operator tells whichever master acts other quotas and weights, again and again, and takes the quotas back afterwards. Not dealt
-    /// by any profile.
+    /// An operator tells whichever master acts other quotas and weights, again and again, and takes the quotas back afterwards.
     Ration {
         /// Any master.
+        node: String,
+    },
+    /// An operator announces that the agent's machine will be away, takes it down, and brings it back. The machine itself goes on.
+    Maintain {
+        /// Which agent.
         node: String,
     },
 }
@@ -246,7 +255,8 @@ impl FaultKind {
             | Self::KillExecutor { node }
             | Self::Busy { node }
             | Self::Lie { node }
-            | Self::Ration { node } => *node = name.to_owned(),
+            | Self::Ration { node }
+            | Self::Maintain { node } => *node = name.to_owned(),
         }
         kind
     }
@@ -273,6 +283,7 @@ impl FaultKind {
             Self::Busy { .. } => "busy",
             Self::Lie { .. } => "lie",
             Self::Ration { .. } => "ration",
+            Self::Maintain { .. } => "maintain",
         }
     }
 }

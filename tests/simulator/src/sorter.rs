@@ -12,10 +12,13 @@ use std::time::Duration;
 use module_api::sorter::{Advice, Slate};
 use module_api::{AllocatorRef, Fault, Parameters, SorterRef};
 use modules::sorter::{Drf, SortPolicy, Sorter};
+use protocol::duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use runtime::{Node, Pid, Supervision};
+
+use crate::load;
 
 /// As the modules are raised again that are linked in.
 const SUPERVISION: Supervision = Supervision::Restart {
@@ -114,8 +117,13 @@ pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, Box<dyn
         })
     })?;
     let sorter = SorterRef::new(node.refer(Pid::new("sorter", node.id().clone(), 0)));
-    let none = Parameters::none("hierarchical");
-    Ok(modules::registry().allocator(node, "hierarchical", sorter, &none)?)
+    let given = Parameters::none("hierarchical")
+        .with("revoke_after", duration::format(load::REVOKE_AFTER))
+        .with(
+            "revocation_grace_period",
+            duration::format(load::REVOCATION_GRACE),
+        );
+    Ok(modules::registry().allocator(node, "hierarchical", sorter, &given)?)
 }
 
 #[cfg(test)]

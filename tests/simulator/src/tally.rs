@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use protocol::message::executor::{ExecutorRefused, ExecutorSubscribed};
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, Reregistered};
-use protocol::message::scheduler::{OffersMade, OperationChanged, StatusChanged};
-use protocol::message::task::RunTasks;
-use protocol::{OperationState, Reason};
+use protocol::message::scheduler::{OffersMade, OperationChanged, StatusChanged, TasksRevoked};
+use protocol::message::task::{RunTasks, TaskUpdated};
+use protocol::{OperationState, Reason, TaskStatus};
 
 use crate::event::{Event, Spoken, What};
 use crate::hash::derived;
@@ -45,8 +45,10 @@ pub struct Tally {
     pub agents_fallen: u64,
     /// Executors that subscribed again at the next process of their agent.
     pub executors_back: u64,
-    /// Tasks that had to yield because their machine was busy, as their frameworks heard.
+    /// Tasks that had to yield because their machine was busy, as their agents told.
     pub corrections: u64,
+    /// Tasks that had to make room for what is guaranteed to others, as their frameworks were warned.
+    pub revocations: u64,
     /// Tasks whose terminal state a framework heard, by the first such state's name.
     pub task_ends: BTreeMap<&'static str, u64>,
     /// How often a master began to act.
@@ -155,14 +157,30 @@ impl Tally {
                 });
                 self.conversions_failed += u64::from(failed);
             }
+            ("task/task_updated", false) => {
+                let told = spoken
+                    .is::<TaskUpdated>()
+                    .map(|updated| &updated.update.status);
+                let yields =
+                    |status: &&TaskStatus| status.reason == Some(Reason::ContainerPreempted);
+                if let Some(status) = told.filter(yields) {
+                    let is_first = noted.insert(derived(2, status.task_id.as_str(), 0));
+                    self.corrections += u64::from(is_first);
+                }
+            }
+            ("scheduler/tasks_revoked", false) => {
+                let revoked = spoken.is::<TasksRevoked>();
+                for status in revoked.iter().flat_map(|revoked| &revoked.tasks) {
+                    let is_first = noted.insert(derived(3, status.task_id.as_str(), 0));
+                    self.revocations += u64::from(is_first);
+                }
+            }
             ("scheduler/status_changed", false) => {
                 let status = spoken.is::<StatusChanged>().map(|told| &told.status);
                 if let Some(status) = status.filter(|status| status.state.is_terminal()) {
                     let task = derived(0, status.task_id.as_str(), 0);
                     if noted.insert(task) {
                         *self.task_ends.entry(status.state.name()).or_default() += 1;
-                        let yielded = status.reason == Some(Reason::ContainerPreempted);
-                        self.corrections += u64::from(yielded);
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Census: who is registered and who is subscribed, by what the master itself answers.
 //!
-//! Hears the questions `RegisterAgent`, `ReregisterAgent` and `Subscribe` as the master handles them, and its answers as it gives them. Remembers the
+//! Hears the questions `RegisterAgent`, `ReregisterAgent`, `Subscribe` and `StandBy` as the master handles them, and its answers as it gives them. Remembers the
 //! questions that are open and the newest answer of each. An answer leaves the master a little after it has changed its books, at the
 //! same moment of virtual time: what it says to the asker, or about it, before that may belong to the old state or to the new. It knows nothing of broken links. What a master said ends with it, but not
 //! which framework a scheduler's node belongs to.
@@ -17,6 +17,7 @@ use protocol::message::scheduler::{
     FrameworkMessage, Lost, OfferRescinded, OffersMade, StatusChanged, Subscribe, Subscribed,
     SubscriptionRefused,
 };
+use protocol::message::standby::{StandBy, Standing, YouLead};
 use protocol::{AgentId, AgentResources, FrameworkId, FrameworkInfo};
 use resources::Resources;
 use runtime::{Pid, Role};
@@ -270,6 +271,22 @@ pub(super) struct Frameworks {
     newest: BTreeMap<FrameworkId, Subscription>,
     /// Whose scheduler a node is, whichever master said so.
     speaks: BTreeMap<String, FrameworkId>,
+    /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
+    waiting: BTreeMap<String, (Subscribe, String)>,
+}
+
+/// One that stands by will be subscribed as it is now.
+fn asked_by(question: &StandBy) -> Subscribe {
+    let StandBy {
+        framework,
+        scheduler,
+        wants,
+    } = question.clone();
+    Subscribe {
+        framework,
+        scheduler,
+        wants,
+    }
 }
 
 impl Frameworks {
@@ -278,38 +295,82 @@ impl Frameworks {
         if let Some(master) = self.nodes.see(event) {
             self.open.lost(master);
             self.newest.retain(|_, newest| newest.master != master);
+            self.waiting.retain(|_, (_, of)| of != master);
         }
         match event.what {
             What::NodeEnded { node, .. } => {
                 self.open.0.remove(node);
+                self.waiting.remove(node);
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<Subscribe>() {
                     self.open.asked(&spoken, question.clone());
+                } else if let Some(question) = spoken.is::<StandBy>() {
+                    self.open.asked(&spoken, asked_by(question));
                 }
             }
-            What::Said(spoken) if spoken.reply => {
-                match spoken.is::<Result<Subscribed, SubscriptionRefused>>()? {
-                    Ok(subscribed) => {
-                        let question = self.open.welcomed(&spoken)?;
-                        let id = subscribed.framework_id.clone();
-                        let subscription = Subscription {
-                            node: spoken.to.to_owned(),
-                            master: spoken.from.to_owned(),
-                            scheduler: question.scheduler,
-                            info: question.framework,
-                            since: event.at,
-                        };
-                        self.newest.insert(id.clone(), subscription);
-                        self.speaks.insert(spoken.to.to_owned(), id.clone());
-                        return Some(id);
-                    }
-                    Err(_) => self.open.refused(&spoken),
-                }
+            What::Said(spoken) if spoken.reply => return self.answered(&spoken, event.at),
+            What::Said(spoken) => {
+                let YouLead { subscribed } = spoken.is::<YouLead>()?;
+                let (question, _) = self.waiting.remove(spoken.to)?;
+                return Some(self.subscribed(subscribed, question, &spoken, event.at));
             }
             _ => {}
         }
         None
+    }
+
+    fn answered(&mut self, spoken: &Spoken<'_>, at: Duration) -> Option<FrameworkId> {
+        let subscribed = match spoken.is::<Result<Standing, SubscriptionRefused>>() {
+            Some(Ok(Standing::Leads(subscribed))) => Ok(subscribed),
+            Some(Ok(Standing::StandsBy(_))) => {
+                let question = self.open.welcomed(spoken)?;
+                let waits = (question, spoken.from.to_owned());
+                self.waiting.insert(spoken.to.to_owned(), waits);
+                return None;
+            }
+            Some(Err(refused)) => Err(refused),
+            None => spoken
+                .is::<Result<Subscribed, SubscriptionRefused>>()?
+                .as_ref(),
+        };
+        match subscribed {
+            Ok(subscribed) => {
+                let question = self.open.welcomed(spoken)?;
+                self.waiting.remove(spoken.to);
+                Some(self.subscribed(subscribed, question, spoken, at))
+            }
+            Err(_) => {
+                self.open.refused(spoken);
+                None
+            }
+        }
+    }
+
+    fn subscribed(
+        &mut self,
+        subscribed: &Subscribed,
+        question: Subscribe,
+        spoken: &Spoken<'_>,
+        since: Duration,
+    ) -> FrameworkId {
+        let id = subscribed.framework_id.clone();
+        let subscription = Subscription {
+            node: spoken.to.to_owned(),
+            master: spoken.from.to_owned(),
+            scheduler: question.scheduler,
+            info: question.framework,
+            since,
+        };
+        self.newest.insert(id.clone(), subscription);
+        self.speaks.insert(spoken.to.to_owned(), id.clone());
+        id
+    }
+
+    /// Whether the scheduler on that node stands by, as that master knows.
+    pub fn stands_by(&self, node: &str, master: &str) -> bool {
+        let waits = self.waiting.get(node);
+        waits.is_some_and(|(_, with)| with == master)
     }
 
     /// What a scheduler on that node says of itself in subscriptions that are not answered yet.

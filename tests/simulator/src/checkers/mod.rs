@@ -14,8 +14,12 @@
 //! | `executors` | (5) an executor that dies takes its tasks with it, and its agent says so |
 //! | `offers` | (6) every offer ends in exactly one way, and is used once |
 //! | `recovery` | (7) after the faults everybody is back and frameworks make progress |
+//! | `quotas` | no offer takes a role, or one above it, beyond its limits |
+//! | `revocations` | a task that must go is announced, and has the time that it was given |
+//! | `maintenance` | nothing is offered or launched on a machine that is down |
 //! | `corrections` | what is revocable yields where the machine is busy, and nothing else does |
 //! | `launches` | one process for each container, no task launched twice |
+//! | `standbys` | of the schedulers of one framework only the appointed one is told that it leads |
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
 //! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. `reigns` shows those
@@ -37,13 +41,17 @@ mod estates;
 mod executors;
 mod group;
 mod launches;
+mod maintenance;
 mod offers;
 mod operations;
+mod quotas;
 mod recovery;
 mod registry;
 mod reigns;
+mod revocations;
 #[cfg(test)]
 mod stage;
+mod standbys;
 mod states;
 mod subscriptions;
 mod updates;
@@ -56,11 +64,15 @@ pub use estates::Estates;
 pub use executors::Executors;
 pub use group::Group;
 pub use launches::Launches;
+pub use maintenance::Maintenance;
 pub use offers::Offers;
 pub use operations::Operations;
+pub use quotas::Quotas;
 pub use recovery::{RECOVERY, Recovery};
 pub use registry::Registry;
 pub use reigns::Reigns;
+pub use revocations::Revocations;
+pub use standbys::Standbys;
 pub use states::States;
 pub use subscriptions::Subscriptions;
 pub use updates::Updates;
@@ -77,6 +89,9 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Deposed::default()),
         Box::new(Reigns::<Allocations>::default()),
         Box::new(Reigns::<Entitlement>::default()),
+        Box::new(Reigns::<Quotas>::default()),
+        Box::new(Reigns::<Revocations>::default()),
+        Box::new(Reigns::<Maintenance>::default()),
         Box::new(Operations::default()),
         Box::new(Estates::default()),
         Box::new(Updates::default()),
@@ -87,6 +102,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Recovery::default()),
         Box::new(Launches::default()),
         Box::new(Reigns::<Subscriptions>::default()),
+        Box::new(Standbys::default()),
     ]
 }
 

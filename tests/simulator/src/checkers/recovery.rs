@@ -4,9 +4,11 @@
 //!
 //! - every master, agent and framework that ever started runs;
 //! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
-//! - one master acts, and every framework has been subscribed there since it last started;
-//! - no task that was sent to an agent since the faults ended has been without a word to its framework for [`RECOVERY`];
-//! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since.
+//! - one master acts, and every framework's scheduler has been subscribed there since it last started, or stands by there;
+//! - no task that was sent to an agent since the faults ended has been for [`RECOVERY`] without running or having ended, as its framework
+//!   knows;
+//! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since; where there
+//!   are as many agents as frameworks, so that there is room for all, that is so for each framework that launched any.
 //!
 //! It says nothing about runs that end earlier.
 
@@ -50,11 +52,10 @@ pub struct Recovery {
     answered: BTreeMap<String, Duration>,
     /// Tasks sent since the faults ended, until their framework hears of them.
     sent: BTreeMap<(FrameworkId, TaskId), Duration>,
-    launched: bool,
+    /// The frameworks that launched tasks, and when they last heard that one runs.
+    launched: BTreeMap<FrameworkId, Duration>,
     /// Tasks that run, as their frameworks last heard.
     running: BTreeSet<(FrameworkId, TaskId)>,
-    /// When a framework last heard that a task runs.
-    ran: Duration,
     recovery: Option<Duration>,
     had_faults: bool,
     /// A master's disk was put back to an old copy: it may have ended for good, as it should.
@@ -72,7 +73,7 @@ impl Recovery {
         } else if let Some(run) = spoken.is::<RunTasks>()
             && let Some(framework) = &run.framework.id
         {
-            self.launched = true;
+            self.launched.entry(framework.clone()).or_default();
             if self.recovery.is_some() {
                 for task in &run.tasks {
                     let key = (framework.clone(), task.task_id.clone());
@@ -91,13 +92,17 @@ impl Recovery {
             && let Some(framework) = self.frameworks.of_node(spoken.to)
         {
             let key = (framework.clone(), changed.status.task_id.clone());
-            if changed.status.state == TaskState::Running {
-                self.ran = at;
+            let state = changed.status.state;
+            if state == TaskState::Running {
+                self.launched.insert(key.0.clone(), at);
                 self.running.insert(key.clone());
             } else {
                 self.running.remove(&key);
             }
-            self.sent.remove(&key);
+            // Of one that is out of reach no more can be told.
+            if !matches!(state, TaskState::Staging | TaskState::Starting) {
+                self.sent.remove(&key);
+            }
         }
     }
 
@@ -128,6 +133,9 @@ impl Recovery {
             return Some(format!("the masters that act are {acting:?}: expected one"));
         };
         for node in self.nodes.of(Role::Framework) {
+            if self.frameworks.stands_by(node, master) {
+                continue;
+            }
             let subscribed = self.frameworks.of_node(node);
             let subscribed = subscribed.and_then(|id| Some((id, self.frameworks.get(id)?)));
             let subscribed =
@@ -143,16 +151,39 @@ impl Recovery {
                 ));
             }
         }
-        if self.launched && self.running.is_empty() && self.ran < recovery {
-            let ran = self.ran;
-            return Some(format!(
-                "no work is done: a task last began to run at {ran:?}"
-            ));
+        if let Some(idle) = self.idle(recovery) {
+            return Some(idle);
         }
         self.judgements += self.sent.len() as u64;
         let silent = self.sent.iter().find(|(_, sent)| **sent + RECOVERY <= at);
         silent.map(|((framework, task), sent)| {
-            format!("task {task} of {framework}, sent at {sent:?}, has not been heard of")
+            format!("task {task} of {framework}, sent at {sent:?}, neither runs nor has ended")
+        })
+    }
+
+    /// Whose work does not go on.
+    fn idle(&mut self, recovery: Duration) -> Option<String> {
+        let works = |(framework, ran): (&FrameworkId, &Duration)| {
+            let runs = self.running.iter().any(|(of, _)| of == framework);
+            runs || *ran >= recovery
+        };
+        if !self.launched.is_empty() && !self.launched.iter().any(works) {
+            let ran = self.launched.values().max();
+            return Some(format!(
+                "no work is done: a task last began to run at {ran:?}"
+            ));
+        }
+        let count = |role| self.nodes.of(role).count();
+        if count(Role::Agent) < count(Role::Framework) {
+            return None;
+        }
+        self.judgements += self.launched.len() as u64;
+        let there =
+            |(framework, _): &(&FrameworkId, &Duration)| self.frameworks.get(framework).is_some();
+        let mut launched = self.launched.iter().filter(there);
+        let idle = launched.find(|one| !works(*one));
+        idle.map(|(framework, ran)| {
+            format!("{framework} does no work: a task of it last began to run at {ran:?}")
         })
     }
 }
@@ -286,8 +317,39 @@ mod tests {
     #[test]
     fn a_task_without_a_word_and_a_framework_without_a_task_are_noticed() {
         rest(&mut stage()).is_broken("no work is done");
-        let mut stage = stage();
-        stage.changed(&status("other", TaskState::Running, Some(1)));
-        rest(&mut stage).is_broken("task t of f");
+        for state in [TaskState::Staging, TaskState::Starting] {
+            let mut stage = stage();
+            stage.changed(&status("other", TaskState::Running, Some(1)));
+            stage.changed(&status("t", state, Some(2)));
+            rest(&mut stage).is_broken("task t of f");
+        }
+    }
+
+    #[test]
+    fn each_framework_works_where_there_is_room_for_all() {
+        let two = || {
+            let mut stage = stage();
+            let id = Some(FrameworkId::new("g").unwrap());
+            let theirs = FrameworkInfo::new("user", "g");
+            stage.subscribe("framework-2", theirs.clone());
+            let run = RunTasks {
+                framework: FrameworkInfo { id, ..theirs },
+                tasks: vec![task("u", "cpus:1")],
+            };
+            stage.told("master", "agent-1", &run);
+            heard(&mut stage);
+            stage
+        };
+        rest(&mut two()).is_broken("g does no work");
+        let mut crowded = two();
+        for node in ["framework-2", "framework-1"] {
+            let role = Role::Framework;
+            crowded.fact(What::NodeStarted { node, role });
+        }
+        crowded.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        crowded.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+        let status = status("u", TaskState::Failed, Some(3));
+        crowded.told("master", "framework-2", &StatusChanged { status });
+        rest(&mut crowded).is_clean();
     }
 }

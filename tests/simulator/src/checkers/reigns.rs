@@ -42,6 +42,8 @@ impl<C: Checker + Default> Reigns<C> {
             let what = What::NodeStarted { node, role: *role };
             checker.see(&Event { at, what })?;
         }
+        let what = What::MasterBegan { node };
+        checker.see(&Event { at, what })?;
         if let Some(at) = self.faults_over {
             let what = What::FaultsOver;
             checker.see(&Event { at, what })?;

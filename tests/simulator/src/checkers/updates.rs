@@ -1,7 +1,9 @@
 //! Updates (invariant 4): a status update that an executor's driver sent and its agent has confirmed reaches its framework at least
 //! once, in order per task.
 //!
-//! Judged from the agent's `UpdateStored`: from then on the update is owed. It has reached its framework when the framework's
+//! Judged from the executor's driver's first sending: from then on its agent, or the next process of it, must confirm the update for as long
+//! as the executor's process lives: it is a violation if that lives for [`RECOVERY`] after the faults without it. From the agent's
+//! `UpdateStored` on the update is owed, whether that process lives or not. It has reached its framework when the framework's
 //! scheduler acknowledges it. An acknowledgement that comes before the one of an update stored earlier is a violation at once; one
 //! that has not come by a deadline is a violation at the end of the recovery. The deadline follows from how agents send again: the
 //! wait grows no faster than the age of what waits, up to ten minutes.
@@ -51,6 +53,14 @@ struct Sent {
     state: TaskState,
 }
 
+/// An update that no agent has confirmed.
+struct Unconfirmed {
+    key: Key,
+    container: ContainerId,
+    state: TaskState,
+    since: Duration,
+}
+
 /// An update that its agent has confirmed.
 struct Owed {
     uuid: Uuid,
@@ -65,6 +75,8 @@ pub struct Updates {
     frameworks: Frameworks,
     containers: BTreeMap<ContainerId, Container>,
     sent: BTreeMap<Uuid, Sent>,
+    /// What the drivers of executors that live have sent and no agent has confirmed, and since when.
+    unconfirmed: BTreeMap<Uuid, Unconfirmed>,
     owed: BTreeMap<Key, VecDeque<Owed>>,
     /// What schedulers have acknowledged: an executor may say it again to the next process of its agent.
     acknowledged: BTreeSet<Uuid>,
@@ -99,7 +111,30 @@ impl Updates {
         self.sent.insert(uuid, sent);
     }
 
+    /// An executor's driver sends it, perhaps again.
+    fn driven(&mut self, update: &ExecutorUpdated, at: Duration) {
+        let status = &update.status;
+        let (Some(uuid), Some(id)) = (status.uuid, &status.container_id) else {
+            return;
+        };
+        let Some(container) = self.containers.get(id) else {
+            return; // No agent knows of its executor.
+        };
+        let key = (container.framework.clone(), status.task_id.clone());
+        let unwanted = self.disowned.contains(&key) || self.over.contains(&key.0);
+        let late = container.ended.contains_key(&status.task_id);
+        if !unwanted && !late && !self.acknowledged.contains(&uuid) {
+            self.unconfirmed.entry(uuid).or_insert(Unconfirmed {
+                key,
+                container: id.clone(),
+                state: status.state,
+                since: at,
+            });
+        }
+    }
+
     fn stored(&mut self, uuid: Uuid, agent: &str, at: Duration) {
+        self.unconfirmed.remove(&uuid);
         let Some(Sent { key, state }) = self.sent.remove(&uuid) else {
             return;
         };
@@ -145,6 +180,25 @@ impl Updates {
         Ok(())
     }
 
+    /// Whether this has not been without a word of its agent for too long, now that its executor ends, or the run does.
+    fn confirmed(&mut self, uuid: &Uuid, one: &Unconfirmed, at: Duration) -> Result<(), Violation> {
+        let Unconfirmed {
+            key: (framework, task),
+            state,
+            since,
+            ..
+        } = one;
+        self.judgements += 1;
+        let due = self.recovery.map(|over| over.max(*since) + RECOVERY);
+        if due.is_none_or(|due| at < due) {
+            return Ok(());
+        }
+        let what = format!(
+            "{state} ({uuid}) of task {task} of {framework}, sent by its executor at {since:?}, was never confirmed by its agent"
+        );
+        broken(NAME, at, what)
+    }
+
     /// What is not owed any more.
     fn forgive(&mut self, forgiven: impl Fn(&Key, &Owed) -> bool) {
         self.owed.retain(|key, owed| {
@@ -155,11 +209,14 @@ impl Updates {
 
     fn framework_over(&mut self, framework: &FrameworkId) {
         self.over.insert(framework.clone());
+        self.unconfirmed.retain(|_, one| one.key.0 != *framework);
         self.forgive(|key, _| key.0 == *framework);
     }
 
     fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
-        if let Some(stored) = spoken.is::<UpdateStored>() {
+        if let Some(update) = spoken.is::<ExecutorUpdated>() {
+            self.driven(update, at);
+        } else if let Some(stored) = spoken.is::<UpdateStored>() {
             self.stored(stored.uuid, spoken.from, at);
         } else if let Some(call) = spoken.is::<AcknowledgeStatus>() {
             // A master passes them on, and acknowledges in the stead of frameworks that are over: neither is the scheduler.
@@ -194,8 +251,14 @@ impl Updates {
             });
         } else if let Some(disowned) = spoken.is::<DisownTasks>() {
             self.disowned.extend(disowned.tasks.iter().cloned());
-            let Self { owed, disowned, .. } = self;
+            let Self {
+                owed,
+                disowned,
+                unconfirmed,
+                ..
+            } = self;
             owed.retain(|key, _| !disowned.contains(key));
+            unconfirmed.retain(|_, one| !disowned.contains(&one.key));
         }
     }
 
@@ -224,6 +287,13 @@ impl Checker for Updates {
             What::Heard(spoken) => self.heard(&spoken),
             What::ProcessEnded { container, .. } => {
                 self.containers.remove(container);
+                let all = std::mem::take(&mut self.unconfirmed).into_iter();
+                let (over, left) = all.partition(|(_, one)| one.container == *container);
+                self.unconfirmed = left;
+                let over: BTreeMap<Uuid, Unconfirmed> = over;
+                for (uuid, one) in &over {
+                    self.confirmed(uuid, one, event.at)?;
+                }
             }
             What::NodeEnded { node, crashed } => {
                 let outliving = std::mem::take(&mut self.outliving);
@@ -240,6 +310,10 @@ impl Checker for Updates {
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
         let recovery = self.recovery.unwrap_or(at);
+        let unconfirmed = std::mem::take(&mut self.unconfirmed);
+        for (uuid, one) in &unconfirmed {
+            self.confirmed(uuid, one, at)?;
+        }
         for ((framework, task), owed) in &self.owed {
             for owed in owed {
                 self.judgements += 1;
@@ -288,6 +362,26 @@ mod tests {
             .is_broken("has not reached");
         let mut fresh = stage();
         fresh.stored(&running).wait(seconds(1)).is_clean();
+    }
+
+    #[test]
+    fn what_an_executor_sends_is_confirmed_as_long_as_it_lives() {
+        let status = status("t", TaskState::Running, Some(1));
+        let sent = || {
+            let mut stage = stage();
+            let status = status.clone();
+            stage.told("executor-1", "agent-1", &ExecutorUpdated { status });
+            stage
+        };
+        sent().wait(LONG).is_broken("never confirmed");
+        sent().wait(seconds(1)).is_clean();
+        let mut died = sent();
+        died.fact(What::ProcessEnded {
+            agent: agent().as_str(),
+            container: &container(),
+        });
+        died.wait(LONG);
+        assert_eq!(died.checker.finish(LONG * 2), Ok(()));
     }
 
     #[test]

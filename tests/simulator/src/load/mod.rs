@@ -8,7 +8,7 @@
 //! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some refuse to be killed politely |
 //! | `spare` | `batch`, 0.5 | as batch, at least half of them on revocable resources |
 //! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
-//! | `picky` | `*`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
+//! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
 //!
 //! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
 //! launches one to three tasks on an offer, at most half of its target every [`LAUNCH_EVERY`] (on revocable resources at any time), and so replaces what ends or is
@@ -19,13 +19,15 @@
 //!
 //! The executors of `service`, `spare` and `own` outlive the process of their agent, those of the others do not.
 //!
-//! A `service` also reserves a little on agents of even racks, makes volumes of it and lets tasks use them, and gives all of it up again (see [`estate`]).
+//! A `service` has two schedulers, each on a machine of its own, of which one stands by for the other; what they remember is kept apart from
+//! both. It also reserves a little on agents of even racks, makes volumes of it and lets tasks use them, and gives all of it up again (see [`estate`]).
 //!
 //! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
 //! two cores and 2 GiB by a `fixed` estimator, and has a `load` controller: above a load of [`LOAD_THRESHOLD`], which only a machine reaches
 //! that is busy with other work, what runs on them must yield.
 //!
-//! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`].
+//! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`]. Its allocator revokes tasks for the sake of what is guaranteed, after
+//! [`REVOKE_AFTER`] and with [`REVOCATION_GRACE`].
 
 pub mod book;
 pub mod estate;
@@ -54,6 +56,10 @@ pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The load above which an agent that lends takes back what it has lent, as its operator writes it.
 pub const LOAD_THRESHOLD: &str = "100";
+/// A role that has lacked what is guaranteed to it for so long has it back from others.
+pub const REVOKE_AFTER: Duration = Duration::from_secs(5);
+/// How long their tasks have then.
+pub const REVOCATION_GRACE: Duration = Duration::from_secs(10);
 /// The fewest tasks one framework wants.
 pub const TARGET_MIN: usize = 5;
 /// The most tasks one framework wants.
@@ -89,7 +95,14 @@ impl Manner {
         }
     }
 
-    /// The role it has.
+    /// The roles it has.
+    fn roles(self) -> BTreeSet<String> {
+        let below = (self == Self::Picky).then_some("web/picky");
+        let roles = std::iter::once(self.role()).chain(below);
+        roles.map(str::to_owned).collect()
+    }
+
+    /// The first role it has.
     pub fn role(self) -> &'static str {
         match self {
             Self::Service => "web",
@@ -102,6 +115,11 @@ impl Manner {
     /// Whether its executors outlive the process of their agent.
     pub fn checkpoints(self) -> bool {
         matches!(self, Self::Service | Self::Spare | Self::Own)
+    }
+
+    /// Whether another scheduler of it stands by on a machine of its own.
+    pub fn has_standby(self) -> bool {
+        self == Self::Service
     }
 
     fn capabilities(self) -> BTreeSet<Capability> {
@@ -127,7 +145,7 @@ impl Manner {
     pub fn framework(self, name: &str) -> FrameworkInfo {
         FrameworkInfo {
             failover_timeout: FAILOVER_TIMEOUT,
-            roles: BTreeSet::from([self.role().to_owned()]),
+            roles: self.roles(),
             capabilities: self.capabilities(),
             hostname: name.to_owned(),
             checkpoint: self.checkpoints(),

@@ -1,6 +1,6 @@
 //! Rations: what quotas and weights an operator gives the roles of the load while a fault wants it, from a seed. Pure.
 //!
-//! Guarantees are small beside what agents have, and limits sometimes below what a role holds already.
+//! Most guarantees are small beside what agents have, one may be more than is free; and limits are sometimes below what a role holds already.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,11 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::{Name, Quantities, Scalar};
 
-/// The roles that are given quotas; frameworks are in the first three.
+/// The roles that are given quotas; frameworks are in all but the last, in the first and below it one that wants offers all the time.
 const ROLES: [&str; 4] = ["web", "batch", "ads", "nobody/below"];
+
+/// One time in three the first role is guaranteed so many cores, for which others have to make room.
+const FULL: u32 = 40;
 
 fn amounts(cpus: u32) -> Quantities {
     let mem = Scalar::whole(cpus * 1024);
@@ -20,19 +23,25 @@ fn amounts(cpus: u32) -> Quantities {
         .collect()
 }
 
-/// One role's next quota, given whatever it holds.
+/// Everybody's next quotas, given whatever they hold.
 pub fn quotas(rng: &mut SmallRng) -> UpdateQuotas {
-    let mut quota = Quota::default();
-    let guaranteed = rng.random_range(0..4);
-    if guaranteed > 0 {
-        quota.guarantees = amounts(guaranteed);
-    }
-    if rng.random_range(0..2) == 0 {
-        quota.limits = amounts(guaranteed + rng.random_range(0..12));
-    }
-    let role = ROLES[rng.random_range(0..ROLES.len())].to_owned();
+    let full = rng.random_range(0..3) == 0;
+    let mut one = |at: usize| {
+        let mut quota = Quota::default();
+        let guaranteed = match full && at == 0 {
+            true => FULL,
+            false => rng.random_range(0..4),
+        };
+        if guaranteed > 0 {
+            quota.guarantees = amounts(guaranteed);
+        }
+        if rng.random_range(0..2) == 0 {
+            quota.limits = amounts(guaranteed + rng.random_range(0..12));
+        }
+        (ROLES[at].to_owned(), quota)
+    };
     UpdateQuotas {
-        quotas: BTreeMap::from([(role, quota)]),
+        quotas: (0..ROLES.len()).map(&mut one).collect(),
         force: true,
     }
 }

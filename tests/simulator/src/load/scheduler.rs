@@ -1,13 +1,15 @@
 //! The scheduler of a framework of the default load: launches what its manner wants, where it is offered room.
 //!
-//! Hears offers and states through the real scheduler driver. Remembers everything in its [`Book`]. Its chance comes from its
+//! Hears offers and states through the real scheduler driver, and whether it leads, if it is one of two. Remembers everything in its [`Book`]. Its chance comes from its
 //! node's seed. It never looks at anything that a real framework could not see.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::message::standby::StandingBy;
 use protocol::{
     CommandInfo, ExecutorId, ExecutorInfo, Filters, Offer, Operation, OperationId, TaskId,
     TaskInfo, TaskState, TaskStatus,
@@ -39,6 +41,26 @@ pub struct LoadScheduler {
     rng: SmallRng,
     clock: Clock,
     may_launch_at: Instant,
+    leads: Leads,
+}
+
+/// Whether a scheduler leads its framework. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Leads(Arc<AtomicBool>);
+
+impl Leads {
+    /// One that stands by until it is told to lead, or is alone.
+    pub fn new(stands_by: bool) -> Self {
+        Self(Arc::new(AtomicBool::new(!stands_by)))
+    }
+
+    fn set(&self, leads: bool) {
+        self.0.store(leads, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 fn open(book: &SharedBook) -> MutexGuard<'_, Book> {
@@ -53,10 +75,12 @@ impl LoadScheduler {
         target: usize,
         book: SharedBook,
         rng: SmallRng,
-        clock: Clock,
+        (clock, leads): (Clock, Leads),
     ) -> Self {
-        // A new driver wants offers until it is told otherwise.
-        open(&book).suppressed = false;
+        if leads.get() {
+            // A new driver wants offers until it is told otherwise.
+            open(&book).suppressed = false;
+        }
         Self {
             name: name.to_owned(),
             manner,
@@ -65,6 +89,7 @@ impl LoadScheduler {
             rng,
             may_launch_at: clock.now(),
             clock,
+            leads,
         }
     }
 
@@ -239,6 +264,16 @@ fn take(pool: &mut Resources, needed: &str) -> Option<Resources> {
 }
 
 impl Scheduler for LoadScheduler {
+    fn you_lead(&mut self, _: &mut Verbs, _: &Subscribed) {
+        self.leads.set(true);
+        // As a new one does.
+        open(&self.book).suppressed = false;
+    }
+
+    fn standing_by(&mut self, _: &mut Verbs, _: &StandingBy) {
+        self.leads.set(false);
+    }
+
     fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
         let tasks = {
             let mut book = open(&self.book);
@@ -274,9 +309,17 @@ impl Scheduler for LoadScheduler {
 }
 
 /// Wants offers again once a framework has too few tasks, for as long as it is polled.
-pub async fn revive(driver: DriverRef, book: SharedBook, target: usize, clock: Clock) {
+pub async fn revive(
+    driver: DriverRef,
+    (book, leads): (SharedBook, Leads),
+    target: usize,
+    clock: Clock,
+) {
     loop {
         clock.sleep(LAUNCH_EVERY).await;
+        if !leads.get() {
+            continue;
+        }
         let wants = {
             let mut book = open(&book);
             let few = book.tasks().len() * 2 <= target;
@@ -289,12 +332,17 @@ pub async fn revive(driver: DriverRef, book: SharedBook, target: usize, clock: C
 }
 
 /// Kills one of the framework's tasks now and then, for as long as it is polled.
-pub async fn kill_some(driver: DriverRef, book: SharedBook, mut rng: SmallRng, clock: Clock) {
+pub async fn kill_some(
+    driver: DriverRef,
+    (book, leads): (SharedBook, Leads),
+    mut rng: SmallRng,
+    clock: Clock,
+) {
     loop {
         clock
             .sleep(KILL_EVERY.mul_f64(rng.random_range(0.5..1.5)))
             .await;
-        if rng.random_range(0..3) > 0 {
+        if rng.random_range(0..3) > 0 || !leads.get() {
             continue;
         }
         let victim = {

@@ -15,6 +15,7 @@ use transport::wire::{Datagram, Ether, Fate, Wire};
 use transport::{Authority, Endpoint, Options};
 
 use super::Air;
+use crate::world::STANDBY;
 
 /// Every node listens at this port of its own machine.
 const PORT: u16 = 5050;
@@ -94,6 +95,7 @@ pub fn address(name: &str) -> SocketAddr {
     let net = match kind.parse() {
         Ok(Role::Agent) => 1,
         Ok(Role::Framework) => 2,
+        _ if kind == STANDBY => 3,
         _ => 0,
     };
     let [_, high, middle, low] = number.wrapping_add(1).to_be_bytes();

@@ -5,24 +5,16 @@
 
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use runtime::Remote;
+use rand::Rng;
 
 use super::roles::Present;
 use super::{Kind, World};
 use crate::event::What;
-use crate::load::rations;
 use crate::network::weather::Sky;
 use crate::scenario::{Fault, FaultKind, Step};
 
 /// A process that hears nothing more has handled everything after so long.
 const SETTLED_AFTER: Duration = Duration::from_millis(1);
-/// An operator changes its mind on average after so long.
-const RATION_EVERY: Duration = Duration::from_secs(10);
-/// An operator waits so long for an answer, and so long before it asks again.
-const ASK_PATIENCE: Duration = Duration::from_secs(10);
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl World {
     /// Lets every fault of the plan happen at its time. To be called at the start of the run.
@@ -103,6 +95,8 @@ impl World {
             FaultKind::Busy { node } => self.occupy(node, true),
             FaultKind::Lie { node } => self.with_member(node, |member| member.lies.change(true)),
             FaultKind::Ration { .. } => self.ration(until),
+            FaultKind::Maintain { node } if self.is_agent(node) => self.maintain(node, until),
+            FaultKind::Maintain { .. } => {}
         }
     }
 
@@ -136,7 +130,7 @@ impl World {
                 self.start(node);
             }
             // They end by themselves.
-            FaultKind::Flap { .. } | FaultKind::Ration { .. } => {}
+            FaultKind::Flap { .. } | FaultKind::Ration { .. } | FaultKind::Maintain { .. } => {}
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::Rewind { node } if self.is_of_group(node) => {
                 self.crash(node);
@@ -223,38 +217,6 @@ impl World {
                 ground.clock.sleep(every).await;
             }
         });
-    }
-
-    /// Has an operator change quotas and weights until that time, and then take the quotas back.
-    fn ration(&self, until: Duration) {
-        let world = self.clone();
-        let mut rng = SmallRng::seed_from_u64(self.0.rng.borrow_mut().random());
-        tokio::task::spawn_local(async move {
-            let ground = &world.0.ground;
-            while ground.now() < until {
-                world.operate(rations::quotas(&mut rng)).await;
-                world.operate(rations::weights(&mut rng)).await;
-                let pause = RATION_EVERY.mul_f64(rng.random_range(0.2..1.8));
-                let left = until.saturating_sub(ground.now());
-                ground.clock.sleep(pause.min(left)).await;
-            }
-            // For as long as it takes: what stays guaranteed for ever would stay free for ever.
-            while !matches!(world.operate(rations::none()).await, Some(Ok(()))) {
-                ground.clock.sleep(ASK_AGAIN).await;
-            }
-        });
-    }
-
-    /// What the master that acts says to an operator; nothing if none does, or in no time.
-    async fn operate<M: Remote>(&self, wish: M) -> Option<M::Result> {
-        let ground = &self.0.ground;
-        let name = ground.watch.acting()?;
-        let node = {
-            let members = self.0.members.borrow();
-            members.get(&name)?.life.as_ref()?.node.clone()
-        };
-        let asked = node.ask(&node.whereis("master")?, wish, ASK_PATIENCE);
-        ground.clock.timeout(ASK_PATIENCE, asked).await.ok()?.ok()
     }
 
     fn slow_disk(&self, name: &str, by: Duration) {

@@ -8,11 +8,13 @@
 //! | `roles` | who is meant by `leader`, `follower` and so on |
 //! | `services` | how a master, an agent and a framework are put together from the real parts |
 //! | `inject` | faults, done to the world and undone |
+//! | `operator` | what an operator asks of the masters |
 //!
 //! Remembers which node runs in which life, the machines' disks and the frameworks' books. A service that ends by itself is
 //! started again after [`RESTART_AFTER`], as an operator's supervisor would.
 
 pub mod inject;
+mod operator;
 mod probe;
 pub mod process;
 pub mod roles;
@@ -47,6 +49,9 @@ pub const RESTART_AFTER: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Agents and frameworks start within so long after the master.
 const ARRIVAL: Duration = Duration::from_secs(3);
+
+/// What a framework's second scheduler is called, before the framework's number.
+pub const STANDBY: &str = "standby";
 
 /// The world. Clones are the same world.
 #[derive(Clone)]
@@ -99,8 +104,15 @@ struct Member {
 #[derive(Clone)]
 enum Kind {
     Master,
-    Agent { number: u32 },
-    Framework { manner: Manner, book: SharedBook },
+    Agent {
+        number: u32,
+    },
+    /// A scheduler of the framework of this name.
+    Framework {
+        of: String,
+        manner: Manner,
+        book: SharedBook,
+    },
 }
 
 impl Kind {
@@ -154,11 +166,17 @@ impl World {
             add(format!("agent-{number}"), Kind::Agent { number });
         }
         for number in 1..=scenario.frameworks {
+            let of = format!("framework-{number}");
             let (manner, book) = (Manner::of(number), SharedBook::default());
-            add(
-                format!("framework-{number}"),
-                Kind::Framework { manner, book },
-            );
+            let scheduler = Kind::Framework {
+                of: of.clone(),
+                manner,
+                book,
+            };
+            if manner.has_standby() {
+                add(format!("{STANDBY}-{number}"), scheduler.clone());
+            }
+            add(of, scheduler);
         }
         let rng = SmallRng::seed_from_u64(derived(ground.seed, "world", 0));
         Self(Rc::new(Shared {
@@ -179,7 +197,9 @@ impl World {
         self.crash_the_doomed();
         let names: Vec<String> = self.0.members.borrow().keys().cloned().collect();
         for name in names.into_iter().filter(|name| !masters.contains(name)) {
-            let after = ARRIVAL.mul_f64(self.0.rng.borrow_mut().random());
+            // A standby finds somebody who leads.
+            let late = if name.starts_with(STANDBY) { 1.0 } else { 0.0 };
+            let after = ARRIVAL.mul_f64(late + self.0.rng.borrow_mut().random::<f64>());
             let world = self.clone();
             tokio::task::spawn_local(async move {
                 world.0.ground.clock.sleep(after).await;
@@ -431,11 +451,12 @@ impl Shared {
                 };
                 services::agent(&self.ground, parts, stop)
             }
-            (Kind::Framework { manner, book }, ..) => {
+            (Kind::Framework { of, manner, book }, ..) => {
                 let parts = FrameworkParts {
                     name,
                     life,
                     clock,
+                    of,
                     manner: *manner,
                     target: self.target,
                     book,

@@ -29,7 +29,7 @@ use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
-use crate::load::scheduler::{LoadScheduler, SharedBook, kill_some, revive};
+use crate::load::scheduler::{Leads, LoadScheduler, SharedBook, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
 use crate::sorter::{self, Lies};
@@ -337,6 +337,8 @@ pub struct FrameworkParts<'a> {
     pub life: u64,
     /// Its clock.
     pub clock: &'a Clock,
+    /// Which framework's scheduler it is.
+    pub of: &'a str,
     /// How it behaves.
     pub manner: Manner,
     /// How many tasks it wants.
@@ -353,6 +355,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         name,
         life,
         clock,
+        of,
         manner,
         target,
         book,
@@ -363,28 +366,34 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         Ok(place) => place,
         Err(error) => return stillborn(node, words(error)),
     };
-    let mut info = manner.framework(name);
+    let mut info = manner.framework(of);
     info.id = book
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .id
         .clone();
+    let leads = Leads::new(manner.has_standby());
     let scheduler = LoadScheduler::new(
-        name,
+        of,
         manner,
         target,
         book.clone(),
         node.rng(),
-        clock.clone(),
+        (clock.clone(), leads.clone()),
     );
-    let driver = SchedulerDriver::new(masters, info).start(&node, scheduler);
+    let mut driver = SchedulerDriver::new(masters, info);
+    if manner.has_standby() {
+        driver = driver.standing_by();
+    }
+    let driver = driver.start(&node, scheduler);
     let driver = match driver {
         Ok(driver) => driver,
         Err(error) => return stillborn(node, words(error)),
     };
-    let kills = kill_some(driver.clone(), book.clone(), node.rng(), clock.clone());
+    let known = || (book.clone(), leads.clone());
+    let kills = kill_some(driver.clone(), known(), node.rng(), clock.clone());
     tokio::task::spawn_local(kills);
-    let revivals = revive(driver.clone(), book.clone(), target, clock.clone());
+    let revivals = revive(driver.clone(), known(), target, clock.clone());
     tokio::task::spawn_local(revivals);
     let home = node.clone();
     let main = async move {

@@ -8,11 +8,13 @@
 )]
 
 mod group;
+mod operators;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use protocol::message::executor::UpdateStored;
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::registration::{RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::{
@@ -243,6 +245,21 @@ fn an_update_that_never_arrives_is_found() {
     });
 }
 
+/// Agents confirm nothing to their executors.
+#[test]
+fn an_update_that_no_agent_takes_is_found() {
+    let words = "was never confirmed by its agent";
+    check(
+        &with_faults(),
+        Updates::default(),
+        words,
+        |spoken| match spoken.is::<UpdateStored>() {
+            Some(_) => Meddling::Drop,
+            None => Meddling::Pass,
+        },
+    );
+}
+
 /// After its end a task is said to run.
 #[test]
 fn a_task_that_lives_again_is_found() {
@@ -390,6 +407,24 @@ fn an_agent_that_never_comes_is_found() {
             None => Meddling::Pass,
         },
     );
+}
+
+/// One framework's tasks never begin to run, as far as it hears, and those that run now end some time.
+#[test]
+fn a_framework_whose_work_does_not_go_on_is_found() {
+    let scenario = Scenario {
+        frameworks: 2,
+        ..with_faults()
+    };
+    let words = "does no work";
+    check(&scenario, Recovery::default(), words, |spoken| {
+        let told = spoken.is::<StatusChanged>();
+        let told = told.filter(|_| spoken.to == "framework-2");
+        match told.map(|told| told.status.state) {
+            Some(TaskState::Running) => Meddling::Drop,
+            _ => Meddling::Pass,
+        }
+    });
 }
 
 /// Tasks are sent to their agent a second time.

@@ -1,0 +1,251 @@
+//! Maintenance: nothing is offered or launched on a machine that is down (SPEC 3.6).
+//!
+//! Judged by each master's own order: from the moment after its registry has taken that a machine is away, until it has that the machine is
+//! back, the master makes no offer of an agent there and sends it no task. What it found in its registry when it began counts as well.
+//! Agents are found by the host names that they said when they registered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use master::registry::RegistryOperation;
+use protocol::message::scheduler::OffersMade;
+use protocol::message::task::RunTasks;
+use protocol::{AgentId, MachineId};
+
+use super::broken;
+use super::census::Registrations;
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+use crate::linear::{RegistryAnswer, RegistryRequest};
+
+const NAME: &str = "maintenance";
+
+/// The checker.
+#[derive(Default)]
+pub struct Maintenance {
+    registrations: Registrations,
+    /// The master's node, since it began.
+    node: Option<String>,
+    /// What it has asked of its registry and is not answered yet.
+    asked: BTreeMap<u64, RegistryRequest>,
+    /// Whether the master knows what was away before it.
+    knows: bool,
+    /// The machines that are away, and since when.
+    down: BTreeMap<MachineId, Duration>,
+    /// The host names of agents.
+    hosts: BTreeMap<AgentId, String>,
+    judgements: u64,
+}
+
+impl Maintenance {
+    fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
+        let asked = self.asked.remove(&call);
+        match (asked, answer) {
+            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content))) => {
+                if !std::mem::replace(&mut self.knows, true) {
+                    let down = content.machines.iter().filter(|(_, machine)| machine.down);
+                    self.down.extend(down.map(|(id, _)| (id.clone(), at)));
+                }
+            }
+            (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
+                match operation.as_ref() {
+                    RegistryOperation::StartMaintenance { machines } => {
+                        for machine in machines {
+                            self.down.entry(machine.clone()).or_insert(at);
+                        }
+                    }
+                    RegistryOperation::StopMaintenance { machines } => {
+                        self.down.retain(|machine, _| !machines.contains(machine));
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// One is offered an agent on this host, or given work there.
+    fn judge(
+        &mut self,
+        host: &str,
+        what: &str,
+        agent: &AgentId,
+        at: Duration,
+    ) -> Result<(), String> {
+        if self.down.is_empty() {
+            return Ok(());
+        }
+        self.judgements += 1;
+        let mut down = self.down.iter();
+        let away = down.find(|(machine, since)| **since < at && machine.names(host, None));
+        away.map_or(Ok(()), |(machine, since)| {
+            Err(format!(
+                "{what} agent {agent}, whose machine {machine} is away since {since:?}"
+            ))
+        })
+    }
+
+    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
+        if let Some(made) = spoken.is::<OffersMade>() {
+            for offer in &made.offers {
+                let what = format!("offer {} is of", offer.id);
+                self.judge(&offer.hostname, &what, &offer.agent_id, at)?;
+            }
+        } else if let Some(run) = spoken.is::<RunTasks>() {
+            for task in &run.tasks {
+                if let Some(host) = self.hosts.get(&task.agent_id).cloned() {
+                    let what = format!("task {} is sent to", task.task_id);
+                    self.judge(&host, &what, &task.agent_id, at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Checker for Maintenance {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let Some(registration) = self.registrations.see(event) {
+            let host = registration.arrival.agent.hostname;
+            self.hosts.insert(registration.agent_id, host);
+            return Ok(());
+        }
+        match event.what {
+            What::Said(spoken) => {
+                return self
+                    .said(&spoken, event.at)
+                    .or_else(|what| broken(NAME, event.at, what));
+            }
+            What::MasterBegan { node } => self.node = Some(node.to_owned()),
+            What::RegistryAsked {
+                node,
+                call,
+                request,
+            } if self.node.as_deref() == Some(node) => {
+                self.asked.insert(call, request.clone());
+            }
+            What::RegistryAnswered { call, answer, .. } => self.answered(call, answer, event.at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, offer, resources, seconds, task};
+    use super::*;
+    use master::registry::{Applied, RegistryState};
+    use protocol::maintenance::Window;
+    use protocol::{Offer, Unavailability};
+
+    fn machines() -> Vec<MachineId> {
+        vec![MachineId::new("host", "").unwrap()]
+    }
+
+    fn stage() -> Stage<Maintenance> {
+        Stage::new(Maintenance::default(), "cpus:4")
+    }
+
+    fn recorded(stage: &mut Stage<Maintenance>, operation: RegistryOperation) {
+        let request = operation.into();
+        stage.fact(What::RegistryAsked {
+            node: "master",
+            call: 1,
+            request: &request,
+        });
+        let answer = RegistryAnswer::Applied(Applied { version: 1 });
+        stage.fact(What::RegistryAnswered {
+            node: "master",
+            call: 1,
+            answer: Some(&answer),
+        });
+    }
+
+    fn starts(stage: &mut Stage<Maintenance>) {
+        let machines = machines();
+        recorded(stage, RegistryOperation::StartMaintenance { machines });
+    }
+
+    fn on(host: &str) -> Offer {
+        Offer {
+            hostname: host.to_owned(),
+            ..offer("o", "f", &resources("cpus:1"))
+        }
+    }
+
+    #[test]
+    fn nothing_is_offered_or_launched_where_the_machine_is_away() {
+        let mut offered = stage();
+        starts(&mut offered);
+        offered
+            .wait(seconds(1))
+            .offers("framework-1", &[on("host")]);
+        offered.is_broken("offer o is of");
+        let mut launched = stage();
+        starts(&mut launched);
+        launched.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
+        launched.is_broken("task t is sent to");
+        let mut elsewhere = stage();
+        starts(&mut elsewhere);
+        elsewhere
+            .wait(seconds(1))
+            .offers("framework-1", &[on("other")]);
+        elsewhere.is_clean();
+    }
+
+    #[test]
+    fn what_is_said_with_the_record_may_have_been_before_it_and_all_is_well_when_it_is_back() {
+        let mut stage = stage();
+        starts(&mut stage);
+        stage.runs(&[task("t", "cpus:1")]).wait(seconds(1));
+        let machines = machines();
+        recorded(&mut stage, RegistryOperation::StopMaintenance { machines });
+        stage.offers("framework-1", &[on("host")]).is_clean();
+    }
+
+    #[test]
+    fn a_new_master_knows_what_was_away_before_it() {
+        let mut content = RegistryState::default();
+        let unavailability = Unavailability {
+            start: Default::default(),
+            duration: None,
+        };
+        let windows = vec![Window {
+            machines: machines(),
+            unavailability,
+        }];
+        let start = RegistryOperation::StartMaintenance {
+            machines: machines(),
+        };
+        for operation in [
+            RegistryOperation::UpdateMaintenanceSchedule { windows },
+            start,
+        ] {
+            content.change(&operation).unwrap();
+        }
+        let mut stage = stage();
+        let request = RegistryRequest::Read;
+        stage.fact(What::RegistryAsked {
+            node: "master",
+            call: 1,
+            request: &request,
+        });
+        let answer = RegistryAnswer::Content(content.into());
+        stage.fact(What::RegistryAnswered {
+            node: "master",
+            call: 1,
+            answer: Some(&answer),
+        });
+        stage.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
+        stage.is_broken("is away");
+    }
+}

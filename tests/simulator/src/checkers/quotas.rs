@@ -1,0 +1,507 @@
+//! Quotas: no offer takes a role beyond its limits, those of the roles above it included (SPEC 3.4).
+//!
+//! Judged whenever a master makes an offer, by that master's own order: of each amount that the offer bears and that is limited for its
+//! role or for one above, what is held in that role and below, with what is on offer there, is no more than the limit. A role may hold
+//! more, since a limit may come later than tasks do: then it is offered nothing of that.
+//!
+//! Why that is sound: what is counted is never more than what the master counts. Ends count at their first sign, beginnings at the next
+//! moment; of offers only those to the framework that is just spoken to, since the link of another may have broken in silence; and of what
+//! is reserved nothing, though a master charges it. A limit counts [`GRACE`] after the registry has taken it, for a grant may have been on
+//! its way. What is revocable is nobody's quota.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use master::registry::RegistryOperation;
+use protocol::message::registration::{DisownTasks, Held as Told};
+use protocol::message::scheduler::{
+    AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged, TearDown,
+};
+use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskUpdated};
+use protocol::{AgentId, FrameworkId, OfferId, Quota};
+use resources::{Name, Quantities, Resources, Role, Scalar};
+
+use super::allocations::{Holder, given_up};
+use super::broken;
+use super::census::{Frameworks, Registration, Registrations};
+use crate::checker::{Checker, Violation};
+use crate::event::{Event, Spoken, What};
+use crate::linear::{RegistryAnswer, RegistryRequest};
+
+/// How long a grant may be on its way from the allocator to its master.
+const GRACE: Duration = Duration::from_secs(1);
+
+const NAME: &str = "quotas";
+
+/// Amounts of what anybody may have, by the role that has them.
+type ByRole = Vec<(Role, Quantities)>;
+
+struct Held {
+    agent: AgentId,
+    amounts: ByRole,
+    since: Duration,
+}
+
+struct Offered {
+    framework: FrameworkId,
+    agent: AgentId,
+    amounts: ByRole,
+}
+
+struct InForce {
+    limits: Quantities,
+    since: Duration,
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct Quotas {
+    registrations: Registrations,
+    frameworks: Frameworks,
+    /// The master's node, since it began.
+    node: Option<String>,
+    /// What it has asked of its registry and is not answered yet.
+    asked: BTreeMap<u64, RegistryRequest>,
+    /// Whether the master knows what quotas there were before it.
+    knows: bool,
+    limits: BTreeMap<Role, InForce>,
+    /// The nodes of the agents.
+    agents: BTreeMap<AgentId, String>,
+    holders: BTreeMap<Holder, Held>,
+    offers: BTreeMap<OfferId, Offered>,
+    judgements: u64,
+}
+
+/// What of these is open to every role, by the one that has it.
+fn amounts(resources: &Resources) -> ByRole {
+    let allocated = resources.open().allocations().into_iter();
+    allocated
+        .map(|(role, own)| (role, own.quantities()))
+        .collect()
+}
+
+/// How much of that name is within the role.
+fn of(amounts: &ByRole, role: &Role, name: &Name) -> Scalar {
+    let within = amounts.iter().filter(|(own, _)| own.is_within(role));
+    within.map(|(_, amounts)| amounts.get(name)).sum()
+}
+
+impl Quotas {
+    fn registered(&mut self, registration: Registration, at: Duration) {
+        let Registration {
+            node,
+            agent_id,
+            arrival,
+        } = registration;
+        // What it did not tell is as its master had it; what was said of it at this very moment followed.
+        let untold = |holder: &Holder| arrival.part.as_ref().is_some_and(|p| !holder.is_in(p));
+        self.holders
+            .retain(|holder, held| held.agent != agent_id || held.since == at || untold(holder));
+        self.offers.retain(|_, offered| offered.agent != agent_id);
+        self.report(&agent_id, arrival.held, at);
+        self.agents.insert(agent_id, node);
+    }
+
+    fn report(&mut self, agent: &AgentId, told: Told, at: Duration) {
+        for running in told.executors {
+            let holder = Holder::Executor(running.framework_id, running.info.executor_id);
+            self.hold(agent, holder, &running.info.resources, at);
+        }
+        for running in told.tasks {
+            if !running.state.is_terminal() {
+                let holder = Holder::Task(running.framework_id, running.info.task_id);
+                self.hold(agent, holder, &running.info.resources, at);
+            }
+        }
+    }
+
+    fn hold(&mut self, agent: &AgentId, holder: Holder, resources: &Resources, at: Duration) {
+        self.holders.entry(holder).or_insert_with(|| Held {
+            agent: agent.clone(),
+            amounts: amounts(resources),
+            since: at,
+        });
+    }
+
+    fn agent_gone(&mut self, agent: &AgentId) {
+        self.agents.remove(agent);
+        self.holders.retain(|_, held| held.agent != *agent);
+        self.offers.retain(|_, offered| offered.agent != *agent);
+    }
+
+    fn framework_gone(&mut self, framework: &FrameworkId) {
+        self.holders
+            .retain(|holder, _| holder.framework() != framework);
+        self.offers
+            .retain(|_, offered| offered.framework != *framework);
+    }
+
+    fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
+        let asked = self.asked.remove(&call);
+        match (asked, answer) {
+            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content))) => {
+                if !std::mem::replace(&mut self.knows, true) {
+                    self.set(&content.quotas, at);
+                }
+            }
+            (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
+                if let RegistryOperation::UpdateQuotas { quotas } = operation.as_ref() {
+                    self.set(quotas, at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, quotas: &BTreeMap<String, Quota>, at: Duration) {
+        for (role, quota) in quotas {
+            let Ok(role) = Role::new(role) else { continue };
+            let limits = quota.limits.clone();
+            let is_limited = limits.iter().len() > 0;
+            match is_limited {
+                true => drop(self.limits.insert(role, InForce { limits, since: at })),
+                false => drop(self.limits.remove(&role)),
+            }
+        }
+    }
+
+    fn offered(&mut self, made: &OffersMade, at: Duration) -> Result<(), String> {
+        let mut bears = BTreeSet::new();
+        for offer in &made.offers {
+            let amounts = amounts(&offer.resources);
+            for (role, amounts) in &amounts {
+                let names = amounts.iter().filter(|(_, amount)| !amount.is_zero());
+                let names = names.map(|(name, _)| (role.clone(), name.clone()));
+                bears.extend(names.map(|(role, name)| (offer.framework_id.clone(), role, name)));
+            }
+            let offered = Offered {
+                framework: offer.framework_id.clone(),
+                agent: offer.agent_id.clone(),
+                amounts,
+            };
+            self.offers.insert(offer.id.clone(), offered);
+        }
+        let known = self.limits.iter();
+        let known = known.filter(|(_, one)| one.since + GRACE <= at);
+        for (role, InForce { limits, .. }) in known {
+            let of_role = bears.iter().filter(|(_, own, _)| own.is_within(role));
+            for (framework, _, name) in of_role.filter(|(.., name)| limits.names(name)) {
+                self.judgements += 1;
+                let (held, offered) = self.count(role, framework, name, at);
+                let limit = limits.get(name);
+                if [held, offered].into_iter().sum::<Scalar>() > limit {
+                    return Err(format!(
+                        "role `{role}` is limited to {name}:{limit}, and {framework} is offered some while {offered} is on offer to it and {held} is held"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is held of that name in the role and below, and what is on offer to that framework.
+    fn count(
+        &self,
+        role: &Role,
+        framework: &FrameworkId,
+        name: &Name,
+        at: Duration,
+    ) -> (Scalar, Scalar) {
+        let sure = |held: &&Held| {
+            let node = self.agents.get(&held.agent);
+            held.since < at && node.is_some_and(|node| !self.registrations.is_asking(node))
+        };
+        let held = self.holders.values().filter(sure);
+        let held = held.map(|held| of(&held.amounts, role, name)).sum();
+        let offered = self.offers.values();
+        let offered = offered.filter(|offered| offered.framework == *framework);
+        let offered = offered.map(|offered| of(&offered.amounts, role, name));
+        (held, offered.sum())
+    }
+
+    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
+        if let Some(made) = spoken.is::<OffersMade>() {
+            if self.frameworks.asking(spoken.to).next().is_some() {
+                // The first offers after a new subscription may leave before its answer does.
+                let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
+                self.offers.retain(|_, one| !to.contains(&one.framework));
+            }
+            return self.offered(made, at);
+        }
+        if let Some(run) = spoken.is::<RunTasks>() {
+            let Some(framework) = &run.framework.id else {
+                return Ok(());
+            };
+            for task in &run.tasks {
+                let agent = &task.agent_id;
+                if let Some(executor) = &task.executor {
+                    let id = executor.executor_id.clone();
+                    let holder = Holder::Executor(framework.clone(), id);
+                    self.hold(agent, holder, &executor.resources, at);
+                }
+                let holder = Holder::Task(framework.clone(), task.task_id.clone());
+                self.hold(agent, holder, &task.resources, at);
+            }
+        } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
+            self.offers.remove(&rescinded.offer_id);
+        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
+            self.framework_gone(&gone.framework_id);
+        } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() {
+            if status.state.is_terminal()
+                && let Some(framework) = self.frameworks.of_node(spoken.to)
+            {
+                let holder = Holder::Task(framework.clone(), status.task_id.clone());
+                self.holders.remove(&holder);
+            }
+        } else if let Some(disowned) = spoken.is::<DisownTasks>() {
+            for (framework, task) in &disowned.tasks {
+                let holder = Holder::Task(framework.clone(), task.clone());
+                self.holders.remove(&holder);
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, spoken: &Spoken<'_>) {
+        let answered = match spoken.is::<AcceptOffers>() {
+            Some(accept) => &accept.offer_ids[..],
+            None => spoken
+                .is::<DeclineOffers>()
+                .map_or(&[][..], |decline| &decline.offer_ids),
+        };
+        for id in answered {
+            self.offers.remove(id);
+        }
+        if let Some(updated) = spoken.is::<TaskUpdated>() {
+            let update = &updated.update;
+            if update.latest_state.is_terminal() || update.status.state.is_terminal() {
+                let task = update.status.task_id.clone();
+                let holder = Holder::Task(update.framework_id.clone(), task);
+                self.holders.remove(&holder);
+            }
+        } else if let Some(exited) = spoken.is::<ExecutorExited>() {
+            let id = exited.executor_id.clone();
+            let holder = Holder::Executor(exited.framework_id.clone(), id);
+            self.holders.remove(&holder);
+        } else if let Some(over) = spoken.is::<TearDown>() {
+            self.framework_gone(&over.framework_id);
+        }
+    }
+}
+
+impl Checker for Quotas {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        let at = event.at;
+        if let Some(framework) = self.frameworks.see(event) {
+            self.offers.retain(|_, one| one.framework != framework);
+        }
+        if let Some(registration) = self.registrations.see(event) {
+            self.registered(registration, at);
+            return Ok(());
+        }
+        match event.what {
+            What::Said(spoken) => {
+                return self
+                    .said(&spoken, at)
+                    .or_else(|what| broken(NAME, at, what));
+            }
+            What::Heard(spoken) => self.heard(&spoken),
+            What::MasterBegan { node } => self.node = Some(node.to_owned()),
+            What::RegistryAsked {
+                node,
+                call,
+                request,
+            } => {
+                if self.node.as_deref() == Some(node) {
+                    self.asked.insert(call, request.clone());
+                }
+                if let Some(agent) = given_up(request) {
+                    self.agent_gone(agent);
+                }
+            }
+            What::RegistryAnswered { call, answer, .. } => self.answered(call, answer, at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.judgements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{Stage, agent, framework, offer, resources, seconds, task};
+    use super::*;
+    use master::registry::Applied;
+    use protocol::message::registration::RunningTask;
+    use protocol::{FrameworkInfo, TaskInfo, TaskState};
+    use resources::Revocable;
+
+    fn role(text: &str) -> Role {
+        Role::new(text).unwrap()
+    }
+
+    /// An offer of `f` in that role.
+    fn in_role(id: &str, name: &str, what: &str) -> protocol::Offer {
+        let mut offer = offer(id, "f", &resources(what));
+        offer.resources = resources(what).allocate(&role(name));
+        offer
+    }
+
+    fn task_in(id: &str, name: &str, needs: &str) -> TaskInfo {
+        let mut task = task(id, needs);
+        task.resources = task.resources.allocate(&role(name));
+        task
+    }
+
+    fn limits(stage: &mut Stage<Quotas>, role: &str, limits: &str) {
+        let quota = Quota {
+            limits: Quantities::parse(limits).unwrap(),
+            ..Quota::default()
+        };
+        let quotas = BTreeMap::from([(role.to_owned(), quota)]);
+        let request = RegistryOperation::UpdateQuotas { quotas }.into();
+        stage.fact(What::RegistryAsked {
+            node: "master",
+            call: 1,
+            request: &request,
+        });
+        let answer = RegistryAnswer::Applied(Applied { version: 1 });
+        stage.fact(What::RegistryAnswered {
+            node: "master",
+            call: 1,
+            answer: Some(&answer),
+        });
+    }
+
+    /// `eng` is limited to four cores, and has one task with three.
+    fn stage() -> Stage<Quotas> {
+        let mut stage = Stage::new(Quotas::default(), "cpus:16;mem:99");
+        limits(&mut stage, "eng", "cpus:4");
+        stage
+            .runs(&[task_in("t", "eng", "cpus:3")])
+            .wait(seconds(2));
+        stage
+    }
+
+    fn offers(stage: &mut Stage<Quotas>, role: &str, what: &[&str]) {
+        for (number, what) in what.iter().enumerate() {
+            let id = format!("o{number}-{}", role.replace('/', "-"));
+            stage.offers("framework-1", &[in_role(&id, role, what)]);
+        }
+    }
+
+    #[test]
+    fn what_is_held_and_on_offer_in_a_role_and_below_is_within_its_limits() {
+        for (within, clean) in [("eng", true), ("eng/dev", true), ("engine", false)] {
+            let mut stage = stage();
+            offers(&mut stage, within, &["cpus:1;mem:9"]);
+            offers(&mut stage, within, &["mem:50"]);
+            offers(&mut stage, "other", &["cpus:9"]);
+            match clean {
+                true => stage.is_clean(),
+                false => assert_eq!(stage.checker.judgements(), 0),
+            }
+            let mut stage = self::stage();
+            offers(&mut stage, within, &["cpus:0.5", "cpus:0.501"]);
+            if clean {
+                stage.is_broken("role `eng` is limited to cpus:4");
+            }
+        }
+    }
+
+    #[test]
+    fn who_holds_too_much_is_offered_nothing_more_of_that() {
+        let mut more = stage();
+        limits(&mut more, "eng", "cpus:2");
+        more.wait(GRACE);
+        offers(&mut more, "eng", &["cpus:0.1"]);
+        more.is_broken("3 is held");
+        let mut at_once = stage();
+        limits(&mut at_once, "eng", "cpus:2");
+        offers(&mut at_once, "eng", &["cpus:0.1"]);
+        assert_eq!(at_once.checker.judgements(), 0);
+    }
+
+    #[test]
+    fn what_has_ended_or_is_revocable_or_reserved_is_not_counted() {
+        let mut ended = stage();
+        ended.task_ended("t");
+        offers(&mut ended, "eng", &["cpus:4"]);
+        ended.declines(&["o0-eng"]);
+        offers(&mut ended, "eng", &["cpus:4"]);
+        ended.is_clean();
+        let mut lent = stage();
+        let mut offer = in_role("o", "eng", "cpus:9");
+        offer.resources = offer
+            .resources
+            .to_revocable(Revocable::Throttleable)
+            .unwrap();
+        lent.offers("framework-1", &[offer]);
+        offers(&mut lent, "eng", &["cpus(eng):9;cpus:1"]);
+        lent.is_clean();
+    }
+
+    #[test]
+    fn an_agent_that_comes_back_holds_what_it_reports() {
+        let running = RunningTask {
+            framework_id: framework(),
+            info: task_in("t", "eng", "cpus:3"),
+            state: TaskState::Running,
+        };
+        for (held, clean) in [(vec![running], false), (Vec::new(), true)] {
+            let mut stage = stage();
+            stage.register("cpus:16", "", held).wait(seconds(1));
+            offers(&mut stage, "eng", &["cpus:2"]);
+            match clean {
+                true => stage.is_clean(),
+                false => stage.is_broken("is limited"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_agent_that_was_given_up_or_is_asking_counts_for_nothing() {
+        let mut gone = stage();
+        let request = RegistryOperation::RemoveAgent { agent_id: agent() }.into();
+        gone.fact(What::RegistryAsked {
+            node: "master",
+            call: 2,
+            request: &request,
+        });
+        offers(&mut gone, "eng", &["cpus:4"]);
+        gone.is_clean();
+    }
+
+    #[test]
+    fn a_new_master_knows_the_limits_that_there_were() {
+        let quota = Quota {
+            limits: Quantities::parse("cpus:1").unwrap(),
+            ..Quota::default()
+        };
+        let mut content = master::registry::RegistryState::default();
+        content.quotas.insert("eng".to_owned(), quota);
+        let mut stage = Stage::new(Quotas::default(), "cpus:16");
+        stage.fact(What::RegistryAsked {
+            node: "master",
+            call: 1,
+            request: &RegistryRequest::Read,
+        });
+        let answer = RegistryAnswer::Content(content.into());
+        stage.fact(What::RegistryAnswered {
+            node: "master",
+            call: 1,
+            answer: Some(&answer),
+        });
+        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        stage.wait(GRACE);
+        offers(&mut stage, "eng", &["cpus:2"]);
+        stage.is_broken("is limited to cpus:1");
+    }
+}
