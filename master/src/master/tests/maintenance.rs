@@ -264,7 +264,7 @@ fn nothing_goes_to_a_machine_that_is_down_while_the_registry_writes() {
         let (scheduler, f) = world.framework("web", |_| ()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        (world.allocator(), agent.heard(), scheduler.heard());
+        let _before = (world.allocator(), agent.heard(), scheduler.heard());
         world.whims.delay(Duration::from_secs(1));
         let machines = machines(&["host-1"]);
         let going = world.master.ask(StartMaintenance { machines }, PATIENCE);

@@ -41,11 +41,11 @@ impl Maintenance {
     fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
         let asked = self.asked.remove(&call);
         match (asked, answer) {
-            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content))) => {
-                if !std::mem::replace(&mut self.knows, true) {
-                    let down = content.machines.iter().filter(|(_, machine)| machine.down);
-                    self.down.extend(down.map(|(id, _)| (id.clone(), at)));
-                }
+            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content)))
+                if !std::mem::replace(&mut self.knows, true) =>
+            {
+                let down = content.machines.iter().filter(|(_, machine)| machine.down);
+                self.down.extend(down.map(|(id, _)| (id.clone(), at)));
             }
             (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
                 match operation.as_ref() {

@@ -139,10 +139,10 @@ impl Quotas {
     fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
         let asked = self.asked.remove(&call);
         match (asked, answer) {
-            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content))) => {
-                if !std::mem::replace(&mut self.knows, true) {
-                    self.set(&content.quotas, at);
-                }
+            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content)))
+                if !std::mem::replace(&mut self.knows, true) =>
+            {
+                self.set(&content.quotas, at);
             }
             (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
                 if let RegistryOperation::UpdateQuotas { quotas } = operation.as_ref() {
