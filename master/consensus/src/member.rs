@@ -311,7 +311,7 @@ impl<M: Replicated> Member<M> {
             Phase::Joining(joining) => status.waiting = Some(joining.waits_for.clone()),
             Phase::Running(running) => {
                 status.identity = Some(running.identity);
-                status.raft = Some(running.replica.status());
+                status.seat = Some(running.replica.status());
                 status.roster = running.replica.machine().roster.clone();
             }
             Phase::Over => status.waiting = self.ended.get().cloned(),

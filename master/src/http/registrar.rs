@@ -41,19 +41,19 @@ fn metrics(
     let (recovered, voters) = match status {
         None => (is_ready, 1),
         Some(status) => {
-            let raft = status.raft.as_ref();
+            let seat = status.seat.as_ref();
             all.insert(
                 "registrar/registry_size_bytes".to_owned(),
                 status.disk_bytes as f64,
             );
-            all.extend(raft.into_iter().flat_map(|raft| of_raft(raft, status)));
+            all.extend(seat.into_iter().flat_map(|seat| of_seat(seat, status)));
             counts(&status.counts, &mut all);
             // It has caught up with what it knows to be committed, and somebody tells it.
             let recovered =
-                |raft: &Status| raft.now.leader.is_some() && raft.applied >= raft.committed;
+                |seat: &Status| seat.now.leader.is_some() && seat.applied >= seat.committed;
             (
-                raft.is_some_and(recovered),
-                raft.map_or(0, |raft| raft.members.voters.len()),
+                seat.is_some_and(recovered),
+                seat.map_or(0, |seat| seat.members.voters.len()),
             )
         }
     };
@@ -63,28 +63,28 @@ fn metrics(
 }
 
 /// How a member stands that has a seat. Of the others the leader alone knows what they lack.
-fn of_raft(raft: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
+fn of_seat(seat: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
-    let role = match raft.now.role {
+    let role = match seat.now.role {
         Role::Follower => 0.0,
         Role::Candidate => 1.0,
         Role::Leader => 2.0,
     };
-    let is_voter = raft.members.voters.contains(&raft.id);
+    let is_voter = seat.members.voters.contains(&seat.id);
     for (name, value) in [
-        ("term", raft.now.term as f64),
+        ("term", seat.now.term as f64),
         ("role", role),
         ("voter", f64::from(is_voter)),
-        ("committed", raft.committed as f64),
-        ("applied", raft.applied as f64),
-        ("last", raft.last as f64),
-        ("snapshot", raft.snapshot as f64),
-        ("lag", raft.committed.saturating_sub(raft.applied) as f64),
-        ("log_bytes", raft.log_bytes as f64),
+        ("committed", seat.committed as f64),
+        ("applied", seat.applied as f64),
+        ("last", seat.last as f64),
+        ("snapshot", seat.snapshot as f64),
+        ("lag", seat.committed.saturating_sub(seat.applied) as f64),
+        ("log_bytes", seat.log_bytes as f64),
     ] {
         all.insert(format!("raft/{name}"), value);
     }
-    for (id, peer) in &raft.peers {
+    for (id, peer) in &seat.peers {
         let name = status.roster.address(*id);
         let name = name.map_or_else(|| id.to_string(), str::to_owned);
         all.insert(format!("raft/peers/{name}/lag"), peer.lag as f64);

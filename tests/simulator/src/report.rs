@@ -161,9 +161,10 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
                 // A lone master has no group to judge.
                 "group" => scenario.masters > 1,
                 // Executors may all end in good order, nothing yields while no machine is busy, and operators want nothing by themselves.
-                "executors" | "maintenance" => machines,
-                // Whether a limit is in force while somebody is offered something, and whether others must make room, is chance.
-                "quotas" | "revocations" => false,
+                "executors" => machines,
+                // Whether a limit is in force while somebody is offered something, whether others must make room, and whether anything is on a
+                // machine or on its way there when that is taken down, is chance.
+                "maintenance" | "quotas" | "revocations" => false,
                 "corrections" => machines && borrows,
                 "estates" => reserves,
                 _ => true,

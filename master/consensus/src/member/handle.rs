@@ -112,7 +112,7 @@ pub struct MemberStatus {
     /// What it waits for while it has no seat.
     pub waiting: Option<String>,
     /// Raft's view; none while it has no seat.
-    pub raft: Option<core::Status>,
+    pub seat: Option<core::Status>,
     /// Who sits where.
     pub roster: Roster,
     /// Bytes on the disk.
@@ -124,12 +124,12 @@ pub struct MemberStatus {
 impl MemberStatus {
     /// Its role, the leader and the term; none while it has no seat.
     pub fn now(&self) -> Option<RoleNow> {
-        self.raft.as_ref().map(|raft| raft.now)
+        self.seat.as_ref().map(|raft| raft.now)
     }
 
     /// Where the other members are reached, also those that only listen.
     pub fn others(&self) -> BTreeSet<String> {
-        let Some(raft) = &self.raft else {
+        let Some(raft) = &self.seat else {
             return BTreeSet::new();
         };
         let all = raft.members.voters.iter().chain(&raft.members.learners);
@@ -273,7 +273,7 @@ impl<M: Replicated> MemberHandle<M> {
         let seat = self.ask(Reseat(RosterChange::Reserve { address }));
         async move {
             let id = seat.await?;
-            let members = handle.status().await?.raft.map(|raft| raft.members);
+            let members = handle.status().await?.seat.map(|raft| raft.members);
             if members.is_some_and(|members| members.learners.contains(&id)) {
                 return Ok(id);
             }
@@ -291,7 +291,7 @@ impl<M: Replicated> MemberHandle<M> {
         let handle = self.clone();
         async move {
             let status = handle.status().await?;
-            let members = status.raft.map(|raft| raft.members).unwrap_or_default();
+            let members = status.seat.map(|raft| raft.members).unwrap_or_default();
             let reserved = status.roster.seats.contains_key(&id) && !is_member(&members, id);
             if !reserved {
                 handle.change(MembershipChange::Remove(id)).await?;

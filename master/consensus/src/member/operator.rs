@@ -148,7 +148,7 @@ remote! {
 
 /// The same for a wire.
 fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
-    let log = status.raft.as_ref().map(|raft| LogStatus {
+    let log = status.seat.as_ref().map(|raft| LogStatus {
         role: raft.now.role,
         term: raft.now.term,
         leader: raft.now.leader,
@@ -170,7 +170,7 @@ fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
 }
 
 fn seats(status: &MemberStatus) -> Vec<MasterSeat> {
-    let (members, peers) = match &status.raft {
+    let (members, peers) = match &status.seat {
         Some(raft) => (raft.members.clone(), raft.peers.clone()),
         None => Default::default(),
     };
