@@ -44,6 +44,15 @@ fn calm() -> Scenario {
     }
 }
 
+/// Without faults and with one framework, long enough for it to keep some resources.
+fn keeping() -> Scenario {
+    Scenario {
+        frameworks: 1,
+        duration: Duration::from_secs(250),
+        ..calm()
+    }
+}
+
 /// With faults, after which the whole recovery is given: three executors die while their agent lives, the machine of the agent that lends is
 /// busy for a while, and an agent falls alone.
 fn with_faults() -> Scenario {
@@ -100,10 +109,8 @@ fn check(
 fn an_agent_that_has_what_it_should_not_is_found() {
     let fault: Fault = "4mins+5secs restart agent-2".parse().unwrap();
     let scenario = Scenario {
-        frameworks: 1,
-        duration: Duration::from_secs(250),
         faults: Some(vec![fault]),
-        ..calm()
+        ..keeping()
     };
     check(&scenario, Estates::default(), "it must have", |spoken| {
         let Some(updated) = spoken.is::<OperationUpdated>() else {
@@ -120,7 +127,7 @@ fn an_agent_that_has_what_it_should_not_is_found() {
 fn an_operation_that_was_accepted_and_forgotten_about_is_found() {
     let words = "neither done nor given up";
     check(
-        &calm(),
+        &keeping(),
         Operations::default(),
         words,
         |spoken| match spoken.is::<ApplyOperation>() {
@@ -134,7 +141,7 @@ fn an_operation_that_was_accepted_and_forgotten_about_is_found() {
 #[test]
 fn an_operation_that_ends_in_two_ways_is_found() {
     let words = "was OPERATION_FINISHED and then OPERATION_DROPPED";
-    check(&calm(), Operations::default(), words, |spoken| {
+    check(&keeping(), Operations::default(), words, |spoken| {
         let Some(changed) = spoken.is::<OperationChanged>() else {
             return Meddling::Pass;
         };
