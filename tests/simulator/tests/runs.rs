@@ -303,7 +303,7 @@ fn reads_from_leases_are_linearizable_where_clocks_drift_and_leaders_are_cut_off
 fn faults_of_every_kind_leave_their_traces() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         let tally = play(&scenario(5, Profile::All, wiring)).tally;
-        assert_eq!(tally.faults.len(), 15, "{tally:#?}");
+        assert_eq!(tally.faults.len(), 14, "{tally:#?}");
         let traces = [
             tally.failovers,
             tally.crashes,
