@@ -302,20 +302,27 @@ fn reads_from_leases_are_linearizable_where_clocks_drift_and_leaders_are_cut_off
 #[test]
 fn faults_of_every_kind_leave_their_traces() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
-        let tally = play(&scenario(5, Profile::All, wiring)).tally;
-        assert_eq!(tally.faults.len(), 14, "{tally:#?}");
-        let traces = [
-            tally.failovers,
-            tally.crashes,
-            tally.restarts,
-            tally.lost,
-            tally.delayed,
-            tally.broken_links,
-            tally.disk_failures,
-            tally.executors_killed,
-            tally.corrections,
-        ];
-        assert!(traces.iter().all(|count| *count > 0), "{tally:#?}");
+        // One run need not have a machine that is busy while something is lent on it.
+        let tallies = [5, 6].map(|seed| play(&scenario(seed, Profile::All, wiring)).tally);
+        let mut traces = [0; 9];
+        for tally in &tallies {
+            assert_eq!(tally.faults.len(), 14, "{tally:#?}");
+            let of_run = [
+                tally.failovers,
+                tally.crashes,
+                tally.restarts,
+                tally.lost,
+                tally.delayed,
+                tally.broken_links,
+                tally.disk_failures,
+                tally.executors_killed,
+                tally.corrections,
+            ];
+            for (sum, count) in traces.iter_mut().zip(of_run) {
+                *sum += count;
+            }
+        }
+        assert!(traces.iter().all(|count| *count > 0), "{traces:?}");
     }
 }
 
