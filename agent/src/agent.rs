@@ -348,8 +348,8 @@ impl Agent {
             _ => tracing::error!("{end}"),
         }
         let told = match &end {
-            // What outlives it may be gone on with by the next process.
-            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } => Ok(()),
+            // What outlives it may be gone on with by the next process; one that leaves has said so before.
+            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } | AgentEnd::Left => Ok(()),
             _ => self.containerizer.tell(KillEverything),
         };
         if let Err(error) = told {

@@ -6,8 +6,9 @@ use protocol::message::registration::UnregisterAgent;
 use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Leave, WhenEnded};
+use crate::container::events::KillEverything;
 use crate::container::keeping::Depart;
-use crate::ledger::Ledger;
+use crate::ledger::{ForgetEverything, Ledger};
 use crate::operations;
 
 /// The agent should stop. If executors wait for it to come back, or ends of tasks that nobody has acknowledged, it goes without a word, else it
@@ -49,7 +50,31 @@ impl Agent {
         self
     }
 
+    /// Its master is told that it leaves once the disk has forgotten it, and not before: a next process that finds what it kept goes on as this
+    /// agent, and its tasks may not have been called gone.
     fn leave(&mut self, ctx: &mut Context<Self>) {
+        if let Err(error) = self.containerizer.tell(KillEverything) {
+            tracing::warn!(%error, "the containerizer does not hear that everything ends");
+        }
+        let Some(ledger) = &self.ledger else {
+            return self.unregister(ctx);
+        };
+        let forgotten = ledger.ask(ForgetEverything, operations::PATIENCE);
+        ctx.then(forgotten, |this, forgotten, ctx| {
+            let problem = match forgotten {
+                Ok(Ok(())) => return this.unregister(ctx),
+                Ok(Err(unwritten)) => unwritten.to_string(),
+                Err(error) => error.to_string(),
+            };
+            tracing::error!(
+                problem,
+                "the master is not told that this agent leaves: its disk does not forget it"
+            );
+            this.finish(AgentEnd::Left, ctx);
+        });
+    }
+
+    fn unregister(&mut self, ctx: &mut Context<Self>) {
         if let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone())
             && let Err(error) = ctx.node().tell(&master.pid, UnregisterAgent { agent_id })
         {

@@ -114,7 +114,7 @@ impl Containerizer {
             Ok(entries) => {
                 let mut recorded = recorded(Ok(()));
                 let then = Then::new(move |outcome| {
-                    recorded.outcome = outcome;
+                    recorded.outcome = outcome.map_err(|unwritten| unwritten.to_string());
                     if let Err(error) = own.tell(recorded) {
                         tracing::error!(%error, "the containerizer does not hear that a task may start");
                     }

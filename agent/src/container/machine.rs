@@ -410,9 +410,10 @@ impl Container {
         }
     }
 
-    /// The QoS controller wants it gone at once (S27).
+    /// The QoS controller wants it gone at once (S27). One that has ended while the agent was away was not preempted: its end is being told.
     pub fn preempt(&mut self) -> Vec<Effect> {
-        if self.phase == Phase::Terminated {
+        let is_over = self.phase == Phase::Recovering && self.leader.is_none();
+        if self.phase == Phase::Terminated || is_over {
             return Vec::new();
         }
         let aware = self.framework.can(Capability::PartitionAware);

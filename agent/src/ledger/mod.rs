@@ -26,22 +26,33 @@ const WAITING_MAX: usize = 65_536;
 /// How many entries that the disk has refused are remembered; while there are more, nothing new is taken.
 const REFUSED_MAX: usize = 65_536;
 /// How long after a write that failed it is tried again, if nobody has asked for another one.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that are written at once, about.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
 
 /// What is called with the outcome once it is on the disk, or cannot be: also if the ledger falls before, or does not even hear.
 pub struct Then(Option<Continuation>);
 
-type Continuation = Box<dyn FnOnce(Result<(), String>) + Send>;
+type Continuation = Box<dyn FnOnce(Result<(), Unwritten>) + Send>;
+
+/// Why something is not on the disk.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unwritten {
+    /// The disk has refused it, and will be asked again before anything later is written.
+    #[error("{0}")]
+    Refused(String),
+    /// It has not been taken, and will not be written.
+    #[error("{0}")]
+    NotTaken(String),
+}
 
 impl Then {
     /// Calls this.
-    pub fn new(then: impl FnOnce(Result<(), String>) + Send + 'static) -> Self {
+    pub fn new(then: impl FnOnce(Result<(), Unwritten>) + Send + 'static) -> Self {
         Self(Some(Box::new(then)))
     }
 
-    fn tell(mut self, outcome: Result<(), String>) {
+    fn tell(mut self, outcome: Result<(), Unwritten>) {
         if let Some(then) = self.0.take() {
             then(outcome);
         }
@@ -51,12 +62,13 @@ impl Then {
 impl Drop for Then {
     fn drop(&mut self) {
         if let Some(then) = self.0.take() {
-            then(Err("the agent's ledger has fallen".to_owned()));
+            let problem = "the agent's ledger has fallen".to_owned();
+            then(Err(Unwritten::NotTaken(problem)));
         }
     }
 }
 
-/// Keep this, and forget that, in this order.
+/// Keep this, and forget that, in this order. Nothing at all is on the disk once all that was to be kept before is.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Keep {
@@ -66,9 +78,10 @@ pub struct Keep {
     pub then: Option<Then>,
 }
 
-/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not.
+/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not. Answered with what the disk says to it: as
+/// long as it has not agreed, a next process may find what was kept.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "()")]
+#[rtype(result = "Result<(), Unwritten>")]
 pub struct ForgetEverything;
 
 /// All is written that was to be written. Answered once that is so.
@@ -90,6 +103,8 @@ pub struct Ledger {
     /// Whether everything is to be forgotten before anything else is written.
     to_forget: bool,
     forgotten: bool,
+    /// Who waits until the disk has, or has refused.
+    forgetting: Vec<Promise<Result<(), Unwritten>>>,
     idle: Vec<Promise<()>>,
 }
 
@@ -104,6 +119,7 @@ impl Ledger {
             timer_runs: false,
             to_forget: false,
             forgotten: false,
+            forgetting: Vec::new(),
             idle: Vec::new(),
         }
     }
@@ -135,6 +151,10 @@ impl Ledger {
             }
             return;
         }
+        let forgetting = match forget {
+            true => std::mem::take(&mut self.forgetting),
+            false => Vec::new(),
+        };
         let mut entries = std::mem::take(&mut self.refused);
         entries.append(&mut fresh);
         let written = ctx.node().blocking(move || {
@@ -143,7 +163,8 @@ impl Ledger {
                 false => Ok(()),
             };
             let written = written.and_then(|()| book.write(&entries));
-            (book, entries, written.map_err(|error| error.to_string()))
+            let refused = |error: storage::StoreError| Unwritten::Refused(error.to_string());
+            (book, entries, written.map_err(refused))
         });
         ctx.then(written, move |this, written, ctx| {
             let outcome = match written {
@@ -155,16 +176,19 @@ impl Ledger {
                     }
                     outcome
                 }
-                Err(interrupted) => Err(interrupted.to_string()),
+                Err(interrupted) => Err(Unwritten::NotTaken(interrupted.to_string())),
             };
             if let Err(problem) = &outcome {
                 tracing::error!(
-                    problem,
+                    %problem,
                     "what runs is not kept for the next process of this agent"
                 );
             }
             for then in told {
                 then.tell(outcome.clone());
+            }
+            for asked in forgetting {
+                asked.answer(outcome.clone());
             }
             match this.book {
                 Some(_) => this.write(ctx),
@@ -202,7 +226,7 @@ impl Handler<Keep> for Ledger {
             return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
         if self.waiting.len() >= WAITING_MAX || self.refused.len() >= REFUSED_MAX {
-            let problem = "too much waits for the agent's disk".to_owned();
+            let problem = Unwritten::NotTaken("too much waits for the agent's disk".to_owned());
             let told = keep.then.into_iter();
             return told.for_each(|then| then.tell(Err(problem.clone())));
         }
@@ -212,8 +236,10 @@ impl Handler<Keep> for Ledger {
 }
 
 impl Handler<ForgetEverything> for Ledger {
-    type Result = ();
-    fn handle(&mut self, _: ForgetEverything, ctx: &mut Context<Self>) {
+    type Result = Reply<Result<(), Unwritten>>;
+    fn handle(&mut self, _: ForgetEverything, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        self.forgetting.push(promise);
         self.forgotten = true;
         self.to_forget = true;
         self.again = true;
@@ -222,6 +248,7 @@ impl Handler<ForgetEverything> for Ledger {
             keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
         self.write(ctx);
+        reply
     }
 }
 

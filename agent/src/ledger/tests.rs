@@ -118,8 +118,15 @@ fn an_end_of_everything_that_the_disk_has_refused_is_one_all_the_same() {
         story.disk.fail_next(Failure::Full);
         story.keep(its_task()).await;
         story.disk.fail_next(Failure::Full);
-        story.ledger.tell(ForgetEverything).unwrap();
+        story.disk.fail_next(Failure::Full);
+        let refused = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+        assert!(refused.unwrap().is_err(), "it may be found again");
+        story.disk.fail_next(Failure::Full);
+        let forgotten = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+        assert!(forgotten.unwrap().is_err());
         story.node.clock().advance(AGAIN_AFTER).await;
+        let forgotten = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+        assert!(forgotten.unwrap().is_ok());
         story.keep(Entry::Remove(Key::Agent)).await;
         assert_eq!(story.found().await, Found::default());
     });

@@ -22,7 +22,7 @@ use self::numbers::Numbers;
 use self::stream::{Accepted, Acknowledged, Key, Streams};
 use self::unkept::{Again, Unkept};
 use crate::ledger::record::{self, Entry, StateRecord};
-use crate::ledger::{Keep, Ledger, Then};
+use crate::ledger::{self, Keep, Ledger, Then, Unwritten};
 
 /// This update should reach its framework. With an executor, it is told once the update is in care.
 #[derive(Message, Clone, Debug)]
@@ -49,8 +49,13 @@ struct Kept {
     number: u64,
     /// Whether it was on its way to its framework before, since it could not be kept then.
     is_again: bool,
-    outcome: Result<(), String>,
+    outcome: Result<(), Unwritten>,
 }
+
+/// All that was to be kept when this was asked is on the disk, or is not yet.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct CaughtUp(Result<(), Unwritten>);
 
 /// The framework has this update.
 #[derive(Message, Clone, Debug)]
@@ -105,6 +110,10 @@ pub struct StatusUpdates {
     next: u64,
     numbers: Numbers,
     unkept: Unkept,
+    /// Executors to be told that the disk has taken an update which it had refused.
+    late: Vec<(Pid, TaskId, Uuid)>,
+    /// Whether it is being found out when it has.
+    catching_up: bool,
 }
 
 fn key_of(update: &StatusUpdate) -> Key {
@@ -216,10 +225,28 @@ impl StatusUpdates {
                 }
             }
             Err(garbled) => {
-                kept.outcome = Err(garbled.to_string());
+                kept.outcome = Err(Unwritten::NotTaken(garbled.to_string()));
                 tell(kept);
             }
         }
+    }
+
+    /// Asks the ledger before long whether the disk has taken what it had refused.
+    fn catch_up(&mut self, ctx: &mut Context<Self>) {
+        if self.late.is_empty() || std::mem::replace(&mut self.catching_up, true) {
+            return;
+        }
+        ctx.after(ledger::AGAIN_AFTER, |this, ctx| {
+            let Some(ledger) = &this.ledger else { return };
+            let own = ctx.handle();
+            let keep = Keep {
+                entries: Vec::new(),
+                then: Some(Then::new(move |outcome| {
+                    let _ = own.tell(CaughtUp(outcome)); // Or the executor says it again.
+                })),
+            };
+            let _ = ledger.tell(keep); // It ends with the agent.
+        });
     }
 
     /// Nobody will acknowledge the updates of these numbers any more.
@@ -322,13 +349,33 @@ impl Handler<Kept> for StatusUpdates {
         }
         if let Err(problem) = kept.outcome {
             // Better heard now than never; its executor says it once more should the agent be started again.
-            tracing::error!(task = %key.1, problem, "a status update is sent that is not kept");
+            tracing::error!(task = %key.1, %problem, "a status update is sent that is not kept");
             if in_care {
+                if let (Unwritten::Refused(_), Some(executor)) = (problem, executor) {
+                    self.late.push((executor, key.1.clone(), uuid));
+                    self.catch_up(ctx);
+                }
                 return self.unkept.fail(key, uuid, number);
             }
         }
         if is_taken {
             self.confirm(executor, key.1, uuid, ctx);
+        }
+    }
+}
+
+impl Handler<CaughtUp> for StatusUpdates {
+    type Result = ();
+    fn handle(&mut self, CaughtUp(outcome): CaughtUp, ctx: &mut Context<Self>) {
+        self.catching_up = false;
+        match outcome {
+            // What was refused later is heard of later.
+            Ok(()) => {
+                for (executor, task, uuid) in std::mem::take(&mut self.late) {
+                    self.confirm(Some(executor), task, uuid, ctx);
+                }
+            }
+            Err(_) => self.catch_up(ctx),
         }
     }
 }

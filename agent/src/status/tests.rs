@@ -155,7 +155,9 @@ fn what_the_disk_had_refused_is_not_there_once_its_framework_has_it() {
         story.settle().await;
         let key = key_of(&story.end(0).update);
         story.status.tell(Acknowledge { key, uuid: UUID }).unwrap();
+        assert_eq!(story.confirmed(), [0, 0], "its executor may have to say it");
         story.node.clock().advance(Duration::from_secs(5)).await;
+        assert_eq!(story.confirmed(), [1, 0], "the disk knows of it now");
         story.node.shutdown().await;
         disk.crash();
         assert_eq!(book().read().unwrap().updates, BTreeMap::new());

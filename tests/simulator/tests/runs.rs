@@ -88,6 +88,26 @@ fn five_masters_go_on_when_two_of_them_fall_and_when_two_are_cut_off() {
     }
 }
 
+/// Had its master been told that it leaves, its tasks would have been called gone, and then have failed when the agent was found again.
+#[test]
+fn an_agent_that_leaves_while_its_disk_fails_comes_back_as_itself() {
+    let faults = [
+        "20secs+60secs failing_disk agent-1",
+        "32secs+40secs restart agent-1",
+    ];
+    let scenario = Scenario {
+        agents: 1,
+        frameworks: 1,
+        duration: Duration::from_secs(90),
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(5, Profile::None, Wiring::Quic)
+    };
+    let run = run(&scenario, simulator::checkers::all(), None);
+    assert_eq!(run.violation, None);
+    let tally = run.tally;
+    assert!(tally.judgements["recovery"] > 0, "{tally:#?}");
+}
+
 /// The standby of a framework leads when the other scheduler has fallen, and the tasks go on.
 #[test]
 fn a_standby_leads_when_the_first_scheduler_falls_also_under_another_master() {

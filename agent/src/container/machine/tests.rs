@@ -263,6 +263,16 @@ fn a_preempted_task_is_gone_for_those_who_know_the_word_and_lost_for_others() {
 }
 
 #[test]
+fn who_ended_while_the_agent_was_away_was_not_preempted() {
+    let mut container = running();
+    (container.phase, container.leader) = (Phase::Recovering, None);
+    assert_eq!(container.preempt(), []);
+    let effects = container.exited(Some(Termination::Signaled(9)));
+    let end = (id("a"), TaskState::Failed, Reason::ExecutorTerminated);
+    assert_eq!(verdicts(&effects), [end]);
+}
+
+#[test]
 fn an_executor_that_leaves_with_live_tasks_is_killed_and_one_without_gets_time() {
     let grace = GRACE;
     assert_eq!(running().disconnected(grace), [Effect::Destroy]);

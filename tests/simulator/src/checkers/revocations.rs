@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::message::scheduler::{KillTask, StatusChanged, TasksRevoked};
-use protocol::{FrameworkId, TaskId};
+use protocol::{FrameworkId, TaskId, TaskState, TaskStatus};
 
 use super::broken;
 use super::census::{Frameworks, is_for_scheduler};
@@ -121,7 +121,7 @@ impl Revocations {
             }
         } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>()
             && let Some(framework) = of_node
-            && (status.state.is_terminal() || status.message.starts_with("no longer revoked"))
+            && (is_over(status) || status.message.starts_with("no longer revoked"))
         {
             let key = (framework, status.task_id.clone());
             self.warned.remove(&key);
@@ -129,6 +129,11 @@ impl Revocations {
         }
         Ok(())
     }
+}
+
+/// Whether this task will never run again. A lost one may: its agent comes back with it, and hears of the kill that it has missed.
+fn is_over(status: &TaskStatus) -> bool {
+    status.state.is_terminal() && status.state != TaskState::Lost
 }
 
 impl Checker for Revocations {
@@ -168,7 +173,7 @@ impl Checker for Revocations {
 mod tests {
     use super::super::stage::{Stage, agent, framework, status};
     use super::*;
-    use protocol::{FrameworkInfo, TaskState};
+    use protocol::FrameworkInfo;
 
     const GRACE: Duration = load::REVOCATION_GRACE;
 
@@ -216,6 +221,16 @@ mod tests {
         asked.told("framework-1", "master", &kill());
         kills(warns(kills(&mut asked).wait(GRACE))).wait(GRACE);
         assert_eq!(asked.checker.judgements(), 0);
+    }
+
+    #[test]
+    fn a_kill_that_its_agent_has_missed_is_told_when_that_comes_back() {
+        let mut asked = stage();
+        asked.told("framework-1", "master", &kill());
+        kills(asked.changed(&status("t", TaskState::Lost, None))).is_clean();
+        let mut ended = stage();
+        ended.told("framework-1", "master", &kill());
+        kills(ended.changed(&status("t", TaskState::Killed, None))).is_broken("was not warned");
     }
 
     #[test]
