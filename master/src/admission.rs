@@ -35,7 +35,8 @@ pub enum Removal {
     Left,
     /// Its node has registered anew, without its id: the earlier process is dead, and its tasks with it.
     Replaced,
-    /// Its machine is away: it is told to stop, or refused if it comes.
+    /// Its machine is away: it is told to stop, and never taken in again, not even when the machine is back. Its tasks were
+    /// called gone, and it may not have heard of that.
     Maintenance,
     /// An operator has declared it gone for good: it is told to stop, and never taken in again.
     Gone,
@@ -407,10 +408,8 @@ impl Books {
             self.task_ended(&task.framework_id, &status);
             self.tell_status(&task.framework_id, status, out);
         }
-        if why == Removal::Gone {
-            self.agents.mark_gone(agent_id, since);
-        }
         if matches!(why, Removal::Maintenance | Removal::Gone) {
+            self.agents.mark_gone(agent_id, since);
             self.unreachable_tasks_over(agent_id, lost, reason, words, now, out);
         }
         self.operations_of_lost_agent(agent_id, of_operations, out);

@@ -71,7 +71,7 @@ impl Master {
     ) {
         self.leaving.insert(agent_id.clone());
         let operation = match why {
-            Removal::Gone => RegistryOperation::MarkAgentGone {
+            Removal::Gone | Removal::Maintenance => RegistryOperation::MarkAgentGone {
                 agent_id: agent_id.clone(),
                 since,
             },

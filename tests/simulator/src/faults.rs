@@ -54,6 +54,7 @@ enum Card {
     BusyLender,
     BusyEverywhere,
     Rations,
+    Maintenance,
     LeaderInMinority,
     LeaderAlone,
     LeaderUnheard,
@@ -100,6 +101,7 @@ const MACHINES: &[Card] = &[
     Card::BusyLender,
     Card::BusyEverywhere,
     Card::Rations,
+    Card::Maintenance,
 ];
 
 /// What a network does to a group of masters.
@@ -176,6 +178,7 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
         | Card::SlowDiskOfAgent
         | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
+        Card::Maintenance => agents,
         Card::DeathOfExecutor | Card::DeathsEverywhere | Card::Rations => agents && frameworks,
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
         Card::PausedMaster => !load::reads_from_leases(scenario),
@@ -206,7 +209,8 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         | Card::DeathsEverywhere
         | Card::BusyLender
         | Card::BusyEverywhere
-        | Card::Rations => rng.random_range(0.6..1.0),
+        | Card::Rations
+        | Card::Maintenance => rng.random_range(0.6..1.0),
         // So long that it must be caught up by a snapshot.
         Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),
@@ -391,6 +395,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
             node: "everyone".to_owned(),
         },
         Card::Rations => FaultKind::Ration { node: master(rng) },
+        Card::Maintenance => FaultKind::Maintain { node: agent(rng) },
         Card::BusyLender => {
             let lenders = (1..=scenario.agents).filter(|number| load::lends(*number));
             let lenders: Vec<u32> = lenders.collect();
@@ -456,6 +461,7 @@ mod tests {
                 "drift",
                 "kill_executor",
                 "ration",
+                "maintain",
             ])
         );
         let all = kinds(&plan(&scenario(1, Profile::All)));

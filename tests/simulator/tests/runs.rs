@@ -326,7 +326,7 @@ fn faults_of_every_kind_leave_their_traces() {
         let tallies = [5, 6].map(|seed| play(&scenario(seed, Profile::All, wiring)).tally);
         let mut traces = [0; 9];
         for tally in &tallies {
-            assert_eq!(tally.faults.len(), 14, "{tally:#?}");
+            assert_eq!(tally.faults.len(), 15, "{tally:#?}");
             let of_run = [
                 tally.failovers,
                 tally.crashes,

@@ -429,7 +429,14 @@ fn an_agent_that_was_out_of_reach_when_its_machine_went_goes_when_it_comes_and_s
         let over = "t TASK_GONE REASON_SLAVE_REMOVED";
         assert_eq!(scheduler.heard(), [over], "that it is lost all have heard");
         assert!(world.whims.state().unreachable.is_empty());
-        let standing = world.books().await.agents.standing(&a) == Standing::Unknown;
-        assert!(standing, "nobody remembers it");
+        // Else it would come back with a task that was called gone.
+        up(&world, &["host-1"]).await.unwrap();
+        let refused = register(&agent, Some(a.clone()), vec![]).await.unwrap_err();
+        assert!(refused.to_string().contains("gone"), "{refused}");
+        assert_eq!(world.books().await.agents.standing(&a), Standing::Gone);
+        assert!(
+            world.whims.state().gone.contains_key(&a),
+            "nor may a later master"
+        );
     });
 }
