@@ -528,6 +528,7 @@ pub(super) fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
     };
     match operation.as_ref() {
         RegistryOperation::MarkAgentUnreachable { agent_id, .. }
+        | RegistryOperation::MarkAgentGone { agent_id, .. }
         | RegistryOperation::RemoveAgent { agent_id } => Some(agent_id),
         _ => None,
     }

@@ -468,15 +468,20 @@ mod tests {
 
     #[test]
     fn an_agent_that_was_given_up_or_is_asking_counts_for_nothing() {
-        let mut gone = stage();
-        let request = RegistryOperation::RemoveAgent { agent_id: agent() }.into();
-        gone.fact(What::RegistryAsked {
-            node: "master",
-            call: 2,
-            request: &request,
-        });
-        offers(&mut gone, "eng", &["cpus:4"]);
-        gone.is_clean();
+        let agent_id = agent();
+        let since = Default::default();
+        let gone = RegistryOperation::MarkAgentGone { agent_id, since };
+        let removed = RegistryOperation::RemoveAgent { agent_id: agent() };
+        for given_up in [gone, removed] {
+            let mut stage = stage();
+            stage.fact(What::RegistryAsked {
+                node: "master",
+                call: 2,
+                request: &given_up.into(),
+            });
+            offers(&mut stage, "eng", &["cpus:4"]);
+            stage.is_clean();
+        }
     }
 
     #[test]
