@@ -41,6 +41,11 @@ pub fn total(occupants: Vec<Occupant>, estimate: &Resources) -> Resources {
         + estimate
 }
 
+/// Whether there is another round. An agent that is too busy to hear of this one hears of the next; only one that has ended does not.
+fn goes_on(told: &Result<(), TellError>) -> bool {
+    *told != Err(TellError::Gone)
+}
+
 /// The actor.
 pub struct Oversubscription {
     estimator: ResourceEstimatorRef,
@@ -104,8 +109,7 @@ impl Oversubscription {
                     }
                 }
             };
-            // Too busy to hear it now, it hears the next; only an agent that has ended is told no more.
-            if told != Err(TellError::Gone) {
+            if goes_on(&told) {
                 ctx.after(this.interval, Self::ask);
             }
         });
@@ -127,6 +131,13 @@ mod tests {
     use protocol::usage::ExecutorUsage;
     use protocol::{ContainerId, ExecutorId, FrameworkId};
     use resources::{Revocable, Role};
+
+    /// S6.
+    #[test]
+    fn the_estimator_is_asked_as_long_as_there_is_an_agent_however_busy() {
+        let told = [Ok(()), Err(TellError::Full), Err(TellError::Gone)];
+        assert_eq!(told.map(|told| goes_on(&told)), [true, true, false]);
+    }
 
     /// S21, SPEC 5.7: with `fixed`, which answers what is left, the total stays the same.
     #[test]

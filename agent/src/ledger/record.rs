@@ -97,7 +97,8 @@ impl Key {
             "update" => Self::Update(parts.next()?.parse().ok()?),
             _ => return None,
         };
-        parts.next().is_none().then_some(key)
+        // Exactly as it is written: it could not be removed under another spelling.
+        (key.text() == text).then_some(key)
     }
 }
 
@@ -197,9 +198,18 @@ impl Found {
                     let container = FoundContainer { record, tasks };
                     found.containers.insert(id, container);
                 }),
-                Some(Key::Task(container, task)) => decode::<TaskInfo>(&bytes).map(|info| {
-                    tasks.insert((container, task), info);
-                }),
+                Some(Key::Task(container, task)) => {
+                    decode::<TaskInfo>(&bytes).and_then(|info| match info.task_id == task {
+                        true => {
+                            tasks.insert((container, task), info);
+                            Ok(())
+                        }
+                        false => Err(format!(
+                            "task_id is `{}`, expected `{task}`, as in its key",
+                            info.task_id
+                        )),
+                    })
+                }
                 Some(Key::State(container, task)) => decode::<StateRecord>(&bytes).map(|state| {
                     states.insert((container, task), state);
                 }),
@@ -363,19 +373,35 @@ pub(crate) mod tests {
     fn what_belongs_to_nothing_or_cannot_be_read_is_named() {
         let mut kept = stored(all());
         kept.retain(|(key, _)| !key.starts_with(b"container/"));
-        kept.push((piece("update/4", 0), vec![FORM + 1, 1]));
-        kept.push((piece("update/5", 0), vec![FORM, 255]));
+        kept.push((piece(&Key::Update(4).text(), 0), vec![FORM + 1, 1]));
+        kept.push((piece(&Key::Update(5).text(), 0), vec![FORM, 255]));
         kept.push((piece("other/5", 0), vec![]));
         let found = Found::read(kept);
         let task = TaskId::new("t").unwrap();
         let loose = [Key::State(id("c"), task.clone()), Key::Task(id("c"), task)];
         assert_eq!(found.loose, loose);
         let named: Vec<&str> = found.unreadable.iter().map(|(key, _)| &**key).collect();
-        assert_eq!(named, ["other/5", "update/4", "update/5"]);
+        let (fourth, fifth) = (Key::Update(4).text(), Key::Update(5).text());
+        assert_eq!(named, ["other/5", &fourth, &fifth]);
         assert_eq!(
             found.unreadable[1].1,
             format!("it has form {}, expected {FORM}", FORM + 1)
         );
+    }
+
+    /// It would be acknowledged and forgotten under the name in it, and be found again at each start.
+    #[test]
+    fn a_task_under_the_key_of_another_is_named_and_not_taken_for_it() {
+        let mut kept = stored(all());
+        for (key, _) in &mut kept {
+            let text = String::from_utf8(std::mem::take(key)).unwrap();
+            *key = text.replace("task/c/t#", "task/c/u#").into_bytes();
+        }
+        let found = Found::read(kept);
+        assert_eq!(found.containers[&id("c")].tasks, []);
+        let problem = "task_id is `t`, expected `u`, as in its key";
+        let named = ("task/c/u".to_owned(), problem.to_owned());
+        assert_eq!(found.unreadable, [named]);
     }
 
     #[test]
@@ -397,6 +423,8 @@ pub(crate) mod tests {
             "task/c",
             "task/c/t/x",
             "update/x",
+            "update/4",
+            "update/+0000000000000000004",
         ] {
             assert_eq!(Key::read(wrong), None, "{wrong}");
         }
