@@ -35,6 +35,8 @@ mod forms;
 mod heap;
 #[path = "fuzz/imagine.rs"]
 mod imagine;
+#[path = "fuzz/kept.rs"]
+mod kept;
 #[path = "fuzz/link.rs"]
 mod link;
 #[path = "fuzz/messages.rs"]
@@ -54,6 +56,7 @@ use target::Target;
 
 fn targets() -> Vec<Target> {
     let mut all = forms::targets();
+    all.extend(kept::targets());
     all.push(link::target());
     all.extend(messages::targets());
     all.extend(texts::targets());

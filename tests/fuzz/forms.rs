@@ -32,7 +32,8 @@ const JSON: Heap = Heap {
 /// The key of the records that are spoilt.
 const KEY: &[u8] = b"registry/agent/m-S1";
 
-fn form(
+/// A form of bytes that is not the codec's.
+pub fn form(
     name: &str,
     judge: impl Fn(&[u8]) -> Judged + 'static,
     imagine: impl Fn(&mut Chance) -> Option<Vec<u8>> + 'static,

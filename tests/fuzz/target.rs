@@ -87,7 +87,9 @@ impl Shown {
         let mut quoted = None;
         for word in words.split_inclusive([' ', '"', '`', '\'']) {
             let quote = word.chars().next_back().filter(|c| "\"`'".contains(*c));
-            let found = quoted.is_some() || word.contains(|c: char| c.is_ascii_digit());
+            let number = word.contains(|c: char| c.is_ascii_digit())
+                || word.len() > 8 && word.trim_end().chars().all(|c| c.is_ascii_hexdigit());
+            let found = quoted.is_some() || number;
             if !found {
                 word.chars().for_each(|c| hash.add(c));
             }
