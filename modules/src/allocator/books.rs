@@ -11,6 +11,7 @@ mod explain;
 mod filters;
 mod frameworks;
 mod listed;
+mod looks;
 mod operations;
 mod packing;
 mod quota;
@@ -42,7 +43,7 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::clients::{Clients, index};
-use super::refused::Refused;
+use super::refused::{self, Refused};
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
@@ -112,6 +113,8 @@ pub struct Books {
     awaited: Option<usize>,
     marked: [Vec<u32>; 2],
     everybody: bool,
+    /// What was refused of late, on whatever agent.
+    refusals: refused::Known,
     /// When filters end: of each client on each agent, the first.
     ends: BTreeSet<(Instant, u32, u64, Client)>,
     /// Agents that have graphics processors and are for those who take such.
@@ -152,6 +155,7 @@ impl Default for Books {
             awaited: None,
             marked: Default::default(),
             everybody: false,
+            refusals: refused::Known::default(),
             ends: BTreeSet::new(),
             with_gpus: 0,
             gpus_for_all: false,

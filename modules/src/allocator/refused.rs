@@ -3,17 +3,44 @@
 //! Pure. Remembers each client's [`Filters`], and of many clients a bit for each that refused what was refused last: who declines in turn
 //! declines the same, and then one look tells for all of them. Never reads a clock: who asks says what time it is.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use module_api::sorter::Client;
 use resources::Resources;
 use runtime::Instant;
+use rustc_hash::FxBuildHasher;
 
 use super::bits::Bits;
 use super::filter::Filters;
 
 /// With fewer clients than this they are looked at one by one.
 const GLANCE_MIN: usize = 16;
+
+/// How many different refusals are remembered, to be shared by whoever refuses the same elsewhere; a power of two.
+const KNOWN: usize = 256;
+/// What has more entries is not among them.
+const KNOWN_ENTRIES_MAX: usize = 16;
+
+/// What was refused on any agent of late. Many agents are alike, and where quota cuts offers a few different ones are declined everywhere: what
+/// is refused alike is one value, and a look at it tells for all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Known(Vec<Option<Arc<Resources>>>);
+
+impl Known {
+    /// The value to be shared with whoever has refused the same of late.
+    fn share(&mut self, refused: Resources) -> Arc<Resources> {
+        if refused.len() > KNOWN_ENTRIES_MAX {
+            return Arc::new(refused);
+        }
+        self.0.resize(KNOWN, None);
+        let place = FxBuildHasher.hash_one(&refused) as usize % KNOWN;
+        match &mut self.0[place] {
+            Some(known) if **known == refused => known.clone(),
+            other => other.insert(Arc::new(refused)).clone(),
+        }
+    }
+}
 
 /// Who refused what on one agent. With nothing in it, it is one pointer: there are very many agents.
 #[derive(Clone, Debug, Default)]
@@ -70,16 +97,17 @@ impl Refused {
         })
     }
 
-    /// The client refuses this until then. Gives when the first of its filters ended before, and when it does now.
+    /// The client refuses this until then, which may be among what is known. Gives when the first of its filters ended before, and when it does now.
     pub fn add(
         &mut self,
         client: Client,
         refused: Resources,
         until: Instant,
+        known: &mut Known,
     ) -> [Option<Instant>; 2] {
         let table = self.0.get_or_insert_with(|| Box::new(Table::new()));
         if *table.last != refused {
-            table.last = Arc::new(refused);
+            table.last = known.share(refused);
             table.same.iter_mut().for_each(Bits::clear);
         }
         let at = table.admit(client);
@@ -206,29 +234,29 @@ mod tests {
 
     #[test]
     fn many_who_refuse_the_same_are_seen_at_a_glance_and_few_are_not() {
-        let mut refused = Refused::default();
+        let (mut refused, mut known) = (Refused::default(), Known::default());
         for client in 0..15 {
-            refused.add(client, resources("cpus:4"), at(5));
+            refused.add(client, resources("cpus:4"), at(5), &mut known);
         }
         assert_eq!(seen(&refused), None, "few");
-        refused.add(15, resources("cpus:4"), at(5));
+        refused.add(15, resources("cpus:4"), at(5), &mut known);
         assert_eq!(seen(&refused), Some(((0..16).collect(), 0)));
         assert_eq!(*refused.glance().unwrap().refused, resources("cpus:4"));
-        refused.add(20, resources("cpus:2"), at(5));
+        refused.add(20, resources("cpus:2"), at(5), &mut known);
         assert_eq!(seen(&refused), Some((vec![20], 16)), "the last counts");
-        refused.add(21, resources("cpus:2"), at(5));
+        refused.add(21, resources("cpus:2"), at(5), &mut known);
         // What client 3 refused before covers it for longer, so that this is not kept.
-        refused.add(3, resources("cpus:2"), at(4));
+        refused.add(3, resources("cpus:2"), at(4), &mut known);
         assert_eq!(seen(&refused), Some((vec![20, 21], 16)));
     }
 
     #[test]
     fn who_has_no_filter_any_more_is_not_seen() {
-        let mut refused = Refused::default();
+        let (mut refused, mut known) = (Refused::default(), Known::default());
         for client in 0..20 {
             let until = at(5 + u64::from(client));
             assert_eq!(
-                refused.add(client, resources("cpus:4"), until),
+                refused.add(client, resources("cpus:4"), until, &mut known),
                 [None, Some(until)]
             );
         }
@@ -248,9 +276,9 @@ mod tests {
 
     #[test]
     fn filters_that_are_put_back_hide_as_before() {
-        let mut before = Refused::default();
+        let (mut before, mut known) = (Refused::default(), Known::default());
         for client in 0..20 {
-            before.add(client, resources("cpus:4"), at(5));
+            before.add(client, resources("cpus:4"), at(5), &mut known);
         }
         let mut after = Refused::default();
         for (client, filters) in before {
@@ -259,7 +287,33 @@ mod tests {
         let offered = resources("cpus:1");
         let hides = |filters: &Filters| filters.hide(at(4), |own| own.contains(&offered));
         assert!((0..20).all(|client| after.get(client).is_some_and(hides)));
-        after.add(2, resources("cpus:8"), at(9));
+        after.add(2, resources("cpus:8"), at(9), &mut known);
         assert_eq!(seen(&after), Some((vec![2], 19)));
+    }
+
+    #[test]
+    fn what_is_refused_alike_on_many_agents_is_one_value_and_what_is_large_is_not_kept_for_it() {
+        let (mut agents, mut known) = (vec![Refused::default(); 50], Known::default());
+        for (n, agent) in (0..).zip(&mut agents) {
+            agent.add(n, resources("cpus:4;mem:8"), at(5), &mut known);
+            agent.add(n + 50, resources("cpus:2"), at(5), &mut known);
+        }
+        let of = |n: usize, client| agents[n].get(client).unwrap();
+        let first = &of(0, 0).clone();
+        assert!((1..50).all(|n| of(n as usize, n) == first && of(n as usize, n + 50) != first));
+        let mut alike = Vec::new();
+        for agent in &agents {
+            let mut all = agent.iter().map(|(_, filters)| filters);
+            all.next().unwrap().hide(at(0), |refused| {
+                alike.push(Arc::as_ptr(refused));
+                true
+            });
+        }
+        alike.dedup();
+        assert_eq!(alike.len(), 1);
+        let many: Vec<String> = (0..40).map(|n| format!("thing{n}:1")).collect();
+        let many = resources(&many.join(";"));
+        assert!(!Arc::ptr_eq(&known.share(many.clone()), &known.share(many)));
+        assert!(known.0.len() == KNOWN && known.0.iter().flatten().count() <= 2);
     }
 }

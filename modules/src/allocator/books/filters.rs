@@ -40,7 +40,9 @@ impl Books {
             return;
         }
         member.filtered.insert(slot);
-        let [before, after] = agent.filters.add(client, refused, until);
+        let [before, after] = agent
+            .filters
+            .add(client, refused, until, &mut self.refusals);
         let serial = agent.serial;
         if before != after {
             before.map(|end| self.ends.remove(&(end, slot, serial, client)));

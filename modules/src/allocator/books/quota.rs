@@ -4,7 +4,10 @@
 //! so the sums kept are always those that would be worked out from nothing. Without any quota it remembers nothing and costs nothing.
 //! Consumed is what the role's frameworks hold and whatever is reserved for the role, used or not, the roles below it included (SPEC 3.4, 4.5).
 
+mod cuts;
 mod lending;
+
+pub(super) use cuts::Cuts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -398,6 +401,17 @@ impl Quotas {
     /// The same, entry by entry.
     pub(super) fn parts(&mut self, stage: Stage, role: &Role, pool: &Resources) -> Option<Parts> {
         let place = self.place(role);
+        self.parts_at(stage, place, role, pool)
+    }
+
+    /// The same for whoever has this place.
+    fn parts_at(
+        &self,
+        stage: Stage,
+        place: Option<Place>,
+        role: &Role,
+        pool: &Resources,
+    ) -> Option<Parts> {
         let budgets = &self.budgets;
         if stage != Stage::Guarantees {
             return Some(parts(budgets, stage, place, role, pool));

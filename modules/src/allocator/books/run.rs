@@ -3,19 +3,17 @@
 //! Pure: the order of agents is shuffled by whoever begins the run. Stages: what is guaranteed and lacking, then fair sharing of what is
 //! regular, then of what is revocable. What the sorter answers is booked beside this.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use module_api::sorter::{Change, Client, Pool, Room, Shape, Slate, Stage, is_allocatable};
-use resources::{Quantities, Resource, Resources};
+use resources::Quantities;
 use runtime::Instant;
 
-use super::book::Taker;
+use super::Books;
 use super::exclusions::Exclusions;
-use super::quota::{Parts, Quotas, is_uncut, room};
-use super::{Agent, Books};
-use crate::allocator::clients::{Clients, Stance, Stances, index};
+use super::looks::Looks;
+use super::quota::room;
+use crate::allocator::clients::index;
 
 /// A slate that the sorter has been asked about, as the allocator remembers it.
 #[derive(Clone, Debug)]
@@ -83,6 +81,7 @@ impl Books {
         let stances = self.clients.stances(pool);
         let all_hold = self.all_filters_hold(now);
         let mut exclusions = Exclusions::of(stances.clients());
+        let mut cuts = None;
         for &slot in slots {
             let keeps = self.keeps(stage, slot);
             let (clients, quotas) = (&mut self.clients, &mut self.quotas);
@@ -100,12 +99,20 @@ impl Books {
             if !may_be_allocatable(&room, &loosest) {
                 continue;
             }
+            if quotas.keeps_back(stage, &room, &loosest) {
+                // Nobody is given any of it, so it need not be known who refused it.
+                exclusions.next_room();
+                rooms.push(room);
+                agents.push((slot, agent.serial));
+                continue;
+            }
             let looks = Looks {
                 stage,
                 keeps,
                 clients,
                 stances: &stances,
                 quotas,
+                cuts: &mut cuts,
                 now,
                 all_hold,
             };
@@ -191,103 +198,4 @@ fn may_be_allocatable(room: &Room, sets_min: &[Quantities]) -> bool {
     let mut all = room.free.clone();
     room.reserved.iter().for_each(|(_, amount)| all += amount);
     is_allocatable(&all, sets_min)
-}
-
-/// Whether what was refused covers all of an offer that quota never cuts: only then may it cover what quota leaves of the offer.
-fn covers_uncut(refused: &Resources, offered: &Resources) -> bool {
-    let mut uncut = offered.iter().filter(|own| is_uncut(own));
-    uncut.all(|own| refused.contains_resource(own))
-}
-
-/// What filters are looked at with.
-struct Looks<'a> {
-    stage: Stage,
-    /// Only what is reserved there is given in this stage.
-    keeps: bool,
-    clients: &'a Clients,
-    stances: &'a Stances,
-    quotas: &'a mut Quotas,
-    now: Instant,
-    /// No filter has ended that is still there.
-    all_hold: bool,
-}
-
-impl Looks<'_> {
-    /// Excludes the room for every client that refused such an offer.
-    fn exclude_filtered(self, exclusions: &mut Exclusions, agent: &mut Agent) {
-        if agent.filters.is_empty() {
-            return;
-        }
-        let (now, pool) = (self.now, self.stage.pool());
-        let available = agent.sides[index(pool)].available();
-        let reserved = self.keeps.then(|| available.filter(Resource::is_reserved));
-        let available = reserved.as_ref().unwrap_or(available);
-        let plain = available
-            .iter()
-            .all(|resource| !resource.is_reserved() && !resource.is_shared());
-        // Where all is for everybody, a refusal that many share is looked at once for all of them.
-        let mut seen: Option<(*const Resources, bool)> = None;
-        let mut covers_all = |refused: &Arc<Resources>| match seen {
-            Some((last, covers)) if std::ptr::eq(last, Arc::as_ptr(refused)) => covers,
-            _ => {
-                let covers = refused.contains(available);
-                seen = Some((Arc::as_ptr(refused), covers));
-                covers
-            }
-        };
-        let cuts = self.stage != Stage::Revocable && !self.quotas.is_empty();
-        // And there may be hundreds of them: they are excluded together.
-        let glance = agent.filters.glance();
-        let glance = glance
-            .filter(|glance| plain && !cuts && self.all_hold && glance.refused.contains(available));
-        if let Some(glance) = glance {
-            exclusions.add_all(glance.same.common(&self.stances.open));
-            if glance.others == 0 && !glance.same.meets(&self.stances.shaped) {
-                return;
-            }
-        }
-        for (client, filters) in agent.filters.iter() {
-            // Mostly no more need be known of a client.
-            match self.stances.of(client) {
-                Stance::Open if glance.is_some_and(|glance| glance.same.has(client)) => continue,
-                Stance::Open if plain && !cuts => {
-                    if filters.hide(now, &mut covers_all) {
-                        exclusions.add(client);
-                    }
-                    continue;
-                }
-                Stance::Open | Stance::Shaped => {}
-                Stance::Out => continue,
-            }
-            let Some(member) = self.clients.get(client) else {
-                continue;
-            };
-            // What a grant would have, as far as it goes without quota.
-            let offered = match plain && member.shape().is_none() {
-                true => Cow::Borrowed(available),
-                false => {
-                    let taker = Taker::of(client, member, self.stage);
-                    Cow::Owned(taker.shaped(taker.portion(available)))
-                }
-            };
-            let mut hidden = match &offered {
-                Cow::Borrowed(_) => filters.hide(now, &mut covers_all),
-                Cow::Owned(offered) => filters.hide(now, |refused| refused.contains(offered)),
-            };
-            // The sorter would spend on it what quota leaves to the client, and other rooms would go without.
-            if cuts && !hidden && filters.hide(now, |refused| covers_uncut(refused, &offered)) {
-                let parts = self.quotas.parts(self.stage, &member.role, &offered);
-                let covers = |parts: Parts| {
-                    let within = |refused: &Arc<Resources>| {
-                        parts.iter().all(|own| refused.contains_resource(own))
-                    };
-                    filters.hide(now, within)
-                };
-                hidden = parts.is_some_and(covers);
-            }
-            if hidden {
-                exclusions.add(client);
-            }
-        }
-    }
 }
