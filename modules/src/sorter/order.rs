@@ -3,8 +3,8 @@
 //! Pure, but for the dice of the lottery. An order sees of each its share and its weight and nothing else; the tree keeps the places.
 
 use std::cell::RefCell;
-use std::cmp::{Ordering, Reverse};
-use std::fmt::Debug;
+use std::cmp::Reverse;
+use std::fmt::{self, Debug};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -34,7 +34,7 @@ impl Order for Fair {
     type Rank = Number;
 
     fn rank(&self, share: f64, weight: f64) -> Number {
-        Number(share / weight)
+        Number::of(share / weight)
     }
 }
 
@@ -48,7 +48,7 @@ impl Order for Priority {
     type Rank = (Reverse<Number>, Number);
 
     fn rank(&self, share: f64, weight: f64) -> Self::Rank {
-        (Reverse(Number(weight)), Number(share))
+        (Reverse(Number::of(weight)), Number::of(share))
     }
 }
 
@@ -68,44 +68,47 @@ impl Order for Lottery {
     type Rank = Number;
 
     fn rank(&self, _: f64, weight: f64) -> Number {
-        Number(weight)
+        Number::of(weight)
     }
 
     fn turns<'a, T>(&self, kept: impl Iterator<Item = (&'a Number, T)>) -> impl Iterator<Item = T> {
         let mut dice = self.0.borrow_mut();
         // The first of several alarm clocks to ring is each with a chance of its rate, and so is the next of those left.
-        let mut ring = |rate: f64| Number(-(1.0 - dice.random::<f64>()).ln() / rate);
+        let mut ring = |rate: f64| Number::of(-(1.0 - dice.random::<f64>()).ln() / rate);
         let mut drawn: Vec<(Number, T)> = kept
-            .map(|(weight, sibling)| (ring(weight.0), sibling))
+            .map(|(weight, sibling)| (ring(weight.get()), sibling))
             .collect();
         drawn.sort_by_key(|(ring, _)| *ring);
         drawn.into_iter().map(|(_, sibling)| sibling)
     }
 }
 
-/// A number to put things in order by.
-#[derive(Clone, Copy, Debug)]
-pub struct Number(pub f64);
+/// A number to put things in order by. It is kept as an integer of the same order, because two of them are compared thousands of times in a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Number(i64);
 
-impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
+impl Number {
+    /// This number.
+    pub fn of(number: f64) -> Self {
+        Self(Self::turn(number.to_bits().cast_signed()))
+    }
+
+    /// What it was made of.
+    pub fn get(self) -> f64 {
+        f64::from_bits(Self::turn(self.0).cast_unsigned())
+    }
+
+    /// Bits of numbers below zero rise with their distance from it: all but the sign is turned round, there and back.
+    fn turn(bits: i64) -> i64 {
+        bits ^ ((bits >> 63) & i64::MAX)
     }
 }
 
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
     }
 }
-
-impl PartialEq for Number {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Number {}
 
 #[cfg(test)]
 mod tests {
@@ -154,5 +157,32 @@ mod tests {
         assert!(Fair.rank(0.3, 2.0) < Fair.rank(0.2, 1.0));
         assert!(Priority.rank(0.9, 2.0) < Priority.rank(0.0, 1.0));
         assert!(Priority.rank(0.1, 2.0) < Priority.rank(0.2, 2.0));
+    }
+
+    #[test]
+    fn numbers_have_the_order_of_what_they_were_made_of() {
+        let all = [
+            f64::NEG_INFINITY,
+            -2.5,
+            -1.0,
+            -1e-300,
+            -0.0,
+            0.0,
+            1e-300,
+            0.1,
+            0.1 + 1e-17 + f64::EPSILON,
+            1.0,
+            7e300,
+            f64::INFINITY,
+        ];
+        for (one, other) in all
+            .iter()
+            .flat_map(|one| all.iter().map(move |own| (*one, *own)))
+        {
+            let order = Number::of(one).cmp(&Number::of(other));
+            assert_eq!(order, one.total_cmp(&other), "{one} beside {other}");
+            assert_eq!(Number::of(one).get().to_bits(), one.to_bits());
+        }
+        assert!(Number::of(f64::NAN) > Number::of(f64::INFINITY));
     }
 }

@@ -391,16 +391,27 @@ impl<O: Order> Tree<O> {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        for node in &mut self.nodes {
-            let share = node.held.dominant_share(&self.total);
-            node.place.rank = self.order.rank(share, node.weight);
-        }
         for at in 0..self.nodes.len() {
-            let own: Vec<usize> = self.nodes[at].by_name.values().copied().collect();
-            let places = own.into_iter().map(|child| self.nodes[child].place);
-            let places = places.collect();
-            self.nodes[at].children = places;
+            // Who has no name below has nobody to put in order, and that is nearly everybody.
+            if self.nodes[at].by_name.is_empty() {
+                continue;
+            }
+            let own = std::mem::take(&mut self.nodes[at].children);
+            // In their order of before, which often is nearly that of now.
+            let own = own.iter().map(|place| self.rank(place.node));
+            self.nodes[at].children = own.collect();
         }
+        for parked in 0..self.parked.len() {
+            self.rank(self.parked[parked]);
+        }
+    }
+
+    /// Computes one rank anew, and gives the place that follows from it.
+    fn rank(&mut self, at: usize) -> Place<O::Rank> {
+        let node = &mut self.nodes[at];
+        let share = node.held.dominant_share(&self.total);
+        node.place.rank = self.order.rank(share, node.weight);
+        node.place
     }
 
     fn child(
