@@ -51,7 +51,10 @@ impl Side {
                     self.total.saturating_sub(&held).saturating_sub(given)
                 }
             };
-            self.available = Some(free);
+            self.available = Some(match self.over {
+                true => beside(&free, &self.total, &held),
+                false => free,
+            });
         }
         self.available.get_or_insert_default()
     }
@@ -115,5 +118,42 @@ impl Side {
         self.given = sharing.then_some(given);
         self.total = total;
         self.available = None;
+    }
+}
+
+/// Of what is free, what there is beside what is held if it is not asked what anything is called: an agent that could not do an operation has what
+/// others use by now under another name, and it must not be used twice.
+fn beside(free: &Resources, total: &Resources, held: &Resources) -> Resources {
+    let held = held.before_operations();
+    let mut left = total.before_operations().saturating_sub(&held);
+    free.filter(|own| {
+        let bare = Resources::from(own.clone()).before_operations();
+        left.subtract(&bare).is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::{Reservation, Role};
+
+    use super::*;
+
+    /// What is free of four cores one of which is reserved by an operation, and of eight ports.
+    fn free_beside(held: &str) -> String {
+        let parsed = |text: &str| Resources::parse(text).unwrap();
+        let operated = Reservation::dynamic(Role::new("ads").unwrap(), None);
+        let reserved = parsed("cpus:1").push_reservation(&operated).unwrap();
+        let mut side = Side::of(parsed("cpus:3;ports:[1-8]") + &reserved);
+        side.hold(Client::default(), parsed(held));
+        let free = side.available();
+        format!("{};{}", free.cpus(), free.ports())
+    }
+
+    /// DESIGN 10.2: what an agent could not unreserve was on offer to everybody for a moment, and tasks may run on it.
+    #[test]
+    fn what_is_used_under_one_name_is_not_free_under_another() {
+        assert_eq!(free_beside("cpus:3;ports:[1-2]"), "1;[3-8]");
+        assert_eq!(free_beside("cpus:3.6;ports:[1-2]"), "0;[3-8]");
+        assert_eq!(free_beside("cpus:5"), "0;[1-8]");
     }
 }

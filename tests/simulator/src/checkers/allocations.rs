@@ -182,6 +182,20 @@ impl Agent {
         left
     }
 
+    /// Who has what, for people.
+    fn what_is_there(&self) -> String {
+        let held = self.holders.iter().map(|(holder, held)| {
+            let whose = match holder {
+                Holder::Task(_, task) => task.as_str(),
+                Holder::Executor(_, executor) => executor.as_str(),
+            };
+            format!("{whose} holds {}", held.resources)
+        });
+        let offered = self.offers.iter();
+        let offered = offered.map(|(id, offer)| format!("{id} offers {}", offer.resources));
+        held.chain(offered).collect::<Vec<_>>().join(", ")
+    }
+
     /// What nobody holds and none of the offers has that are counted, nothing revocable; or the first resource of which there is not
     /// enough for holders and offers.
     fn beside(
@@ -197,7 +211,8 @@ impl Agent {
         let mut revocable = Resources::new();
         for offer in counted {
             if let Err(shortage) = rest.subtract(&offer.resources.non_revocable()) {
-                return Err(format!("of its total {}: {shortage}", self.total));
+                let has = self.what_is_there();
+                return Err(format!("of its total {}: {shortage}; {has}", self.total));
             }
             revocable += &offer.resources.revocable();
         }
