@@ -171,7 +171,6 @@ fn a_task_starts_runs_and_finishes_and_its_output_can_be_read() {
     });
 }
 
-/// The fault list.
 /// What forks must have one thread: another might hold a lock that the child would wait for without end.
 #[test]
 fn the_zygote_and_its_command_executors_have_one_thread_each() {

@@ -116,7 +116,7 @@ impl Books {
             }
             Standing::Recovered => admitted(false), // It would have been awaited.
             Standing::Gone => {
-                let expected = "one that no operator has declared gone for good";
+                let expected = "one that is not gone for good: an operator has said so, or its machine was taken down";
                 let reason = format!("agent.id is `{agent_id}`: expected {expected}");
                 return Err(RegistrationRefused::Never { reason });
             }
@@ -306,7 +306,12 @@ impl Books {
         self.counters.count("master/slave_removals");
         self.counters
             .count("master/slave_removals/reason_unhealthy");
-        match self.agents.mark_unreachable(agent_id, since) {
+        let (agent, forgotten) = self.agents.mark_unreachable(agent_id, since);
+        if let Some(forgotten) = forgotten {
+            // As the registry has.
+            self.pending.remove_agent(&forgotten);
+        }
+        match agent {
             Some(agent) => {
                 out.push(Effect::Void(agent.pid.clone()));
                 out.push(Effect::Unlink(agent.pid.clone()));
@@ -372,7 +377,7 @@ impl Books {
         self.counters.count(counter);
         self.forget_answers_of(agent_id);
         let (lost, reason, of_operations) = match why {
-            Removal::Gone => (
+            Removal::Gone | Removal::Maintenance => (
                 TaskState::GoneByOperator,
                 Reason::AgentRemovedByOperator,
                 OperationState::GoneByOperator,

@@ -102,7 +102,7 @@ pub enum Standing<'a> {
     Recovered,
     /// It has not answered for too long, since then.
     Unreachable(Timestamp),
-    /// An operator has declared it gone for good.
+    /// It is gone for good: an operator has said so, or its machine was taken down.
     Gone,
     /// Never heard of, or forgotten.
     Unknown,
@@ -283,17 +283,22 @@ impl Agents {
         self.remove(id)
     }
 
-    /// It has not answered for too long.
-    pub fn mark_unreachable(&mut self, id: &AgentId, since: Timestamp) -> Option<Arc<Agent>> {
+    /// It has not answered for too long. Gives it, and the one that is forgotten for it.
+    pub fn mark_unreachable(
+        &mut self,
+        id: &AgentId,
+        since: Timestamp,
+    ) -> (Option<Arc<Agent>>, Option<AgentId>) {
         let orders = self.orders(id);
         let agent = self.forget(id);
         keep(&mut self.orders, id.clone(), orders);
         self.unreachable.insert(id.clone(), since);
-        if let Some(oldest) = RegistryState::one_too_many(&self.unreachable) {
-            self.unreachable.remove(&oldest);
-            self.orders.remove(&oldest);
+        let oldest = RegistryState::one_too_many(&self.unreachable);
+        if let Some(oldest) = &oldest {
+            self.unreachable.remove(oldest);
+            self.orders.remove(oldest);
         }
-        agent
+        (agent, oldest)
     }
 
     /// A mirror is told of a registered one, or that there is none of that id.

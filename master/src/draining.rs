@@ -158,7 +158,9 @@ impl Books {
             let on = self.tasks.on_agent(id);
             let tasks = on.is_some_and(|on| on.tasks().next().is_some());
             let connected = self.agents.connected(id).is_some();
-            connected && !tasks && self.operations.under_way(id).is_empty()
+            let idle =
+                self.operations.under_way(id).is_empty() && self.pending.of_agent(id).is_empty();
+            connected && !tasks && idle
         });
         empty.cloned().collect()
     }

@@ -42,6 +42,9 @@ pub struct Limits {
     pub unreachable: usize,
 }
 
+/// How many newcomers are told apart; of more, all that are known are taken for such.
+const NEWCOMERS_MAX: usize = 200_000;
+
 /// All tasks and executors.
 #[derive(Clone, Debug)]
 pub struct Tasks {
@@ -171,8 +174,10 @@ impl Tasks {
     }
 
     fn comes(&mut self, task: &Task) {
-        if let Some(newcomers) = &mut self.newcomers {
-            newcomers.insert((task.framework_id.clone(), task.id.clone()));
+        match &mut self.newcomers {
+            Some(newcomers) if newcomers.len() >= NEWCOMERS_MAX => self.newcomers = None,
+            Some(newcomers) => drop(newcomers.insert((task.framework_id.clone(), task.id.clone()))),
+            None => {}
         }
     }
 

@@ -3,6 +3,7 @@
 //! Remembers one watch per watcher and pid, with what to do at the end; a watch is taken out under the
 //! lock before it is told, so it is told once, and many are told in their order. Knows nothing of mailboxes or links.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
@@ -41,15 +42,15 @@ impl Watcher {
 
 /// The pid as the watcher wrote it, which may be a look-up address.
 type Wished = Pid;
-/// The watches of one pid.
-type WatchesOfOne = FxHashMap<(Watcher, Wished), Notify>;
+/// The watches of one pid. In an order, since who watches chooses what it writes.
+type WatchesOfOne = BTreeMap<(Watcher, Wished), Notify>;
 
 #[derive(Default)]
 struct Tables {
     /// By node and the pid itself, so that a lost node costs what was watched on it.
     targets: FxHashMap<NodeId, FxHashMap<Pid, WatchesOfOne>>,
     /// What each watcher watches, and the pid that was meant.
-    watchers: FxHashMap<Watcher, FxHashMap<Wished, Pid>>,
+    watchers: FxHashMap<Watcher, BTreeMap<Wished, Pid>>,
 }
 
 #[derive(Default)]
@@ -114,7 +115,7 @@ impl Watches {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.remove(watcher).unwrap_or_default();
         let mut unwatched = Vec::new();
-        for (wished, target) in sorted(watched) {
+        for (wished, target) in watched {
             if let Some((_, Change::Edge)) = tables.detach(watcher, &wished, &target) {
                 unwatched.push(target);
             }
@@ -159,7 +160,7 @@ impl Watches {
     /// Watches of all watchers.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        lock(&self.0).watchers.values().map(FxHashMap::len).sum()
+        lock(&self.0).watchers.values().map(BTreeMap::len).sum()
     }
 
     /// Everything watched on that node.
@@ -213,7 +214,7 @@ fn sorted<K: Ord, V>(table: FxHashMap<K, V>) -> Vec<(K, V)> {
 }
 
 fn tell(watches: WatchesOfOne, reason: &Exit) {
-    for ((_, pid), notify) in sorted(watches) {
+    for ((_, pid), notify) in watches {
         notify(Exited {
             pid,
             reason: reason.clone(),

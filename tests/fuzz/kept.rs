@@ -87,11 +87,8 @@ fn ledger(bytes: &[u8]) -> Judged {
     let found = RECORDS.hold(bytes.len(), || Found::read(records(bytes)))?;
     let mut shape = String::new();
     for (key, problem) in &found.unreadable {
-        let words = Shown::refused(&format_args!("a record: {problem}"))?;
-        let _ = write!(shape, "U{:?} ", words.features); // text takes whatever is written
-        if key.is_empty() && problem.is_empty() {
-            return Err("a record that cannot be read is not named".to_owned());
-        }
+        let words = Shown::refused(problem)?;
+        let _ = write!(shape, "U{}{:?} ", key.len(), words.features); // text takes whatever is written
     }
     let again = Found::read(kept(&found).map_err(|error| error.to_string())?);
     if !found.unreadable.is_empty() || !found.loose.is_empty() {

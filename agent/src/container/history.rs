@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use protocol::{FrameworkId, FrameworkInfo};
+use protocol::{FrameworkId, FrameworkInfo, TaskInfo};
 
 use super::events::ContainerView;
 
@@ -26,6 +26,14 @@ pub struct History {
     frameworks: VecDeque<FrameworkInfo>,
 }
 
+/// Takes from a task what is for executors, not for people, and large.
+pub(super) fn without_data(task: &mut TaskInfo) {
+    task.data = Vec::new();
+    if let Some(executor) = &mut task.executor {
+        executor.data = Vec::new();
+    }
+}
+
 impl History {
     /// Nothing yet; room for so many runs of each framework's executors.
     pub fn new(runs_max: usize) -> Self {
@@ -41,11 +49,9 @@ impl History {
     pub fn run_over(&mut self, mut run: ContainerView) {
         let tasks = std::mem::take(&mut run.tasks);
         run.completed.extend(tasks);
-        // For executors, not for people, and large.
         run.executor.data = Vec::new();
-        run.completed
-            .iter_mut()
-            .for_each(|(task, _)| task.data = Vec::new());
+        let completed = run.completed.iter_mut();
+        completed.for_each(|(task, _)| without_data(task));
         let id = run.framework_id.clone();
         self.tasks += weight(&run);
         self.runs.push_back(Arc::new(run));
@@ -119,6 +125,18 @@ mod tests {
         }
     }
 
+    fn executor() -> ExecutorInfo {
+        ExecutorInfo {
+            executor_id: ExecutorId::new("e").unwrap(),
+            name: String::new(),
+            command: CommandInfo::shell("run"),
+            resources: Resources::new(),
+            data: vec![7; 100],
+            shutdown_grace_period: None,
+            labels: Default::default(),
+        }
+    }
+
     fn run(framework: &str, number: usize, tasks: usize) -> ContainerView {
         let task = |task: usize| TaskInfo {
             name: String::new(),
@@ -126,7 +144,7 @@ mod tests {
             agent_id: AgentId::new("s").unwrap(),
             resources: Resources::new(),
             command: None,
-            executor: None,
+            executor: Some(executor()),
             data: vec![7; 100],
             kill_policy: None,
             labels: BTreeMap::new(),
@@ -134,15 +152,7 @@ mod tests {
         ContainerView {
             id: ContainerId::new(format!("{framework}-{number}")).unwrap(),
             framework_id: FrameworkId::new(framework).unwrap(),
-            executor: ExecutorInfo {
-                executor_id: ExecutorId::new("e").unwrap(),
-                name: String::new(),
-                command: CommandInfo::shell("run"),
-                resources: Resources::new(),
-                data: vec![7; 100],
-                shutdown_grace_period: None,
-                labels: Default::default(),
-            },
+            executor: executor(),
             is_command: false,
             phase: Phase::Terminated,
             leader: None,
@@ -174,7 +184,8 @@ mod tests {
             (task.task_id.as_str(), *state),
             ("2-0", TaskState::Finished)
         );
-        assert!(task.data.is_empty());
+        let executor = task.executor.as_ref().unwrap();
+        assert!(task.data.is_empty() && executor.data.is_empty());
         let mut none = History::new(0);
         none.run_over(run("a", 0, 1));
         assert_eq!((ids(&none).len(), none.tasks), (0, 0));

@@ -15,6 +15,7 @@ use resources::Resources;
 use runtime::{Pid, Timestamp};
 
 use self::streamed::Stream;
+use super::history::without_data;
 use crate::command::outcome::GRACE_DEFAULT;
 
 /// Where a container is in its life.
@@ -489,8 +490,7 @@ impl Container {
             .is_some_and(|task| task.state.is_terminal())
             && let Some(mut task) = self.tasks.remove(task_id)
         {
-            // For its executor, not for people.
-            task.info.data = Vec::new();
+            without_data(&mut task.info);
             self.completed.push_back(task);
             if self.completed.len() > COMPLETED_MAX {
                 self.completed.pop_front();

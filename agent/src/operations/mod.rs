@@ -289,7 +289,14 @@ impl Handler<Apply> for Operations {
         let (promise, reply) = promise();
         if self.waiting.len() >= WAITING_MAX {
             let message = format!("{WAITING_MAX} operations wait for the agent's storage already");
-            self.fail(&apply, message, ctx);
+            match apply.serial {
+                None => self.fail(&apply, message, ctx),
+                // Those that wait come before it, so it cannot be over: its master, which hears what there is, asks once more.
+                Some(serial) => {
+                    tracing::warn!(serial, message, "an operation is not taken");
+                    self.report(ctx);
+                }
+            }
             promise.answer(self.held.total().clone());
         } else {
             self.waiting.push_back((apply, promise));

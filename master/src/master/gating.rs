@@ -10,7 +10,7 @@ use protocol::message::operator::OperationRefused;
 use resources::Invalid;
 use runtime::prelude::*;
 
-use super::{Master, REGISTRY_RETRY};
+use super::{Master, Phase, REGISTRY_RETRY};
 use crate::accept::Unsent;
 use crate::effects::{Effect, Effects, ToAgent};
 use crate::gate::Gate;
@@ -182,6 +182,9 @@ impl Master {
     /// Tells an agent what need not wait any more.
     fn open_gate(&mut self, pid: &Pid, ctx: &mut Context<Self>) {
         let mut out = Effects::new();
+        if self.phase == Phase::Deposed {
+            return;
+        }
         let books = std::sync::Arc::make_mut(&mut self.books);
         let released = self.gating.gate.release(pid, |agent_id, serial| {
             books.released(agent_id, serial, &mut out)

@@ -47,8 +47,13 @@ impl Master {
         let agent = self.books.agents.get(&id);
         if agent.is_some_and(|agent| agent.session == session) {
             let unasked = (session, Health::default());
-            self.pings.health.insert(id.clone(), unasked);
-            self.ping_later(id, session, ctx);
+            let before = self.pings.health.insert(id.clone(), unasked);
+            match before {
+                // It has just spoken.
+                None => self.ping_later(id, session, ctx),
+                // Its session may be another only for the allocator, and has to put off no ping.
+                Some(_) => self.ping_due(id, session, ctx),
+            }
         }
     }
 

@@ -84,6 +84,9 @@ fn principal(field: &str, framework: &FrameworkInfo, given: Option<&str>) -> Res
     Err(Invalid::new(field, given.unwrap_or("not set"), expected))
 }
 
+/// No agent has ever been given so many operations.
+const SERIAL_MAX: u64 = u64::MAX >> 1;
+
 /// Whether an agent that describes itself by `described` can have come to have this.
 pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Invalid> {
     let wrong =
@@ -91,6 +94,10 @@ pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Inva
     if let Some(resource) = reported.total.iter().find(wrong) {
         let expected = "resources that are neither revocable nor allocated";
         return Err(Invalid::new("resources.total", resource, expected));
+    }
+    if let Some(settled) = reported.settled.filter(|serial| *serial > SERIAL_MAX) {
+        let expected = format!("the serial of an operation, {SERIAL_MAX} at most");
+        return Err(Invalid::new("resources.settled", settled, expected));
     }
     let before = reported.total.before_operations();
     if before != *described {

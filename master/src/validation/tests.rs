@@ -287,3 +287,19 @@ proptest! {
         }
     }
 }
+
+/// The serial of the next operation is one more.
+#[test]
+fn an_agent_has_done_no_operations_that_could_not_be_counted() {
+    let total = Resources::parse("cpus:4").unwrap();
+    let reported = |settled| protocol::AgentResources {
+        version: protocol::Uuid([1; 16]),
+        total: total.clone(),
+        operations: Vec::new(),
+        settled,
+    };
+    for (settled, fits) in [(None, true), (Some(7), true), (Some(u64::MAX), false)] {
+        let held = held(&total, &reported(settled));
+        assert_eq!(held.is_ok(), fits, "{settled:?}: {held:?}");
+    }
+}

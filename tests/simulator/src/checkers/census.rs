@@ -367,10 +367,10 @@ impl Frameworks {
         id
     }
 
-    /// Whether the scheduler on that node stands by, as that master knows.
-    pub fn stands_by(&self, node: &str, master: &str) -> bool {
-        let waits = self.waiting.get(node);
-        waits.is_some_and(|(_, with)| with == master)
+    /// What the scheduler on that node stands by for, as that master knows.
+    pub fn stands_by(&self, node: &str, master: &str) -> Option<&FrameworkId> {
+        let (question, with) = self.waiting.get(node)?;
+        question.framework.id.as_ref().filter(|_| with == master)
     }
 
     /// What a scheduler on that node says of itself in subscriptions that are not answered yet.

@@ -22,10 +22,11 @@ use protocol::{FrameworkId, TaskId, TaskState};
 use runtime::Role;
 
 use super::broken;
-use super::census::{Frameworks, Nodes};
+use super::census::{Frameworks, Nodes, Subscription};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::scenario::FaultKind;
+use crate::world::STANDBY;
 
 /// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
 /// after 75 s, and wait up to a minute between two tries to register.
@@ -133,7 +134,14 @@ impl Recovery {
             return Some(format!("the masters that act are {acting:?}: expected one"));
         };
         for node in self.nodes.of(Role::Framework) {
-            if self.frameworks.stands_by(node, master) {
+            if let Some(framework) = self.frameworks.stands_by(node, master) {
+                let leading = self.frameworks.get(framework);
+                let leads = |newest: &&Subscription| {
+                    newest.master == *master && self.up.contains_key(&newest.node)
+                };
+                if leading.filter(leads).is_none() {
+                    return Some(format!("nobody leads {framework}, and {node} stands by"));
+                }
                 continue;
             }
             let subscribed = self.frameworks.of_node(node);
@@ -173,8 +181,9 @@ impl Recovery {
                 "no work is done: a task last began to run at {ran:?}"
             ));
         }
-        let count = |role| self.nodes.of(role).count();
-        if count(Role::Agent) < count(Role::Framework) {
+        let frameworks = self.nodes.of(Role::Framework);
+        let frameworks = frameworks.filter(|node| !node.starts_with(STANDBY));
+        if self.nodes.of(Role::Agent).count() < frameworks.count() {
             return None;
         }
         self.judgements += self.launched.len() as u64;

@@ -11,6 +11,8 @@
 //! should say it again is gone, its next process knows only that the executor is, nor what the framework has acknowledged meanwhile. So such an
 //! end, and no other, may be followed by that of a task whose executor has gone, from the agent, and by what was told before it.
 //!
+//! An agent does not have what it has dropped, so a new master may call that gone before it hears that it was dropped.
+//!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
 //! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
 
@@ -83,7 +85,13 @@ impl States {
         if let Some(end) = self.ended.get(&key) {
             let is_same = end.state == status.state || is_ignorance(status);
             let is_again = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
-            if is_same || (is_again || is_of_the_next(status)) && self.may_be_unknown(end) {
+            let was_never_there = end.update.is_none()
+                && end.state == TaskState::Gone
+                && status.state == TaskState::Dropped;
+            if is_same
+                || was_never_there
+                || (is_again || is_of_the_next(status)) && self.may_be_unknown(end)
+            {
                 return Ok(());
             }
             return Err(format!(
@@ -253,6 +261,21 @@ mod tests {
             agent: "agent-1",
             container: &container(),
         })
+    }
+
+    #[test]
+    fn what_was_called_gone_by_a_master_may_have_been_dropped_and_nothing_else() {
+        let mut gone = status("t", TaskState::Gone, None);
+        gone.source = Source::Master;
+        for (state, clean) in [(TaskState::Dropped, true), (TaskState::Failed, false)] {
+            let end = status("t", state, Some(1));
+            let mut stage = stage();
+            stage.changed(&gone).changed(&end);
+            match clean {
+                true => stage.is_clean(),
+                false => stage.is_broken("had ended as TASK_GONE"),
+            }
+        }
     }
 
     #[test]

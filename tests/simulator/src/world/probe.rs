@@ -1,8 +1,8 @@
 //! Probe: asks a member of the group for operations that harm nobody, and reads, as a client of the group would, leader or not: more
 //! than masters do in a short time, and of more kinds.
 //!
-//! What it changes is nobody's: a framework that has no scheduler, an agent that never was, roles without frameworks, machines without
-//! agents. The probes of all members change the same ones, and often two at once, so that compare-and-sets are contended; after
+//! What it changes is nobody's: a framework that has no scheduler, an agent that never was, roles without frameworks. The schedule of
+//! maintenance is one for all, so they leave it alone. The probes of all members change the same ones, and often two at once, so that compare-and-sets are contended; after
 //! [`TURN`] they take others. Remembers which versions the keys had when it last heard of them. Everything is told as it is
 //! asked and answered.
 
@@ -12,8 +12,7 @@ use std::time::Duration;
 use ::master::registry::{Applied, RegistryError, RegistryMachine, RegistryOperation};
 use consensus::member::{MemberHandle, ProposeError};
 use futures_util::future::join_all;
-use protocol::maintenance::Window;
-use protocol::{AgentId, Drain, FrameworkId, FrameworkInfo, MachineId, Quota, Unavailability};
+use protocol::{AgentId, Drain, FrameworkId, FrameworkInfo, Quota};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::{Name, Scalar};
@@ -164,32 +163,11 @@ impl Wishes {
                 let quotas = BTreeMap::from([("probe".to_owned(), quota)]);
                 RegistryOperation::UpdateQuotas { quotas }
             }
-            38..41 => {
+            38..46 => {
                 let weight = f64::from(self.rng.random_range(1..40)) / 10.0;
                 let weight = self.rng.random_bool(0.8).then_some(weight);
                 let weights = BTreeMap::from([("probe".to_owned(), weight)]);
                 RegistryOperation::UpdateWeights { weights }
-            }
-            41..44 => {
-                let unavailability = Unavailability {
-                    start: now,
-                    duration: None,
-                };
-                let machines = self.machines();
-                let window = Window {
-                    machines,
-                    unavailability,
-                };
-                let windows = vec![window];
-                RegistryOperation::UpdateMaintenanceSchedule { windows }
-            }
-            44 => {
-                let machines = self.machines();
-                RegistryOperation::StartMaintenance { machines }
-            }
-            45 => {
-                let machines = self.machines();
-                RegistryOperation::StopMaintenance { machines }
             }
             46..49 => RegistryOperation::MarkAgentUnreachable {
                 agent_id,
@@ -232,13 +210,6 @@ impl Wishes {
                 _ => Some(self.rng.random::<u32>().to_le_bytes().to_vec()),
             },
         }
-    }
-
-    #[allow(clippy::expect_used, reason = "letters and figures are a host name")]
-    fn machines(&mut self) -> Vec<MachineId> {
-        let count = self.rng.random_range(1..=3);
-        let named = |number| MachineId::new(&format!("probe-{number}"), "").expect("a machine");
-        (0..count).map(named).collect()
     }
 }
 
@@ -295,7 +266,7 @@ mod tests {
             }
         }
         // Masters ask for the others.
-        assert_eq!(taken.len(), 17, "{taken:?}");
+        assert_eq!(taken.len(), 14, "{taken:?}");
         for theirs in ["AdmitAgent", "MarkAgentReachable"] {
             assert!(!taken.contains(theirs), "{theirs}");
         }
