@@ -158,7 +158,7 @@ impl Books {
     /// The registry knows the agent: it is registered and connected from now on, and its tasks are compared with the books.
     pub fn admit_agent(
         &mut self,
-        message: Arrival,
+        message: Box<Arrival>,
         agent_id: AgentId,
         agreed: Agreed,
         total_ping_timeout: std::time::Duration,
@@ -176,7 +176,7 @@ impl Books {
             scope,
             held,
             ..
-        } = message;
+        } = *message;
         let before = self.agents.get(&agent_id);
         let before =
             before.map(|agent| (agent.pid.clone(), agent.registered, agent.unavailability));
@@ -242,7 +242,7 @@ impl Books {
             agent = self.agents.shared(&agent_id).unwrap_or(agent);
         }
         let held = self.tasks.on_agent(&agent_id);
-        let held = held.into_iter().flat_map(|on| on.held());
+        let held = held.into_iter().flat_map(|on| on.held().iter());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
             session: agent.session,

@@ -12,6 +12,7 @@ use runtime::{NodeId, Pid, Timestamp};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::by_agent::ByAgent;
 use crate::registry::RegistryState;
 
 /// An agent that is registered.
@@ -86,7 +87,7 @@ pub struct Agents {
     by_pid: FxHashMap<Pid, AgentId>,
     /// By the name of the node, which outlives its restarts, and by its life.
     by_node: BTreeMap<String, BTreeMap<NodeId, BTreeSet<AgentId>>>,
-    recovered: BTreeMap<AgentId, AgentInfo>,
+    recovered: ByAgent<Arc<AgentInfo>>,
     unreachable: BTreeMap<AgentId, Timestamp>,
     gone: BTreeMap<AgentId, Timestamp>,
     orders: BTreeMap<AgentId, AgentOrders>,
@@ -113,7 +114,7 @@ impl Agents {
     pub fn standing(&self, id: &AgentId) -> Standing<'_> {
         if let Some(agent) = self.by_id.get(id) {
             Standing::Registered(agent)
-        } else if self.recovered.contains_key(id) {
+        } else if self.recovered.get(id).is_some() {
             Standing::Recovered
         } else if let Some(since) = self.unreachable.get(id) {
             Standing::Unreachable(*since)
@@ -156,9 +157,9 @@ impl Agents {
         self.registered.values()
     }
 
-    /// Those that the registry knew and that have not come back yet.
+    /// Those that the registry knew and that have not come back yet, in the order of their numbers.
     pub fn recovered(&self) -> impl Iterator<Item = (&AgentId, &AgentInfo)> {
-        self.recovered.iter()
+        self.recovered.iter().map(|(id, info)| (id, info.as_ref()))
     }
 
     /// How many the registry knows, those aside that are out of reach.
@@ -168,7 +169,7 @@ impl Agents {
 
     /// What the registry knew of one of those.
     pub fn awaited(&self, id: &AgentId) -> Option<&AgentInfo> {
-        self.recovered.get(id)
+        self.recovered.get(id).map(Arc::as_ref)
     }
 
     /// Those out of reach, and since when.
@@ -182,7 +183,8 @@ impl Agents {
         agents: BTreeMap<AgentId, AgentInfo>,
         unreachable: BTreeMap<AgentId, Timestamp>,
     ) {
-        self.recovered = agents;
+        let agents = agents.into_iter();
+        self.recovered = agents.map(|(id, info)| (id, Arc::new(info))).collect();
         self.unreachable = unreachable;
     }
 
@@ -308,7 +310,7 @@ impl Agents {
 
     /// A mirror is told of one that is awaited, or that it is no longer.
     pub(crate) fn mirror_awaited(&mut self, id: AgentId, info: Option<AgentInfo>) {
-        keep(&mut self.recovered, id, info);
+        self.recovered.keep(&id, info.map(Arc::new));
     }
 
     /// A mirror is told since when one is out of reach, or that it is no longer.

@@ -7,6 +7,7 @@ pub mod accept;
 pub mod admission;
 pub mod agents;
 pub mod books;
+mod by_agent;
 pub mod comparison;
 pub mod config;
 pub mod counters;

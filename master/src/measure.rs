@@ -204,7 +204,7 @@ pub struct Decided {
 pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) -> Decided {
     let (mut decided, mut out) = (Decided::default(), Effects::new());
     let (patience, now) = (std::time::Duration::from_secs(75), Timestamp::default());
-    for arrival in arrivals {
+    for arrival in arrivals.into_iter().map(Box::new) {
         match books.prepare_agent(&arrival) {
             Err(_) => decided.refused += 1,
             Ok(prepared) => match books.compare(&prepared.agent_id, &arrival, &mut out) {

@@ -159,13 +159,14 @@ impl Books {
             })));
         }
         for agent in self.agents.iter() {
-            let held = self.tasks.on_agent(&agent.id).map(|on| on.held().clone());
+            let on = self.tasks.on_agent(&agent.id);
+            let held = on.into_iter().flat_map(|on| on.held().iter());
             out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
                 agent_id: agent.id.clone(),
                 session: agent.session,
                 info: agent.info.clone(),
                 oversubscribed: agent.oversubscribed.clone(),
-                used: held.unwrap_or_default().into_iter().collect(),
+                used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),
             })));
             self.tell_inactive(agent, out);
             if agent.unavailability.is_some() {

@@ -372,7 +372,9 @@ impl Books {
     /// What each framework holds on an agent, in tasks and in offers.
     fn used_on(&self, agent_id: &AgentId) -> BTreeMap<FrameworkId, Resources> {
         let on = self.tasks.on_agent(agent_id);
-        let mut used = on.map(|on| on.held().clone()).unwrap_or_default();
+        let held = on.into_iter().flat_map(|on| on.held().iter());
+        let mut used: BTreeMap<FrameworkId, Resources> =
+            held.map(|(of, held)| (of.clone(), held.clone())).collect();
         for offer in self.offers.of_agent(agent_id) {
             *used.entry(offer.framework_id.clone()).or_default() += &offer.resources;
         }

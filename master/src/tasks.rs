@@ -5,6 +5,7 @@
 //! the newest are kept. It never tells anybody anything and never reads a clock.
 
 mod by_id;
+mod holdings;
 mod mirrored;
 mod on_agent;
 mod recent;
@@ -12,6 +13,7 @@ mod seen;
 mod task;
 
 pub use by_id::ById;
+pub use holdings::Holdings;
 pub use mirrored::Place;
 pub use on_agent::OnAgent;
 pub use recent::Recent;
@@ -25,6 +27,7 @@ use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId, TaskState
 use resources::Resources;
 use rustc_hash::FxHashSet;
 
+use crate::by_agent::ByAgent;
 use crate::expected::Confirmed;
 
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
@@ -49,7 +52,7 @@ const NEWCOMERS_MAX: usize = 200_000;
 #[derive(Clone, Debug)]
 pub struct Tasks {
     by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
-    by_agent: BTreeMap<AgentId, Arc<OnAgent>>,
+    by_agent: ByAgent<Arc<OnAgent>>,
     limits: Limits,
     /// How many of the active ones are to be killed.
     kills: usize,
@@ -136,7 +139,7 @@ impl Tasks {
     pub fn new(limits: Limits) -> Self {
         Self {
             by_framework: BTreeMap::new(),
-            by_agent: BTreeMap::new(),
+            by_agent: ByAgent::default(),
             limits,
             kills: 0,
             noted: None,
@@ -247,7 +250,7 @@ impl Tasks {
         self.remove(&task.framework_id.clone(), &task.id.clone());
         self.comes(&task);
         task.holds = !task.state.is_terminal();
-        let on = Arc::make_mut(self.by_agent.entry(task.agent_id.clone()).or_default());
+        let on = Arc::make_mut(self.by_agent.made(&task.agent_id));
         if let Some(info) = executor.filter(|_| task.holds)
             && on.executor(&task.framework_id, &info.executor_id).is_none()
         {
@@ -265,7 +268,7 @@ impl Tasks {
 
     /// The agent has told the key of its digests: they are kept by it from now on.
     pub fn rekey(&mut self, agent: &AgentId, key: DigestKey) {
-        let on = self.by_agent.entry(agent.clone()).or_default();
+        let on = self.by_agent.made(agent);
         if on.key() == Some(key) {
             return;
         }
@@ -280,7 +283,7 @@ impl Tasks {
     /// An agent of which nothing was known has confirmed that it has this, by prints with this key. What its framework was told of a task
     /// is not known for certain: as of any task that an agent brings, it is what the agent knows.
     pub(crate) fn take_over(&mut self, agent: &AgentId, key: DigestKey, confirmed: Confirmed) {
-        let on = Arc::make_mut(self.by_agent.entry(agent.clone()).or_default());
+        let on = Arc::make_mut(self.by_agent.made(agent));
         for (mut task, print) in confirmed.tasks {
             let is_over = task.state.is_terminal();
             let told = if is_over {
@@ -316,7 +319,7 @@ impl Tasks {
         framework: &FrameworkId,
         info: &ExecutorInfo,
     ) {
-        let on = self.by_agent.entry(agent.clone()).or_default();
+        let on = self.by_agent.made(agent);
         if on.executor(framework, &info.executor_id) != Some(info) {
             Arc::make_mut(on).put_executor(framework, info);
         }

@@ -185,7 +185,12 @@ impl<'a> Shown<'a> {
     /// What the tasks and executors of each framework hold, on all agents.
     pub fn held(self) -> BTreeMap<&'a FrameworkId, Resources> {
         let mut held: BTreeMap<&FrameworkId, Resources> = BTreeMap::new();
-        for (framework, resources) in self.books.tasks.agents().flat_map(|(_, on)| on.held()) {
+        for (framework, resources) in self
+            .books
+            .tasks
+            .agents()
+            .flat_map(|(_, on)| on.held().iter())
+        {
             *held.entry(framework).or_default() += resources;
         }
         held
@@ -194,7 +199,7 @@ impl<'a> Shown<'a> {
     /// What those of one framework hold.
     pub fn held_by(self, framework: &FrameworkId) -> Resources {
         let agents = self.books.tasks.agents();
-        sum(agents.filter_map(|(_, on)| on.held().get(framework)))
+        sum(agents.filter_map(|(_, on)| on.held().of(framework)))
     }
 }
 

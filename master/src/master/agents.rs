@@ -32,7 +32,7 @@ impl Handler<RegisterAgent> for Master {
 
     fn handle(&mut self, message: RegisterAgent, ctx: &mut Context<Self>) -> Reply<Registered> {
         let (promise, reply) = promise();
-        self.arrive(message.into(), ctx, |answer| {
+        self.arrive(Box::new(message.into()), ctx, |answer| {
             promise.answer(answer.and_then(|answer| match answer {
                 Reregistered::Registered(registered) => Ok(registered),
                 // Whoever tells all is never asked for more.
@@ -51,7 +51,9 @@ impl Handler<ReregisterAgent> for Master {
 
     fn handle(&mut self, message: ReregisterAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
-        self.arrive(message.into(), ctx, |answer| promise.answer(answer));
+        self.arrive(Box::new(message.into()), ctx, |answer| {
+            promise.answer(answer)
+        });
         reply
     }
 }
@@ -167,14 +169,11 @@ impl Master {
     /// An agent comes: it is admitted once the books and it agree on what it has, and the registry has taken it.
     fn arrive(
         &mut self,
-        arrival: Arrival,
+        mut arrival: Box<Arrival>, // Large, and handed on often.
         ctx: &mut Context<Self>,
         answer: impl FnOnce(Answer) + Send + 'static,
     ) {
-        let arrival = Arrival {
-            ip: ctx.sender().and_then(|sender| ip_of(&sender.peer.address)),
-            ..arrival
-        };
+        arrival.ip = ctx.sender().and_then(|sender| ip_of(&sender.peer.address));
         if let Err(refused) = self.speaks_for_itself(&arrival, ctx) {
             return answer(Err(refused));
         }
@@ -186,7 +185,7 @@ impl Master {
 
     fn take_in(
         &mut self,
-        arrival: Arrival,
+        arrival: Box<Arrival>,
         ctx: &mut Context<Self>,
         answer: impl FnOnce(Answer) + Send + 'static,
     ) {
@@ -281,7 +280,7 @@ impl Master {
 
     fn admit(
         &mut self,
-        message: Arrival,
+        message: Box<Arrival>,
         id: AgentId,
         agreed: Agreed,
         ctx: &mut Context<Self>,

@@ -6,8 +6,11 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use protocol::{AgentId, AgentInfo};
+
 use super::change::{Change, Whose};
 use crate::books::Books;
+use crate::by_agent::in_order as by_agent_id;
 use crate::frameworks::Completed;
 use crate::offers::in_order as by_offer_id;
 use crate::tasks::{OfFramework, OnAgent, Place, Task};
@@ -25,10 +28,16 @@ pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
         (Some(old), Some(new)) => tasks(old, new, &mut out),
     });
     let (old, new) = (before.tasks.agents(), now.tasks.agents());
-    compare(old, new, Arc::ptr_eq, |id, old, new| match new {
-        None => out.push(Change::Nothing(id.clone())),
-        Some(new) => load(id, old.map(Arc::as_ref), new, &mut out),
-    });
+    compare_by(
+        by_agent_id,
+        old,
+        new,
+        Arc::ptr_eq,
+        |id, old, new| match new {
+            None => out.push(Change::Nothing(id.clone())),
+            Some(new) => load(id, old.map(Arc::as_ref), new, &mut out),
+        },
+    );
     let (old, new) = (before.offers.iter(), now.offers.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare_by(by_offer_id, old, new, Arc::ptr_eq, |id, _, offer| {
@@ -67,7 +76,8 @@ fn agents(before: &Books, now: &Books, out: &mut Vec<Change>) {
         });
     });
     let (old, new) = (before.recovered(), now.recovered());
-    compare(old, new, PartialEq::eq, |id, _, info| {
+    let same = |old: &AgentInfo, new: &AgentInfo| std::ptr::eq(old, new) || old == new;
+    compare_by(by_agent_id, old, new, same, |id, _, info| {
         out.push(match info {
             Some(info) => Change::Awaited(id.clone(), Box::new(info.clone())),
             None => Change::NotAwaited(id.clone()),
@@ -140,9 +150,11 @@ fn tasks(old: &OfFramework, new: &OfFramework, out: &mut Vec<Change>) {
 }
 
 /// What is on one agent.
-fn load(id: &protocol::AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut Vec<Change>) {
+fn load(id: &AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut Vec<Change>) {
     if old.map(OnAgent::held) != Some(new.held()) {
-        out.push(Change::Held(id.clone(), new.held().clone()));
+        let held = new.held().iter();
+        let held = held.map(|(framework, held)| (framework.clone(), held.clone()));
+        out.push(Change::Held(id.clone(), held.collect()));
     }
     let old = old.into_iter().flat_map(OnAgent::executors_by_id);
     let old = old.map(|(key, (info, _))| (key, info));

@@ -93,7 +93,7 @@ impl Tasks {
 
     /// A mirror is told what is held on an agent.
     pub(crate) fn mirror_held(&mut self, agent: AgentId, held: BTreeMap<FrameworkId, Resources>) {
-        Arc::make_mut(self.by_agent.entry(agent).or_default()).held = held;
+        Arc::make_mut(self.by_agent.made(&agent)).held = held.into_iter().collect();
     }
 
     /// A mirror is told of an executor on an agent, or that there is none of that id.
@@ -103,7 +103,7 @@ impl Tasks {
         key: (FrameworkId, ExecutorId),
         info: Option<Arc<ExecutorInfo>>,
     ) {
-        let on = Arc::make_mut(self.by_agent.entry(agent).or_default());
+        let on = Arc::make_mut(self.by_agent.made(&agent));
         let unprinted = |info| (info, Print { place: 0, value: 0 });
         crate::agents::keep(&mut on.executors, key, info.map(unprinted));
     }

@@ -9,7 +9,7 @@ use protocol::digest::{self, Digest, DigestKey, Print, Printer};
 use protocol::{ExecutorId, ExecutorInfo, FrameworkId, TaskId};
 use resources::Resources;
 
-use super::Task;
+use super::{Holdings, Task};
 
 /// What is held on one agent, and by whom.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct OnAgent {
     digest: Digest,
     tasks: BTreeMap<(FrameworkId, TaskId), Print>,
     pub(super) executors: BTreeMap<(FrameworkId, ExecutorId), (Arc<ExecutorInfo>, Print)>,
-    pub(super) held: BTreeMap<FrameworkId, Resources>,
+    pub(super) held: Holdings,
 }
 
 impl OnAgent {
@@ -155,23 +155,16 @@ impl OnAgent {
     }
 
     /// What tasks and executors hold there, by framework.
-    pub fn held(&self) -> &BTreeMap<FrameworkId, Resources> {
+    pub fn held(&self) -> &Holdings {
         &self.held
     }
 
     pub(super) fn hold(&mut self, framework: &FrameworkId, resources: &Resources) {
-        if !resources.is_empty() {
-            *self.held.entry(framework.clone()).or_default() += resources;
-        }
+        self.held.hold(framework, resources);
     }
 
     pub(super) fn free(&mut self, framework: &FrameworkId, resources: &Resources) {
-        if let Some(held) = self.held.get_mut(framework) {
-            held.subtract_what_is_there(resources);
-            if held.is_empty() {
-                self.held.remove(framework);
-            }
-        }
+        self.held.free(framework, resources);
     }
 
     /// Keeps the tasks and executors that are seen; what is held stays. Its digest is that of all.

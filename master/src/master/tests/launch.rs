@@ -61,7 +61,14 @@ fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
         let of = books.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (1, 1));
         assert_eq!(
-            books.tasks.on_agent(&a).unwrap().held()[&f].unallocate(),
+            books
+                .tasks
+                .on_agent(&a)
+                .unwrap()
+                .held()
+                .of(&f)
+                .unwrap()
+                .unallocate(),
             resources("cpus:1;mem:32")
         );
     });
