@@ -1,7 +1,8 @@
 //! A cluster is upgraded master by master while it is used, over a message that has changed.
 //!
-//! `--speak_previous` makes one binary say and hear, of each message that has changed, the version before the newest; today that is the
-//! scheduler's `kill_task`, which goes on from the master to the agent.
+//! `--speak_previous` makes one binary say and hear, of each message that has changed, the version before the newest. Today those are an agent's
+//! `register_agent` and `reregister_agent`, which each master that comes to lead hears from each agent; a scheduler's `kill_task`, which goes on
+//! from the master to the agent; and two of operations that nobody asks for here (`apply_operation` and `resources_reported`).
 
 use protocol::{TaskId, TaskState};
 

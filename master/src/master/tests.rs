@@ -11,6 +11,7 @@ mod launch;
 mod long_tasks;
 mod maintenance;
 mod operations;
+mod over;
 mod over_http;
 mod permissions;
 mod refusals;
