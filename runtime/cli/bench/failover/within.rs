@@ -63,8 +63,9 @@ impl Message for Come {
 
 /// An agent with nothing behind it.
 struct Returner {
-    report: RegisterAgent,
-    summary: ReregisterAgent,
+    /// What it says once, and what it says to each of the masters.
+    report: Option<RegisterAgent>,
+    summaries: Vec<ReregisterAgent>,
     returning: watch::Sender<Returning>,
 }
 
@@ -72,8 +73,10 @@ impl Actor for Returner {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.report.pid = ctx.pid().clone();
-        self.summary.pid = ctx.pid().clone();
+        let pids = self.summaries.iter_mut().map(|summary| &mut summary.pid);
+        for pid in pids.chain(self.report.as_mut().map(|report| &mut report.pid)) {
+            *pid = ctx.pid().clone();
+        }
     }
 }
 
@@ -97,7 +100,9 @@ impl Handler<Come> for Returner {
     type Result = ();
 
     fn handle(&mut self, Come(master): Come, ctx: &mut Context<Self>) {
-        let summary = self.summary.clone();
+        let Some(summary) = self.summaries.pop() else {
+            return self.cannot("it has come too often".to_owned());
+        };
         let asking = ctx.node().ask(&master, summary, Patience::WhileLinked);
         ctx.then(asking, move |this, answer, ctx| match answer {
             Ok(Ok(Reregistered::Registered(_))) => this.is_back(),
@@ -111,12 +116,14 @@ impl Handler<Come> for Returner {
 }
 
 impl Returner {
-    fn tell_all(&self, master: &Pid, ctx: &mut Context<Self>) {
+    fn tell_all(&mut self, master: &Pid, ctx: &mut Context<Self>) {
         self.returning.send_if_modified(|returning| {
             returning.in_full += 1;
             false
         });
-        let report = self.report.clone();
+        let Some(report) = self.report.take() else {
+            return self.cannot("it has told all that it has before".to_owned());
+        };
         let asking = ctx.node().ask(master, report, Patience::WhileLinked);
         ctx.then(asking, |this, answer, _| {
             let answer = answer.map_err(|error| error.to_string());
@@ -163,8 +170,8 @@ pub async fn round(agents: u32, tasks_each: u32) -> Result<Round, Trouble> {
     for (report, summary) in crowd.reports.into_iter().zip(crowd.summaries) {
         let name = format!("agent-{}", all.len());
         let returner = Returner {
-            report,
-            summary,
+            report: Some(report),
+            summaries: vec![summary.clone(), summary],
             returning: returning.clone(),
         };
         all.push(home.spawn(&name, returner)?);
