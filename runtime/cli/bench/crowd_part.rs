@@ -1,6 +1,7 @@
 //! The hidden verb `meros bench crowd-part`: a crowd in a process of its own.
 //!
-//! Each agent has a node, a socket and a certificate of its own, so that the master sees what it would see of as many machines. It speaks as
+//! Each agent has a node, a socket and a certificate of its own, so that the master sees what it would see of as many machines, or shares them
+//! with some others: the master sees as many agents then, and fewer connections. It speaks as
 //! all parts do (see `bench/part.rs`): it is ready when all have registered, and answers each line when all are with another
 //! master than the one that most were with before.
 
@@ -42,6 +43,9 @@ pub struct CrowdArgs {
     first: u32,
     #[arg(long)]
     agents: u32,
+    /// How many share a node, a socket and a certificate.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    each_socket: u32,
     /// What each says it runs.
     #[arg(long, default_value_t = 0)]
     tasks_each: u32,
@@ -65,10 +69,13 @@ async fn serve(args: &CrowdArgs) -> Outcome {
         .map_err(|error| Failure::because("no crowd", &error))?;
     let (tally, mut watched) = watch::channel(Tally::default());
     let (mut endpoints, mut agents) = (Vec::new(), Vec::new());
-    for (number, report) in numbers.zip(crowd.reports) {
-        let (endpoint, agent) = one(&authority, number, report, &args.master, &tally)?;
-        endpoints.push(endpoint);
-        agents.push(agent);
+    let mut numbered = numbers.zip(crowd.reports);
+    loop {
+        let some: Vec<_> = numbered.by_ref().take(args.each_socket as usize).collect();
+        if some.is_empty() {
+            break;
+        }
+        endpoints.push(share(&authority, some, &args.master, &tally, &mut agents)?);
     }
     let clock = Clock::real();
     let begun = clock.now();
@@ -117,18 +124,19 @@ async fn all_come(
     }
 }
 
-/// One of the crowd, on a node of its own.
-fn one(
+/// Some of the crowd, each with its number, on one node.
+fn share(
     authority: &Authority,
-    number: u32,
-    mut report: RegisterAgent,
+    some: Vec<(u32, RegisterAgent)>,
     masters: &[String],
     tally: &watch::Sender<Tally>,
-) -> Outcome<(Endpoint, Handle<StandIn>)> {
+    agents: &mut Vec<Handle<StandIn>>,
+) -> Outcome<Endpoint> {
+    let first = some.first().map_or(0, |(number, _)| *number);
     let failed = |error: &dyn std::error::Error| {
-        Failure::because(format!("agent {number} of the crowd"), error)
+        Failure::because(format!("agent {first} of the crowd"), error)
     };
-    let identity = authority.issue(Role::Agent, &format!("crowd-{number}"));
+    let identity = authority.issue(Role::Agent, &format!("crowd-{first}"));
     let identity = identity.map_err(|error| failed(&error))?;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Agent)
@@ -142,11 +150,18 @@ fn one(
     let endpoint =
         Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
     let address = endpoint.address().map_err(|error| failed(&error))?;
-    report.agent.hostname = address.ip().to_string();
-    report.agent.port = address.port();
-    let stand_in = StandIn::new(report, masters.to_vec(), tally.clone());
-    let agent = node.spawn("agent", stand_in);
-    Ok((endpoint, agent.map_err(|error| failed(&error))?))
+    for (number, mut report) in some {
+        report.agent.hostname = address.ip().to_string();
+        report.agent.port = address.port();
+        let stand_in = StandIn::new(report, masters.to_vec(), tally.clone());
+        let name = match number == first {
+            true => "agent".to_owned(),
+            false => format!("agent-{number}"),
+        };
+        let agent = node.spawn(&name, stand_in);
+        agents.push(agent.map_err(|error| failed(&error))?);
+    }
+    Ok(endpoint)
 }
 
 /// What the links to this master have carried, from the crowd and to it.

@@ -64,9 +64,12 @@ pub struct FailoverArgs {
     /// Agents of the crowd within this process
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     crowd: u32,
-    /// Agents of the crowd over QUIC, each with a socket of its own
+    /// Agents of the crowd over QUIC
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=25_000))]
     crowd_quic: u32,
+    /// How many of them share a socket and its connections; with 1 each has its own, as on as many machines
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    each_socket: u32,
     /// Tasks that each agent of a crowd says it runs
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
     tasks_each: u32,
@@ -130,8 +133,8 @@ mod tests {
         assert_eq!(all.measure, [What::Kills, What::Memory, What::Quic]);
         assert_eq!((all.agents, all.frameworks, all.kills), (1000, 20, 5));
         assert_eq!(
-            (all.crowd, all.crowd_quic, all.tasks_each),
-            (20_000, 20_000, 5)
+            (all.crowd, all.crowd_quic, all.each_socket, all.tasks_each),
+            (20_000, 20_000, 10, 5)
         );
         let some = args(&["--measure", "memory,kills", "--pause", "1secs"]).unwrap();
         assert_eq!(some.measure, [What::Memory, What::Kills]);
@@ -145,6 +148,7 @@ mod tests {
             ["--agents", "0"],
             ["--measure", "all"],
             ["--crowd_quic", "60000"],
+            ["--each_socket", "0"],
         ] {
             let refused = args(&wrong).unwrap_err().to_string();
             assert!(refused.contains(wrong[1]), "{refused}");

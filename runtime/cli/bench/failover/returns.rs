@@ -50,28 +50,34 @@ pub async fn in_memory(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
     ])
 }
 
+/// The first agent and how many, for each process of a crowd.
+fn shares(agents: u32, each_socket: u32) -> Vec<(u32, u32)> {
+    let most = CROWD_MAX.saturating_mul(each_socket);
+    let parts = (0..agents).step_by(most as usize);
+    parts
+        .map(|first| (first, most.min(agents - first)))
+        .collect()
+}
+
 /// Over QUIC: the leader of three masters is killed, and the crowd comes back to the next one.
 pub async fn over_quic(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
     let mut group = Group::start(args.directory.as_deref())?;
     let clock = group.clock().clone();
     group.leader().await?;
-    let agents = args.crowd_quic;
-    let parts = agents.div_ceil(CROWD_MAX);
+    let (agents, each_socket) = (args.crowd_quic, args.each_socket);
+    let shares = shares(agents, each_socket);
+    let (parts, sockets) = (shares.len(), agents.div_ceil(each_socket));
     say(
         args,
-        &format!("{agents} agents in {parts} processes register"),
+        &format!("{agents} agents with {sockets} sockets in {parts} processes register"),
     );
-    let share = |part: u32| {
-        let first = part * CROWD_MAX;
-        (first, CROWD_MAX.min(agents - first))
-    };
     let certs = group.certs();
-    let starting = (0..parts).map(|part| {
-        let (first, count) = share(part);
+    let starting = shares.into_iter().map(|(first, count)| {
         let arguments = vec![
             ("--master", group.addresses().join(",")),
             ("--first", first.to_string()),
             ("--agents", count.to_string()),
+            ("--each_socket", each_socket.to_string()),
             ("--tasks_each", args.tasks_each.to_string()),
         ];
         let certs = certs.clone();
@@ -107,6 +113,7 @@ pub async fn over_quic(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
     let parameters = json!({
         "agents": agents,
         "tasks": agents * args.tasks_each,
+        "sockets": sockets,
         "processes": parts,
         "seconds_from_the_kill": rounded((ended - killed).as_secs_f64()),
         "seconds_first_time": rounded(first),
@@ -139,4 +146,20 @@ pub async fn over_quic(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
         ),
         figure("reregister_memory", peak, "MiB", 0.0, "none: stated"),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_cut_where_a_process_has_all_the_sockets_it_may_have() {
+        assert_eq!(shares(20_000, 10), [(0, 20_000)]);
+        assert_eq!(
+            shares(20_000, 1),
+            [(0, 9_000), (9_000, 9_000), (18_000, 2_000)]
+        );
+        assert_eq!(shares(9_000, 1), [(0, 9_000)]);
+        assert_eq!(shares(18_001, 2), [(0, 18_000), (18_000, 1)]);
+    }
 }
