@@ -248,13 +248,15 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn of(need: &'a Need, spots: &[Spot], guards: Guards, total: &'a Quantities) -> Self {
-        let before = need.spots.iter();
-        let before = before.map(|at| (*at, spots[*at].there(need)));
-        let before: BTreeMap<usize, Quantities> = before.collect();
+        // Most agents were not asked about, and have nothing free.
+        let each = need.spots.iter().map(|at| (*at, spots[*at].there(need)));
+        let each = each.filter(|(at, there)| !spots[*at].tasks.is_empty() || !there.is_empty());
+        let before: BTreeMap<usize, Quantities> = each.collect();
         let (mut lacks, mut free) = (need.lacks.clone(), before.clone());
         // What an earlier need has freed in vain.
         free.values_mut()
             .for_each(|free| take(&mut lacks, &need.sets, free));
+        let queue = before.keys().map(|at| Reverse((NO_COST, *at))).collect();
         Self {
             need,
             lacks,
@@ -264,11 +266,7 @@ impl<'a> Search<'a> {
             free,
             picked: BTreeMap::new(),
             numbers: BTreeSet::new(),
-            queue: need
-                .spots
-                .iter()
-                .map(|at| Reverse((NO_COST, *at)))
-                .collect(),
+            queue,
         }
     }
 
@@ -403,8 +401,11 @@ impl<'a> Search<'a> {
             order.extend(picked.iter().map(key));
         }
         order.sort_unstable();
-        let lacking = self.lacking();
+        let each = self.before.keys().map(|at| self.given(*at));
+        let mut given = each.fold(Quantities::new(), |sum, given| sum + &given);
+        let lacking = self.need.lacks.saturating_sub(&given);
         for (_, _, at, number) in order {
+            let without = given.saturating_sub(&self.given(at));
             let Some(picked) = self.picked.get_mut(&at) else {
                 continue;
             };
@@ -412,23 +413,25 @@ impl<'a> Search<'a> {
                 continue;
             };
             let one = picked.remove(place);
-            if !lacking.contains(&self.lacking())
-                && let Some(picked) = self.picked.get_mut(&at)
-            {
+            // One agent has something else to give, and the others what they had.
+            let less = without + &self.given(at);
+            if lacking.contains(&self.need.lacks.saturating_sub(&less)) {
+                given = less;
+            } else if let Some(picked) = self.picked.get_mut(&at) {
                 picked.insert(place, one);
             }
         }
     }
 
-    /// What is lacking with what is picked.
-    fn lacking(&self) -> Quantities {
-        let mut lacks = self.need.lacks.clone();
-        for (at, before) in &self.before {
-            let picked = self.picked.get(at).into_iter().flatten();
-            let mut free = picked.fold(before.clone(), |sum, one| sum + &one.frees);
-            take(&mut lacks, &self.need.sets, &mut free);
+    /// What one agent has for the need with what is picked there, if that is worth an offer.
+    fn given(&self, at: usize) -> Quantities {
+        let before = self.before.get(&at).cloned().unwrap_or_default();
+        let picked = self.picked.get(&at).into_iter().flatten();
+        let there = picked.fold(before, |sum, one| sum + &one.frees);
+        match is_allocatable(&there, &self.need.sets) {
+            true => there,
+            false => Quantities::new(),
         }
-        lacks
     }
 }
 

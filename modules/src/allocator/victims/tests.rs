@@ -189,3 +189,26 @@ fn tasks_that_free_nothing_that_lacks_stay() {
     check(&["r cpus:1"], &[], agents, "b");
     check(&["r gpus:1"], &[], agents, "");
 }
+
+/// Where thousands of agents were not asked about, the few that were decide, and each look costs what these few do.
+#[test]
+fn agents_without_tasks_and_room_count_for_nothing_however_many_they_are() {
+    let task = |n: usize| format!("t{n:03} x cpus:1 {} 1", n % 7);
+    let tasks: Vec<String> = (0..600).map(task).collect();
+    let tasks: Vec<&str> = tasks.iter().map(String::as_str).collect();
+    let none: Agent<'_> = ("", &[]);
+    let mut agents = vec![none; 60_000];
+    for (own, place) in tasks.chunks(10).zip((0..).step_by(997)) {
+        agents[place] = ("", own);
+    }
+    let least: Vec<String> = (0..600)
+        .filter(|n| n % 7 < 2)
+        .map(|n| format!("t{n:03}"))
+        .collect();
+    check(
+        &[&format!("r cpus:{}", least.len())],
+        &[],
+        &agents,
+        &least.join(" "),
+    );
+}
