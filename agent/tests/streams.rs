@@ -20,6 +20,8 @@ use protocol::{ExecutorId, FrameworkInfo, Reason, Source, TaskState, TaskStatus,
 use runtime::Timestamp;
 use serde_json::Value;
 use stage::*;
+use v1::recordio::Decoder;
+use v1::schema::executor::Event;
 use v1::{Content, Form};
 
 /// The body of a subscription's answer.
@@ -53,17 +55,17 @@ async fn try_subscribe(
     caller: Caller,
     updates: Vec<TaskStatus>,
 ) -> (Result<(), NotHeard>, Body) {
-    try_subscribe_within(world, caller, updates, Bounds::default()).await
+    let streams = Streams::new(&world.node);
+    try_subscribe_within(world, caller, updates, (&streams, Bounds::default())).await
 }
 
-/// As [`try_subscribe`], to a stream that may hold back this much.
+/// As [`try_subscribe`], to one of these streams that may hold back this much.
 async fn try_subscribe_within(
     world: &World,
     caller: Caller,
     updates: Vec<TaskStatus>,
-    bounds: Bounds,
+    (streams, bounds): (&Streams, Bounds),
 ) -> (Result<(), NotHeard>, Body) {
-    let streams = Streams::new(&world.node);
     let (events, response) = streams.open(Content::One(Form::Json), bounds);
     let stream = world
         .node
@@ -77,10 +79,15 @@ async fn try_subscribe_within(
     };
     let heard = world.agent.subscribe_stream(subscribe).await.unwrap();
     world.settle().await;
-    let body = response.into_body().into_data_stream().map(|record| {
-        let record = record.unwrap();
-        let begin = record.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        serde_json::from_slice(&record[begin..]).unwrap()
+    let mut decoder = Decoder::new(1 << 20);
+    let body = response.into_body().into_data_stream();
+    let body = body.flat_map(move |piece| {
+        let piece = piece.unwrap();
+        let (mut rest, mut events) = (&piece[..], Vec::new());
+        while let Some(record) = decoder.next(&mut rest).unwrap() {
+            events.push(serde_json::from_slice(&record).unwrap());
+        }
+        futures_util::stream::iter(events)
     });
     (heard, Box::pin(body))
 }
@@ -168,13 +175,41 @@ fn an_executor_that_leaves_more_unread_than_its_share_is_cut_off_when_its_moment
             together_max: Some(100),
             ..Bounds::default()
         };
-        let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), bounds);
+        let streams = Streams::new(&world.node);
+        let within = (&streams, bounds);
+        let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), within);
         let (heard_of, mut body) = subscribed.await;
         heard_of.unwrap();
         world.node.clock().advance(Duration::from_secs(1)).await;
         world.settle().await;
         assert_eq!(heard(&mut body), ["ERROR"]);
         assert!(body.next().await.is_none(), "nothing comes after it");
+    });
+}
+
+/// W4: it is told nothing more, and another fills what is left.
+#[test]
+fn an_executor_is_looked_at_again_when_others_leave_too_much_unread() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a", "b"], false).await;
+        let bounds = Bounds {
+            together_max: Some(10_000),
+            ..Bounds::default()
+        };
+        let streams = Streams::new(&world.node);
+        let within = (&streams, bounds);
+        let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), within);
+        let (heard_of, mut body) = subscribed.await;
+        heard_of.unwrap();
+        assert!(streams.waiting() > 100, "{}", streams.waiting());
+        let others: Vec<_> = (0..100)
+            .map(|_| streams.open(Content::One(Form::Json), bounds))
+            .collect();
+        world.node.clock().advance(Duration::from_secs(1)).await;
+        world.settle().await;
+        others[0].0.write(&Event::message(vec![7; 20_000])).unwrap();
+        world.settle().await;
+        assert_eq!(heard(&mut body), ["ERROR"]);
     });
 }
 

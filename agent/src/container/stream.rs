@@ -51,6 +51,14 @@ impl ExecutorStream {
         self.look(ctx);
     }
 
+    /// Looks at the reader each time that all leave too much unread, though there may be nothing to write to this one.
+    fn heed(&self, ctx: &mut Context<Self>) {
+        ctx.then(self.events.crowded(), |this, (), ctx| {
+            this.look(ctx);
+            this.heed(ctx);
+        });
+    }
+
     /// Cuts the reader off if it is too slow, now or, while all leave too much unread, soon.
     fn look(&mut self, ctx: &mut Context<Self>) {
         if let Some(reason) = self.events.lag() {
@@ -73,6 +81,7 @@ impl Actor for ExecutorStream {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.then(self.events.closed(), |_, (), ctx| ctx.stop());
+        self.heed(ctx);
         ctx.every(HEARTBEAT, |this, ctx| this.write(&Event::heartbeat(), ctx));
     }
 }

@@ -7,4 +7,4 @@ mod asking;
 mod stream;
 
 pub use asking::{Asked, Refusal, answer};
-pub use stream::{Bounds, Closed, Events, Streams};
+pub use stream::{Batch, Bounds, Closed, Events, Streams};

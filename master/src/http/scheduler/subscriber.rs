@@ -208,6 +208,7 @@ impl Subscriber {
         };
         // However it ends, so does the actor.
         ctx.then(events.closed(), |_, (), ctx| ctx.stop());
+        Self::heed(&events, ctx);
         let first = Event::subscribed(&id, HEARTBEAT.as_secs_f64(), master);
         let opened = self.desk.open(id, line);
         let open = Phase::Open { events, opened };
@@ -293,6 +294,16 @@ impl Subscriber {
                 this.look(ctx);
             });
         }
+    }
+
+    /// Looks at the reader each time that all leave too much unread, though there may be nothing to write to this one.
+    fn heed(events: &Events, ctx: &mut Context<Self>) {
+        ctx.then(events.crowded(), |this, (), ctx| {
+            this.look(ctx);
+            if let Phase::Open { events, .. } = &this.phase {
+                Self::heed(events, ctx);
+            }
+        });
     }
 
     /// Ends the stream when what was written is read.

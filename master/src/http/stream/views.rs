@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use authority::Acls;
 use bytes::Bytes;
-use http::api::Events;
+use http::api::{Batch, Events};
 use runtime::Promise;
 use v1::Form;
 
@@ -66,7 +66,7 @@ pub(super) struct Wanted {
 pub(super) struct Got {
     books: Arc<Books>,
     /// What has changed; none if that cannot be known.
-    changed: Option<ByForm<Vec<Bytes>>>,
+    changed: Option<ByForm<Vec<Batch>>>,
     whole: ByForm<Option<Bytes>>,
 }
 
@@ -75,7 +75,7 @@ impl Wanted {
     pub fn of(
         self,
         now: &Arc<Books>,
-        changes: impl FnOnce(&Sight, &Books, &Books, &ByForm<bool>) -> Option<ByForm<Vec<Bytes>>>,
+        changes: impl FnOnce(&Sight, &Books, &Books, &ByForm<bool>) -> Option<ByForm<Vec<Batch>>>,
         is_same: bool,
     ) -> Got {
         let books = match &self.before {
@@ -217,7 +217,7 @@ impl Views {
     }
 
     /// All who have subscribed are told these records.
-    pub fn tell(&mut self, records: &ByForm<Vec<Bytes>>) {
+    pub fn tell(&mut self, records: &ByForm<Vec<Batch>>) {
         let cuts = &self.cuts;
         self.all
             .iter_mut()
@@ -271,7 +271,7 @@ impl View {
     }
 
     /// All are told these records; those that have gone are forgotten, and those that lag behind cut off.
-    fn tell(&mut self, records: &ByForm<Vec<Bytes>>, cuts: &Cuts) {
+    fn tell(&mut self, records: &ByForm<Vec<Batch>>, cuts: &Cuts) {
         self.subscribers.retain(|one| {
             let events = &one.events;
             // What was unread before: nobody can have read these records yet.
@@ -280,7 +280,7 @@ impl View {
                 return false;
             }
             let mut records = records.of(events.form()).iter();
-            records.all(|record| events.write_record(record.clone()).is_ok()) && !events.is_closed()
+            records.all(|batch| events.write_batch(batch).is_ok()) && !events.is_closed()
         });
     }
 

@@ -1,11 +1,12 @@
 //! Streams of events, each bounded: who reads too slowly is cut off with a reason, and keeps no memory.
 //!
 //! [`Streams`] belongs to a listener, opens streams and ends them when it stops. [`Events`] is the end that is written to, by an actor; the other end
-//! is the body of a response. Writing never waits. Knows no API: what is written are messages in the stream's form.
+//! is the body of a response. Writing never waits. What waits lies in a `queue`. Knows no API: what is written are messages in the stream's form.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -18,6 +19,9 @@ use futures_util::Stream;
 use runtime::{Clock, Instant, Node};
 use v1::{Content, Form, Message, recordio};
 
+pub use queue::Batch;
+use queue::Queue;
+
 /// How much one stream may hold back.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -25,14 +29,16 @@ pub struct Bounds {
     pub bytes_max: usize,
     /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
-    /// Bytes that wait to be read in all streams of the listener that have this bound, together. While there are more, each of them may hold
-    /// back no more than its share for longer than a second; a single event may be as large as it likes. Default 256 MiB. None where what waits is
+    /// Bytes that wait to be read in all streams of the listener that have this bound, together, with those that their connections have taken and
+    /// cannot send. While there are more, each of them may hold back no more than its share for longer than a second; a single event may be as large as it likes. Default 256 MiB. None where what waits is
     /// the same memory in many streams, which their writer bounds.
     pub together_max: Option<usize>,
 }
 
 /// How long events may wait before it counts what all leave unread together.
 const BURST: Duration = Duration::from_secs(1);
+/// Time between two alarms, while all leave too much unread: at each of them every stream is looked at.
+const ALARM: Duration = Duration::from_millis(250);
 
 impl Default for Bounds {
     fn default() -> Self {
@@ -60,6 +66,9 @@ struct Listener {
     /// How many of them are bounded together, and the bytes that wait in those.
     bounded: AtomicUsize,
     waiting: AtomicUsize,
+    /// How often all were called to look at their readers, and when last.
+    alarms: AtomicU64,
+    alarmed: Mutex<Option<Instant>>,
     /// Those that were opened, some of which may have ended.
     all: Mutex<Vec<Weak<Shared>>>,
 }
@@ -72,6 +81,8 @@ impl Streams {
             open: AtomicUsize::new(0),
             bounded: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            alarms: AtomicU64::new(0),
+            alarmed: Mutex::default(),
             all: Mutex::default(),
         }))
     }
@@ -81,7 +92,7 @@ impl Streams {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// How many bytes wait to be read in the streams that are bounded together.
+    /// How many bytes wait to be read in the streams that are bounded together, or to be sent by their connections.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }
@@ -93,7 +104,7 @@ impl Streams {
             listener: self.0.clone(),
             bounds,
             form: content.form(),
-            queue: Mutex::default(),
+            state: Mutex::default(),
         });
         {
             let mut all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,28 +140,50 @@ impl Streams {
     }
 }
 
+impl Listener {
+    /// Has all who write look at their readers, unless they have just done so.
+    fn alarm(&self, now: Instant) {
+        {
+            let mut alarmed = self.alarmed.lock().unwrap_or_else(PoisonError::into_inner);
+            if alarmed.is_some_and(|at| now - at < ALARM) {
+                return;
+            }
+            *alarmed = Some(now);
+        }
+        self.alarms.fetch_add(1, Ordering::Relaxed);
+        let all: Vec<_> = {
+            let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        let bounded = all.iter().filter(|one| one.bounds.together_max.is_some());
+        for stream in bounded {
+            stream.change(|state| state.lookers.drain(..).for_each(Waker::wake));
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     listener: Arc<Listener>,
     bounds: Bounds,
     form: Form,
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    /// Records with the time they were written at.
-    records: VecDeque<(Instant, Bytes)>,
-    bytes: usize,
+struct State {
+    queue: Queue,
     /// Nothing more is written; what waits is read.
     ended: bool,
     /// Nobody reads any more.
     unread: bool,
     reader: Option<Waker>,
     writers: Vec<Waker>,
+    /// Who is to be called when all leave too much unread.
+    lookers: Vec<Waker>,
 }
 
-impl Queue {
+impl State {
     fn end(&mut self) {
         self.ended = true;
         self.reader.take().into_iter().for_each(Waker::wake);
@@ -158,16 +191,22 @@ impl Queue {
     }
 }
 
+/// This one is called too, once.
+fn note(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
+    wakers.retain(|waker| !waker.will_wake(cx.waker()));
+    wakers.push(cx.waker().clone());
+}
+
 impl Shared {
-    fn change<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = queue.bytes;
-        let changed = change(&mut queue);
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.queue.held();
+        let changed = change(&mut state);
         if self.bounds.together_max.is_some() {
-            let waiting = &self.listener.waiting;
-            match queue.bytes.checked_sub(before) {
+            let (waiting, held) = (&self.listener.waiting, state.queue.held());
+            match held.checked_sub(before) {
                 Some(more) => waiting.fetch_add(more, Ordering::Relaxed),
-                None => waiting.fetch_sub(before - queue.bytes, Ordering::Relaxed),
+                None => waiting.fetch_sub(before - held, Ordering::Relaxed),
             };
         }
         changed
@@ -198,7 +237,7 @@ impl Shared {
     }
 
     fn end(&self) {
-        self.change(Queue::end);
+        self.change(State::end);
     }
 }
 
@@ -216,41 +255,51 @@ impl Events {
 
     /// Writes one event.
     pub fn write(&self, event: &dyn Message) -> Result<(), Closed> {
-        self.write_record(self.record(event))
+        let record = recordio::encode(&self.shared.form.write(event));
+        self.push(|queue, now| queue.push(record, now))
     }
 
-    /// The event as it stands in this stream, to be written into others of the same form too.
-    pub fn record(&self, event: &dyn Message) -> Bytes {
-        recordio::encode(&self.shared.form.write(event)).into()
-    }
-
-    /// Writes an event that [`Events::record`] made.
+    /// Writes a record that may stand in other streams of the same form too, in the same memory.
     pub fn write_record(&self, record: Bytes) -> Result<(), Closed> {
+        self.push(|queue, now| queue.push_shared(record, now))
+    }
+
+    /// Writes records that stand in other streams of the same form too, in the same memory.
+    pub fn write_batch(&self, batch: &Batch) -> Result<(), Closed> {
+        self.push(|queue, now| queue.push_batch(batch, now))
+    }
+
+    fn push(&self, push: impl FnOnce(&mut Queue, Instant)) -> Result<(), Closed> {
         let now = self.shared.listener.clock.now();
-        self.shared.change(|queue| {
-            if queue.ended || queue.unread {
+        self.shared.change(|state| {
+            if state.ended || state.unread {
                 return Err(Closed);
             }
-            queue.bytes += record.len();
-            queue.records.push_back((now, record));
-            queue.reader.take().into_iter().for_each(Waker::wake);
+            push(&mut state.queue, now);
+            state.reader.take().into_iter().for_each(Waker::wake);
             Ok(())
-        })
+        })?;
+        if self.shared.share().is_some() {
+            self.shared.listener.alarm(now);
+        }
+        Ok(())
     }
 
     /// Why the reader is too slow, if it is: whoever writes then cuts it off with [`Events::cut`], and a reason.
     pub fn lag(&self) -> Option<String> {
         let wait_max = self.shared.bounds.wait_max;
         let now = self.shared.listener.clock.now();
-        self.shared.change(|queue| {
-            let waits = queue.records.front().map(|(since, _)| now - *since);
+        self.shared.change(|State { queue, .. }| {
+            let waits = queue.since().map(|since| now - since);
             let (bytes_max, because) = self.shared.bytes_max(waits);
-            // One record may be larger than what may wait of several, but not while there is no room for it.
-            let bounded = queue.records.len() > 1 || !because.is_empty();
-            if bounded && queue.bytes > bytes_max {
+            // One record may be larger than what may wait of several, but not while there is no room for it, or for what its connection holds.
+            let (bounded, bytes) = match because {
+                "" => (queue.records() > 1, queue.bytes()),
+                _ => (true, queue.held()),
+            };
+            if bounded && bytes > bytes_max {
                 return Some(format!(
-                    "{} bytes of events wait to be read, which are more than {bytes_max}{because}",
-                    queue.bytes
+                    "{bytes} bytes of events wait to be read, which are more than {bytes_max}{because}"
                 ));
             }
             waits.filter(|waits| *waits > wait_max).map(|_| {
@@ -267,25 +316,37 @@ impl Events {
     pub fn lags_in(&self) -> Option<Duration> {
         let share = self.shared.share()?;
         let now = self.shared.listener.clock.now();
-        self.shared.change(|queue| {
-            let (since, _) = queue.records.front()?;
-            (queue.bytes > share).then(|| BURST.saturating_sub(now - *since))
+        self.shared.change(|State { queue, .. }| {
+            let since = queue.since()?;
+            (queue.held() > share).then(|| BURST.saturating_sub(now - since))
+        })
+    }
+
+    /// Completes when all leave too much unread together, after this is called: whoever writes then looks at its reader ([`Events::lag`],
+    /// [`Events::lags_in`]), though it has nothing to write, and waits for the next time.
+    pub fn crowded(&self) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        let before = shared.listener.alarms.load(Ordering::Relaxed);
+        std::future::poll_fn(move |cx| {
+            shared.change(|state| note(&mut state.lookers, cx));
+            match shared.listener.alarms.load(Ordering::Relaxed) == before {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            }
         })
     }
 
     /// Cuts the reader off: what waits is dropped, and `last` is all that can still be read.
     pub fn cut(&self, last: Option<&dyn Message>) {
-        let last = last.map(|last| self.record(last));
+        let last = last.map(|last| recordio::encode(&self.shared.form.write(last)));
         let now = self.shared.listener.clock.now();
-        self.shared.change(|queue| {
+        self.shared.change(|state| {
             // A record that is half read by the connection is whole there already.
-            queue.records.clear();
-            queue.bytes = 0;
-            if let Some(last) = last.filter(|_| !queue.ended) {
-                queue.bytes = last.len();
-                queue.records.push_back((now, last));
+            state.queue.clear();
+            if let Some(last) = last.filter(|_| !state.ended) {
+                state.queue.push(last, now);
             }
-            queue.end();
+            state.end();
         });
     }
 
@@ -296,18 +357,17 @@ impl Events {
 
     /// Whether it has ended.
     pub fn is_closed(&self) -> bool {
-        self.shared.change(|queue| queue.ended || queue.unread)
+        self.shared.change(|state| state.ended || state.unread)
     }
 
     /// Completes when the stream has ended, whoever ended it.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         std::future::poll_fn(move |cx| {
-            shared.change(|queue| match queue.ended || queue.unread {
+            shared.change(|state| match state.ended || state.unread {
                 true => Poll::Ready(()),
                 false => {
-                    queue.writers.retain(|waker| !waker.will_wake(cx.waker()));
-                    queue.writers.push(cx.waker().clone());
+                    note(&mut state.writers, cx);
                     Poll::Pending
                 }
             })
@@ -328,17 +388,38 @@ impl Stream for Reader {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.change(|queue| match queue.records.pop_front() {
-            Some((_, record)) => {
-                queue.bytes -= record.len();
-                Poll::Ready(Some(Ok(record)))
-            }
-            None if queue.ended => Poll::Ready(None),
+        let piece = self.0.change(|state| match state.queue.pop() {
+            Some(piece) => Poll::Ready(Some(piece)),
+            None if state.ended => Poll::Ready(None),
             None => {
-                queue.reader = Some(cx.waker().clone());
+                state.reader = Some(cx.waker().clone());
                 Poll::Pending
             }
-        })
+        });
+        let taken = |bytes| {
+            let shared = self.0.clone();
+            Ok(Bytes::from_owner(Taken { bytes, shared }))
+        };
+        piece.map(|piece| piece.map(taken))
+    }
+}
+
+/// A piece in the hands of the connection, which counts until that has sent it.
+struct Taken {
+    bytes: Bytes,
+    shared: Arc<Shared>,
+}
+
+impl AsRef<[u8]> for Taken {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let bytes = self.bytes.len();
+        self.shared.change(|state| state.queue.let_go(bytes));
     }
 }
 
@@ -349,246 +430,13 @@ impl Drop for Reader {
         if self.0.bounds.together_max.is_some() {
             listener.bounded.fetch_sub(1, Ordering::Relaxed);
         }
-        self.0.change(|queue| {
-            queue.unread = true;
-            queue.records = VecDeque::new();
-            queue.bytes = 0;
-            queue.end();
+        self.0.change(|state| {
+            state.unread = true;
+            state.queue.clear();
+            state.end();
         });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::{FutureExt, StreamExt};
-    use runtime::rehearsal::stage;
-    use v1::schema::scheduler::Event;
-
-    use super::*;
-
-    fn streams() -> (Node, Streams) {
-        let node = runtime::rehearsal::node("node").build();
-        let streams = Streams::new(&node);
-        (node, streams)
-    }
-
-    async fn rest(response: Response) -> String {
-        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-        String::from_utf8(bytes.unwrap().to_vec()).unwrap()
-    }
-
-    fn json() -> Content {
-        Content::One(Form::Json)
-    }
-
-    /// SPEC 2.1: RecordIO, under the type of the messages in it or under its own.
-    #[test]
-    fn events_are_read_in_the_order_they_were_written_and_an_end_comes_last() {
-        stage(async {
-            let (_, streams) = streams();
-            let (events, response) = streams.open(json(), Bounds::default());
-            assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
-            events.write(&Event::heartbeat()).unwrap();
-            events.write(&Event::error("no")).unwrap();
-            events.end();
-            assert_eq!(events.write(&Event::heartbeat()), Err(Closed));
-            let text = rest(response).await;
-            assert_eq!(
-                text,
-                "20\n{\"type\":\"HEARTBEAT\"}41\n{\"type\":\"ERROR\",\"error\":{\"message\":\"no\"}}"
-            );
-            let (_events, response) =
-                streams.open(Content::Stream(Form::Protobuf), Bounds::default());
-            assert_eq!(response.headers()[CONTENT_TYPE], "application/recordio");
-            assert_eq!(
-                response.headers()["Message-Content-Type"],
-                "application/x-protobuf"
-            );
-        });
-    }
-
-    /// W4.
-    #[test]
-    fn who_does_not_read_is_found_too_slow_and_is_left_with_the_reason_alone() {
-        stage(async {
-            let (node, streams) = streams();
-            let bounds = Bounds {
-                bytes_max: 100,
-                ..Bounds::default()
-            };
-            let (events, response) = streams.open(json(), bounds);
-            // One event may be as large as it likes.
-            events.write(&Event::error("x".repeat(200))).unwrap();
-            assert_eq!(events.lag(), None);
-            events.write(&Event::heartbeat()).unwrap();
-            let reason = events.lag().unwrap();
-            assert!(reason.contains("more than 100"), "{reason}");
-            events.cut(Some(&Event::error(&reason)));
-            let text = rest(response).await;
-            assert!(
-                text.contains(&reason) && !text.contains("HEARTBEAT"),
-                "{text}"
-            );
-
-            let (events, _response) = streams.open(json(), bounds);
-            events.write(&Event::heartbeat()).unwrap();
-            node.clock().advance(Duration::from_secs(75)).await;
-            assert_eq!(events.lag(), None);
-            node.clock().advance(Duration::from_secs(1)).await;
-            assert!(events.lag().is_some_and(|reason| reason.contains("75 s")));
-        });
-    }
-
-    /// W4: what one may hold back is much where many do.
-    #[test]
-    fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_let_be() {
-        stage(async {
-            let (node, streams) = streams();
-            let bounds = Bounds {
-                together_max: Some(100_000),
-                ..Bounds::default()
-            };
-            let open = |_| streams.open(json(), bounds);
-            let (stalled, responses): (Vec<_>, Vec<_>) = (0..1000).map(open).unzip();
-            let (read, response) = streams.open(json(), bounds);
-            let mut body = response.into_body().into_data_stream();
-            // Another kind of stream counts for nothing.
-            let together_max = None;
-            let (apart, _apart) = streams.open(
-                json(),
-                Bounds {
-                    together_max,
-                    ..bounds
-                },
-            );
-            let event = Event::error("x".repeat(50));
-            apart.write(&Event::error("x".repeat(200_000))).unwrap();
-            let (mut most, mut bursts, mut reasons) = (0, 0, Vec::new());
-            for _ in 0..9 {
-                // Each of them alone is far below its own bound.
-                for events in &stalled {
-                    if events.write(&event).is_ok()
-                        && let Some(reason) = events.lag()
-                    {
-                        events.cut(None);
-                        reasons.push(reason);
-                    }
-                    most = most.max(streams.waiting());
-                }
-                // Many times its share, and read.
-                for _ in 0..100 {
-                    read.write(&event).unwrap();
-                    assert_eq!(read.lag(), None);
-                }
-                bursts += u32::from(streams.waiting() > 100_000);
-                for _ in 0..100 {
-                    assert!(body.next().await.is_some());
-                }
-                node.clock().sleep(BURST).await;
-            }
-            assert!(bursts > 0);
-            assert!((90_000..=100_000).contains(&most), "{most}");
-            assert!(reasons.len() > 100, "{}", reasons.len());
-            assert!(
-                reasons[0].contains("more than 99, its share"),
-                "{}",
-                reasons[0]
-            );
-            assert_eq!(apart.lag(), None);
-            drop(responses);
-            assert_eq!((streams.waiting(), streams.open_now()), (0, 2));
-        });
-    }
-
-    /// W4: also if nothing more is written to those who do not read.
-    #[test]
-    fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_over() {
-        stage(async {
-            let (node, streams) = streams();
-            let bounds = Bounds {
-                together_max: Some(1000),
-                ..Bounds::default()
-            };
-            let (first, _first) = streams.open(json(), bounds);
-            let (second, response) = streams.open(json(), bounds);
-            for _ in 0..3 {
-                first.write(&Event::error("x".repeat(200))).unwrap();
-            }
-            assert_eq!(
-                (first.lag(), first.lags_in()),
-                (None, None),
-                "there is room"
-            );
-            for _ in 0..3 {
-                second.write(&Event::error("x".repeat(200))).unwrap();
-            }
-            assert_eq!((second.lag(), second.lags_in()), (None, Some(BURST)));
-            node.clock().advance(BURST / 4).await;
-            assert_eq!(
-                (second.lag(), second.lags_in()),
-                (None, Some(BURST * 3 / 4))
-            );
-            node.clock().advance(BURST * 3 / 4).await;
-            let reason = second.lag().unwrap();
-            assert!(reason.contains("more than 500, its share"), "{reason}");
-            // Whoever has read meanwhile is let be.
-            let mut body = response.into_body().into_data_stream();
-            assert!(body.next().await.is_some());
-            assert_eq!((second.lag(), second.lags_in()), (None, None));
-        });
-    }
-
-    /// W4: one large event for each of many is as much as many small ones.
-    #[test]
-    fn a_single_event_waits_for_long_only_while_there_is_room_for_it() {
-        stage(async {
-            let (node, streams) = streams();
-            let bounds = Bounds {
-                together_max: Some(1000),
-                ..Bounds::default()
-            };
-            let (first, response) = streams.open(json(), bounds);
-            let (second, _second) = streams.open(json(), bounds);
-            first.write(&Event::error("x".repeat(600))).unwrap();
-            node.clock().advance(BURST).await;
-            assert_eq!((first.lag(), first.lags_in()), (None, None));
-            second.write(&Event::error("x".repeat(600))).unwrap();
-            assert_eq!((second.lag(), second.lags_in()), (None, Some(BURST)));
-            let reason = first.lag().unwrap();
-            assert!(reason.contains("more than 500, its share"), "{reason}");
-            let mut body = response.into_body().into_data_stream();
-            assert!(body.next().await.is_some());
-            node.clock().advance(BURST).await;
-            assert_eq!((first.lag(), second.lag()), (None, None));
-        });
-    }
-
-    #[test]
-    fn whoever_ends_a_stream_both_ends_know() {
-        stage(async {
-            let (_, streams) = streams();
-            let (events, response) = streams.open(json(), Bounds::default());
-            let mut closed = Box::pin(events.closed());
-            assert!(closed.as_mut().now_or_never().is_none());
-            assert_eq!(streams.open_now(), 1);
-            drop(response);
-            assert!(closed.as_mut().now_or_never().is_some());
-            assert!(events.is_closed());
-            assert_eq!(
-                (events.write(&Event::heartbeat()), streams.open_now()),
-                (Err(Closed), 0)
-            );
-
-            let (events, response) = streams.open(json(), Bounds::default());
-            let mut body = response.into_body().into_data_stream();
-            assert!(body.next().now_or_never().is_none());
-            drop(events);
-            assert!(body.next().now_or_never().is_some_and(|end| end.is_none()));
-
-            let (events, response) = streams.open(json(), Bounds::default());
-            streams.end_all();
-            assert!(events.is_closed());
-            assert_eq!(rest(response).await, "");
-        });
-    }
-}
+mod tests;
