@@ -71,6 +71,10 @@ pub(super) fn all_executors(survey: &Survey) -> ResponseGetExecutors {
 fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
     let mut executor_info = schema::ExecutorInfo::from(&container.executor);
     executor_info.framework_id = Some((&container.framework_id).into());
+    if container.is_command {
+        // It is the agent's own, and nobody has said a type.
+        executor_info.r#type = None;
+    }
     ResponseGetExecutorsExecutor { executor_info }
 }
 

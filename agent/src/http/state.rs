@@ -14,6 +14,7 @@ use resources::Resources;
 use resources::json::{attributes_object, resources_object};
 use runtime::Timestamp;
 use serde_json::{Value, json};
+use v1::convert::older::in_both_forms;
 use v1::convert::write_resources;
 
 use super::answers::{executors, is_heard, is_over, measured};
@@ -115,9 +116,10 @@ fn by_role(resources: &Resources, show: impl Fn(&Resources) -> Value) -> Value {
     json!(shown.collect::<BTreeMap<_, _>>())
 }
 
-/// Whole resource objects.
+/// Whole resource objects, in both forms.
 fn full(resources: &Resources) -> Value {
-    let all = write_resources(resources);
+    let mut all = write_resources(resources);
+    in_both_forms(&mut all);
     let json = |one| serde_json::from_slice(&v1::json::write(one)).unwrap_or_default();
     all.iter()
         .map(|one| json(one))

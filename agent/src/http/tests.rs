@@ -191,6 +191,13 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     let over = &executors["completed_executors"][0]["executor_info"];
     assert_eq!(over["executor_id"]["value"], "over");
     assert_eq!(over["framework_id"]["value"], "f");
+    let kinds = [0, 1].map(|place| executors["executors"][place]["executor_info"].get("type"));
+    let custom = serde_json::json!("CUSTOM");
+    assert_eq!(
+        kinds,
+        [Some(&custom), None],
+        "the other is the agent's own, for a command"
+    );
     let framework = &state["get_frameworks"]["frameworks"][0]["framework_info"];
     assert_eq!(framework["name"], "shop");
     assert_eq!(
@@ -316,6 +323,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(json["reserved_resources"]["ads"]["cpus"], 2.0);
     let full = &json["reserved_resources_full"]["ads"][0];
     assert_eq!(full["reservations"][0]["role"], "ads");
+    assert_eq!(full["role"], "ads", "in both forms");
     assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
     assert_eq!(json["unreserved_resources_allocated"]["cpus"], 2.2);
     assert_eq!(json["attributes"], json!({ "rack": "abc" }));

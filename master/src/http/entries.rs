@@ -10,6 +10,7 @@ use resources::Resources;
 use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, Value, json};
+use v1::convert::older::in_both_forms;
 use v1::convert::{constraints, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
@@ -119,7 +120,8 @@ struct InFull<'a>(&'a Resources);
 
 impl Serialize for InFull<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let resources = write_resources(self.0);
+        let mut resources = write_resources(self.0);
+        in_both_forms(&mut resources);
         serializer.collect_seq(resources.iter().map(|one| Json(one)))
     }
 }

@@ -86,7 +86,9 @@ impl Serialize for TaskEntry<'_> {
         object.serialize_entry("limits", &NOTHING)?;
         object.serialize_entry("role", role(&task.resources))?;
         object.serialize_entry("statuses", &List(|| task.statuses.iter().map(StatusEntry)))?;
-        object.serialize_entry("user", &task.user)?;
+        if let Some(user) = &task.user {
+            object.serialize_entry("user", user)?;
+        }
         object.serialize_entry("labels", &LabelList(&task.labels))?;
         object.end()
     }

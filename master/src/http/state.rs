@@ -8,6 +8,7 @@ use protocol::agent::Domain;
 use protocol::{FrameworkId, TaskState};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, json};
+use v1::convert::MASTER_CAPABILITIES;
 use v1::pieces::Identity;
 
 use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry, domain};
@@ -16,9 +17,6 @@ use super::pieces::{List, TaskEntry};
 use super::shown::{ExecutorShown, Shown, TasksShown};
 use super::{Chosen, words};
 use crate::tasks::Task;
-
-/// What a master can do, in Mesos' words.
-const CAPABILITIES: [&str; 3] = ["AGENT_UPDATE", "AGENT_DRAINING", "QUOTA_V2"];
 
 /// The bytes of a page.
 pub(super) fn text(page: &impl Serialize) -> Vec<u8> {
@@ -59,7 +57,8 @@ impl Entries for Whole<'_> {
         object.serialize_entry("id", &master.id)?;
         object.serialize_entry("pid", &pid)?;
         object.serialize_entry("hostname", &master.hostname)?;
-        object.serialize_entry("capabilities", &CAPABILITIES)?;
+        let capabilities = MASTER_CAPABILITIES.map(|one| one.name());
+        object.serialize_entry("capabilities", &capabilities)?;
         object.serialize_entry("activated_slaves", &(active as f64))?;
         object.serialize_entry("deactivated_slaves", &(inactive as f64))?;
         let unreachable = books.agents.unreachable().len();

@@ -253,6 +253,14 @@ fn the_pages_have_the_keys_that_tools_read() {
         );
         let reserved = &agent["reserved_resources_full"]["ads"][0];
         assert_eq!(reserved["scalar"]["value"], 512.0);
+        // In both forms: tools for older masters read these.
+        assert_eq!(reserved["reservations"][0]["role"], "ads");
+        assert_eq!(
+            (&reserved["role"], reserved.get("reservation")),
+            (&json!("ads"), None),
+            "it is static"
+        );
+        assert_eq!(agent["unreserved_resources_full"][0]["role"], "*");
         let page =
             |shown: Shown<'_>, _: &Chosen| super::page::page(&state::Frameworks(shown), None);
         let frameworks = body(&node, &master, page).await;
@@ -312,7 +320,12 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
     status.container_id = Some("c".parse().unwrap());
     status.healthy = Some(true);
     task.observe(&status, state);
+    task.user = None;
     let entry = serde_json::to_value(pieces::TaskEntry(&task)).unwrap();
+    assert_eq!(entry.get("user"), None, "that of its framework");
+    task.user = Some("alice".to_owned());
+    let entry = serde_json::to_value(pieces::TaskEntry(&task)).unwrap();
+    assert_eq!(entry["user"], "alice");
     has_keys(
         &entry,
         "id name framework_id executor_id slave_id state resources limits role statuses user labels",

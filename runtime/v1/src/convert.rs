@@ -23,7 +23,7 @@ mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
-pub use nodes::{AgentSaid, master_info};
+pub use nodes::{AgentSaid, MASTER_CAPABILITIES, master_info};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
 

@@ -331,6 +331,42 @@ fn every_call_of_the_scheduler_can_be_said() {
     }
 }
 
+/// SPEC 3.12, `*_full`: the older form stands beside the stack, and says the same.
+#[test]
+fn in_both_forms_a_reservation_is_found_wherever_one_looks_for_it() {
+    for (text, role, principal) in [
+        ("cpus:1", Some("*"), None),
+        ("cpus(ads):1", Some("ads"), None),
+        ("dynamic", Some("ads"), Some("ops")),
+        ("refined", None, None),
+    ] {
+        let by = |role: &str, r#type| schema::ResourceReservationInfo {
+            role: Some(role.to_owned()),
+            r#type: Some(r#type),
+            principal: Some("ops".to_owned()),
+            ..schema::ResourceReservationInfo::default()
+        };
+        let dynamic = schema::ResourceReservationInfoType::Dynamic;
+        let mut one = schema::Resource::default();
+        match text {
+            "dynamic" => one.reservations = vec![by("ads", dynamic)],
+            "refined" => one.reservations = vec![by("ads", dynamic), by("ads/web", dynamic)],
+            text => {
+                let plain: resources::Resources = text.parse().unwrap();
+                one = convert::write_resources(&plain).remove(0);
+            }
+        }
+        let mut told = [one.clone()];
+        convert::older::in_both_forms(&mut told);
+        let [told] = told;
+        assert_eq!(told.reservations, one.reservations, "{text}");
+        assert_eq!(told.role.as_deref(), role, "{text}");
+        let reservation = told.reservation.as_ref();
+        let by = reservation.and_then(|one| one.principal.as_deref());
+        assert_eq!(by, principal, "{text}");
+    }
+}
+
 /// SPEC 2.8: a framework that does not know of stacks finds role and reservation where they were before.
 #[test]
 fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
@@ -363,7 +399,7 @@ fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
 
 /// SPEC 2.8.
 #[test]
-fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it() {
+fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it_and_what_it_can_do() {
     let master = protocol::MasterInfo {
         id: "m".parse().unwrap(),
         hostname: "h".to_owned(),
@@ -375,6 +411,6 @@ fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it() {
     let text = String::from_utf8(json::write(&master)).unwrap();
     assert_eq!(
         text,
-        r#"{"id":"m","ip":16777343,"port":5050,"pid":"master@127.0.0.1:5050","hostname":"h","version":"0.1.0","address":{"hostname":"h","ip":"127.0.0.1","port":5050}}"#
+        r#"{"id":"m","ip":16777343,"port":5050,"pid":"master@127.0.0.1:5050","hostname":"h","version":"0.1.0","address":{"hostname":"h","ip":"127.0.0.1","port":5050},"capabilities":[{"type":"AGENT_UPDATE"},{"type":"AGENT_DRAINING"},{"type":"QUOTA_V2"}]}"#
     );
 }

@@ -11,6 +11,7 @@ use crate::describe::{Describe, Each, Fields, Output, made};
 use crate::schema::{
     Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
     DomainInfoFaultDomainZoneInfo, DrainConfig, DrainInfo, DrainState, MasterInfo,
+    MasterInfoCapability, MasterInfoCapabilityType,
 };
 
 /// The port of an agent that names none.
@@ -106,6 +107,13 @@ impl From<&Drain> for DrainInfo {
     }
 }
 
+/// What a master of ours can do beyond the basics.
+pub const MASTER_CAPABILITIES: [MasterInfoCapabilityType; 3] = [
+    MasterInfoCapabilityType::AgentUpdate,
+    MasterInfoCapabilityType::AgentDraining,
+    MasterInfoCapabilityType::QuotaV2,
+];
+
 /// The master as frameworks know it. Its address is not part of what it says of itself; `None` is written as 0, and readers then take
 /// the host name.
 pub fn master_info(info: &protocol::MasterInfo, address: Option<Ipv4Addr>) -> MasterInfo {
@@ -125,6 +133,9 @@ pub fn master_info(info: &protocol::MasterInfo, address: Option<Ipv4Addr>) -> Ma
             ip: address.map(|address| address.to_string()),
             port: info.port.into(),
         })),
+        capabilities: MASTER_CAPABILITIES
+            .map(|one| MasterInfoCapability { r#type: Some(one) })
+            .into(),
         ..MasterInfo::default()
     }
 }

@@ -35,6 +35,16 @@ pub fn resources_for(framework: &FrameworkInfo, resources: &mut [Resource]) {
     }
 }
 
+/// Puts resources into both forms at once, as Mesos' pages have them: who reads `role` and `reservation` finds them beside the stack. A refined
+/// reservation has no older form, and only the stack.
+pub fn in_both_forms(resources: &mut [Resource]) {
+    for resource in resources {
+        let stack = resource.reservations.clone();
+        to_old_form(resource);
+        resource.reservations = stack;
+    }
+}
+
 /// `role` and `reservation` in place of a stack of one or none.
 fn to_old_form(resource: &mut Resource) {
     let mut only = match resource.reservations.len() {
