@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use master::books::Books;
+use master::tasks::Holdings;
 use master::{Config, Master, MemoryRegistry, TakeSnapshot};
 use module_api::{AllocatorRef, SorterRef};
 use modules::allocator::Allocator;
@@ -115,12 +116,7 @@ impl Handler<Fall> for Sorter<Drf> {
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     /// Of each agent: all it has, what it lends, and what tasks hold there.
-    pub agents: Vec<(
-        String,
-        Resources,
-        Resources,
-        BTreeMap<FrameworkId, Resources>,
-    )>,
+    pub agents: Vec<(String, Resources, Resources, Holdings)>,
     /// What each framework is offered that is reserved for it, or lent.
     pub own: Vec<(Resources, Resources)>,
     /// What all of them are offered of the rest.
