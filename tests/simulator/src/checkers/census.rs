@@ -323,8 +323,9 @@ impl Frameworks {
     fn answered(&mut self, spoken: &Spoken<'_>, at: Duration) -> Option<FrameworkId> {
         let subscribed = match spoken.is::<Result<Standing, SubscriptionRefused>>() {
             Some(Ok(Standing::Leads(subscribed))) => Ok(subscribed),
-            Some(Ok(Standing::StandsBy(_))) => {
-                let question = self.open.welcomed(spoken)?;
+            Some(Ok(Standing::StandsBy(standing))) => {
+                let mut question = self.open.welcomed(spoken)?;
+                question.framework.id = Some(standing.framework_id.clone());
                 let waits = (question, spoken.from.to_owned());
                 self.waiting.insert(spoken.to.to_owned(), waits);
                 return None;

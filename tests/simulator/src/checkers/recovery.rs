@@ -249,9 +249,10 @@ impl Checker for Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, seconds, status, task};
+    use super::super::stage::{Stage, framework, master, pid, seconds, status, task};
     use super::*;
     use protocol::FrameworkInfo;
+    use protocol::message::standby::{StandBy, Standing, StandingBy};
 
     /// An hour, with a task that runs, up to a minute after the faults.
     fn stage() -> Stage<Recovery> {
@@ -311,6 +312,25 @@ mod tests {
         });
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         rest(&mut stage).is_clean();
+    }
+
+    #[test]
+    fn somebody_must_lead_where_somebody_stands_by() {
+        let mut stage = stage();
+        heard(&mut stage).fact(What::MasterEnded { node: "master" });
+        stage.fact(What::MasterBegan { node: "master" });
+        let ask = StandBy {
+            framework: FrameworkInfo::new("user", "f"),
+            scheduler: pid("framework-1"),
+            wants: Default::default(),
+        };
+        let standing = Standing::StandsBy(StandingBy {
+            framework_id: framework(),
+            master: master(),
+        });
+        stage.told("framework-1", "master", &ask);
+        stage.replied::<StandBy>("master", "framework-1", &Ok(standing));
+        rest(&mut stage).is_broken("nobody leads f");
     }
 
     #[test]
