@@ -1,4 +1,4 @@
-//! The readers of the log's records and of a dump's file, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
+//! The readers of the log's records, of a snapshot and of a dump's file, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
 //!
 //! Their forms are this crate's own affair, and the test stands on another floor. Pure, but for a store in memory.
 
@@ -7,6 +7,7 @@ use storage::{Changes, Store};
 
 use crate::dump::{self, Dump, FileFault};
 use crate::log::{Loaded, LogError, LogStore};
+use crate::replica::seen::{self, Seen, Ticket};
 use crate::store::{StoredLog, fuzzing};
 
 pub use crate::store::fuzzing::{reread_chunk, reread_meta};
@@ -28,6 +29,27 @@ pub fn load(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Loaded, LogError> {
         store.commit(changes).map_err(failed)?;
     }
     StoredLog::over(store).load()
+}
+
+/// What a member's snapshot says, with this of its state machine: it has lately seen so many proposals.
+pub fn write_snapshot(proposals: u64, machine: &[u8]) -> Vec<u8> {
+    let mut seen = Seen::default();
+    for sequence in 0..proposals {
+        let (member, life) = (1, 1);
+        let ticket = Ticket {
+            member,
+            life,
+            sequence,
+        };
+        seen.add(ticket, sequence + 1);
+    }
+    seen::pack(&seen, machine)
+}
+
+/// Reads a member's snapshot but for what its state machine says, and gives the bytes of what was read, and those of the machine.
+pub fn reread_snapshot(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
+    let (seen, machine) = seen::unpack(bytes)?;
+    Ok((seen::pack(&seen, machine), machine))
 }
 
 /// Reads the file of a dump, and gives the bytes of what was read.

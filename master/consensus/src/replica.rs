@@ -5,7 +5,7 @@
 //! Never writes or sends: a [`Step`] says what is to be done.
 
 mod replay;
-mod seen;
+pub(crate) mod seen;
 mod step;
 mod tickets;
 

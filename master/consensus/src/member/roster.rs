@@ -301,7 +301,15 @@ fn split(packed: &[u8]) -> Result<(Roster, &[u8]), String> {
     let (roster, machine) = rest
         .split_at_checked(length)
         .ok_or("it ends within its roster")?;
-    let roster = runtime::codec::decode(roster).map_err(|error| error.to_string())?;
+    let roster: Roster = runtime::codec::decode(roster).map_err(|error| error.to_string())?;
+    let numbers = [roster.highest]
+        .into_iter()
+        .chain(roster.seats.keys().copied());
+    if let Some(number) = numbers.max().filter(|number| *number > NUMBER_MAX) {
+        return Err(format!(
+            "its roster names member {number}, expected at most {NUMBER_MAX}"
+        ));
+    }
     Ok((roster, machine))
 }
 

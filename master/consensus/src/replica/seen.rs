@@ -45,7 +45,7 @@ impl Ticket {
 
 /// The latest proposals that were applied, oldest first, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     order: VecDeque<Ticket>,
     places: BTreeMap<Ticket, u64>,
 }
@@ -88,7 +88,7 @@ impl Seen {
 const MARK: &[u8; 8] = b"meros r1";
 
 /// A snapshot: what was seen, and then the machine's own bytes.
-pub(super) fn pack(seen: &Seen, machine: &[u8]) -> Vec<u8> {
+pub(crate) fn pack(seen: &Seen, machine: &[u8]) -> Vec<u8> {
     let list = runtime::codec::encode(&seen.list()).unwrap_or_default();
     let mut packed = Vec::with_capacity(16 + list.len() + machine.len());
     packed.extend_from_slice(MARK);
@@ -99,7 +99,7 @@ pub(super) fn pack(seen: &Seen, machine: &[u8]) -> Vec<u8> {
 }
 
 /// What [`pack`] put together.
-pub(super) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
+pub(crate) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
     let rest = packed
         .strip_prefix(MARK)
         .ok_or("it does not begin like one")?;
