@@ -23,6 +23,8 @@ const NAME: &str = "registry/snapshot";
 const FORM: u16 = 1;
 /// So many records are in one piece at most. Each is bounded ([`record::check`]), so a piece stays within what the codec takes.
 const PIECE_RECORDS: usize = 256;
+/// No registry has seen more operations, so counting on never overflows.
+const VERSION_MAX: u64 = 1 << 62;
 
 /// One record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -187,6 +189,11 @@ fn read(bytes: &[u8]) -> Result<RegistryState, String> {
 
 fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> {
     match record {
+        SnapshotRecord::Version(version) if version > VERSION_MAX => {
+            return Err(format!(
+                "its version is {version}, expected at most {VERSION_MAX}"
+            ));
+        }
         SnapshotRecord::Version(version) => state.version = version,
         SnapshotRecord::Agent(info) => {
             let id = info.id.clone().ok_or("an agent has no id")?;
@@ -250,6 +257,28 @@ mod tests {
             assert!(again.restore(&snapshot[..length]).is_err(), "{length}");
         }
         assert_eq!(again, machine, "what was refused has changed nothing");
+    }
+
+    /// Each change counts one more, in whatever was restored.
+    #[test]
+    fn a_version_that_could_not_be_counted_on_is_refused() {
+        let holding = |version| {
+            RegistryMachine::holding(RegistryState {
+                version,
+                ..RegistryState::default()
+            })
+        };
+        let framework_id = FrameworkId::new("f").unwrap();
+        let mut machine = RegistryMachine::new();
+        machine.restore(&holding(VERSION_MAX).snapshot()).unwrap();
+        let applied = machine.apply(1, RegistryOperation::RemoveFramework { framework_id });
+        assert_eq!(applied.unwrap().version, VERSION_MAX + 1);
+        let error = machine.restore(&holding(u64::MAX).snapshot()).unwrap_err();
+        let expected = format!(
+            "its version is {}, expected at most {VERSION_MAX}",
+            u64::MAX
+        );
+        assert_eq!(error.reason, expected);
     }
 
     /// What is in a log or a snapshot begins with its place in its enum: new ones come after all others.
