@@ -123,11 +123,16 @@ pub fn domain(text: &str) -> Result<Domain, String> {
     read(value).ok_or_else(|| format!("expected an object such as {example}"))
 }
 
+/// As much of a text as a refusal repeats.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
 /// Reads `NAME=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not NAME=VALUE")),
+        _ => Err(format!("`{}` is not NAME=VALUE", shown(text))),
     }
 }
 
@@ -144,20 +149,23 @@ pub fn master_address(text: &str) -> Result<String, String> {
         .unwrap_or(text)
         .trim_end_matches('/');
     if bare.is_empty() || bare.contains(['/', ' ', '@']) {
-        return Err(format!("`{text}` is not HOST:PORT"));
+        return Err(format!("`{}` is not HOST:PORT", shown(text)));
     }
     if bare.parse::<SocketAddr>().is_ok() {
         return Ok(bare.to_owned());
     }
     match bare.rsplit_once(':') {
         Some((host, port))
-            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+            if !host.is_empty()
+                && !host.contains(':')
+                && port.parse::<u16>().is_ok_and(|port| port > 0) =>
         {
             Ok(bare.to_owned())
         }
         None => Ok(format!("{bare}:5050")),
         _ => Err(format!(
-            "`{text}` is not HOST:PORT with a port from 1 to 65535"
+            "`{}` is not HOST:PORT with a port from 1 to 65535",
+            shown(text)
         )),
     }
 }
@@ -183,6 +191,45 @@ mod tests {
         ] {
             let error = domain(wrong).unwrap_err();
             assert!(error.contains(hint), "{wrong}: {error}");
+        }
+    }
+
+    /// An address of IPv6 has brackets and a port: without them its last group would be taken for one.
+    #[test]
+    fn a_masters_address_has_one_colon_or_brackets() {
+        for (given, read) in [
+            ("node-1", "node-1:5050"),
+            ("http://node-1:80/", "node-1:80"),
+            ("[::1]:5050", "[::1]:5050"),
+        ] {
+            assert_eq!(master_address(given).as_deref(), Ok(read));
+        }
+        for wrong in [
+            "::1",
+            "fe80::2:5050",
+            "a:b:80",
+            ":5050",
+            "a:0",
+            "a:b",
+            "[::1]",
+        ] {
+            let error = master_address(wrong).unwrap_err();
+            assert!(
+                error.starts_with(&format!("`{wrong}` is not HOST:PORT")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_repeats_no_more_of_a_text_than_helps() {
+        let long = "a:".repeat(1000);
+        for error in [
+            master_addresses(&long).unwrap_err(),
+            master_address(&format!("{long}/")).unwrap_err(),
+            pair(&long).unwrap_err(),
+        ] {
+            assert!(error.len() < 200, "{error}");
         }
     }
 

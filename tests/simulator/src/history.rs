@@ -20,13 +20,16 @@ pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its proce
 /// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
 const DRIFT_MAX: u32 = 500_000;
 
+/// The most characters that a refusal says of what is wrong.
+const PROBLEM_MAX: usize = 200;
+
 /// A text that is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a fault: {problem}; expected {FORMS}")]
 pub struct InvalidFault {
     /// The text as given, cut to 120 characters.
     pub text: String,
-    /// What is wrong with it.
+    /// What is wrong with it, cut to 200 characters: it may name a word of the text.
     pub problem: String,
 }
 
@@ -185,7 +188,7 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Self, InvalidFault> {
         let invalid = |problem: String| InvalidFault {
             text: text.chars().take(120).collect(),
-            problem,
+            problem: problem.chars().take(PROBLEM_MAX).collect(),
         };
         let words: Vec<&str> = text.split_whitespace().collect();
         let (when, kind) = words
@@ -299,5 +302,8 @@ mod tests {
             let error = text.parse::<Fault>().unwrap_err();
             assert!(error.problem.contains(problem), "{text}: {error}");
         }
+        let long = format!("1secs+1secs drift a {}", "9".repeat(10_000));
+        let error = long.parse::<Fault>().unwrap_err();
+        assert_eq!((error.text.len(), error.problem.len()), (120, PROBLEM_MAX));
     }
 }
