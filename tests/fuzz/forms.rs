@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use agent::procfs;
 use agent::zygote::wire;
 use runtime::rehearsal::{node, stage};
 use runtime::{Hello, Role, codec};
@@ -19,7 +20,7 @@ const COPIES: Heap = Heap {
     per_byte: 8,
     beside: 4 << 10,
 };
-/// A journal: a change of nine bytes is a value of some tens, in a list that doubles as it grows.
+/// A journal: a change of nine bytes is a value of some tens, in a list that doubles as it grows. As a line is of words.
 const CHANGES: Heap = Heap {
     per_byte: 24,
     beside: 4 << 10,
@@ -62,6 +63,10 @@ pub fn targets() -> Vec<Target> {
             Some(storage::fuzzing::seal(KEY, epoch, &value))
         }),
         form("journal", journal, |chance| Some(some_entry(chance))),
+        form("process name", process_name, |chance| {
+            let names = ["a) S 1 1 1 (b", ") ", " (", "(sd-pam)", "sleep\n1 (x) Z 1"];
+            Some(chance.pick(&names).as_bytes().to_vec())
+        }),
         form(
             "zygote request",
             zygote::<wire::Request>,
@@ -204,6 +209,33 @@ fn some_entry(chance: &mut Chance) -> Vec<u8> {
         }
     }
     entry
+}
+
+/// What a task calls itself stands within the line that says who its parent is, and must not be taken for it.
+fn process_name(name: &[u8]) -> Judged {
+    let name = String::from_utf8_lossy(name);
+    let head = format!("42 ({name}) ");
+    let line = format!("{head}S 7 42 43 0 -1 0 0 0 0 0 5 6 7 8 20 0 3 0 99 1000 50 0");
+    let parse = |line: &str| CHANGES.hold(line.len(), || procfs::parse_stat(line));
+    let process = parse(&line)?;
+    let expected = procfs::Process {
+        pid: 42,
+        parent: 7,
+        group: 42,
+        session: 43,
+        zombie: false,
+        user_ticks: 12,
+        system_ticks: 14,
+        threads: 3,
+        resident_pages: 50,
+    };
+    if process != Some(expected) {
+        return Err(format!("{line:?} was read as {process:?}"));
+    }
+    match parse(&name)? {
+        None => Shown::refused(&"no line of a process"),
+        Some(process) => Ok(Shown::value(&process)),
+    }
 }
 
 fn zygote<M: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) -> Judged {

@@ -1,16 +1,26 @@
-//! What services keep on their disks beside the registry: the agent's ledger, the log of a group of masters, and the dump of a registry.
+//! What services keep on their disks beside the registry's records: the agent's ledger and operations, the log and the snapshots of a group
+//! of masters, and the dump of a registry.
 //!
 //! The store under them finds out damage by checksums, which have targets of their own (`record`, `journal`). What is fed here comes with the
 //! right ones, as from another version or a damaged program: it is put together piece by piece, and whatever does not fit must be named.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use agent::OpenStore;
 use agent::ledger::record::{AgentRecord, ContainerRecord, Entry, Found, Key, StateRecord, piece};
+use agent::operations::checkpoint::{Checkpoint, Keeper};
 use bytes::Bytes;
 use consensus::dump::Dump;
 use consensus::fuzzing;
 use consensus::log::Loaded;
-use protocol::{ContainerId, StatusUpdate, TaskInfo};
+use consensus::machine::StateMachine;
+use consensus::member::roster::{Chartered, Entered, RosterChange};
+use master::registry::{RegistryMachine, RegistryOperation};
+use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskInfo};
+use runtime::codec::{decode, encode};
+use storage::forgetful::ForgetfulDisk;
+use storage::{Changes, Store, StoreError};
 
 use crate::chance::Chance;
 use crate::forms::form;
@@ -43,6 +53,9 @@ pub fn targets() -> Vec<Target> {
             |chance| Some(member(chance, 1, None)),
         ),
         form("log", log, |chance| Some(framed(&some_log(chance)))),
+        form("snapshot", snapshot, some_snapshot),
+        body::<Vec<RegistryOperation>>("registry/operations").judged(registry_operations),
+        form("operations checkpoint", checkpoint, some_checkpoint),
         form("registry dump", dump, |chance| Some(some_dump(chance))),
     ]
 }
@@ -297,6 +310,120 @@ fn some_log(chance: &mut Chance) -> Records {
         (first, previous) = (first + count, number);
     }
     log
+}
+
+type Group = Chartered<RegistryMachine>;
+
+/// What the leader sends to a member that is far behind: what is taken can be gone on with, and is the same once written.
+fn snapshot(bytes: &[u8]) -> Judged {
+    let read = |bytes: &[u8]| -> Result<(Vec<u8>, Group), String> {
+        let (_, machine) = fuzzing::reread_snapshot(bytes)?;
+        let mut group = Group::default();
+        group.restore(machine).map_err(|error| error.to_string())?;
+        Ok((machine.to_vec(), group))
+    };
+    match RECORDS.hold(bytes.len(), || read(bytes))? {
+        Err(problem) => Shown::refused(&format_args!("a snapshot: {problem}")),
+        Ok((_, mut group)) => {
+            let (seen, _) = fuzzing::reread_snapshot(bytes)?;
+            let (again, _) = fuzzing::reread_snapshot(&seen)?;
+            let mut other = Group::default();
+            let restored = other.restore(&group.snapshot());
+            restored.map_err(|error| format!("what was read is refused once written: {error}"))?;
+            if again != seen || !same(&group, &other) {
+                return Err(format!("read {group:?}, and once written {other:?}"));
+            }
+            let shown = Shown::value(&group);
+            go_on(&mut group);
+            Ok(shown)
+        }
+    }
+}
+
+/// The next changes, whatever they come to.
+fn go_on(group: &mut Group) {
+    let address = "node-9:5050".to_owned();
+    let change = RosterChange::Reserve { address };
+    group.apply(1, Entered::Roster(change));
+    if let Ok(framework_id) = FrameworkId::new("m-0000") {
+        let operation = RegistryOperation::RemoveFramework { framework_id };
+        group.apply(2, Entered::Machine(operation));
+    }
+}
+
+fn some_snapshot(chance: &mut Chance) -> Option<Vec<u8>> {
+    let mut group = Group {
+        roster: imagine(chance)?,
+        machine: RegistryMachine::new(),
+    };
+    for index in 0..chance.below(6) {
+        let operation: RegistryOperation = imagine(chance)?;
+        group.apply(index as u64, Entered::Machine(operation));
+    }
+    let proposals = chance.below(4) as u64;
+    Some(fuzzing::write_snapshot(proposals, &group.snapshot()))
+}
+
+/// Changes of the registry, as another master has proposed them: whatever they come to is whole in a snapshot.
+fn registry_operations(bytes: &[u8]) -> Judged {
+    let operations: Vec<RegistryOperation> = match RECORDS.hold(bytes.len(), || decode(bytes))? {
+        Err(garbled) => return Shown::refused(&garbled),
+        Ok(operations) => operations,
+    };
+    let mut machine = RegistryMachine::new();
+    let mut answers = Vec::new();
+    for (index, operation) in (1..).zip(operations) {
+        answers.push(machine.apply(index, operation));
+    }
+    let mut again = RegistryMachine::new();
+    let restored = again.restore(&machine.snapshot());
+    restored.map_err(|error| format!("what was applied is refused once written: {error}"))?;
+    if !same(&machine, &again) {
+        return Err(format!("applied {machine:?}, and once written {again:?}"));
+    }
+    for answer in &answers {
+        if let Err(refused) = answer {
+            Shown::refused(refused)?;
+        }
+    }
+    Ok(Shown::value(&(machine, answers)))
+}
+
+/// What an agent keeps of operations, in its form and in the one before.
+fn checkpoint(bytes: &[u8]) -> Judged {
+    let disk = ForgetfulDisk::new();
+    let stored = || -> Result<(), StoreError> {
+        let mut changes = Changes::new();
+        changes.put(*b"resources/00000000", bytes);
+        disk.open()?.commit(changes)
+    };
+    stored().map_err(|error| error.to_string())?;
+    let opened = disk.clone();
+    let open: OpenStore = Arc::new(move || Ok(Box::new(opened.open()?)));
+    let mut keeper = Keeper::rehearsed(open);
+    match RECORDS.hold(bytes.len(), || keeper.read())? {
+        Err(error) => Shown::refused(&error),
+        Ok(read) => {
+            let written = keeper.write(&read).and_then(|()| keeper.read());
+            match written {
+                Ok(again) if same(&read, &again) => Ok(Shown::value(&read)),
+                other => Err(format!("read {read:?}, and once written {other:?}")),
+            }
+        }
+    }
+}
+
+fn some_checkpoint(chance: &mut Chance) -> Option<Vec<u8>> {
+    let Checkpoint {
+        made,
+        unacknowledged,
+        settled,
+    } = imagine(chance)?;
+    let (form, body) = match chance.one_in(2) {
+        true => (1, encode(&(made, unacknowledged))),
+        false => (2, encode(&(made, unacknowledged, settled))),
+    };
+    Some([vec![form], body.ok()?].concat())
 }
 
 fn dump(bytes: &[u8]) -> Judged {

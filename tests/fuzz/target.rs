@@ -37,6 +37,14 @@ pub struct Target {
 type Imagine = Box<dyn Fn(&mut Chance) -> Option<Vec<u8>>>;
 type Judge = Box<dyn Fn(&[u8]) -> Judged>;
 
+impl Target {
+    /// The same inputs, judged otherwise.
+    pub fn judged(mut self, judge: fn(&[u8]) -> Judged) -> Self {
+        self.judge = Box::new(judge);
+        self
+    }
+}
+
 /// How much memory reading an input may take at once.
 #[derive(Clone, Copy)]
 pub struct Heap {

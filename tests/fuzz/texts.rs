@@ -6,7 +6,12 @@ use std::fmt::Debug;
 
 use authority::{Acls, Credentials, RateLimits};
 use module_api::Manifest;
-use resources::{Attributes, Quantities, Resources, Role, json};
+use module_api::demand::{AgentTest, Looks};
+use protocol::Demand;
+use protocol::wants::{Constraint, Predicate, Selector};
+use resources::{Attributes, Invalid, Quantities, Resources, Role, json};
+use simulator::Fault;
+use simulator::history::InvalidFault;
 
 use crate::chance::Chance;
 use crate::imagine::imagine;
@@ -16,6 +21,12 @@ use crate::target::{Heap, Judged, Shown, Target, same};
 const TEXT: Heap = Heap {
     per_byte: 400,
     beside: 16 << 10,
+};
+
+/// An expression: a class of two characters is all its ranges while it is compiled, in several forms.
+const EXPRESSION: Heap = Heap {
+    per_byte: 16 << 10,
+    beside: 1 << 20,
 };
 
 /// A form that `read` reads and `write` prints.
@@ -58,9 +69,19 @@ fn read_only<T: Debug + 'static, E: std::fmt::Display>(
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
 ) -> Target {
+    read_within(TEXT, name, seeds, read)
+}
+
+/// The same, within another bound.
+fn read_within<T: Debug + 'static, E: std::fmt::Display>(
+    bound: Heap,
+    name: &str,
+    seeds: &[&str],
+    read: impl Fn(&str) -> Result<T, E> + 'static,
+) -> Target {
     let judge = move |bytes: &[u8]| -> Judged {
         let text = String::from_utf8_lossy(bytes);
-        match TEXT.hold(text.len(), || read(&text))? {
+        match bound.hold(text.len(), || read(&text))? {
             Err(error) => Shown::refused(&error),
             Ok(value) => Ok(Shown::value(&value)),
         }
@@ -155,6 +176,45 @@ pub fn targets() -> Vec<Target> {
             },
         ),
         form(
+            "fault",
+            &[
+                "10secs+5secs partition master agent-1",
+                "1mins+2.5secs weather agent-2 0.1 0.01 200ms",
+                "0ns+1secs drift agent-0 -50000",
+            ],
+            |text: &str| {
+                // All forms are named as well, which is long.
+                text.parse()
+                    .map_err(|error: InvalidFault| format!("{}: {}", error.text, error.problem))
+            },
+            Fault::to_string,
+            |_| None,
+        ),
+        form(
+            "domain",
+            &[
+                "europe/europe-1",
+                r#"{"fault_domain":{"region":{"name":"europe"},"zone":{"name":"europe-1"}}}"#,
+            ],
+            meros::flags::domain,
+            |domain| format!("{}/{}", domain.region, domain.zone),
+            |_| None,
+        ),
+        form(
+            "masters",
+            &["node-1,http://node-2:80/,[::1]:5050"],
+            meros::flags::master_addresses,
+            String::clone,
+            |_| None,
+        ),
+        form(
+            "whitelist",
+            &["node-1 # the first\n\nNODE-2\n"],
+            master::whitelist::parse,
+            |hosts| Vec::from_iter(hosts.iter().cloned()).join("\n"),
+            |_| None,
+        ),
+        form(
             "address",
             &["node-1:5050", "agent@[::1]:5051"],
             transport::fuzzing::address,
@@ -172,6 +232,12 @@ pub fn targets() -> Vec<Target> {
                 true => Manifest::parse(text).map_err(|error| error.to_string()),
                 false => Manifest::parse(&format!("[{text}")).map_err(|error| error.to_string()),
             },
+        ),
+        read_within(
+            EXPRESSION,
+            "expression",
+            &["node-[0-9]+", r"(?i)^(a|b)*\w{2,9}$", r"[\pL--a-z]?.*"],
+            expression,
         ),
         read_only("weights", &["ads=2,web/eu=0.5"], |text: &str| {
             master::Config::parse_weights(text)
@@ -213,6 +279,28 @@ pub fn targets() -> Vec<Target> {
             RateLimits::parse,
         ),
     ]
+}
+
+/// A test of agents by an expression that a framework has written, asked of a long name and of a short one.
+fn expression(text: &str) -> Result<bool, Invalid> {
+    let constraint = Constraint {
+        selector: Selector::Hostname,
+        predicate: Predicate::TextMatches(text.to_owned()),
+    };
+    let demand = Demand {
+        agents: vec![vec![constraint]],
+        ..Demand::default()
+    };
+    let test = AgentTest::new("ads", &demand)?;
+    let attributes = Attributes::default();
+    let passes = |hostname: &str| {
+        test.passes(Looks {
+            hostname,
+            attributes: &attributes,
+            domain: None,
+        })
+    };
+    Ok(passes(&"ab.".repeat(84)) || passes("node-1"))
 }
 
 fn print(value: &impl serde::Serialize) -> String {

@@ -1,13 +1,18 @@
 //! The v1 API: RecordIO, JSON, protobuf, and what the messages mean in the words of the protocol.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use resources::Invalid;
+use module_api::demand::{AgentTest, Looks};
+use protocol::Demand;
+use resources::{Invalid, ParseError};
 use serde::de::DeserializeOwned;
+use v1::schema::scheduler::OfferConstraints;
 use v1::schema::{self, agent, executor, master, scheduler};
-use v1::{Limits, Message, json, protobuf, recordio};
+use v1::{Limits, Message, convert, json, protobuf, recordio};
 
 use crate::chance::Chance;
+use crate::corpus;
 use crate::imagine::imagine;
 use crate::target::{Heap, Judged, Shown, Target, same};
 
@@ -20,6 +25,16 @@ const MESSAGE: Heap = Heap {
 const STREAM: Heap = Heap {
     per_byte: 48,
     beside: 4 << 10,
+};
+/// What a call says, beside the call: as much again, with the names of fields in what is refused.
+const WORDS: Heap = Heap {
+    per_byte: 1500,
+    beside: 16 << 10,
+};
+/// A compiled expression takes up to 32 KiB, each of a hundred in a role; while it is read, a class of two bytes is all its ranges.
+const EXPRESSIONS: Heap = Heap {
+    per_byte: 16 << 10,
+    beside: 1 << 20,
 };
 /// The longest record of a stream.
 const RECORD_MAX: usize = 1 << 16;
@@ -61,7 +76,95 @@ pub fn targets() -> Vec<Target> {
         "operation",
     ));
     all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
+    all.push(words("scheduler", convert::scheduler::said));
+    all.push(words("executor", convert::executor::said));
+    all.push(words("operator", convert::operator::said));
+    all.push(offer_constraints());
     all
+}
+
+/// What a call says, in the words of the protocol.
+fn words<Call: Message + Default + 'static, Said: Debug + 'static>(
+    who: &str,
+    said: fn(&Call) -> Result<Said, Invalid>,
+) -> Target {
+    let judge = move |bytes: &[u8]| -> Judged {
+        let Ok(call) = protobuf::read::<Call>(bytes, Limits::default()) else {
+            return Ok(Shown::default()); // `v1 ... call protobuf` is about these
+        };
+        match WORDS.hold(bytes.len(), || said(&call))? {
+            Err(bad) => Shown::refused(&bad),
+            Ok(said) => Ok(Shown::value(&said)),
+        }
+    };
+    let name = match who {
+        "operator" => "master",
+        who => who,
+    };
+    Target {
+        name: format!("v1 words of {who}"),
+        text: false,
+        weight: 2,
+        seeds: golden(&format!("{name}::Call")),
+        imagine: Box::new(|_| None),
+        judge: Box::new(judge),
+    }
+}
+
+/// The inputs of the crate's golden test that are such a message, in protobuf.
+fn golden(name: &str) -> Vec<Vec<u8>> {
+    let lines: Vec<&str> = GOLDEN.lines().collect();
+    let cases = lines.chunks(4).filter(|case| case[0].starts_with(name));
+    cases.filter_map(|case| corpus::input(case[1])).collect()
+}
+
+/// Offer constraints, from their bytes to a test of an agent.
+fn offer_constraints() -> Target {
+    let judge = |bytes: &[u8]| -> Judged {
+        let read = |bytes: &[u8]| {
+            let theirs: OfferConstraints = protobuf::read(bytes, Limits::default())?;
+            convert::demands(Some(&theirs), &BTreeMap::new())
+        };
+        let demands = match MESSAGE.hold(bytes.len(), || read(bytes))? {
+            Err(bad) => return Shown::refused(&bad),
+            Ok(demands) => demands,
+        };
+        match read(&protobuf::write(&convert::constraints(&demands))) {
+            Ok(again) if again == demands => {}
+            other => return Err(format!("read {demands:?}, and once written {other:?}")),
+        }
+        let attributes = "rack:rack-2;cores:[1-4];weight:1.5"
+            .parse()
+            .map_err(|error: ParseError| error.to_string())?;
+        for (role, demand) in &demands {
+            match EXPRESSIONS.hold(bytes.len(), || AgentTest::new(role, demand))? {
+                Err(bad) => return Shown::refused(&bad),
+                Ok(test) => {
+                    let (hostname, domain) = ("node-1", None);
+                    EXPRESSIONS.hold(bytes.len(), || {
+                        test.passes(Looks {
+                            hostname,
+                            attributes: &attributes,
+                            domain,
+                        })
+                    })?;
+                }
+            }
+        }
+        Ok(Shown::value(&demands))
+    };
+    let imagine = |chance: &mut Chance| {
+        let demands: BTreeMap<String, Demand> = imagine(chance)?;
+        Some(protobuf::write(&convert::constraints(&demands)))
+    };
+    Target {
+        name: "v1 meaning of constraints".to_owned(),
+        text: false,
+        weight: 2,
+        seeds: Vec::new(),
+        imagine: Box::new(imagine),
+        judge: Box::new(judge),
+    }
 }
 
 /// Both forms of a message.
