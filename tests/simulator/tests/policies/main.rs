@@ -10,4 +10,5 @@ mod guarantees;
 mod locality;
 mod long;
 mod town;
+mod turnover;
 mod versions;
