@@ -111,6 +111,7 @@ fn prometheus_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runtime::rehearsal::rehearse;
 
     fn sample() -> Counters {
         Counters::from([
@@ -125,6 +126,31 @@ mod tests {
             flat_json(&sample()),
             r#"{"master/slaves_active":3.0,"process/rate-limiter(1)/depth":0.5}"#
         );
+    }
+
+    /// SPEC 6.3: a slow gauge is left out when the time that was asked for is over, and costs nobody the others.
+    #[test]
+    fn what_is_late_is_left_out_and_the_rest_is_told_in_time() {
+        rehearse(|node| async move {
+            let after = |wait: u64| -> CountersSource {
+                let clock = node.clock().clone();
+                Arc::new(move || {
+                    let late = clock.sleep(Duration::from_secs(wait));
+                    Box::pin(async move {
+                        late.await;
+                        Some(sample())
+                    })
+                })
+            };
+            for (wait, told) in [(2, true), (4, false)] {
+                let asked = node.clock().now();
+                let counters = collect(&node, &after(wait), Duration::from_secs(3)).await;
+                let took = node.clock().now() - asked;
+                assert_eq!(took, Duration::from_secs(wait.min(3)));
+                assert_eq!(counters.contains_key("master/slaves_active"), told);
+                assert!(counters.contains_key("system/cpus_total"), "{counters:?}");
+            }
+        });
     }
 
     #[test]

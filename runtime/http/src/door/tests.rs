@@ -250,6 +250,48 @@ fn whoever_asks_for_many_pages_at_once_has_one_made_after_the_other_is_taken() {
     });
 }
 
+/// SPEC 6.3: whoever has said both at once has no other way to tell the answers apart.
+#[test]
+fn answers_come_in_the_order_of_the_requests_however_long_the_first_takes() {
+    rehearse(|node| async move {
+        let ready = Arc::new(tokio::sync::Notify::new());
+        let awaited = ready.clone();
+        let slow = move || {
+            let awaited = awaited.clone();
+            async move {
+                awaited.notified().await;
+                "slow"
+            }
+        };
+        let routes = door(&node).routes.route("/slow", get(slow));
+        let door = Door {
+            routes,
+            ..door(&node)
+        };
+        let (mut connection, _served) = connect(&door, 64 << 10);
+        let both = [b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n", ASK].concat();
+        connection.write_all(&both).await.unwrap();
+        let mut piece = [0; 500];
+        let early = node
+            .clock()
+            .timeout(Duration::from_secs(5), connection.read(&mut piece))
+            .await;
+        assert!(
+            early.is_err(),
+            "the second is not answered before the first"
+        );
+        ready.notify_one();
+        let mut all = String::new();
+        while !all.ends_with("small") {
+            let read = connection.read(&mut piece).await.unwrap();
+            assert!(read > 0, "the answers end early: {all}");
+            all.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+        }
+        let first = all.find("\r\n\r\nslow").unwrap();
+        assert!(all[first..].contains("HTTP/1.1 200"), "{all}");
+    });
+}
+
 /// In real time, with this door open at an address. A story that takes longer than anything should fails.
 fn at_a_real_door<F: Future<Output = ()>>(
     door: impl FnOnce(&Node) -> Door,
