@@ -143,7 +143,7 @@ impl Checker for Maintenance {
 mod tests {
     use super::super::stage::{Stage, offer, resources, seconds, task};
     use super::*;
-    use master::registry::{Applied, RegistryState};
+    use master::registry::RegistryState;
     use protocol::maintenance::Window;
     use protocol::{Offer, Unavailability};
 
@@ -155,24 +155,9 @@ mod tests {
         Stage::new(Maintenance::default(), "cpus:4")
     }
 
-    fn recorded(stage: &mut Stage<Maintenance>, operation: RegistryOperation) {
-        let request = operation.into();
-        stage.fact(What::RegistryAsked {
-            node: "master",
-            call: 1,
-            request: &request,
-        });
-        let answer = RegistryAnswer::Applied(Applied { version: 1 });
-        stage.fact(What::RegistryAnswered {
-            node: "master",
-            call: 1,
-            answer: Some(&answer),
-        });
-    }
-
     fn starts(stage: &mut Stage<Maintenance>) {
         let machines = machines();
-        recorded(stage, RegistryOperation::StartMaintenance { machines });
+        stage.recorded(RegistryOperation::StartMaintenance { machines });
     }
 
     fn on(host: &str) -> Offer {
@@ -208,7 +193,7 @@ mod tests {
         starts(&mut stage);
         stage.runs(&[task("t", "cpus:1")]).wait(seconds(1));
         let machines = machines();
-        recorded(&mut stage, RegistryOperation::StopMaintenance { machines });
+        stage.recorded(RegistryOperation::StopMaintenance { machines });
         stage.offers("framework-1", &[on("host")]).is_clean();
     }
 
@@ -233,18 +218,7 @@ mod tests {
             content.change(&operation).unwrap();
         }
         let mut stage = stage();
-        let request = RegistryRequest::Read;
-        stage.fact(What::RegistryAsked {
-            node: "master",
-            call: 1,
-            request: &request,
-        });
-        let answer = RegistryAnswer::Content(content.into());
-        stage.fact(What::RegistryAnswered {
-            node: "master",
-            call: 1,
-            answer: Some(&answer),
-        });
+        stage.reads(content);
         stage.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
         stage.is_broken("is away");
     }

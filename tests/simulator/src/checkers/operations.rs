@@ -215,7 +215,7 @@ impl Checker for Operations {
 
 #[cfg(test)]
 mod tests {
-    use ::master::registry::{AcceptedOperation, Applied};
+    use ::master::registry::AcceptedOperation;
     use protocol::{OperationStatus, Uuid};
     use resources::{Conversion, Resources};
 
@@ -232,19 +232,6 @@ mod tests {
         }
     }
 
-    fn applied(stage: &mut Stage<Operations>, operation: RegistryOperation) {
-        let request = RegistryRequest::from(operation);
-        let (node, call) = ("master", 1);
-        stage.fact(What::RegistryAsked {
-            node,
-            call,
-            request: &request,
-        });
-        let answer = RegistryAnswer::Applied(Applied { version: 1 });
-        let answer = Some(&answer);
-        stage.fact(What::RegistryAnswered { node, call, answer });
-    }
-
     /// The registry has one operation.
     fn stage() -> Stage<Operations> {
         let mut stage = Stage::new(Operations::default(), "cpus:4");
@@ -257,7 +244,7 @@ mod tests {
             agent_id: agent(),
             operations: vec![(1, operation)],
         };
-        applied(&mut stage, accept);
+        stage.recorded(accept);
         stage.fact(What::FaultsOver);
         stage
     }
@@ -284,8 +271,8 @@ mod tests {
         let mut done = stage();
         done.said("agent-1", "master", &settled);
         let (mut forgotten, mut gone) = (stage(), stage());
-        applied(&mut forgotten, forget);
-        applied(&mut gone, remove);
+        forgotten.recorded(forget);
+        gone.recorded(remove);
         for mut stage in [done, forgotten, gone] {
             stage.wait(CALM + seconds(1)).is_clean();
         }

@@ -338,7 +338,6 @@ impl Checker for Quotas {
 mod tests {
     use super::super::stage::{Stage, agent, framework, offer, resources, seconds, task};
     use super::*;
-    use master::registry::Applied;
     use protocol::message::registration::RunningTask;
     use protocol::{FrameworkInfo, TaskInfo, TaskState};
     use resources::Revocable;
@@ -366,18 +365,7 @@ mod tests {
             ..Quota::default()
         };
         let quotas = BTreeMap::from([(role.to_owned(), quota)]);
-        let request = RegistryOperation::UpdateQuotas { quotas }.into();
-        stage.fact(What::RegistryAsked {
-            node: "master",
-            call: 1,
-            request: &request,
-        });
-        let answer = RegistryAnswer::Applied(Applied { version: 1 });
-        stage.fact(What::RegistryAnswered {
-            node: "master",
-            call: 1,
-            answer: Some(&answer),
-        });
+        stage.recorded(RegistryOperation::UpdateQuotas { quotas });
     }
 
     /// `eng` is limited to four cores, and has one task with three.
@@ -493,17 +481,7 @@ mod tests {
         let mut content = master::registry::RegistryState::default();
         content.quotas.insert("eng".to_owned(), quota);
         let mut stage = Stage::new(Quotas::default(), "cpus:16");
-        stage.fact(What::RegistryAsked {
-            node: "master",
-            call: 1,
-            request: &RegistryRequest::Read,
-        });
-        let answer = RegistryAnswer::Content(content.into());
-        stage.fact(What::RegistryAnswered {
-            node: "master",
-            call: 1,
-            answer: Some(&answer),
-        });
+        stage.reads(content);
         stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         stage.wait(GRACE);
         offers(&mut stage, "eng", &["cpus:2"]);

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use master::registry::{Applied, RegistryOperation, RegistryState};
 use protocol::digest::{self, DigestKey, Summary};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{
@@ -25,6 +26,7 @@ use runtime::{NodeId, Pid, Remote, Role, Timestamp};
 
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
+use crate::linear::{RegistryAnswer, RegistryRequest};
 
 /// A checker and the time.
 pub struct Stage<C> {
@@ -142,6 +144,28 @@ impl<C: Checker> Stage<C> {
             self.verdict = self.checker.see(&Event { at: self.at, what });
         }
         self
+    }
+
+    /// The master's registry takes this change.
+    pub fn recorded(&mut self, operation: RegistryOperation) -> &mut Self {
+        let applied = RegistryAnswer::Applied(Applied { version: 1 });
+        self.asks_registry(&operation.into(), &applied)
+    }
+
+    /// The master reads its registry, and finds this.
+    pub fn reads(&mut self, content: RegistryState) -> &mut Self {
+        let content = RegistryAnswer::Content(content.into());
+        self.asks_registry(&RegistryRequest::Read, &content)
+    }
+
+    fn asks_registry(&mut self, request: &RegistryRequest, answer: &RegistryAnswer) -> &mut Self {
+        let (node, call, answer) = ("master", 1, Some(answer));
+        self.fact(What::RegistryAsked {
+            node,
+            call,
+            request,
+        })
+        .fact(What::RegistryAnswered { node, call, answer })
     }
 
     pub fn said<M: Remote>(&mut self, from: &str, to: &str, body: &M) -> &mut Self {

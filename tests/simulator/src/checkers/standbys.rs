@@ -112,7 +112,6 @@ impl Checker for Standbys {
 mod tests {
     use super::super::stage::{Stage, framework, master, pid};
     use super::*;
-    use master::registry::Applied;
     use protocol::FrameworkInfo;
     use protocol::message::scheduler::Subscribed;
     use protocol::message::standby::StandBy;
@@ -132,18 +131,7 @@ mod tests {
             ..FrameworkInfo::new("user", "f")
         };
         let scheduler = pid(node);
-        let request = RegistryOperation::AppointScheduler { info, scheduler }.into();
-        stage.fact(What::RegistryAsked {
-            node: "master",
-            call: 1,
-            request: &request,
-        });
-        let answer = RegistryAnswer::Applied(Applied { version: 1 });
-        stage.fact(What::RegistryAnswered {
-            node: "master",
-            call: 1,
-            answer: Some(&answer),
-        });
+        stage.recorded(RegistryOperation::AppointScheduler { info, scheduler });
     }
 
     fn subscribed() -> Subscribed {
