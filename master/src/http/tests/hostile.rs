@@ -21,15 +21,7 @@ const WEIGHTS: [&str; 2] = [
 fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing() {
     rehearse(|node| async move {
         let master = master(&node).await;
-        let pages = pages(&node, &master);
-        let Pages {
-            front,
-            counters,
-            events,
-            ..
-        } = &pages;
-        let streams = Streams::new(&node);
-        let routes = routes(front, &node, &config(), counters.clone(), events, &streams);
+        let routes = all_routes(&node, pages(&node, &master));
         let books = async || {
             let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
             everything(&books, &Chosen::default())
@@ -77,15 +69,7 @@ fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing
 fn a_call_that_is_none_is_told_which_field_is_wrong() {
     rehearse(|node| async move {
         let master = master(&node).await;
-        let pages = pages(&node, &master);
-        let Pages {
-            front,
-            counters,
-            events,
-            ..
-        } = &pages;
-        let streams = Streams::new(&node);
-        let routes = routes(front, &node, &config(), counters.clone(), events, &streams);
+        let routes = all_routes(&node, pages(&node, &master));
         let weights = |entry: &str| WEIGHTS.join(entry);
         for (path, body, words) in [
             ("/api/v1", r#"{"type":"BREW"}"#.to_owned(), "type is"),
