@@ -118,6 +118,17 @@ impl Story {
         Self::over(node, "cpus:4", disk.clone(), keeper(&disk))
     }
 
+    /// Of an operation that was told with the serial 1, and of which nobody knows whether it is on the disk.
+    async fn in_doubt(node: Node) -> Self {
+        let story = Self::begin(node);
+        for _ in 0..2 {
+            story.disk.fail_next(sync());
+        }
+        let version = story.report().await.version;
+        story.tell("doubtful", version, Some(1)).await;
+        story
+    }
+
     /// Of an agent that has this, and keeps it there.
     fn over(node: Node, described: &str, disk: ForgetfulDisk, keeper: Keeper) -> Self {
         let host = Host {
@@ -375,12 +386,7 @@ fn what_is_said_again_is_done_once_also_by_the_next_process() {
 #[test]
 fn what_changed_while_there_was_no_master_is_reported_to_the_next() {
     rehearse(|node| async move {
-        let story = Story::begin(node);
-        for _ in 0..2 {
-            story.disk.fail_next(sync());
-        }
-        let version = story.report().await.version;
-        story.tell("doubtful", version, Some(1)).await;
+        let story = Story::in_doubt(node).await;
         let told = story.report().await.version;
         story.operations.tell(MasterIs(None)).unwrap();
         story.advance().await;
@@ -401,12 +407,7 @@ fn what_changed_while_there_was_no_master_is_reported_to_the_next() {
 #[test]
 fn what_cannot_be_done_is_over_as_well() {
     rehearse(|node| async move {
-        let story = Story::begin(node);
-        for _ in 0..2 {
-            story.disk.fail_next(sync());
-        }
-        let version = story.report().await.version;
-        story.tell("doubtful", version, Some(1)).await;
+        let story = Story::in_doubt(node).await;
         assert_eq!(*story.master.1.lock().unwrap(), [0_u64; 0], "nobody knows");
         story.advance().await;
         assert_eq!(story.heard().len(), 1);
