@@ -1,6 +1,6 @@
 //! Queue: what waits to be read of one stream, in as little memory as it has bytes.
 //!
-//! Plain data: times are passed in. Small events of one stream lie together in pieces, each of which is read at once, since an event by itself
+//! Plain data: times are passed in. Where many wait, small events of one stream lie together in pieces, each of which is read at once, since an event by itself
 //! costs as much again in memory as it has bytes. What many streams are told lies in memory that they share ([`Batch`]). What a connection has
 //! taken and not sent yet is counted here until it lets go of it. It wakes nobody and cuts nobody off.
 
@@ -13,6 +13,9 @@ use runtime::Instant;
 /// Events that are written one by one are put together in pieces of so many bytes at most; a larger one is a piece of its own. A connection holds up
 /// to 16 pieces that it cannot send.
 const PIECE_BYTES: usize = 4 << 10;
+/// So many events wait each by itself before others are put together. Whoever reads well gets each in a chunk of its own, as from Mesos: RecordIO
+/// promises that to nobody, and some clients rely on it.
+const APART: usize = 64;
 /// Room for so many pieces is kept when all are read.
 const PIECES_KEPT: usize = 8;
 
@@ -64,7 +67,9 @@ impl Queue {
     pub fn push(&mut self, record: Vec<u8>, now: Instant) {
         self.records += 1;
         self.bytes += record.len();
+        let together = self.parts.len() > APART;
         if let Some((_, Part::Own(piece, records))) = self.parts.back_mut()
+            && together
             && piece.len() + record.len() <= PIECE_BYTES
         {
             let wanted = piece.len() + record.len();
@@ -193,6 +198,9 @@ mod tests {
         let mut queue = Queue::default();
         let (large, shared) = (vec![3; 2 * PIECE_BYTES], Bytes::from_static(b"shared"));
         let batch = Batch::from(vec![shared.clone(), Bytes::from_static(b"more")]);
+        for _ in 0..APART {
+            queue.push(b"apart".to_vec(), at(0));
+        }
         queue.push(b"one".to_vec(), at(1));
         queue.push(b"two".to_vec(), at(2));
         queue.push(large.clone(), at(3));
@@ -201,7 +209,10 @@ mod tests {
         queue.push_batch(&Batch::default(), at(5));
         queue.push_shared(shared.clone(), at(6));
         queue.push(b"four".to_vec(), at(7));
-        assert_eq!(queue.records(), 8);
+        assert_eq!(queue.records(), APART + 8);
+        for _ in 0..APART {
+            assert_eq!(queue.pop().as_deref(), Some(&b"apart"[..]));
+        }
         let mut read = Vec::new();
         while let Some(since) = queue.since() {
             let piece = queue.pop().unwrap();
