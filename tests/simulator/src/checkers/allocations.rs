@@ -24,7 +24,6 @@ mod returned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use master::registry::RegistryOperation;
 use protocol::digest::{self, Printer};
 use protocol::message::operation::ApplyOperation;
 use protocol::message::oversubscription::OversubscribedChanged;
@@ -37,11 +36,10 @@ use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId};
 use resources::Resources;
 
 use self::returned::Returned;
-use super::broken;
 use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
+use super::{broken, given_up};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
-use crate::linear::RegistryRequest;
 
 /// How long a grant may be on its way from the allocator to its master.
 const GRACE: Duration = Duration::from_secs(1);
@@ -534,19 +532,6 @@ fn bare(resources: &Resources) -> Resources {
 /// Whether the books of this agent are about to be made anew, so that it cannot be judged just now.
 fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
     agent.node.is_empty() || registrations.is_asking(&agent.node)
-}
-
-/// The agent that a master gives up with this question: whatever it held there has ended, what it had sent and the agent never heard as well.
-pub(super) fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
-    let RegistryRequest::Apply(operation) = request else {
-        return None;
-    };
-    match operation.as_ref() {
-        RegistryOperation::MarkAgentUnreachable { agent_id, .. }
-        | RegistryOperation::MarkAgentGone { agent_id, .. }
-        | RegistryOperation::RemoveAgent { agent_id } => Some(agent_id),
-        _ => None,
-    }
 }
 
 impl Checker for Allocations {

@@ -79,7 +79,11 @@ pub use updates::Updates;
 
 use std::time::Duration;
 
+use master::registry::RegistryOperation;
+use protocol::AgentId;
+
 use crate::checker::{Checker, Violation};
+use crate::linear::RegistryRequest;
 
 /// All checkers, fresh.
 pub fn all() -> Vec<Box<dyn Checker>> {
@@ -109,4 +113,17 @@ pub fn all() -> Vec<Box<dyn Checker>> {
 /// A broken invariant, in these words.
 fn broken<T>(checker: &'static str, at: Duration, what: String) -> Result<T, Violation> {
     Err(Violation { checker, at, what })
+}
+
+/// The agent that a master gives up with this question: whatever it held there has ended, what it had sent and the agent never heard as well.
+fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
+    let RegistryRequest::Apply(operation) = request else {
+        return None;
+    };
+    match operation.as_ref() {
+        RegistryOperation::MarkAgentUnreachable { agent_id, .. }
+        | RegistryOperation::MarkAgentGone { agent_id, .. }
+        | RegistryOperation::RemoveAgent { agent_id } => Some(agent_id),
+        _ => None,
+    }
 }

@@ -21,9 +21,9 @@ use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskU
 use protocol::{AgentId, FrameworkId, OfferId, Quota};
 use resources::{Name, Quantities, Resources, Role, Scalar};
 
-use super::allocations::{Holder, given_up};
-use super::broken;
+use super::allocations::Holder;
 use super::census::{Frameworks, Registration, Registrations};
+use super::{broken, given_up};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::linear::{RegistryAnswer, RegistryRequest};

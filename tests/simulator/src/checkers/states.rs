@@ -22,7 +22,9 @@ use std::time::Duration;
 use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::StatusChanged;
 use protocol::message::task::TaskUpdated;
-use protocol::{ContainerId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, Uuid};
+use protocol::{
+    ContainerId, FrameworkId, Reason, Source, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid,
+};
 
 use super::broken;
 use super::census::Frameworks;
@@ -47,8 +49,20 @@ struct Live {
 
 struct End {
     state: TaskState,
-    update: Option<Uuid>,
-    heard: Duration,
+    /// Whether a master said so of itself, without an update.
+    is_masters: bool,
+}
+
+/// This end of this task.
+type EndOf = (FrameworkId, TaskId, TaskState);
+
+/// The ends that one agent may lose: its disk has failed before it told of them.
+#[derive(Default)]
+struct Unkept {
+    /// Those it has told of and not confirmed to their executors, with the update where it is known.
+    told: BTreeMap<EndOf, Option<Uuid>>,
+    /// Those of them that it had told of when its process ended: the next may not know them.
+    lost: BTreeSet<EndOf>,
 }
 
 /// The checker.
@@ -59,14 +73,10 @@ pub struct States {
     ended: BTreeMap<(FrameworkId, TaskId), End>,
     /// Updates that frameworks have heard of tasks that had not ended.
     told: BTreeSet<Uuid>,
-    /// Updates that agents have confirmed.
+    /// What each agent whose disk has failed may lose.
+    unkept: BTreeMap<String, Unkept>,
+    /// Updates that those agents have confirmed.
     confirmed: BTreeSet<Uuid>,
-    /// Which agent has told each update of an end.
-    tellers: BTreeMap<Uuid, String>,
-    /// Agents whose disk has failed.
-    refusing: BTreeSet<String>,
-    /// When the process of an agent last ended.
-    fallen: BTreeMap<String, Duration>,
     processes: BTreeSet<ContainerId>,
     process_ends: BTreeMap<ContainerId, Duration>,
     recovery: Option<Duration>,
@@ -74,7 +84,7 @@ pub struct States {
 }
 
 impl States {
-    fn told(
+    fn heard(
         &mut self,
         framework: FrameworkId,
         status: &TaskStatus,
@@ -85,26 +95,27 @@ impl States {
         if let Some(end) = self.ended.get(&key) {
             let is_same = end.state == status.state || is_ignorance(status);
             let is_again = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
-            let was_never_there = end.update.is_none()
+            let was_never_there = end.is_masters
                 && end.state == TaskState::Gone
                 && status.state == TaskState::Dropped;
+            let (framework, task) = key;
+            let end = (framework, task, end.state);
             if is_same
                 || was_never_there
-                || (is_again || is_of_the_next(status)) && self.may_be_unknown(end)
+                || (is_again || is_of_the_next(status)) && self.may_be_unknown(&end)
             {
                 return Ok(());
             }
             return Err(format!(
                 "task {} of {} had ended as {}, but its scheduler hears {} ({:?}, {:?})",
-                key.1, key.0, end.state, status.state, status.source, status.reason
+                end.1, end.0, end.2, status.state, status.source, status.reason
             ));
         }
         if status.state.is_terminal() && status.unreachable_since.is_none() {
             self.live.remove(&key);
             let end = End {
                 state: status.state,
-                update: status.uuid,
-                heard: at,
+                is_masters: status.uuid.is_none(),
             };
             self.ended.insert(key, end);
             return Ok(());
@@ -120,17 +131,34 @@ impl States {
         Ok(())
     }
 
-    /// Whether its agent may not know this end any more: its disk has refused it, and then it fell.
-    fn may_be_unknown(&self, end: &End) -> bool {
-        let Some(update) = end.update else {
-            return false;
+    /// An agent has told a master of this update, or that there is a later one.
+    fn told(&mut self, agent: &str, update: &StatusUpdate) {
+        let Some(unkept) = self.unkept.get_mut(agent) else {
+            return;
         };
-        let agent = self.tellers.get(&update);
-        let fell = agent.is_some_and(|agent| {
-            let fallen = self.fallen.get(agent);
-            self.refusing.contains(agent) && fallen.is_some_and(|at| *at >= end.heard)
-        });
-        fell && !self.confirmed.contains(&update)
+        let status = &update.status;
+        let is_news = status.state == update.latest_state;
+        let uuid = status.uuid.filter(|_| is_news);
+        let is_kept = uuid.is_some_and(|uuid| self.confirmed.contains(&uuid));
+        if update.latest_state.is_terminal() && !is_kept {
+            let framework = update.framework_id.clone();
+            let end = (framework, status.task_id.clone(), update.latest_state);
+            unkept.told.insert(end, uuid);
+        }
+    }
+
+    /// An agent has confirmed this update: its disk has it.
+    fn stored(&mut self, agent: &str, uuid: Uuid) {
+        if let Some(unkept) = self.unkept.get_mut(agent) {
+            unkept.told.retain(|_, told| *told != Some(uuid));
+            self.confirmed.insert(uuid);
+        }
+    }
+
+    /// Whether its agent may not know this end any more: its disk had refused it when the process ended that told of it.
+    fn may_be_unknown(&self, end: &EndOf) -> bool {
+        let mut unkept = self.unkept.values();
+        unkept.any(|unkept| unkept.lost.contains(end))
     }
 
     fn process_ended(&mut self, container: &ContainerId, at: Duration) {
@@ -179,18 +207,16 @@ impl Checker for States {
                     && let Some(framework) = self.frameworks.of_node(spoken.to).cloned()
                 {
                     return self
-                        .told(framework, &changed.status, event.at)
+                        .heard(framework, &changed.status, event.at)
                         .or_else(|what| broken(NAME, event.at, what));
                 }
             }
             What::Said(spoken) => {
-                let stored = spoken.is::<UpdateStored>();
-                self.confirmed.extend(stored.map(|stored| stored.uuid));
-                if let Some(updated) = spoken.is::<TaskUpdated>()
-                    && updated.update.status.state.is_terminal()
-                    && let Some(uuid) = updated.update.status.uuid
-                {
-                    self.tellers.insert(uuid, spoken.from.to_owned());
+                if let Some(stored) = spoken.is::<UpdateStored>() {
+                    self.stored(spoken.from, stored.uuid);
+                }
+                if let Some(updated) = spoken.is::<TaskUpdated>() {
+                    self.told(spoken.from, &updated.update);
                 }
             }
             What::ProcessStarted { container, .. } => {
@@ -198,11 +224,14 @@ impl Checker for States {
             }
             What::FaultBegan(fault) => {
                 if let FaultKind::FailingDisk { node } = &fault.kind {
-                    self.refusing.insert(node.clone());
+                    self.unkept.entry(node.clone()).or_default();
                 }
             }
             What::NodeEnded { node, .. } => {
-                self.fallen.insert(node.to_owned(), event.at);
+                if let Some(unkept) = self.unkept.get_mut(node) {
+                    let told = std::mem::take(&mut unkept.told);
+                    unkept.lost.extend(told.into_keys());
+                }
             }
             What::ProcessEnded { container, .. } => self.process_ended(container, event.at),
             What::FaultsOver => self.recovery = Some(event.at),
@@ -298,14 +327,30 @@ mod tests {
             .is_broken("TASK_FAILED");
     }
 
+    fn disk_fails(stage: &mut Stage<States>) -> &mut Stage<States> {
+        let fault: Fault = "0secs+9secs failing_disk agent-1".parse().unwrap();
+        stage.fact(What::FaultBegan(&fault))
+    }
+
+    fn agent_falls(stage: &mut Stage<States>) -> &mut Stage<States> {
+        stage.fact(What::NodeEnded {
+            node: "agent-1",
+            crashed: true,
+        })
+    }
+
+    /// The next process of the agent finds that the executor has gone.
+    fn failed() -> TaskStatus {
+        let mut failed = status("t", TaskState::Failed, Some(3));
+        failed.source = Source::Agent;
+        failed.reason = Some(Reason::ExecutorTerminated);
+        failed
+    }
+
     #[test]
     fn an_end_that_its_agent_could_not_keep_may_be_unknown_to_the_next_process_and_no_other() {
         let finished = status("t", TaskState::Finished, Some(2));
         let running = status("t", TaskState::Running, Some(1));
-        let mut failed = status("t", TaskState::Failed, Some(3));
-        failed.source = Source::Agent;
-        failed.reason = Some(Reason::ExecutorTerminated);
-        let fault: Fault = "0secs+9secs failing_disk agent-1".parse().unwrap();
         for (refuses, confirms, falls) in [
             (true, false, true),
             (false, false, true),
@@ -314,7 +359,7 @@ mod tests {
         ] {
             let mut stage = stage();
             if refuses {
-                stage.fact(What::FaultBegan(&fault));
+                disk_fails(&mut stage);
             }
             if confirms {
                 stage.stored(&finished);
@@ -322,20 +367,38 @@ mod tests {
             stage.changed(&running);
             stage.tells(&finished).changed(&finished);
             if falls {
-                stage.fact(What::NodeEnded {
-                    node: "agent-1",
-                    crashed: true,
-                });
+                agent_falls(&mut stage);
             }
             if refuses && !confirms && falls {
                 stage.changed(&running);
             }
-            stage.changed(&failed);
+            stage.changed(&failed());
             match (refuses, confirms, falls) {
                 (true, false, true) => stage.is_clean(),
                 _ => stage.is_broken("TASK_FAILED"),
             }
         }
+    }
+
+    #[test]
+    fn what_the_next_process_confirms_was_not_kept_by_the_one_before() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let running = status("t", TaskState::Running, Some(1));
+        let mut stage = stage();
+        disk_fails(stage.changed(&running)).tells(&finished);
+        agent_falls(stage.changed(&finished));
+        stage.stored(&finished).changed(&running).is_clean();
+    }
+
+    #[test]
+    fn an_end_that_a_master_told_in_an_answer_was_its_agents_all_the_same() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut answer = status("t", TaskState::Finished, None);
+        answer.source = Source::Master;
+        let mut stage = stage();
+        disk_fails(&mut stage).tells(&finished).changed(&answer);
+        agent_falls(stage.changed(&finished));
+        stage.changed(&failed()).is_clean();
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::checkers::stage::{Stage, agent, framework, offer, resources, seconds, task};
+use crate::linear::RegistryRequest;
+use master::registry::RegistryOperation;
 use protocol::message::registration::RunningTask;
 use protocol::{FrameworkInfo, TaskState};
 use resources::Revocable;
