@@ -124,6 +124,27 @@ fn an_embedded_cluster_of_three_masters_runs_tasks_whoever_of_them_leads() {
 }
 
 #[test]
+fn a_dead_master_is_replaced_in_one_change() {
+    let mut group = Masters::start();
+    let leader = address(&group.leader());
+    let dead = group.addresses.iter().find(|one| **one != leader);
+    let dead = dead.expect("three").clone();
+    group.kill(&dead);
+    let fourth = local_address();
+    let _fourth = group.master("master-4", &fourth, &group.cluster.master);
+    group.done(&["masters", "add", &fourth]);
+    let lone = group.refused(&["masters", "promote", &fourth, "--in_place_of", &fourth]);
+    assert!(lone.contains("cannot take its own place"), "{lone}");
+    let said = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
+    assert!(said.contains("votes in the place of"), "{said}");
+    assert!(said.contains("2 of 3 voters are needed"), "{said}");
+    let again = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
+    assert!(again.contains("votes already"), "{again}");
+    let seated = |row: &Value| row["votes"] == true;
+    assert_eq!(group.list().iter().filter(|row| seated(row)).count(), 3);
+}
+
+#[test]
 fn masters_are_listed_handed_over_added_promoted_and_removed() {
     let mut group = Masters::start();
     let old = group.leader();

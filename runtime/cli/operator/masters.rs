@@ -31,7 +31,7 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(20);
 const HELP: &str = "\
 Operating a group (README.md has the procedures with what they print):
   one more master    meros masters add HOST:PORT; start it there; meros masters promote HOST:PORT
-  replace a dead one meros masters remove ID, then as above
+  replace a dead one the same, with meros masters promote HOST:PORT --in_place_of ID
   rolling restart    each in turn: meros masters transfer if it leads; restart it; wait until `meros masters list` shows no lag
   one to three       stop it; meros registry dump and restore; start it; then add two
   majority lost      meros registry dump --work_dir on a survivor; restore; start it; then add the others";
@@ -47,7 +47,7 @@ pub enum MastersArgs {
     /// Take a master out of the group
     Remove(WhichArgs),
     /// Let a master that listens vote
-    Promote(WhichArgs),
+    Promote(PromoteArgs),
     /// Hand the leadership over
     Transfer(TransferArgs),
 }
@@ -64,6 +64,17 @@ pub struct AddArgs {
     wait: Duration,
     #[command(flatten)]
     cluster: ClusterFlags,
+}
+
+/// `meros masters promote`.
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct PromoteArgs {
+    #[command(flatten)]
+    whom: WhichArgs,
+    /// Take this master out of the group in the same change: its number or HOST:PORT
+    #[arg(long, value_name = "MASTER")]
+    in_place_of: Option<Which>,
 }
 
 /// `meros masters remove | promote`.
@@ -99,7 +110,12 @@ pub async fn run(args: MastersArgs) -> Outcome {
             change(&args.cluster, Wanted::Removed(args.which), CHANGE_PATIENCE).await
         }
         MastersArgs::Promote(args) => {
-            change(&args.cluster, Wanted::Promoted(args.which), CHANGE_PATIENCE).await
+            let WhichArgs { which, cluster } = args.whom;
+            let wanted = match args.in_place_of {
+                Some(old) => Wanted::Replaced { old, new: which },
+                None => Wanted::Promoted(which),
+            };
+            change(&cluster, wanted, CHANGE_PATIENCE).await
         }
         MastersArgs::Transfer(args) => {
             change(&args.cluster, Wanted::Leading(args.to), CHANGE_PATIENCE).await

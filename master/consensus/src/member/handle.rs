@@ -305,6 +305,26 @@ impl<M: Replicated> MemberHandle<M> {
         }
     }
 
+    /// Lets a learner vote in the place of a voter, who is a member no more: both or neither.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn replace(
+        &self,
+        old: u64,
+        new: u64,
+    ) -> impl Future<Output = Result<(), ProposeError>> + Send + use<M> {
+        let handle = self.clone();
+        async move {
+            let (promote, remove) = (vec![new], vec![old]);
+            let swap = MembershipChange::Swap { promote, remove };
+            handle.change(swap).await?;
+            // As after a removal; while the change still goes on it is refused, and the leader does it.
+            let _ = handle.ask(Reseat(RosterChange::Clear { id: old })).await;
+            Ok(())
+        }
+    }
+
     /// Hands the leadership to this member. `Ok` says that it has begun; [`watch`](Self::watch) tells how it went.
     pub fn transfer(
         &self,

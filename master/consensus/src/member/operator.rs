@@ -106,6 +106,14 @@ pub enum ChangeMasters {
         /// Its number.
         id: u64,
     },
+    /// A master that listens and has caught up votes from now on in the place of one that is a member no more: one joint change, for which
+    /// a majority of those who voted and of those who will must be alive, and no fewer have to be lost before the group stops.
+    Replace {
+        /// The number of the one that leaves.
+        old: u64,
+        /// The number of the one that votes.
+        new: u64,
+    },
 }
 
 /// It is committed; of a transfer: it has begun.
@@ -229,6 +237,10 @@ async fn change<M: Replicated>(
         ChangeMasters::Transfer { id } => {
             member.transfer(id).await?;
             id
+        }
+        ChangeMasters::Replace { old, new } => {
+            member.replace(old, new).await?;
+            new
         }
     };
     Ok(MastersChanged { id })

@@ -49,6 +49,13 @@ pub enum Wanted {
     Added(String),
     /// It votes.
     Promoted(Which),
+    /// One votes, and another has no seat.
+    Replaced {
+        /// Who leaves.
+        old: Which,
+        /// Who votes.
+        new: Which,
+    },
     /// It has no seat.
     Removed(Which),
     /// It leads; without a name, anybody does but who leads now.
@@ -68,58 +75,17 @@ pub enum Next {
     Refuse(String),
 }
 
-/// A change on its way.
-#[derive(Debug)]
-pub struct Change {
-    wanted: Wanted,
-    /// The master it is about, once that is known.
+/// A master that a change is about.
+#[derive(Debug, Default)]
+struct Subject {
+    /// Its number, once that is known.
     id: Option<u64>,
-    /// Where that is.
+    /// Where it is.
     address: String,
-    /// Who led at the beginning.
-    led: Option<u64>,
-    asked: bool,
 }
 
-impl Change {
-    /// Nothing has been done for it yet.
-    pub fn new(wanted: Wanted) -> Self {
-        Self {
-            wanted,
-            id: None,
-            address: String::new(),
-            led: None,
-            asked: false,
-        }
-    }
-
-    /// What to do now that the group looks like this.
-    pub fn next(&mut self, group: &Group) -> Next {
-        let Some((leader, _)) = &group.leader else {
-            return Next::Wait(group.summary());
-        };
-        let leader = *leader;
-        self.led.get_or_insert(leader);
-        let next = match self.wanted.clone() {
-            Wanted::Added(address) => self.add(group, address),
-            Wanted::Promoted(which) => self.promote(group, &which),
-            Wanted::Removed(which) => self.remove(group, &which),
-            Wanted::Leading(which) => self.lead(group, leader, which.as_ref()),
-        };
-        self.asked |= matches!(next, Next::Ask(_));
-        next
-    }
-
-    /// The master in the words of a sentence.
-    fn whom(&self) -> String {
-        match (self.id, self.address.as_str()) {
-            (Some(id), "") => format!("master {id}"),
-            (Some(id), address) => format!("master {id} at {address}"),
-            (None, address) => address.to_owned(),
-        }
-    }
-
-    /// Finds the master's seat, unless it was found before.
+impl Subject {
+    /// Finds its seat, unless it was found before.
     fn find(&mut self, group: &Group, which: &Which) {
         let seat = match (self.id, which) {
             (Some(id), _) => group.seat(id),
@@ -137,10 +103,65 @@ impl Change {
     fn voice(&self, group: &Group) -> Option<Voice> {
         Some(group.seat(self.id?)?.voice)
     }
+}
+
+/// The master in the words of a sentence.
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.id, self.address.as_str()) {
+            (Some(id), "") => write!(f, "master {id}"),
+            (Some(id), address) => write!(f, "master {id} at {address}"),
+            (None, address) => f.write_str(address),
+        }
+    }
+}
+
+/// A change on its way.
+#[derive(Debug)]
+pub struct Change {
+    wanted: Wanted,
+    /// The master it is about.
+    whom: Subject,
+    /// The master that leaves for it.
+    old: Subject,
+    /// Who led at the beginning.
+    led: Option<u64>,
+    asked: bool,
+}
+
+impl Change {
+    /// Nothing has been done for it yet.
+    pub fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            whom: Subject::default(),
+            old: Subject::default(),
+            led: None,
+            asked: false,
+        }
+    }
+
+    /// What to do now that the group looks like this.
+    pub fn next(&mut self, group: &Group) -> Next {
+        let Some((leader, _)) = &group.leader else {
+            return Next::Wait(group.summary());
+        };
+        let leader = *leader;
+        self.led.get_or_insert(leader);
+        let next = match self.wanted.clone() {
+            Wanted::Added(address) => self.add(group, address),
+            Wanted::Promoted(which) => self.promote(group, &which),
+            Wanted::Replaced { old, new } => self.replace(group, &old, &new),
+            Wanted::Removed(which) => self.remove(group, &which),
+            Wanted::Leading(which) => self.lead(group, leader, which.as_ref()),
+        };
+        self.asked |= matches!(next, Next::Ask(_));
+        next
+    }
 
     fn add(&mut self, group: &Group, address: String) -> Next {
-        self.find(group, &Which::At(address.clone()));
-        match self.voice(group) {
+        self.whom.find(group, &Which::At(address.clone()));
+        match self.whom.voice(group) {
             None | Some(Voice::None) => {
                 let there = group.masters.iter().find(|row| row.address == address);
                 if let Some(row) = there.filter(|row| row.role == "stranger") {
@@ -149,18 +170,18 @@ impl Change {
                         row.note
                     ));
                 }
-                self.address.clone_from(&address);
+                self.whom.address.clone_from(&address);
                 Next::Ask(ChangeMasters::Add { address })
             }
-            Some(Voice::Voter) => Next::Done(format!("{} votes already", self.whom())),
-            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom())),
+            Some(Voice::Voter) => Next::Done(format!("{} votes already", self.whom)),
+            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom)),
             Some(Voice::Learner) => self.catch_up(group),
         }
     }
 
     /// A learner that was added: has it come, and what does it lack?
     fn catch_up(&self, group: &Group) -> Next {
-        let (whom, id) = (self.whom(), self.id.unwrap_or_default());
+        let (whom, id) = (&self.whom, self.whom.id.unwrap_or_default());
         let peer = group.seat(id).and_then(|seat| seat.peer);
         let row = group.master(id);
         if row.is_none_or(|row| row.log.is_none()) {
@@ -184,60 +205,94 @@ impl Change {
     fn not_there(&self, group: &Group, row: Option<&Row>) -> String {
         let Some(row) = row.filter(|row| row.role != "waiting") else {
             let waits = row.map_or("", |row| row.note.as_str());
-            return format!("{} begins: {waits}", self.whom());
+            return format!("{} begins: {waits}", self.whom);
         };
         let seats = group.seats.iter();
         let voters: Vec<&str> = seats
             .filter(|seat| seat.voice == Voice::Voter)
             .filter_map(|seat| seat.address.as_deref())
             .collect();
-        let (host, port) = self.address.rsplit_once(':').unwrap_or((&self.address, ""));
+        let address = &self.whom.address;
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         format!(
             "{} has a seat and is not there ({}); start it with an empty directory: meros master --work_dir DIR --hostname {host} --port {port} \
              --initial_masters {}",
-            self.whom(),
+            self.whom,
             row.note,
             voters.join(",")
         )
     }
 
     fn promote(&mut self, group: &Group, which: &Which) -> Next {
-        self.find(group, which);
-        match self.voice(group) {
+        self.whom.find(group, which);
+        match self.whom.voice(group) {
             None => Next::Refuse(format!(
                 "{which} has no seat: `meros masters add HOST:PORT` gives it one"
             )),
             Some(Voice::None) => Next::Refuse(format!(
                 "the seat of {} is only reserved: run `meros masters add {}` again",
-                self.whom(),
-                self.address
+                self.whom, self.whom.address
             )),
             Some(Voice::Voter) => {
                 let already = if self.asked { "" } else { " already" };
-                Next::Done(format!("{} votes{already}{}", self.whom(), counted(group)))
+                Next::Done(format!("{} votes{already}{}", self.whom, counted(group)))
             }
-            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom())),
-            Some(Voice::Learner) => match self.id {
+            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom)),
+            Some(Voice::Learner) => match self.whom.id {
                 Some(id) => Next::Ask(ChangeMasters::Promote { id }),
                 None => Next::Wait(format!("{which} has no number yet")),
             },
         }
     }
 
+    /// In one change where it can be; where half of it was done before, the other half.
+    fn replace(&mut self, group: &Group, old: &Which, new: &Which) -> Next {
+        self.whom.find(group, new);
+        self.old.find(group, old);
+        let voices = (self.whom.voice(group), self.old.voice(group));
+        match (voices, self.whom.id, self.old.id) {
+            (_, Some(whom), Some(old)) if whom == old => {
+                Next::Refuse(format!("{} cannot take its own place", self.whom))
+            }
+            ((_, Some(Voice::Outgoing)), ..) => {
+                Next::Wait(format!("{} is being removed", self.old))
+            }
+            ((Some(Voice::Learner), Some(Voice::Voter)), Some(new), Some(old)) => {
+                Next::Ask(ChangeMasters::Replace { old, new })
+            }
+            ((Some(Voice::Voter), Some(_)), _, Some(id)) => Next::Ask(ChangeMasters::Remove { id }),
+            ((Some(Voice::Voter), None), _, None) => Next::Done(format!(
+                "{} votes already, and {old} has no seat",
+                self.whom
+            )),
+            ((_, None), _, None) => Next::Refuse(format!(
+                "{old} has no seat: `meros masters promote` alone lets {} vote",
+                self.whom
+            )),
+            ((Some(Voice::Voter), None), ..) => Next::Done(format!(
+                "{} votes in the place of {}{}; that must not come back with its old directory",
+                self.whom,
+                self.old,
+                counted(group)
+            )),
+            _ => self.promote(group, new),
+        }
+    }
+
     fn remove(&mut self, group: &Group, which: &Which) -> Next {
-        self.find(group, which);
-        match (self.voice(group), self.id) {
-            (Some(Voice::Outgoing), _) => Next::Wait(format!("{} is being removed", self.whom())),
+        self.whom.find(group, which);
+        match (self.whom.voice(group), self.whom.id) {
+            (Some(Voice::Outgoing), _) => Next::Wait(format!("{} is being removed", self.whom)),
             (Some(_), Some(id)) if group.leader.as_ref().is_some_and(|leader| leader.0 == id) => {
                 Next::Refuse(format!(
                     "{} leads: hand that over first, with `meros masters transfer`",
-                    self.whom()
+                    self.whom
                 ))
             }
             (Some(_), Some(id)) => Next::Ask(ChangeMasters::Remove { id }),
             _ if self.asked => Next::Done(format!(
                 "{} is removed{}; it must not come back with its old directory",
-                self.whom(),
+                self.whom,
                 counted(group)
             )),
             _ => Next::Done(format!("{which} has no seat: nothing has changed")),
@@ -247,8 +302,8 @@ impl Change {
     fn lead(&mut self, group: &Group, leader: u64, which: Option<&Which>) -> Next {
         match which {
             Some(which) => {
-                self.find(group, which);
-                if self.id.is_none() {
+                self.whom.find(group, which);
+                if self.whom.id.is_none() {
                     return Next::Refuse(format!(
                         "{which} has no seat: `meros masters list` shows who has"
                     ));
@@ -256,7 +311,7 @@ impl Change {
             }
             // Whoever was chosen may be down by now; then another is.
             None if self.led == Some(leader) => match best_follower(group, leader) {
-                Some(row) => (self.id, self.address) = (row.id, row.address.clone()),
+                Some(row) => (self.whom.id, self.whom.address) = (row.id, row.address.clone()),
                 None => {
                     return Next::Refuse(
                         "no other master that votes answers: nobody can take over".to_owned(),
@@ -265,7 +320,7 @@ impl Change {
             },
             None => {}
         }
-        if self.led != Some(leader) && which.is_none() || self.id == Some(leader) {
+        if self.led != Some(leader) && which.is_none() || self.whom.id == Some(leader) {
             let now = group.leader.as_ref();
             let whom = now.map_or(String::new(), |(id, at)| format!("master {id} at {at}"));
             return Next::Done(match self.led.filter(|led| *led != leader) {
@@ -273,7 +328,7 @@ impl Change {
                 None => format!("{whom} leads already, in term {}", group.term),
             });
         }
-        match (group.transferring, self.id) {
+        match (group.transferring, self.whom.id) {
             (Some(to), _) => Next::Wait(format!("the leadership goes over to master {to}")),
             (None, Some(id)) => Next::Ask(ChangeMasters::Transfer { id }),
             (None, None) => Next::Wait("nobody to take over is known".to_owned()),

@@ -238,6 +238,45 @@ fn a_master_is_removed_once_and_the_leader_not_at_all() {
 }
 
 #[test]
+fn a_master_takes_the_place_of_another_whatever_was_done_before() {
+    let replace = |old: u64, new: u64| {
+        let (old, new) = (Which::Id(old), Which::Id(new));
+        Change::new(Wanted::Replaced { old, new })
+    };
+    let seated = Story::three().with(4, Voice::Learner);
+    let mut replacing = replace(3, 4);
+    let asked = replacing.next(&seated.group());
+    assert_eq!(asked, Next::Ask(ChangeMasters::Replace { old: 3, new: 4 }));
+    let mut changing = Story::three().with(4, Voice::Voter);
+    changing.voices[2].1 = Voice::Outgoing;
+    assert!(matches!(replacing.next(&changing.group()), Next::Wait(_)));
+    changing.voices.remove(2);
+    let line = "master 4 at m4:5050 votes in the place of master 3 at m3:5050; 2 of 3 voters are needed; that must not come back with its old directory";
+    assert_eq!(
+        replacing.next(&changing.group()),
+        Next::Done(line.to_owned())
+    );
+
+    let promoted = Story::three().with(4, Voice::Voter);
+    let asked = replace(3, 4).next(&promoted.group());
+    assert_eq!(asked, Next::Ask(ChangeMasters::Remove { id: 3 }));
+    let again = replace(3, 4).next(&changing.group());
+    let line = "master 4 at m4:5050 votes already, and master 3 has no seat";
+    assert_eq!(again, Next::Done(line.to_owned()));
+    for (old, new, group, words) in [
+        (8, 4, seated.group(), "master 8 has no seat"),
+        (4, 4, seated.group(), "cannot take its own place"),
+        (3, 9, seated.group(), "master 9 has no seat"),
+    ] {
+        let refused = replace(old, new).next(&group);
+        assert!(
+            matches!(&refused, Next::Refuse(reason) if reason.contains(words)),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
 fn the_leadership_goes_to_whom_was_named_or_to_who_lacks_least() {
     for (to, which) in [(2, None), (3, Some(Which::Id(3)))] {
         let mut story = Story::three();

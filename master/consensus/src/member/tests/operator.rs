@@ -97,6 +97,37 @@ fn an_operator_adds_promotes_lets_lead_and_removes() {
 }
 
 #[test]
+fn an_operator_replaces_a_dead_master_in_one_change() {
+    rehearse_network(|network| async move {
+        let (mut cluster, leader) = Cluster::three(network).await;
+        cluster.propose(&leader, 1).await.unwrap();
+        let operator = Operator::of(&cluster);
+        let dead = cluster.others(&leader).remove(0);
+        let old = cluster.status(&dead).await.identity.unwrap().id;
+        cluster.fall(&dead).await;
+        cluster.start("d");
+        cluster.wait(1_000).await;
+        let address = "d".to_owned();
+        let change = |change| operator.change(&leader, change);
+        let new = change(ChangeMasters::Add { address }).await.unwrap().id;
+        cluster.wait(3_000).await;
+        let strange = change(ChangeMasters::Replace { old: 99, new }).await;
+        assert_eq!(strange.unwrap_err().to_string(), "99 is no member");
+        let replaced = change(ChangeMasters::Replace { old, new }).await;
+        assert_eq!(replaced, Ok(MastersChanged { id: new }));
+        cluster.wait(2_000).await;
+        let seats = operator.view(&leader).await.seats;
+        let is_voter = |seat: &MasterSeat| seat.voice == Voice::Voter && seat.id != old;
+        assert!(seats.len() == 3 && seats.iter().all(is_voter), "{seats:?}");
+        let again = change(ChangeMasters::Replace { old, new }).await;
+        assert_eq!(
+            again.unwrap_err().to_string(),
+            format!("{new} is no learner")
+        );
+    });
+}
+
+#[test]
 fn what_the_group_would_not_survive_is_refused_with_the_reason() {
     rehearse_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
