@@ -56,6 +56,7 @@ fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut first = keeper(&cluster, 1, "setsid sleep 98742 & sleep 98742");
     first.line("that the task runs", |line| line.contains("TASK_RUNNING"));
+    both_run(98742);
     first.signal("KILL");
     first.wait();
     gone(98742);
@@ -85,9 +86,7 @@ fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone
     let launched = puppet.driver.launch(vec![offer.id.clone()], vec![old]);
     launched.expect("the driver hears");
     puppet.state("old", TaskState::Running);
-    eventually("both its processes", || {
-        (sleepers(98743).len() == 2).then_some(())
-    });
+    both_run(98743);
 
     agent.signal("KILL");
     agent.wait();
@@ -157,6 +156,13 @@ fn process(seconds: u32) -> u32 {
 fn gone(seconds: u32) {
     eventually("the task's processes to be gone", || {
         sleepers(seconds).is_empty().then_some(())
+    });
+}
+
+/// A task runs from when its shell does: what the shell starts comes later.
+fn both_run(seconds: u32) {
+    eventually("both the task's processes", || {
+        (sleepers(seconds).len() == 2).then_some(())
     });
 }
 

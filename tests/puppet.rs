@@ -83,6 +83,8 @@ pub struct Puppet {
     heard: Receiver<(Timestamp, Heard)>,
     /// All that was heard so far and when, oldest first.
     pub past: Vec<(Timestamp, Heard)>,
+    /// What [`standing_offer`](Self::standing_offer) has given away.
+    taken: Vec<OfferId>,
 }
 
 impl Puppet {
@@ -112,6 +114,7 @@ impl Puppet {
             id: FrameworkId::new("none-yet").expect("an id"),
             heard,
             past: Vec::new(),
+            taken: Vec::new(),
         };
         puppet.id = puppet.hear("its subscription", |heard| match heard {
             Heard::Subscribed(id) => Some(id.clone()),
@@ -147,6 +150,28 @@ impl Puppet {
         let mut offers = self.offers();
         assert_eq!(offers.len(), 1, "{offers:?}");
         offers.remove(0)
+    }
+
+    /// An offer that was neither taken back nor given by this before: the newest that has come, also while something else was waited for, or
+    /// the next. It may be taken back before it is used all the same.
+    pub fn standing_offer(&mut self) -> Offer {
+        self.past.extend(self.heard.try_iter());
+        let mut gone = self.taken.clone();
+        let newest = self.past.iter().rev().find_map(|(_, heard)| {
+            if let Heard::Rescinded(id) = heard {
+                gone.push(id.clone());
+            }
+            let Heard::Offers(offers) = heard else {
+                return None;
+            };
+            offers
+                .iter()
+                .find(|offer| !gone.contains(&offer.id))
+                .cloned()
+        });
+        let offer = newest.unwrap_or_else(|| self.offer());
+        self.taken.push(offer.id.clone());
+        offer
     }
 
     /// An offer that has come already, if there is one; those that come together must be one.

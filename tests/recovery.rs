@@ -45,7 +45,7 @@ impl Story {
     /// Runs this shell line as a task, and waits until it runs.
     fn run(&mut self, name: &str, line: &str) {
         loop {
-            let offer = self.puppet.offer();
+            let offer = self.puppet.standing_offer();
             let task = task(name, &offer, "cpus:0.5;mem:32", line);
             let launched = self.puppet.driver.launch(vec![offer.id], vec![task]);
             launched.expect("the driver hears");
