@@ -2,9 +2,13 @@
 //!
 //! `--speak_previous` makes one binary say and hear, of each message that has changed, the version before the newest. Today those are an agent's
 //! `register_agent` and `reregister_agent`, which each master that comes to lead hears from each agent; a scheduler's `kill_task`, which goes on
-//! from the master to the agent; and two of operations that nobody asks for here (`apply_operation` and `resources_reported`).
+//! from the master to the agent; a master's `apply_operation`, and the `resources_reported` of an agent that could not do what its master had
+//! counted on.
 
-use protocol::{TaskId, TaskState};
+use protocol::{Filters, Offer, Operation, OperationId, OperationState, TaskId, TaskState};
+use resources::{
+    Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Resources, Scalar,
+};
 
 use crate::group::Group;
 use crate::load::Load;
@@ -16,22 +20,38 @@ fn new(index: usize) -> String {
     format!("master-{index}-is-new")
 }
 
-/// A scheduler that runs tasks on one agent, on resources of its own, and kills them.
-struct Killer {
+/// The disk that each role has on its agent, in megabytes, and each volume takes.
+const DISK: u32 = 16;
+
+/// So many offers in a row may lack what was to be a volume, until the master knows that there is none.
+const OFFERS_MAX: usize = 20;
+
+/// What is declined may be offered again at once.
+const AT_ONCE: Filters = Filters {
+    refuse_seconds: 0.0,
+};
+
+/// A scheduler that runs tasks on one agent, on resources of its own, and kills them; and asks for volumes that the agent cannot make.
+struct Owner {
+    role: String,
     puppet: Puppet,
     tried: u32,
-    /// Offers that were taken.
-    taken: Vec<String>,
 }
 
-impl Killer {
+impl Owner {
     fn of(group: &Group, role: &str, previous: bool) -> Self {
         let info = framework(role, role);
         Self {
             puppet: Puppet::subscribe_as(&group.cluster, info, previous),
+            role: role.to_owned(),
             tried: 0,
-            taken: Vec::new(),
         }
+    }
+
+    /// Does what sends each of the messages.
+    fn use_all(&mut self) {
+        self.create_in_vain();
+        self.kill();
     }
 
     /// Launches a task that does not end by itself, and kills it.
@@ -43,32 +63,49 @@ impl Killer {
         self.puppet.state(&id, TaskState::Killed);
     }
 
-    /// The newest offer, which may have come while something else was waited for.
-    fn offer(&mut self) -> protocol::Offer {
-        let newest = self
-            .puppet
-            .past
-            .iter()
-            .rev()
-            .find_map(|(_, heard)| match heard {
-                Heard::Offers(offers) => offers.first().cloned(),
+    /// Asks for a volume until the agent itself has refused it.
+    fn create_in_vain(&mut self) {
+        loop {
+            let (offer, name) = self.next();
+            let id = Some(OperationId::new(&name).expect("an id"));
+            let volumes = Resources::from(volume(&self.role, &name));
+            let conversion = Conversion::Create { volumes };
+            let create = vec![Operation::Convert { id, conversion }];
+            let asked = self.puppet.driver.accept(vec![offer.id], create, AT_ONCE);
+            asked.expect("the driver hears");
+            let state = self.puppet.hear("how it ends", |heard| match heard {
+                Heard::Operation(status) if status.operation_id.as_str() == name => {
+                    Some(status.state)
+                }
                 _ => None,
             });
-        let taken = |offer: &protocol::Offer| self.taken.contains(&offer.id.to_string());
-        let offer = match newest.filter(|offer| !taken(offer)) {
-            Some(offer) => offer,
-            None => self.puppet.offer(),
-        };
-        self.taken.push(offer.id.to_string());
-        offer
+            if state == OperationState::Failed {
+                return;
+            }
+        }
+    }
+
+    /// An offer with all the disk, no volume taken from it, and a name for what is done with it.
+    fn next(&mut self) -> (Offer, String) {
+        let disk: Resources = format!("disk({}):{DISK}", self.role)
+            .parse()
+            .expect("resources");
+        for _ in 0..OFFERS_MAX {
+            self.tried += 1;
+            let offer = self.puppet.standing_offer();
+            if offer.resources.unallocate().contains(&disk) {
+                return (offer, format!("try-{}", self.tried));
+            }
+            let declined = self.puppet.driver.decline(vec![offer.id], AT_ONCE);
+            declined.expect("the driver hears");
+        }
+        panic!("{OFFERS_MAX} offers in a row are without {disk}");
     }
 
     /// What an earlier master has offered is lost: then the next offer is taken.
     fn launch(&mut self) -> String {
         loop {
-            self.tried += 1;
-            let id = format!("task-{}", self.tried);
-            let offer = self.offer();
+            let (offer, id) = self.next();
             let endless = task(&id, &offer, "cpus:0.2;mem:16", "exec sleep 98753");
             let launched = self.puppet.driver.launch(vec![offer.id], vec![endless]);
             launched.expect("the driver hears");
@@ -77,6 +114,16 @@ impl Killer {
             }
         }
     }
+}
+
+/// A volume of the role's own disk.
+fn volume(role: &str, id: &str) -> Resource {
+    let annotations = Annotations {
+        reservations: vec![Reservation::fixed(role.parse().expect("a role"))],
+        disk: Some(Box::new(DiskInfo::persistent(id, None, "data"))),
+        ..Annotations::default()
+    };
+    Resource::annotated(Name::Disk, Scalar::whole(DISK), annotations).expect("a volume")
 }
 
 /// What is sent is what its receiver hears, between any two of scheduler, master and agent of either version; and nothing that runs is lost.
@@ -94,25 +141,31 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
         .cluster
         .agent("own", "cpus(load):1;mem(load):64;disk:0;ports:[]");
     let mut agents: Vec<Running> = Vec::new();
-    let mut killers: Vec<Killer> = Vec::new();
+    let mut owners: Vec<Owner> = Vec::new();
     for (agent, previous) in [("old", true), ("new", false)] {
         let roles = [
             (format!("{agent}-by-old"), true),
             (format!("{agent}-by-new"), false),
         ];
-        let share = |(role, _): &(String, bool)| format!("cpus({role}):0.5;mem({role}):32;");
+        let share = |(role, _): &(String, bool)| {
+            format!("cpus({role}):0.5;mem({role}):32;disk({role}):{DISK};")
+        };
         let shares: String = roles.iter().map(share).collect();
-        let resources = format!("{shares}disk:0;ports:[]");
+        let resources = format!("{shares}ports:[]");
         let mut command = group.cluster.agent_command(agent, &resources);
         if previous {
             command.arg("--speak_previous");
         }
+        // Something is where its volumes would be.
+        let work_dir = group.cluster.directory().join(agent);
+        std::fs::create_dir(&work_dir).expect("a directory");
+        std::fs::write(work_dir.join("volumes"), "in the way").expect("a file");
         agents.push(group.cluster.agent_of(&mut command));
-        let of = |(role, previous): &(String, bool)| Killer::of(&group, role, *previous);
-        killers.extend(roles.iter().map(of));
+        let of = |(role, previous): &(String, bool)| Owner::of(&group, role, *previous);
+        owners.extend(roles.iter().map(of));
     }
     let load = Load::start_as(&group.cluster, "load");
-    killers.iter_mut().for_each(Killer::kill);
+    owners.iter_mut().for_each(Owner::use_all);
 
     for index in 0..3 {
         let marker = group.cluster.directory().join(new(index));
@@ -123,7 +176,7 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
         group.start_again(index);
         group.is_back(index);
         load.goes_on();
-        killers.iter_mut().for_each(Killer::kill);
+        owners.iter_mut().for_each(Owner::use_all);
     }
     load.finish();
 }

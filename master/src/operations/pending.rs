@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use protocol::{AgentId, FrameworkId, OperationId, Uuid};
 
+use super::recording::Conclusion;
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations};
 
 /// One operation.
@@ -22,6 +23,17 @@ pub(crate) struct Entry {
     pub booked: Option<Uuid>,
     /// Whether the registry is being asked to forget it.
     pub over: bool,
+    /// How its agent said that it ended while the registry was being asked already.
+    pub said: Option<Box<Conclusion>>,
+}
+
+impl Entry {
+    /// Whether that framework has named it so.
+    fn is(&self, framework: &FrameworkId, id: &OperationId) -> bool {
+        let operation = &self.operation;
+        operation.operation_id.as_ref() == Some(id)
+            && operation.framework_id.as_ref() == Some(framework)
+    }
 }
 
 /// Those of one agent.
@@ -52,6 +64,7 @@ impl Pending {
                 recorded: true,
                 booked: None,
                 over: false,
+                said: None,
             };
             self.insert(agent, serial, entry);
         }
@@ -75,6 +88,7 @@ impl Pending {
             recorded: false,
             booked: Some(booked),
             over: false,
+            said: None,
         };
         self.insert(agent, serial, entry);
         serial
@@ -96,12 +110,7 @@ impl Pending {
 
     /// The one that a framework has named so, unless it is over.
     pub fn find(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> Option<u64> {
-        let is_it = |entry: &Entry| {
-            let operation = &entry.operation;
-            !entry.over
-                && operation.operation_id.as_ref() == Some(id)
-                && operation.framework_id.as_ref() == Some(framework)
-        };
+        let is_it = |entry: &Entry| !entry.over && entry.is(framework, id);
         let of = self.agents.get(agent)?;
         let mut found = of.entries.iter().filter(|(_, entry)| is_it(entry));
         found.next().map(|(serial, _)| *serial)
@@ -110,12 +119,7 @@ impl Pending {
     /// Whether a framework has named one so, over or not.
     pub fn knows(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> bool {
         let of = self.agents.get(agent);
-        of.is_some_and(|of| {
-            of.entries.values().any(|entry| {
-                entry.operation.operation_id.as_ref() == Some(id)
-                    && entry.operation.framework_id.as_ref() == Some(framework)
-            })
-        })
+        of.is_some_and(|of| of.entries.values().any(|entry| entry.is(framework, id)))
     }
 
     /// The serials of an agent's that are not over, in their order.
@@ -191,15 +195,28 @@ impl Pending {
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.over, true))
     }
 
-    /// The registry has it not, or no more; whether it was here.
-    pub fn remove(&mut self, agent: &AgentId, serial: u64) -> bool {
+    /// Its agent says that it has ended so; whether the registry has to forget one of that name first.
+    pub fn said(&mut self, agent: &AgentId, conclusion: Conclusion) -> bool {
+        let (framework, id) = (&conclusion.framework_id, &conclusion.status.operation_id);
+        let mut of = self.agents.get_mut(agent);
+        let mut entries = of.iter_mut().flat_map(|of| of.entries.values_mut());
+        let found = entries.find(|entry| entry.is(framework, id));
+        let is_known = found.is_some();
+        if let Some(entry) = found {
+            entry.said = Some(Box::new(conclusion));
+        }
+        is_known
+    }
+
+    /// The registry has it not, or no more; gives it if it was here.
+    pub fn remove(&mut self, agent: &AgentId, serial: u64) -> Option<Entry> {
         let of = self.agents.get_mut(agent);
         let removed = of.and_then(|of| {
             of.unrecorded.remove(&serial);
             of.entries.remove(&serial)
         });
         self.count -= usize::from(removed.is_some());
-        removed.is_some()
+        removed
     }
 
     /// The agent is no more, nor what it was to do.
@@ -247,7 +264,7 @@ mod tests {
     fn serials_go_on_from_the_newest_that_anybody_has_named() {
         let (mut pending, agent) = story(Some(7), &["x", "y"]);
         assert_eq!(pending.of_agent(&agent), [8, 9]);
-        assert!(pending.remove(&agent, 9));
+        assert!(pending.remove(&agent, 9).is_some());
         assert_eq!(pending.next_serial(&agent), 10, "9 was given");
         pending.arrived(&agent, Some(20));
         assert_eq!(pending.next_serial(&agent), 21);
@@ -285,7 +302,7 @@ mod tests {
         assert_eq!(pending.find(&agent, &framework, &id), None);
         assert!(pending.knows(&agent, &framework, &id));
         assert_eq!((pending.of_agent(&agent), pending.count), (vec![2], 2));
-        assert!(pending.remove(&agent, 1) && !pending.remove(&agent, 1));
+        assert!(pending.remove(&agent, 1).is_some() && pending.remove(&agent, 1).is_none());
         pending.remove_agent(&agent);
         assert_eq!(pending.count, 0);
     }

@@ -225,9 +225,11 @@ impl Books {
         out: &mut Effects,
     ) {
         // Of what an agent that is no more was to do all has been told.
-        if self.pending.remove(agent_id, serial)
-            && let Some(conclusion) = conclusion
-        {
+        let Some(entry) = self.pending.remove(agent_id, serial) else {
+            return;
+        };
+        let said = entry.said.map(|said| *said);
+        if let Some(conclusion) = conclusion.or(said) {
             self.conclude(conclusion, out);
         }
     }
@@ -280,13 +282,13 @@ impl Books {
             return true;
         }
         if let Some(serial) = serial {
-            let conclusion = Conclusion {
-                framework_id: framework.clone(),
-                status: status.clone(),
-            };
-            self.end(agent_id, serial, Some(conclusion), out);
+            self.end(agent_id, serial, None, out);
         }
-        !self.pending.knows(agent_id, framework, id)
+        let conclusion = Conclusion {
+            framework_id: framework.clone(),
+            status: status.clone(),
+        };
+        !self.pending.said(agent_id, conclusion)
     }
 
     /// An agent has all operations up to this one behind it.

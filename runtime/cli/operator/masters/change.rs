@@ -270,7 +270,7 @@ impl Change {
                 self.whom
             )),
             ((Some(Voice::Voter), None), ..) => Next::Done(format!(
-                "{} votes in the place of {}{}; that must not come back with its old directory",
+                "{} votes in the place of {}{}; whoever left must not come back with its old directory",
                 self.whom,
                 self.old,
                 counted(group)

@@ -251,7 +251,7 @@ fn a_master_takes_the_place_of_another_whatever_was_done_before() {
     changing.voices[2].1 = Voice::Outgoing;
     assert!(matches!(replacing.next(&changing.group()), Next::Wait(_)));
     changing.voices.remove(2);
-    let line = "master 4 at m4:5050 votes in the place of master 3 at m3:5050; 2 of 3 voters are needed; that must not come back with its old directory";
+    let line = "master 4 at m4:5050 votes in the place of master 3 at m3:5050; 2 of 3 voters are needed; whoever left must not come back with its old directory";
     assert_eq!(
         replacing.next(&changing.group()),
         Next::Done(line.to_owned())

@@ -402,3 +402,31 @@ fn an_agent_that_knows_no_serials_is_sent_an_operation_once_and_the_registry_for
         assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
     });
 }
+
+/// Nor is it said again only because its agent was quicker than the registry.
+#[test]
+fn what_an_agent_without_serials_says_of_a_failure_waits_for_the_registry_and_is_told() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let total = resources("cpus:8;mem:8192;disk:100");
+        let mut older = story.back(total, 2, 0);
+        older.resources.as_mut().unwrap().settled = None;
+        comes(&story.agent, older).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        story.world.whims.delay(seconds(1));
+        let steps = vec![named("op", reserve("cpus:1"))];
+        story.accept(&[&offer], steps).await;
+        story.world.pass(1).await;
+        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
+        let failed = story.updated("op", OperationState::Failed);
+        story.agent.tell(failed);
+        story.world.settle().await;
+        assert_eq!(
+            story.scheduler.heard(),
+            [""; 0],
+            "the registry has it still"
+        );
+        story.world.pass(1).await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
+    });
+}
