@@ -153,6 +153,7 @@ pub fn fact(what: &What<'_>) -> String {
             index,
             digest,
         } => format!("{node} holds {digest:016x} at {index}"),
+        What::DiskPutBack { node } => format!("{node} has an old copy of its disk"),
         What::FaultBegan(fault) => format!("fault begins: {:?}", fault.kind),
         What::FaultEnded(fault) => format!("fault is over: {:?}", fault.kind),
         What::FaultsOver => "no further fault comes".to_owned(),

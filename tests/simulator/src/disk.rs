@@ -122,11 +122,11 @@ impl Disk {
         *self.copied() = Copied::Soon;
     }
 
-    /// A disk in the place of this one, which nobody uses any more, with what was copied from it; the same if nothing was written since.
+    /// A disk in the place of this one, which nobody uses any more, with what was copied from it; `None` if nothing was written since.
     #[must_use]
-    pub fn put_back(&self) -> Self {
+    pub fn put_back(&self) -> Option<Self> {
         let Copied::This(records) = std::mem::take(&mut *self.copied()) else {
-            return self.clone();
+            return None;
         };
         let old = ForgetfulDisk::new();
         let written = old.open().and_then(|mut store| {
@@ -140,10 +140,10 @@ impl Disk {
         if let Err(error) = written {
             tracing::error!(%error, "a copy of a disk could not be put back");
         }
-        Self {
+        Some(Self {
             records: old,
             ..self.clone()
-        }
+        })
     }
 
     fn copied(&self) -> std::sync::MutexGuard<'_, Copied> {
@@ -338,11 +338,13 @@ mod tests {
         gone.remove("one");
         store.commit(gone).unwrap();
         disk.crash(|_| 0);
-        let back = disk.put_back();
+        let back = disk.put_back().unwrap();
         back.crash(|_| 0);
         let store = back.open().unwrap();
         assert!(store.get(b"one").unwrap().is_some());
         assert_eq!(store.get(b"two"), Ok(None));
+        back.copy();
+        assert!(back.put_back().is_none(), "nothing was written");
     }
 
     #[test]

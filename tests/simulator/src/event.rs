@@ -127,6 +127,11 @@ pub enum What<'a> {
     },
     /// What a member of the group holds now, having applied its log up to an index.
     Holds {
+    /// A node's disk is from now on what it was some time ago: what was written since then is forgotten.
+    DiskPutBack {
+        /// The node.
+        node: &'a str,
+    },
         /// Its node.
         node: &'a str,
         /// The index.

@@ -110,6 +110,7 @@ impl Tally {
             | What::RegistryAnswered { .. }
             | What::LogRead { .. }
             | What::MachineBusy { .. }
+            | What::DiskPutBack { .. }
             | What::Holds { .. }
             | What::ProcessEnded { .. }
             | What::FaultEnded(_)

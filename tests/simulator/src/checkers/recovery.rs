@@ -2,7 +2,8 @@
 //!
 //! Judged at the end of a run that went on for at least [`RECOVERY`] after its faults ([`CALM`] if it had none):
 //!
-//! - every master, agent and framework that ever started runs;
+//! - every master, agent and framework that ever started runs, but a master whose disk was put back to an old copy and that has ended by
+//!   itself since then: its member has forgotten what it had promised, and ends whenever its leader speaks to it;
 //! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
 //! - one master acts, and every framework's scheduler has been subscribed there since it last started, or stands by there;
 //! - no task that was sent to an agent since the faults ended has been for [`RECOVERY`] without running or having ended, as its framework
@@ -25,7 +26,6 @@ use super::broken;
 use super::census::{Frameworks, Nodes, Subscription};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
-use crate::scenario::FaultKind;
 use crate::world::STANDBY;
 
 /// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
@@ -59,8 +59,8 @@ pub struct Recovery {
     running: BTreeSet<(FrameworkId, TaskId)>,
     recovery: Option<Duration>,
     had_faults: bool,
-    /// A master's disk was put back to an old copy: it may have ended for good, as it should.
-    rewound: bool,
+    /// The masters whose disks were put back to an old copy, and whether each has ended by itself, the last time that it ended.
+    put_back: BTreeMap<String, bool>,
     judgements: u64,
 }
 
@@ -107,15 +107,17 @@ impl Recovery {
         }
     }
 
+    /// Whether that node is away as it should be.
+    fn has_forgotten(&self, node: &str) -> bool {
+        self.put_back.get(node).is_some_and(|ended| *ended)
+    }
+
     /// What has not recovered, if anything.
     fn lacking(&mut self, recovery: Duration, at: Duration) -> Option<String> {
         for role in [Role::Master, Role::Agent, Role::Framework] {
             for node in self.nodes.of(role) {
                 self.judgements += 1;
-                if self.rewound && role == Role::Master {
-                    continue;
-                }
-                if !self.up.contains_key(node) {
+                if !self.up.contains_key(node) && !self.has_forgotten(node) {
                     return Some(format!("{node} has not come back"));
                 }
             }
@@ -211,20 +213,21 @@ impl Checker for Recovery {
             What::NodeStarted { node, .. } => {
                 self.up.insert(node.to_owned(), event.at);
             }
-            What::NodeEnded { node, .. } => {
+            What::NodeEnded { node, crashed } => {
                 self.up.remove(node);
                 self.answered.remove(node);
+                if let Some(ended) = self.put_back.get_mut(node) {
+                    *ended = !crashed;
+                }
             }
+            What::DiskPutBack { node } => drop(self.put_back.insert(node.to_owned(), false)),
             What::MasterBegan { node } => {
                 self.acting.insert(node.to_owned(), event.at);
             }
             What::MasterEnded { node } => {
                 self.acting.remove(node);
             }
-            What::FaultBegan(fault) => {
-                self.had_faults = true;
-                self.rewound |= matches!(fault.kind, FaultKind::Rewind { .. });
-            }
+            What::FaultBegan(_) => self.had_faults = true,
             What::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
@@ -289,6 +292,42 @@ mod tests {
             crashed: true,
         });
         rest(heard(&mut stage)).is_broken("agent-1 has not come back");
+    }
+
+    #[test]
+    fn only_a_master_that_ends_by_itself_over_an_old_copy_of_its_disk_may_stay_away() {
+        for (disk_of, crashed, excused) in [
+            ("master-2", false, true),
+            ("master-2", true, false),
+            ("master", false, false),
+        ] {
+            let (node, role) = ("master-2", Role::Master);
+            let ends = |crashed| What::NodeEnded { node, crashed };
+            let mut stage = stage();
+            stage.fact(What::NodeStarted { node, role });
+            stage.fact(ends(false));
+            stage.fact(What::DiskPutBack { node: disk_of });
+            stage.fact(What::NodeStarted { node, role });
+            stage.fact(ends(crashed));
+            rest(heard(&mut stage));
+            match excused {
+                true => stage.is_clean(),
+                false => stage.is_broken("master-2 has not come back"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_ended_before_its_disk_was_put_back_has_no_excuse() {
+        let (node, role) = ("master-2", Role::Master);
+        let mut stage = stage();
+        stage.fact(What::NodeStarted { node, role });
+        stage.fact(What::NodeEnded {
+            node,
+            crashed: false,
+        });
+        stage.fact(What::DiskPutBack { node });
+        rest(heard(&mut stage)).is_broken("master-2 has not come back");
     }
 
     #[test]

@@ -134,7 +134,12 @@ impl World {
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::Rewind { node } if self.is_of_group(node) => {
                 self.crash(node);
-                self.with_member(node, |member| member.disk = member.disk.put_back());
+                self.with_member(node, |member| {
+                    if let Some(old) = member.disk.put_back() {
+                        member.disk = old;
+                        ground.watch.fact(What::DiskPutBack { node });
+                    }
+                });
                 self.start(node);
             }
             FaultKind::Rewind { .. } => {}
