@@ -318,6 +318,7 @@ impl Checker for Quotas {
             } => {
                 if self.node.as_deref() == Some(node) {
                     self.asked.insert(call, request.clone());
+    use protocol::digest::{self, DigestKey};
                 }
                 if let Some(agent) = given_up(request) {
                     self.agent_gone(agent);
@@ -453,9 +454,23 @@ mod tests {
             }
         }
     }
+    /// It may report that its task has ended, and the master may have handled that already.
+    #[test]
+    fn an_agent_that_is_asking_counts_for_nothing_until_it_is_answered() {
+        let nothing = digest::Digest::default().summary(DigestKey::new([0; 16]));
+        let mut asking = stage();
+        asking.asks_to_return("cpus:16", nothing, None);
+        offers(&mut asking, "eng", &["cpus:4"]);
+        asking.is_clean();
+        let mut answered = stage();
+        answered.comes_back("cpus:16", true).wait(seconds(1));
+        offers(&mut answered, "eng", &["cpus:4"]);
+        answered.is_broken("3 is held");
+    }
+
 
     #[test]
-    fn an_agent_that_was_given_up_or_is_asking_counts_for_nothing() {
+    fn an_agent_that_was_given_up_counts_for_nothing() {
         let agent_id = agent();
         let since = Default::default();
         let gone = RegistryOperation::MarkAgentGone { agent_id, since };

@@ -248,6 +248,23 @@ impl<C: Checker> Stage<C> {
 
     fn returns(&mut self, has: &str, summary: Summary, report: Option<Report>) -> &mut Self {
         let ask = ReregisterAgent {
+        let welcome: Result<_, RegistrationRefused> =
+            Ok(Reregistered::Registered(AgentRegistered {
+                agent_id: agent(),
+                master: master(),
+                total_ping_timeout: seconds(75),
+            }));
+        self.asks_to_return(has, summary, report)
+            .replied::<ReregisterAgent>("master", "agent-1", &welcome)
+    }
+
+    /// The agent asks to come back, and has no answer yet.
+    pub fn asks_to_return(
+        &mut self,
+        has: &str,
+        summary: Summary,
+        report: Option<Report>,
+    ) -> &mut Self {
             agent: AgentInfo {
                 hostname: "host".to_owned(),
                 port: 1,
@@ -264,14 +281,7 @@ impl<C: Checker> Stage<C> {
             resources: None,
             term_seen: 0,
         };
-        let welcome: Result<_, RegistrationRefused> =
-            Ok(Reregistered::Registered(AgentRegistered {
-                agent_id: agent(),
-                master: master(),
-                total_ping_timeout: seconds(75),
-            }));
         self.told("agent-1", "master", &ask)
-            .replied::<ReregisterAgent>("master", "agent-1", &welcome)
     }
 
     /// Subscribes the framework named as in `info` from that node.
