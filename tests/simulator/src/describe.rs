@@ -11,7 +11,7 @@ use protocol::message::scheduler::{
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{OfferId, Operation, TaskInfo, TaskStatus};
 
-use crate::event::{Spoken, What};
+use crate::event::{Asker, Spoken, What};
 use crate::linear::RegistryModel;
 
 /// More parts of a message than this are not told.
@@ -125,12 +125,17 @@ pub fn fact(what: &What<'_>) -> String {
         What::Elected { node, term } => format!("{node} leads in term {term}"),
         What::RegistryAsked {
             node,
+            by,
             call,
             request,
-        } => format!(
-            "{node} asks the registry ({call}): {}",
-            RegistryModel::asked(request)
-        ),
+        } => {
+            let who = match by {
+                Asker::Master => "",
+                Asker::Client => "a client on ",
+            };
+            let asked = RegistryModel::asked(request);
+            format!("{who}{node} asks the registry ({call}): {asked}")
+        }
         What::RegistryAnswered { node, call, answer } => {
             let answer = answer.map_or("nothing was done".to_owned(), RegistryModel::answered);
             format!("{node} is answered by the registry ({call}): {answer}")
@@ -148,12 +153,12 @@ pub fn fact(what: &What<'_>) -> String {
             let hard = &write.hard;
             format!("{node} has written: snapshot {snapshot:?}, {entries:?}, {hard:?}")
         }
+        What::DiskPutBack { node } => format!("{node} has an old copy of its disk"),
         What::Holds {
             node,
             index,
             digest,
         } => format!("{node} holds {digest:016x} at {index}"),
-        What::DiskPutBack { node } => format!("{node} has an old copy of its disk"),
         What::FaultBegan(fault) => format!("fault begins: {:?}", fault.kind),
         What::FaultEnded(fault) => format!("fault is over: {:?}", fault.kind),
         What::FaultsOver => "no further fault comes".to_owned(),

@@ -93,18 +93,20 @@ pub enum What<'a> {
         /// The term.
         term: u64,
     },
-    /// A master asks its registry.
+    /// A registry is asked.
     RegistryAsked {
-        /// The master's node.
+        /// The node of the master, or of the member.
         node: &'a str,
+        /// Who asks there.
+        by: Asker,
         /// Which question it is, of all in the run.
         call: u64,
         /// For what.
         request: &'a RegistryRequest,
     },
-    /// A master's registry has answered.
+    /// A registry has answered.
     RegistryAnswered {
-        /// The master's node.
+        /// The node of the master, or of the member.
         node: &'a str,
         /// Which question.
         call: u64,
@@ -125,13 +127,13 @@ pub enum What<'a> {
         /// What.
         write: &'a Write,
     },
-    /// What a member of the group holds now, having applied its log up to an index.
-    Holds {
     /// A node's disk is from now on what it was some time ago: what was written since then is forgotten.
     DiskPutBack {
         /// The node.
         node: &'a str,
     },
+    /// What a member of the group holds now, having applied its log up to an index.
+    Holds {
         /// Its node.
         node: &'a str,
         /// The index.
@@ -145,6 +147,15 @@ pub enum What<'a> {
     FaultEnded(&'a Fault),
     /// No further fault comes: from now on recovery is demanded.
     FaultsOver,
+}
+
+/// Who asks a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The master that acts on the node.
+    Master,
+    /// Anybody else, of the member of the group on that node: what is answered, no master hears.
+    Client,
 }
 
 /// A message between two nodes.

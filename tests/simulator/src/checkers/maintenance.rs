@@ -14,9 +14,9 @@ use protocol::{AgentId, MachineId};
 
 use super::broken;
 use super::census::Registrations;
+use super::records::{Learned, Records};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
-use crate::linear::{RegistryAnswer, RegistryRequest};
 
 const NAME: &str = "maintenance";
 
@@ -24,12 +24,7 @@ const NAME: &str = "maintenance";
 #[derive(Default)]
 pub struct Maintenance {
     registrations: Registrations,
-    /// The master's node, since it began.
-    node: Option<String>,
-    /// What it has asked of its registry and is not answered yet.
-    asked: BTreeMap<u64, RegistryRequest>,
-    /// Whether the master knows what was away before it.
-    knows: bool,
+    records: Records,
     /// The machines that are away, and since when.
     down: BTreeMap<MachineId, Duration>,
     /// The host names of agents.
@@ -38,29 +33,23 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
-        let asked = self.asked.remove(&call);
-        match (asked, answer) {
-            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content)))
-                if !std::mem::replace(&mut self.knows, true) =>
-            {
+    fn learned(&mut self, learned: Learned<'_>, at: Duration) {
+        match learned {
+            Learned::Found(content) => {
                 let down = content.machines.iter().filter(|(_, machine)| machine.down);
                 self.down.extend(down.map(|(id, _)| (id.clone(), at)));
             }
-            (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
-                match operation.as_ref() {
-                    RegistryOperation::StartMaintenance { machines } => {
-                        for machine in machines {
-                            self.down.entry(machine.clone()).or_insert(at);
-                        }
+            Learned::Changed(operation) => match *operation {
+                RegistryOperation::StartMaintenance { machines } => {
+                    for machine in machines {
+                        self.down.entry(machine).or_insert(at);
                     }
-                    RegistryOperation::StopMaintenance { machines } => {
-                        self.down.retain(|machine, _| !machines.contains(machine));
-                    }
-                    _ => {}
                 }
-            }
-            _ => {}
+                RegistryOperation::StopMaintenance { machines } => {
+                    self.down.retain(|machine, _| !machines.contains(machine));
+                }
+                _ => {}
+            },
         }
     }
 
@@ -114,24 +103,15 @@ impl Checker for Maintenance {
             self.hosts.insert(registration.agent_id, host);
             return Ok(());
         }
-        match event.what {
-            What::Said(spoken) => {
-                return self
-                    .said(&spoken, event.at)
-                    .or_else(|what| broken(NAME, event.at, what));
-            }
-            What::MasterBegan { node } => self.node = Some(node.to_owned()),
-            What::RegistryAsked {
-                node,
-                call,
-                request,
-            } if self.node.as_deref() == Some(node) => {
-                self.asked.insert(call, request.clone());
-            }
-            What::RegistryAnswered { call, answer, .. } => self.answered(call, answer, event.at),
-            _ => {}
+        if let Some(learned) = self.records.see(event) {
+            self.learned(learned, event.at);
         }
-        Ok(())
+        match event.what {
+            What::Said(spoken) => self
+                .said(&spoken, event.at)
+                .or_else(|what| broken(NAME, event.at, what)),
+            _ => Ok(()),
+        }
     }
 
     fn judgements(&self) -> u64 {

@@ -22,7 +22,8 @@
 //! | `standbys` | of the schedulers of one framework only the appointed one is told that it leads |
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
-//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers. `reigns` shows those
+//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers; `records`: what masters have their
+//! registries record, and read there. `reigns` shows those
 //! that judge a master's own order one master at a time.
 //!
 //! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
@@ -45,6 +46,7 @@ mod maintenance;
 mod offers;
 mod operations;
 mod quotas;
+mod records;
 mod recovery;
 mod registry;
 mod reigns;

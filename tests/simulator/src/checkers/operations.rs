@@ -19,6 +19,7 @@ use protocol::message::scheduler::OperationChanged;
 use protocol::{AgentId, AgentResources, OperationId, OperationState};
 
 use super::broken;
+use super::records::{Answered, Questions};
 use super::recovery::{CALM, RECOVERY};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
@@ -29,8 +30,7 @@ const NAME: &str = "operations";
 /// The checker.
 #[derive(Default)]
 pub struct Operations {
-    /// What was asked and is not answered.
-    asked: BTreeMap<u64, RegistryOperation>,
+    questions: Questions,
     /// What was accepted and is not over, and when.
     open: BTreeMap<(AgentId, u64), (Option<OperationId>, Duration)>,
     /// What the registry is known to have had.
@@ -80,6 +80,20 @@ impl Operations {
                 if let Some(id) = info.id {
                     self.unreachable.remove(&id);
                 }
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, answered: Answered<'_>, at: Duration) {
+        match (answered.request, answered.answer) {
+            (RegistryRequest::Apply(operation), RegistryAnswer::Applied(_)) => {
+                self.applied(*operation, at);
+            }
+            (RegistryRequest::Read, RegistryAnswer::Content(content)) => {
+                let held = content.accepted.iter();
+                let named = held.filter_map(|(.., one)| one.operation_id.clone());
+                self.recorded.extend(named);
             }
             _ => {}
         }
@@ -151,34 +165,14 @@ impl Checker for Operations {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let Some(answered) = self.questions.see(event) {
+            self.answered(answered, event.at);
+        }
         match event.what {
             What::Said(spoken) if !spoken.reply => {
                 return self
                     .said(&spoken)
                     .or_else(|what| broken(NAME, event.at, what));
-            }
-            What::RegistryAsked {
-                call,
-                request: RegistryRequest::Apply(operation),
-                ..
-            } => {
-                self.asked.insert(call, operation.as_ref().clone());
-            }
-            What::RegistryAnswered { call, answer, .. } => {
-                let asked = self.asked.remove(&call);
-                match answer {
-                    Some(RegistryAnswer::Applied(_)) => {
-                        if let Some(operation) = asked {
-                            self.applied(operation, event.at);
-                        }
-                    }
-                    Some(RegistryAnswer::Content(content)) => {
-                        let held = content.accepted.iter();
-                        let named = held.filter_map(|(.., one)| one.operation_id.clone());
-                        self.recorded.extend(named);
-                    }
-                    Some(RegistryAnswer::Refused | RegistryAnswer::Conflict(_)) | None => {}
-                }
             }
             What::FaultBegan(_) => self.had_faults = true,
             What::FaultsOver => self.quiet_since = Some(event.at),

@@ -23,10 +23,10 @@ use resources::{Name, Quantities, Resources, Role, Scalar};
 
 use super::allocations::Holder;
 use super::census::{Frameworks, Registration, Registrations};
+use super::records::{Learned, Records};
 use super::{broken, given_up};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
-use crate::linear::{RegistryAnswer, RegistryRequest};
 
 /// How long a grant may be on its way from the allocator to its master.
 const GRACE: Duration = Duration::from_secs(1);
@@ -58,12 +58,7 @@ struct InForce {
 pub struct Quotas {
     registrations: Registrations,
     frameworks: Frameworks,
-    /// The master's node, since it began.
-    node: Option<String>,
-    /// What it has asked of its registry and is not answered yet.
-    asked: BTreeMap<u64, RegistryRequest>,
-    /// Whether the master knows what quotas there were before it.
-    knows: bool,
+    records: Records,
     limits: BTreeMap<Role, InForce>,
     /// The nodes of the agents.
     agents: BTreeMap<AgentId, String>,
@@ -136,20 +131,14 @@ impl Quotas {
             .retain(|_, offered| offered.framework != *framework);
     }
 
-    fn answered(&mut self, call: u64, answer: Option<&RegistryAnswer>, at: Duration) {
-        let asked = self.asked.remove(&call);
-        match (asked, answer) {
-            (Some(RegistryRequest::Read), Some(RegistryAnswer::Content(content)))
-                if !std::mem::replace(&mut self.knows, true) =>
-            {
-                self.set(&content.quotas, at);
-            }
-            (Some(RegistryRequest::Apply(operation)), Some(RegistryAnswer::Applied(_))) => {
-                if let RegistryOperation::UpdateQuotas { quotas } = operation.as_ref() {
+    fn learned(&mut self, learned: Learned<'_>, at: Duration) {
+        match learned {
+            Learned::Found(content) => self.set(&content.quotas, at),
+            Learned::Changed(operation) => {
+                if let RegistryOperation::UpdateQuotas { quotas } = &*operation {
                     self.set(quotas, at);
                 }
             }
-            _ => {}
         }
     }
 
@@ -303,6 +292,9 @@ impl Checker for Quotas {
             self.registered(registration, at);
             return Ok(());
         }
+        if let Some(learned) = self.records.see(event) {
+            self.learned(learned, at);
+        }
         match event.what {
             What::Said(spoken) => {
                 return self
@@ -310,21 +302,11 @@ impl Checker for Quotas {
                     .or_else(|what| broken(NAME, at, what));
             }
             What::Heard(spoken) => self.heard(&spoken),
-            What::MasterBegan { node } => self.node = Some(node.to_owned()),
-            What::RegistryAsked {
-                node,
-                call,
-                request,
-            } => {
-                if self.node.as_deref() == Some(node) {
-                    self.asked.insert(call, request.clone());
-    use protocol::digest::{self, DigestKey};
-                }
+            What::RegistryAsked { request, .. } => {
                 if let Some(agent) = given_up(request) {
                     self.agent_gone(agent);
                 }
             }
-            What::RegistryAnswered { call, answer, .. } => self.answered(call, answer, at),
             _ => {}
         }
         Ok(())
@@ -339,6 +321,8 @@ impl Checker for Quotas {
 mod tests {
     use super::super::stage::{Stage, agent, framework, offer, resources, seconds, task};
     use super::*;
+    use crate::event::Asker;
+    use protocol::digest::{self, DigestKey};
     use protocol::message::registration::RunningTask;
     use protocol::{FrameworkInfo, TaskInfo, TaskState};
     use resources::Revocable;
@@ -454,6 +438,26 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn an_agent_that_was_given_up_counts_for_nothing() {
+        let agent_id = agent();
+        let since = Default::default();
+        let gone = RegistryOperation::MarkAgentGone { agent_id, since };
+        let removed = RegistryOperation::RemoveAgent { agent_id: agent() };
+        for given_up in [gone, removed] {
+            let mut stage = stage();
+            stage.fact(What::RegistryAsked {
+                node: "master",
+                by: Asker::Master,
+                call: 2,
+                request: &given_up.into(),
+            });
+            offers(&mut stage, "eng", &["cpus:4"]);
+            stage.is_clean();
+        }
+    }
+
     /// It may report that its task has ended, and the master may have handled that already.
     #[test]
     fn an_agent_that_is_asking_counts_for_nothing_until_it_is_answered() {
@@ -466,25 +470,6 @@ mod tests {
         answered.comes_back("cpus:16", true).wait(seconds(1));
         offers(&mut answered, "eng", &["cpus:4"]);
         answered.is_broken("3 is held");
-    }
-
-
-    #[test]
-    fn an_agent_that_was_given_up_counts_for_nothing() {
-        let agent_id = agent();
-        let since = Default::default();
-        let gone = RegistryOperation::MarkAgentGone { agent_id, since };
-        let removed = RegistryOperation::RemoveAgent { agent_id: agent() };
-        for given_up in [gone, removed] {
-            let mut stage = stage();
-            stage.fact(What::RegistryAsked {
-                node: "master",
-                call: 2,
-                request: &given_up.into(),
-            });
-            offers(&mut stage, "eng", &["cpus:4"]);
-            stage.is_clean();
-        }
     }
 
     #[test]

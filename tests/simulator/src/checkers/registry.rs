@@ -92,6 +92,7 @@ impl Checker for Registry {
 mod tests {
     use super::super::stage::Stage;
     use super::*;
+    use crate::event::Asker;
     use ::master::registry::{Applied, RegistryOperation};
     use protocol::AgentId;
 
@@ -101,9 +102,10 @@ mod tests {
     }
 
     fn asked(stage: &mut Stage<Registry>, call: u64, request: &RegistryRequest) {
-        let node = "master";
+        let (node, by) = ("master", Asker::Master);
         stage.fact(What::RegistryAsked {
             node,
+            by,
             call,
             request,
         });

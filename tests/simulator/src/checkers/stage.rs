@@ -25,7 +25,7 @@ use resources::{Resources, Revocable, Role as Tenant};
 use runtime::{NodeId, Pid, Remote, Role, Timestamp};
 
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Asker, Event, Spoken, What};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 
 /// A checker and the time.
@@ -162,6 +162,7 @@ impl<C: Checker> Stage<C> {
         let (node, call, answer) = ("master", 1, Some(answer));
         self.fact(What::RegistryAsked {
             node,
+            by: Asker::Master,
             call,
             request,
         })
@@ -247,7 +248,6 @@ impl<C: Checker> Stage<C> {
     }
 
     fn returns(&mut self, has: &str, summary: Summary, report: Option<Report>) -> &mut Self {
-        let ask = ReregisterAgent {
         let welcome: Result<_, RegistrationRefused> =
             Ok(Reregistered::Registered(AgentRegistered {
                 agent_id: agent(),
@@ -265,6 +265,7 @@ impl<C: Checker> Stage<C> {
         summary: Summary,
         report: Option<Report>,
     ) -> &mut Self {
+        let ask = ReregisterAgent {
             agent: AgentInfo {
                 hostname: "host".to_owned(),
                 port: 1,

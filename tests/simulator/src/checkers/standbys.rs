@@ -14,6 +14,7 @@ use protocol::message::standby::{Standing, YouLead};
 use runtime::Pid;
 
 use super::broken;
+use super::records::{Answered, Questions};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::linear::{RegistryAnswer, RegistryRequest};
@@ -23,8 +24,7 @@ const NAME: &str = "standbys";
 /// The checker.
 #[derive(Default)]
 pub struct Standbys {
-    /// Appointments that registries are asked for, by the number of the question.
-    asked: BTreeMap<u64, (FrameworkId, Pid)>,
+    questions: Questions,
     /// The last that the registry has taken from the master on each node, by framework.
     appointed: BTreeMap<String, BTreeMap<FrameworkId, Pid>>,
     judgements: u64,
@@ -57,25 +57,18 @@ impl Standbys {
         ))
     }
 
-    fn answered(&mut self, node: &str, call: u64, answer: Option<&RegistryAnswer>) {
-        let asked = self.asked.remove(&call);
-        if let (Some((framework, scheduler)), Some(RegistryAnswer::Applied(_))) = (asked, answer) {
-            let of_master = self.appointed.entry(node.to_owned()).or_default();
+    fn answered(&mut self, answered: Answered<'_>) {
+        let (RegistryRequest::Apply(operation), RegistryAnswer::Applied(_)) =
+            (answered.request, answered.answer)
+        else {
+            return;
+        };
+        if let RegistryOperation::AppointScheduler { info, scheduler } = *operation
+            && let Some(framework) = info.id
+        {
+            let of_master = self.appointed.entry(answered.node.to_owned()).or_default();
             of_master.insert(framework, scheduler);
         }
-    }
-}
-
-/// Who is to lead which framework, if that is what is asked for.
-fn appointment(request: &RegistryRequest) -> Option<(FrameworkId, Pid)> {
-    let RegistryRequest::Apply(operation) = request else {
-        return None;
-    };
-    match operation.as_ref() {
-        RegistryOperation::AppointScheduler { info, scheduler } => {
-            Some((info.id.clone()?, scheduler.clone()))
-        }
-        _ => None,
     }
 }
 
@@ -85,18 +78,15 @@ impl Checker for Standbys {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        if let Some(answered) = self.questions.see(event) {
+            self.answered(answered);
+        }
         match event.what {
             What::Said(spoken) => {
                 return self
                     .said(&spoken)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::RegistryAsked { call, request, .. } => {
-                if let Some(appointment) = appointment(request) {
-                    self.asked.insert(call, appointment);
-                }
-            }
-            What::RegistryAnswered { node, call, answer } => self.answered(node, call, answer),
             What::MasterEnded { node } => drop(self.appointed.remove(node)),
             _ => {}
         }

@@ -19,6 +19,7 @@ use resources::{Name, Scalar};
 use runtime::{Clock, NodeId, Pid, Timestamp};
 
 use super::witness::Call;
+use crate::event::Asker;
 use crate::linear::{RegistryAnswer, RegistryRequest};
 use crate::watch::Watch;
 
@@ -45,7 +46,7 @@ pub async fn probe(
             .sleep(Duration::from_millis(wishes.rng.random_range(AFTER)))
             .await;
         if wishes.rng.random_range(0..4) == 0 {
-            let call = Call::begin(&watch, &node, &RegistryRequest::Read);
+            let call = Call::begin(&watch, &node, Asker::Client, &RegistryRequest::Read);
             match member.read(|machine| machine.state().clone()).await {
                 Ok(state) => {
                     let kept = state.framework_states.iter();
@@ -59,7 +60,7 @@ pub async fn probe(
         }
         let turn = watch.now().as_secs() / TURN.as_secs();
         let asked = wishes.next(turn, clock.wall()).into_iter().map(|wish| {
-            let call = Call::begin(&watch, &node, &wish.clone().into());
+            let call = Call::begin(&watch, &node, Asker::Client, &wish.clone().into());
             let answer = member.propose(wish.clone());
             async move {
                 let answer = answer.await;

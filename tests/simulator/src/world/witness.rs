@@ -18,7 +18,7 @@ use protocol::FrameworkId;
 use protocol::message::state::StateValue;
 use runtime::Clock;
 
-use crate::event::What;
+use crate::event::{Asker, What};
 use crate::hash::RunHash;
 use crate::linear::{RegistryAnswer, RegistryRequest};
 use crate::watch::Watch;
@@ -47,7 +47,7 @@ impl WatchedRegistry {
     }
 
     fn ask(&self, request: &RegistryRequest) -> Call {
-        Call::begin(&self.watch, &self.node, request)
+        Call::begin(&self.watch, &self.node, Asker::Master, request)
     }
 }
 
@@ -108,15 +108,17 @@ impl Registry for WatchedRegistry {
 pub(super) struct Call {
     watch: Watch,
     node: Arc<str>,
+    by: Asker,
     number: u64,
 }
 
 impl Call {
     /// It is asked now.
-    pub(super) fn begin(watch: &Watch, node: &str, request: &RegistryRequest) -> Self {
+    pub(super) fn begin(watch: &Watch, node: &str, by: Asker, request: &RegistryRequest) -> Self {
         let call = Self {
             watch: watch.clone(),
             node: node.into(),
+            by,
             number: watch.next_call(),
         };
         call.asked(request);
@@ -127,6 +129,7 @@ impl Call {
         let (node, call) = (&*self.node, self.number);
         let asked = What::RegistryAsked {
             node,
+            by: self.by,
             call,
             request,
         };
@@ -255,7 +258,7 @@ pub async fn last_look(
     node: &str,
     clock: &Clock,
 ) {
-    let call = Call::begin(watch, node, &RegistryRequest::Read);
+    let call = Call::begin(watch, node, Asker::Client, &RegistryRequest::Read);
     let read = member.read(|machine| machine.state().clone());
     if let Ok(Ok(state)) = clock.timeout(LAST_LOOK, read).await {
         call.content(state);

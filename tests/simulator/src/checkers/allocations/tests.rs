@@ -120,6 +120,7 @@ fn an_agent_that_was_given_up_holds_nothing_that_it_does_not_report() {
     });
     let asked = What::RegistryAsked {
         node: "master",
+        by: crate::event::Asker::Master,
         call: 1,
         request: &request,
     };
