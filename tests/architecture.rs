@@ -195,6 +195,14 @@ fn what_the_tests_cite_stands_in_the_table() {
 }
 
 #[test]
+fn no_row_of_the_table_stands_there_twice() {
+    assert_none(
+        citations::doubled(&citations::rows(&read("tests/README.md"))),
+        "A number has one row in tests/README.md: put what the two say into one.",
+    );
+}
+
+#[test]
 fn the_tests_named_in_the_table_exist() {
     let table = citations::rows(&read("tests/README.md"));
     let functions = sources().iter().flat_map(citations::functions).collect();

@@ -37,7 +37,12 @@ pub fn functions(source: &Source) -> BTreeSet<String> {
 /// The rows of the tables: what the first column says, and the tests that the last of three names in backticks.
 pub fn rows(table: &str) -> Vec<(String, Vec<String>)> {
     let mut rows = Vec::new();
-    for line in table.lines().filter(|line| line.starts_with('|')) {
+    let is_ruler = |line: &str| line.starts_with("|--");
+    let below = table.lines().skip(1).chain([""]);
+    let lines = table.lines().zip(below);
+    // What stands above a ruler names the columns.
+    let lines = lines.filter(|(line, below)| !is_ruler(line) && !is_ruler(below));
+    for (line, _) in lines.filter(|(line, _)| line.starts_with('|')) {
         let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         if let [what, _, tests] = columns[..] {
             let named = tests.split('`').skip(1).step_by(2);
@@ -51,6 +56,15 @@ pub fn rows(table: &str) -> Vec<(String, Vec<String>)> {
 /// The numbers of those rows that are about one.
 pub fn answered(rows: &[(String, Vec<String>)]) -> BTreeSet<Number> {
     rows.iter().filter_map(|(what, _)| number(what)).collect()
+}
+
+/// Every row that stands there twice: who corrects one would leave the other.
+pub fn doubled(rows: &[(String, Vec<String>)]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let again = rows.iter().filter(|(what, _)| !seen.insert(what));
+    again
+        .map(|(what, _)| format!("{what} has two rows"))
+        .collect()
 }
 
 /// Every number that is cited and has no row.
@@ -160,6 +174,7 @@ mod tests {
             "| S32 | Every 15 seconds. | none yet |\n",
             "| Mailbox | It is bounded. | `it_is_full` |\n",
         ));
+        assert_eq!(rows.len(), 3);
         let answered = answered(&rows);
         assert_eq!(answered.len(), 2);
         let cited = cited(&file("// S31 S32 S33"));
@@ -170,5 +185,14 @@ mod tests {
         let functions = functions(&file("fn only_above() {}\n// fn both_limits() {}"));
         let expected = ["S31 names `both_limits`", "Mailbox names `it_is_full`"];
         assert_eq!(without_test(&rows, &functions), expected);
+    }
+
+    #[test]
+    fn a_row_that_stands_there_twice_is_found() {
+        let table = concat!(
+            "| SPEC | sentence | test |\n|---|---|---|\n| S31 | a | `b` |\n| S32 | c | `d` |\n\n",
+            "| SPEC | sentence | test |\n|---|---|---|\n| S33 | e | `f` |\n| S31 | g | `h` |\n",
+        );
+        assert_eq!(doubled(&rows(table)), ["S31 has two rows"]);
     }
 }
