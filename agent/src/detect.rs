@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use resources::{Name, Range, Ranges, Resource, Resources, Role, Scalar};
+use runtime::host::Memory;
 
 use crate::procfs;
 
@@ -37,7 +38,7 @@ impl Host {
                 .filter(|name| !name.is_empty())
                 .unwrap_or_else(|| "localhost".into()),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
-            memory: http::system::memory().total,
+            memory: Memory::now().total,
             disk: existing
                 .and_then(|path| procfs::disk_size(path).ok())
                 .unwrap_or(0),

@@ -46,7 +46,7 @@
 //! [`Supervision`] says what a panic means; [`Clock`] is all time; [`Link`] and [`Dialer`] are what a
 //! transport is written against; [`delivery`] is for what must arrive even when its receiver fails;
 //! [`RateLimiter`], [`Sequence`] and [`TimeSeries`] help actors to keep a rate, an order and a history;
-//! [`rehearsal`], [`memory`] and the [`tap`] are for tests.
+//! [`host`] reads what the machine says of itself; [`rehearsal`], [`memory`] and the [`tap`] are for tests.
 
 mod again;
 mod agenda;
@@ -66,6 +66,7 @@ pub mod frames;
 pub mod fuzzing;
 pub mod guide;
 mod handle;
+pub mod host;
 mod identity;
 mod inbox;
 mod info;

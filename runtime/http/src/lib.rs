@@ -17,7 +17,7 @@ pub mod processes;
 pub mod realm;
 pub mod rehearsal;
 pub mod server;
-pub mod system;
+mod system;
 
 pub use door::{Figures, Patience};
 pub use help::Help;

@@ -1,68 +1,21 @@
 //! What a machine says of itself: its load and its memory, as `system/*` among the metrics and as `/system/stats.json` (SPEC 3.9, 5.11).
 //!
-//! Read from `/proc` when somebody looks. What cannot be read is zero, or left out.
+//! Read when somebody looks. What cannot be read is zero, or left out.
 
 use std::collections::BTreeMap;
 
+use runtime::host::{self, Memory};
+
 use crate::metrics::Counters;
-
-/// A host's memory, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// All of it.
-    pub total: u64,
-    /// What could be used now.
-    pub available: u64,
-}
-
-/// Reads `/proc/meminfo`.
-fn parse_memory(text: &str) -> Memory {
-    let field = |name: &str| {
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?
-                    .strip_prefix(':')?
-                    .trim()
-                    .strip_suffix("kB")?
-                    .trim()
-                    .parse::<u64>()
-                    .ok()
-            })
-            .map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
-    };
-    Memory {
-        total: field("MemTotal"),
-        available: field("MemAvailable"),
-    }
-}
-
-/// The host's memory now; zero where it cannot be read.
-pub fn memory() -> Memory {
-    std::fs::read_to_string("/proc/meminfo")
-        .map_or_else(|_| Memory::default(), |text| parse_memory(&text))
-}
-
-/// Reads `/proc/loadavg`.
-fn parse_load(text: &str) -> Option<[f64; 3]> {
-    let mut fields = text
-        .split_ascii_whitespace()
-        .map(|field| field.parse::<f64>().ok());
-    Some([fields.next()??, fields.next()??, fields.next()??])
-}
-
-/// The load averages of 1, 5 and 15 minutes.
-fn load() -> Option<[f64; 3]> {
-    parse_load(&std::fs::read_to_string("/proc/loadavg").ok()?)
-}
 
 /// The host's own figures, by the names that they have behind `system/`.
 fn figures() -> BTreeMap<&'static str, f64> {
-    let memory = memory();
+    let memory = Memory::now();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let names = ["load_1min", "load_5min", "load_15min"];
     let mut all: BTreeMap<_, _> = names
         .into_iter()
-        .zip(load().into_iter().flatten())
+        .zip(host::load().into_iter().flatten())
         .collect();
     all.insert("cpus_total", cores as f64);
     all.insert("mem_total_bytes", memory.total as f64);
@@ -88,21 +41,6 @@ pub(crate) fn stats() -> Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_read_in_bytes_and_the_load_as_three_numbers() {
-        let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(
-            parse_memory(text),
-            Memory {
-                total: 16 << 20,
-                available: 8 << 20
-            }
-        );
-        assert_eq!(parse_memory("nonsense"), Memory::default());
-        assert_eq!(parse_load("0.50 1 2.25 3/400 5\n"), Some([0.5, 1.0, 2.25]));
-        assert_eq!(parse_load("0.50 much"), None);
-    }
 
     /// SPEC 3.9, 5.11.
     #[test]
