@@ -87,11 +87,11 @@ pub fn routes(
 }
 
 /// The counters of this agent, as the common pages take them.
-pub fn counters(agent: &Started) -> ::http::CountersSource {
+pub fn counters(agent: &Started) -> http::CountersSource {
     let agent = agent.clone();
-    Arc::new(move || {
+    http::CountersSource::new(move || {
         let agent = agent.clone();
-        Box::pin(async move { agent.counters().await })
+        async move { agent.counters().await }
     })
 }
 

@@ -11,6 +11,7 @@
 mod batches;
 mod changes;
 mod constraints;
+mod counted;
 mod entries;
 pub mod explain;
 mod help;
@@ -31,13 +32,13 @@ pub mod stream;
 pub mod words;
 mod written;
 
+pub use counted::counters;
 pub use help::HELP;
 pub use metrics::metrics;
 pub(crate) use source::Chosen;
 pub use stream::EventStream;
 pub use written::Written;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,8 +51,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, delete, get, post};
 use axum::{Extension, Router};
-use futures_util::FutureExt;
-use module_api::AllocatorRef;
 use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
@@ -220,76 +219,6 @@ fn to_the_leader(front: &Front, path: &str) -> Response {
 /// The mirror here, if it is not too old for anybody.
 fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
     source::fresh(front, node.clock().now(), Some(STALENESS_MAX))
-}
-
-/// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
-/// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term` and
-/// `master/deposed` are always this master's, and so is what has come of each principal's calls (`frameworks/<principal>/messages_*`).
-pub fn counters(
-    front: &Front,
-    node: &Node,
-    allocator: &AllocatorRef,
-    events: &EventStream,
-    throttle: &Throttle,
-) -> ::http::CountersSource {
-    let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
-    let events = events.clone();
-    let throttle = throttle.clone();
-    Arc::new(move || {
-        let traffic = ::http::metrics::traffic(&throttle);
-        let (front, node, allocator) = (front.clone(), node.clone(), allocator.clone());
-        let standing = front.member().map(|member| member.status());
-        let (subscribers, cut_off) = (events.subscribers() as f64, events.cut_off());
-        async move {
-            let now = node.clock().wall();
-            let mut is_ready = false;
-            let mut all = match (front.master(), fresh(&front, &node)) {
-                (Some(master), _) => {
-                    let measured = allocator.measure();
-                    let books = source::glance(&master).await?;
-                    is_ready = books.has_begun();
-                    let mut all = node.blocking(move || metrics(&books, now)).await.ok()?;
-                    // One that is late or has no metrics is left out.
-                    all.extend(measured.await.unwrap_or_default());
-                    for process in node.processes() {
-                        // Each has one queue for all that it hears; pages wait for none of them.
-                        let name = match &process.name {
-                            name if *name == allocator.pid().name() => {
-                                "allocator/mesos/event_queue_dispatches"
-                            }
-                            name if *name == master.pid().name() => "master/event_queue_messages",
-                            _ => continue,
-                        };
-                        all.insert(name.to_owned(), process.depth as f64);
-                    }
-                    for none in ["dispatches", "http_requests"] {
-                        all.insert(format!("master/event_queue_{none}"), 0.0);
-                    }
-                    all
-                }
-                (None, Some(mirrored)) => {
-                    let staleness = mirrored.staleness(node.clock().now()).as_secs_f64();
-                    let made = node.blocking(move || metrics(&mirrored.books, now)).await;
-                    let mut all = made.ok()?;
-                    all.insert("master/mirror_staleness_secs".to_owned(), staleness);
-                    all
-                }
-                (None, None) => BTreeMap::new(),
-            };
-            if front.master().is_none() {
-                all.insert("master/elected".to_owned(), 0.0);
-                all.insert("master/term".to_owned(), front.term() as f64);
-            }
-            all.extend(registrar::look(&front.meter(), &node, standing, is_ready).await);
-            all.insert("master/deposed".to_owned(), front.deposed() as f64);
-            let name = "master/operator_event_stream_subscribers".to_owned();
-            all.insert(name, subscribers);
-            all.extend(cut_off);
-            all.extend(traffic);
-            Some(all)
-        }
-        .boxed()
-    })
 }
 
 /// These routes, their metrics pages marked as all other pages are where the counters are those of a mirror.

@@ -42,7 +42,7 @@ use watch::Late;
 pub use watch::Patience;
 use watched::{Answer, Watched, Watching};
 
-use crate::metrics::{self, Counters, CountersSource};
+use crate::metrics::{Counters, CountersSource};
 use crate::realm::Verified;
 
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
@@ -107,7 +107,7 @@ impl Figures {
     /// A source that tells these too.
     pub fn beside(&self, own: CountersSource) -> CountersSource {
         let figures = self.clone();
-        metrics::with(own, move || figures.counters())
+        own.and(CountersSource::at_hand(move || figures.counters()))
     }
 
     fn late(&self, late: Late) {

@@ -1,6 +1,7 @@
 //! Metrics in two forms: Mesos' flat JSON and Prometheus text (SPEC 3.10, 6.3).
 //!
-//! A [`CountersSource`] is asked when someone looks and not before; one that is late is left out, as Mesos leaves slow gauges out.
+//! A [`CountersSource`] is asked when someone looks and not before; of its parts one that is late is left out, as Mesos leaves slow gauges
+//! out, and costs nobody the others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::Throttle;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use runtime::Node;
 use v1::schema::DurationInfo;
 
@@ -20,8 +21,42 @@ pub type Counters = BTreeMap<String, f64>;
 /// The longest that anybody waits for counters.
 pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Where a service's counters come from. `None`: it could not say in time.
-pub type CountersSource = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
+/// One part of a service's counters. `None`: it could not say.
+type Part = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
+
+/// Where a service's counters come from: parts, each of which is waited for by itself. Where two tell the same name the later part counts.
+#[derive(Clone, Default)]
+pub struct CountersSource(Vec<Part>);
+
+impl CountersSource {
+    /// What this tells, if it can and does in time.
+    pub fn new<F>(look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<Counters>> + Send + 'static,
+    {
+        Self(vec![Arc::new(move || Box::pin(look()))])
+    }
+
+    /// What costs nothing to tell.
+    pub fn at_hand(look: impl Fn() -> Counters + Send + Sync + 'static) -> Self {
+        Self::new(move || std::future::ready(Some(look())))
+    }
+
+    /// These, and those of another one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// What its parts tell in time.
+    async fn within(&self, node: &Node, patience: Duration) -> Counters {
+        let parts = self.0.iter().map(|part| part());
+        let in_time = parts.map(|part| node.clock().timeout(patience, part));
+        let told = join_all(in_time).await.into_iter();
+        told.flatten().flatten().flatten().collect()
+    }
+}
 
 /// How long `GET_METRICS` waits for counters, if it says so: a minute at most.
 pub fn patience(asked: Option<&DurationInfo>) -> Result<Option<Duration>, Refusal> {
@@ -37,13 +72,11 @@ pub fn patience(asked: Option<&DurationInfo>) -> Result<Option<Duration>, Refusa
     }
 }
 
-/// The runtime's counters of this node, the machine's, and the service's own if they come in time.
+/// The runtime's counters of this node, the machine's, and of the service's own those that come in time.
 pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {
     let mut counters = node.counters();
     counters.extend(crate::system::counters());
-    if let Ok(Some(own)) = node.clock().timeout(patience, own()).await {
-        counters.extend(own);
-    }
+    counters.extend(own.within(node, patience).await);
     counters
 }
 
@@ -66,22 +99,7 @@ pub fn traffic(throttle: &Throttle) -> Counters {
 /// A source that tells that too.
 pub fn with_traffic(own: CountersSource, throttle: &Throttle) -> CountersSource {
     let throttle = throttle.clone();
-    with(own, move || traffic(&throttle))
-}
-
-/// A source that tells what another one does, and these too.
-pub(crate) fn with(
-    own: CountersSource,
-    more: impl Fn() -> Counters + Send + Sync + 'static,
-) -> CountersSource {
-    Arc::new(move || {
-        let (own, more) = (own(), more());
-        Box::pin(async move {
-            let mut counters = own.await.unwrap_or_default();
-            counters.extend(more);
-            Some(counters)
-        })
-    })
+    own.and(CountersSource::at_hand(move || traffic(&throttle)))
 }
 
 /// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.
@@ -132,22 +150,28 @@ mod tests {
     #[test]
     fn what_is_late_is_left_out_and_the_rest_is_told_in_time() {
         rehearse(|node| async move {
-            let after = |wait: u64| -> CountersSource {
+            let named = |name: &str| Counters::from([(name.to_owned(), 1.0)]);
+            let after = |wait: u64| {
                 let clock = node.clock().clone();
-                Arc::new(move || {
+                CountersSource::new(move || {
                     let late = clock.sleep(Duration::from_secs(wait));
-                    Box::pin(async move {
+                    async move {
                         late.await;
                         Some(sample())
-                    })
+                    }
                 })
             };
             for (wait, told) in [(2, true), (4, false)] {
+                let cannot = CountersSource::new(|| async { None });
+                let own = after(wait)
+                    .and(cannot)
+                    .and(CountersSource::at_hand(move || named("at/hand")));
                 let asked = node.clock().now();
-                let counters = collect(&node, &after(wait), Duration::from_secs(3)).await;
+                let counters = collect(&node, &own, Duration::from_secs(3)).await;
                 let took = node.clock().now() - asked;
                 assert_eq!(took, Duration::from_secs(wait.min(3)));
                 assert_eq!(counters.contains_key("master/slaves_active"), told);
+                assert!(counters.contains_key("at/hand"), "{counters:?}");
                 assert!(counters.contains_key("system/cpus_total"), "{counters:?}");
             }
         });

@@ -187,7 +187,7 @@ mod tests {
                 node: runtime::rehearsal::node("node").build(),
                 service: "agent",
                 version: "1",
-                counters: std::sync::Arc::new(|| Box::pin(async { None })),
+                counters: CountersSource::default(),
                 help: &[],
             };
             let ask = async |level: Option<&str>, duration: Option<&str>| {

@@ -113,7 +113,7 @@ pub async fn serve(cluster: &Embedded) -> Outcome<(Pages, String)> {
     let events = master::http::stream::open(node, &front, &config, &streams)
         .map_err(|error| Failure::because("cannot serve events", &error))?;
     // Nobody asks for metrics.
-    let counters: http::CountersSource = Arc::new(|| Box::pin(async { None }));
+    let counters = http::CountersSource::default();
     let routes = master::http::routes(&front, node, &config, counters, &events, &streams);
     let pages = member::serve(
         node,
