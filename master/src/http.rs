@@ -32,6 +32,7 @@ pub mod stream;
 pub mod words;
 mod written;
 
+pub(crate) use batches::Hits;
 pub use counted::counters;
 pub use help::HELP;
 pub use metrics::metrics;
@@ -116,7 +117,7 @@ pub fn routes(
         version: config.version.clone(),
         address: format!("{}:{}", config.hostname, config.port),
         acls: config.acls.clone(),
-        batches: Batches::default(),
+        batches: Batches::counted(front.hits()),
         kept: Kept::open(node),
     };
     let api = Router::new()

@@ -20,6 +20,7 @@ use runtime::{Promise, Reply, Role, SpawnError, promise};
 
 use crate::config::Config;
 use crate::error::StartError;
+use crate::http::Hits;
 use crate::master::{self, Master};
 use crate::mirror::{self, Mirrored, STALENESS_MAX};
 use crate::registry::{Registry, RegistryMachine, RegistryMeter, ReplicatedRegistry};
@@ -49,6 +50,7 @@ struct Seen {
     deposed: u64,
     mirrored: Option<Arc<Mirrored>>,
     meter: RegistryMeter,
+    hits: Hits,
     member: Option<MemberHandle<RegistryMachine>>,
 }
 
@@ -69,6 +71,11 @@ impl Front {
     /// What is measured of the registry of the master that acts here, or acted last.
     pub(crate) fn meter(&self) -> RegistryMeter {
         self.look(|seen| seen.meter.clone())
+    }
+
+    /// How many of those who asked for a page here were given one that was made for somebody else.
+    pub(crate) fn hits(&self) -> Hits {
+        self.look(|seen| seen.hits.clone())
     }
 
     /// This node's member of the group; none of a master that is alone.

@@ -5,6 +5,7 @@
 //! principal, under the same conditions. Bounded by the requests that are served at once. Reads no clock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::Shared;
@@ -52,7 +53,25 @@ type Waiting = Vec<oneshot::Sender<Turn>>;
 
 /// All pages that are being made.
 #[derive(Clone, Default)]
-pub(super) struct Batches(Arc<Mutex<BTreeMap<Key, Waiting>>>);
+pub(super) struct Batches {
+    all: Arc<Mutex<BTreeMap<Key, Waiting>>>,
+    hits: Hits,
+}
+
+/// How many were given an answer that was made for somebody else (SPEC 3.10: `http_cache_hits`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hits(Arc<AtomicU64>);
+
+impl Hits {
+    /// So many until now.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Who makes a page, and those who get it too. Dropped without a page, since its reader has gone, it leaves the task to the next of
 /// them.
@@ -64,6 +83,14 @@ struct Maker {
 }
 
 impl Batches {
+    /// None yet; who is given what was made for another is counted here.
+    pub fn counted(hits: Hits) -> Self {
+        Self {
+            hits,
+            ..Self::default()
+        }
+    }
+
     /// Either makes the page or waits for it.
     fn join(&self, key: Key) -> Result<Maker, oneshot::Receiver<Turn>> {
         self.change(|all| match all.get_mut(&key) {
@@ -84,7 +111,7 @@ impl Batches {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<Key, Waiting>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The first of these who is still there makes the next page, for the others too; if nobody is left none is made.
@@ -193,7 +220,10 @@ pub(super) async fn share(
     let maker = match batches.join(key) {
         Ok(maker) => maker,
         Err(turn) => match turn.await {
-            Ok(Turn::Answer(made)) => return made.into_response(),
+            Ok(Turn::Answer(made)) => {
+                batches.hits.one_more();
+                return made.into_response();
+            }
             Ok(Turn::Make(maker)) => maker,
             // Whoever has to make it goes only with its process.
             Err(_) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -253,7 +283,7 @@ mod tests {
         }
     }
 
-    /// W15.
+    /// W15; SPEC 3.10: `http_cache_hits`.
     #[test]
     fn who_asks_while_a_page_is_made_gets_the_next_one_with_all_others() {
         stage(async {
@@ -271,6 +301,7 @@ mod tests {
                 ("3".to_owned(), "3".to_owned())
             );
             assert_eq!(press.made(), 3);
+            assert_eq!(press.batches.hits.count(), 1, "of three one was given it");
             drop(other);
             let (again, go) = press.ask("/slaves");
             go.send(()).unwrap();

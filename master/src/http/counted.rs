@@ -34,7 +34,7 @@ pub fn counters(
     let (of, on) = (front.clone(), node.clone());
     let registry = CountersSource::new(move || of_registry(of.clone(), on.clone()));
     let (of, on, allocator) = (front.clone(), node.clone(), allocator.clone());
-    let (events, throttle) = (events.clone(), throttle.clone());
+    let (events, throttle, hits) = (events.clone(), throttle.clone(), front.hits());
     let at_hand = CountersSource::at_hand(move || {
         let mut all = queues(&of, &on, &allocator);
         for (name, value) in [
@@ -43,6 +43,7 @@ pub fn counters(
                 "operator_event_stream_subscribers",
                 events.subscribers() as f64,
             ),
+            ("http_cache_hits", hits.count() as f64),
         ] {
             all.insert(format!("master/{name}"), value);
         }

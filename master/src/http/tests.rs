@@ -376,6 +376,7 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/tasks_lost", 0.0),
             ("master/outstanding_offers", 0.0),
             ("master/operator_event_stream_subscribers", 0.0),
+            ("master/http_cache_hits", 0.0),
             ("master/cpus_total", 4.0),
             ("master/cpus_percent", 0.0),
             ("master/cpus_revocable_total", 0.0),
@@ -439,6 +440,7 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
         let told = collect(&node, &counters, PATIENCE).await;
         assert!(!told.contains_key("master/elected"), "{told:?}");
         for name in [
+            "master/http_cache_hits",
             "master/deposed",
             "system/cpus_total",
         ] {
