@@ -1,7 +1,7 @@
 //! `/state`, `/containers` and `/monitor/statistics` of an agent, in the forms Mesos' tools know (SPEC 3.12, 5.7; keys verbatim).
 //!
 //! Pure. Of a build nothing is known but its version; the other fields are there, and empty. What an agent has not at all (`log_dir`) is left out,
-//! as by Mesos, and so is how it is drained while it is not.
+//! as by Mesos, and so is what it does not know (its master) or is not (drained).
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub(super) fn whole(
         "build_time": 0.0,
         "build_user": "",
         "start_time": now.as_secs_f64() - state.figures.uptime_secs,
-        "id": info.id,
+        "id": info.id.as_ref().map_or("", |id| id.as_str()),
         "pid": format!("slave(1)@{}:{}", info.hostname, info.port),
         "hostname": info.hostname,
         "port": info.port,
@@ -72,10 +72,12 @@ pub(super) fn whole(
         "oversubscribed_resources": resources(&state.figures.oversubscribed),
         "resource_providers": [],
         "attributes": attributes_object(&info.attributes),
-        "master_hostname": state.master.as_deref().map(host),
         "frameworks": frameworks.collect::<Vec<_>>(),
         "completed_frameworks": completed.collect::<Vec<_>>(),
     });
+    if let Some(master) = &state.master {
+        json["master_hostname"] = json!(host(master));
+    }
     if let Some(domain) = &info.domain {
         json["domain"] = self::domain(domain);
     }
@@ -146,11 +148,13 @@ fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
         "failover_timeout": info.failover_timeout.as_secs_f64(),
         "checkpoint": info.checkpoint,
         "hostname": info.hostname,
-        "principal": info.principal,
         "roles": info.roles,
         "executors": own(living),
         "completed_executors": own(completed),
     });
+    if let Some(principal) = &info.principal {
+        json["principal"] = json!(principal);
+    }
     if let (1, Some(role)) = (info.roles.len(), info.roles.first()) {
         json["role"] = json!(role);
     }

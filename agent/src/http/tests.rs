@@ -376,6 +376,32 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(framework["completed_executors"][0]["id"], "over");
 }
 
+/// SPEC 3.12: what is not known has no key, as in Mesos.
+#[test]
+fn what_an_agent_does_not_know_is_left_out_and_nothing_is_null() {
+    let shown = |agent: &AgentState, survey: &Survey| {
+        let (allocated, now) = (state::allocated(survey), Timestamp::default());
+        state::whole(agent, survey, &allocated, &roles("{}"), now)
+    };
+    let mut alone = agent();
+    alone.master = None;
+    alone.info.id = None;
+    alone.info.domain = None;
+    let mut survey = survey();
+    let json = shown(&alone, &survey);
+    assert!(!json.to_string().contains("null"), "{json}");
+    assert_eq!(json["id"], "", "it has none before it is registered");
+    for key in ["master_hostname", "domain", "log_dir", "drain_config"] {
+        assert_eq!(json.get(key), None, "{key}");
+    }
+    assert_eq!(json["frameworks"][0].get("principal"), None);
+    survey.frameworks[0].principal = Some("alice".to_owned());
+    assert_eq!(
+        shown(&alone, &survey)["frameworks"][0]["principal"],
+        "alice"
+    );
+}
+
 /// SPEC 3.12: how an agent is drained, while it is.
 #[test]
 fn an_agent_that_is_being_drained_says_how_and_since_when() {

@@ -1,6 +1,6 @@
 //! Agents and frameworks as the state pages show them (SPEC 3.12, keys verbatim).
 //!
-//! Pure. Written straight into the page, as the pieces are.
+//! Pure. Written straight into the page, as the pieces are. What is not known (who a framework is, when it came back) has no key, as in Mesos.
 
 use std::sync::Arc;
 
@@ -48,8 +48,9 @@ impl AgentEntry<'_> {
         let pid = format!("slave(1)@{}:{}", info.hostname, info.port);
         object.serialize_entry("pid", &pid)?;
         object.serialize_entry("registered_time", &agent.registered.as_secs_f64())?;
-        let reregistered = agent.reregistered.map(|time| time.as_secs_f64());
-        object.serialize_entry("reregistered_time", &reregistered)?;
+        if let Some(time) = agent.reregistered {
+            object.serialize_entry("reregistered_time", &time.as_secs_f64())?;
+        }
         object.serialize_entry("resources", &ResourcesObject(&total))?;
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
@@ -159,8 +160,9 @@ impl FrameworkEntry<'_> {
         let info = &framework.info;
         object.serialize_entry("id", &framework.id)?;
         object.serialize_entry("name", &info.name)?;
-        let pid = framework.scheduler.as_ref().map(ToString::to_string);
-        object.serialize_entry("pid", &pid)?;
+        if let Some(scheduler) = &framework.scheduler {
+            object.serialize_entry("pid", &scheduler.to_string())?;
+        }
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
         object.serialize_entry("resources", &ResourcesObject(&(&used + &offered)))?;
@@ -187,9 +189,12 @@ impl Entries for FrameworkEntry<'_> {
             .unregistered
             .map_or(0.0, |time| time.as_secs_f64());
         object.serialize_entry("unregistered_time", &unregistered)?;
-        let reregistered = framework.reregistered.map(|time| time.as_secs_f64());
-        object.serialize_entry("reregistered_time", &reregistered)?;
-        object.serialize_entry("principal", &info.principal)?;
+        if let Some(time) = framework.reregistered {
+            object.serialize_entry("reregistered_time", &time.as_secs_f64())?;
+        }
+        if let Some(principal) = &info.principal {
+            object.serialize_entry("principal", principal)?;
+        }
         object.serialize_entry("roles", &info.roles)?;
         if let Some(role) = only_role(info) {
             object.serialize_entry("role", role)?;
