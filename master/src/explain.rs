@@ -100,7 +100,8 @@ impl Books {
         }
     }
 
-    fn framework_called(
+    /// The framework with this id, or alone with this name, among those that are seen.
+    pub fn framework_called(
         &self,
         called: &str,
         sight: Option<&Sight>,

@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::api::Streams;
-use authority::{Acls, Shared, Subject, Throttle};
-use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
+use authority::{Acls, Shared, Subject};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
@@ -142,7 +142,7 @@ pub fn routes(
         )
         .route("/quota/{*role}", delete(changes::delete_quota))
         .route("/flags", get(flags))
-        .route("/allocator/offer_constraints_debug", get(excluded))
+        .route("/allocator/offer_constraints_debug", get(constraints::page))
         .route("/teardown", post(changes::tear_down))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
@@ -284,11 +284,6 @@ async fn weights(Extension(source): Extension<Source>) -> Response {
 
 async fn quota(Extension(source): Extension<Source>) -> Response {
     let page = source.page(|shown, _| text(&words::quota_status(&shown.books.quotas)));
-    page.await
-}
-
-async fn excluded(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, _| text(&constraints::Excluded::of(shown)));
     page.await
 }
 

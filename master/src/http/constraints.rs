@@ -1,127 +1,348 @@
 //! `/allocator/offer_constraints_debug`: which agents each framework's offer constraints keep from it, by role, in Mesos' form (SPEC 2.4).
 //!
-//! Pure, and asks the same tests as the allocator. Of a role that demands nothing of agents no agent is excluded. Why else there is no offer
-//! `/explain` says.
+//! Asks the same tests as the allocator, off the thread of the pages. Of a role that demands nothing of agents no agent is excluded. An answer is bounded, and says
+//! what it leaves out, in keys that are not there otherwise. Why else there is no offer `/explain` says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use axum::response::Response;
 use module_api::demand::{AgentTest, Looks};
 use protocol::{AgentId, FrameworkId};
+use serde::Deserialize;
 use serde::Serialize;
 
+use super::changes::bad;
 use super::shown::Shown;
+use super::source::Source;
+use super::state::text;
 use crate::agents::Agent;
 use crate::frameworks::Framework;
 
-/// What is excluded for all frameworks that are seen.
+/// How many agents an answer names, each time that it does.
+const NAMED_MAX: usize = 10_000;
+/// How often agents are held against constraints for an answer about all frameworks; the last of them is looked at to its end.
+const LOOKS_MAX: usize = 1_000_000;
+
+/// What may be asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// Its id or its name; all of them if it is not said.
+    framework: Option<String>,
+    /// Whoever puts it around the answer reads it.
+    #[serde(rename = "jsonp")]
+    _callback: Option<String>,
+}
+
+pub(super) async fn page(
+    Extension(source): Extension<Source>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let Query(asked) = match asked {
+        Ok(asked) => asked,
+        Err(rejection) => {
+            let problem = rejection.body_text();
+            return bad(format!("{problem}: expected `?framework=ID` or nothing"));
+        }
+    };
+    let page = source.asked(move |shown| {
+        let mut room = Room::new(NAMED_MAX, LOOKS_MAX);
+        Ok(text(&match asked.framework.as_deref() {
+            None => Excluded::of_all(shown, &mut room),
+            Some(called) => {
+                // What is shown is what whoever asks may see.
+                let found = shown.books.framework_called(called, None);
+                let framework = found.map_err(|problem| problem.to_string())?;
+                Excluded::of(shown, [framework].into_iter(), &mut room)
+            }
+        }))
+    });
+    page.await
+}
+
+/// What an answer may still cost.
+struct Room {
+    named: usize,
+    looks: usize,
+}
+
+impl Room {
+    fn new(named: usize, looks: usize) -> Self {
+        Self { named, looks }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.named == 0 || self.looks == 0
+    }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What is excluded for frameworks that are seen.
 #[derive(Serialize)]
-pub(super) struct Excluded<'a> {
+struct Excluded<'a> {
     frameworks: BTreeMap<&'a FrameworkId, OfFramework<'a>>,
+    /// How many frameworks are not in this answer.
+    #[serde(skip_serializing_if = "is_zero")]
+    frameworks_left_out: usize,
 }
 
 #[derive(Serialize)]
 struct OfFramework<'a> {
     suppressed_roles: Vec<&'a str>,
     excluded_by_attribute_constraints: BTreeMap<&'a str, Vec<&'a AgentId>>,
+    /// How many agents are excluded and not named, by role.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    agents_left_out: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Excluded<'a> {
-    /// What these books say.
-    pub fn of(shown: Shown<'a>) -> Self {
-        let frameworks = shown.books.frameworks.iter();
-        let of = |framework: &'a Arc<Framework>| {
-            let roles = framework.info.roles.iter();
-            let excluded = roles.map(|role| (role.as_str(), excluded(shown, framework, role)));
-            let suppressed = framework.wants.suppressed_roles.iter();
-            let of = OfFramework {
-                suppressed_roles: suppressed.map(String::as_str).collect(),
-                excluded_by_attribute_constraints: excluded.collect(),
-            };
-            (&framework.id, of)
+    fn of_all(shown: Shown<'a>, room: &mut Room) -> Self {
+        let frameworks = shown.books.frameworks.iter().map(Arc::as_ref);
+        Self::of(shown, frameworks, room)
+    }
+
+    /// What these books say of these frameworks, as many as there is room for.
+    fn of(
+        shown: Shown<'a>,
+        frameworks: impl Iterator<Item = &'a Framework>,
+        room: &mut Room,
+    ) -> Self {
+        let mut all = Self {
+            frameworks: BTreeMap::new(),
+            frameworks_left_out: 0,
         };
-        Self {
-            frameworks: frameworks.map(of).collect(),
+        for framework in frameworks {
+            match room.is_spent() {
+                true => all.frameworks_left_out += 1,
+                false => {
+                    let of = OfFramework::new(shown, framework, room);
+                    all.frameworks.insert(&framework.id, of);
+                }
+            }
         }
+        all
     }
 }
 
-fn excluded<'a>(shown: Shown<'a>, framework: &'a Framework, role: &str) -> Vec<&'a AgentId> {
+impl<'a> OfFramework<'a> {
+    fn new(shown: Shown<'a>, framework: &'a Framework, room: &mut Room) -> Self {
+        let suppressed = framework.wants.suppressed_roles.iter();
+        let mut of = Self {
+            suppressed_roles: suppressed.map(String::as_str).collect(),
+            excluded_by_attribute_constraints: BTreeMap::new(),
+            agents_left_out: BTreeMap::new(),
+        };
+        for role in &framework.info.roles {
+            let mut named = Vec::new();
+            let mut left_out = 0;
+            if let Some(test) = test(framework, role) {
+                for agent in shown.agents() {
+                    room.looks = room.looks.saturating_sub(1);
+                    match (is_excluded(&test, agent), room.named) {
+                        (false, _) => {}
+                        (true, 0) => left_out += 1,
+                        (true, _) => {
+                            room.named -= 1;
+                            named.push(&agent.id);
+                        }
+                    }
+                }
+            }
+            of.excluded_by_attribute_constraints.insert(role, named);
+            if left_out > 0 {
+                of.agents_left_out.insert(role, left_out);
+            }
+        }
+        of
+    }
+}
+
+/// What a role demands of agents, if it demands anything.
+fn test(framework: &Framework, role: &str) -> Option<AgentTest> {
     // The master has let in nothing that cannot be understood.
-    let demand = framework.wants.demands.get(role);
-    let test = demand.and_then(|demand| AgentTest::new(role, demand).ok());
-    let Some(test) = test.filter(|test| !test.is_open()) else {
-        return Vec::new();
-    };
-    let is_excluded = |agent: &Agent| {
-        !test.passes(Looks {
-            hostname: &agent.info.hostname,
-            attributes: &agent.info.attributes,
-            domain: agent.info.domain.as_ref(),
-        })
-    };
-    let agents = shown.books.agents.iter();
-    let excluded = agents.filter(|agent| is_excluded(agent));
-    excluded.map(|agent| &agent.id).collect()
+    let demand = framework.wants.demands.get(role)?;
+    let test = AgentTest::new(role, demand).ok();
+    test.filter(|test| !test.is_open())
+}
+
+fn is_excluded(test: &AgentTest, agent: &Agent) -> bool {
+    !test.passes(Looks {
+        hostname: &agent.info.hostname,
+        attributes: &agent.info.attributes,
+        domain: agent.info.domain.as_ref(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use ::http::api::Streams;
     use ::http::rehearsal::{request, said};
+    use axum::Router;
     use protocol::message::scheduler::Subscribe;
     use protocol::{Capability, Demand, FrameworkInfo, Wants};
+    use runtime::prelude::*;
     use runtime::rehearsal::rehearse;
     use serde_json::{Value, json};
 
     use super::super::tests::{master, pages};
     use super::super::{PATIENCE, routes};
+    use super::*;
+    use crate::books::Books;
     use crate::config::Config;
-    use crate::master::TakeSnapshot;
+    use crate::master::{Master, TakeSnapshot};
+
+    /// A scheduler that hears nothing.
+    struct Deaf;
+
+    impl Actor for Deaf {
+        type Context = Context<Self>;
+    }
+
+    impl Process for Deaf {
+        fn hears(_: &mut Ears<Self>) {}
+    }
+
+    const PATH: &str = "/allocator/offer_constraints_debug";
+
+    fn all_routes(node: &Node, master: &Handle<Master>) -> Router {
+        let pages = pages(node, master);
+        let streams = Streams::new(node);
+        let (front, events) = (&pages.front, &pages.events);
+        let (config, counters) = (Config::default(), pages.counters.clone());
+        routes(front, node, &config, counters, events, &streams)
+    }
+
+    async fn books(master: &Handle<Master>) -> Arc<Books> {
+        master.ask(TakeSnapshot, PATIENCE).await.unwrap()
+    }
+
+    /// A framework that takes only some hosts.
+    async fn subscribe(
+        node: &Node,
+        master: &Handle<Master>,
+        name: &str,
+        demands: &[(&str, &str)],
+    ) -> FrameworkId {
+        let mut framework = FrameworkInfo::new("nobody", name);
+        framework.capabilities.insert(Capability::MultiRole);
+        framework.roles = ["here", "there", "anywhere"].map(str::to_owned).into();
+        let demand = |(role, host): &(&str, &str)| ((*role).to_owned(), Demand::on_hosts([*host]));
+        let wants = Wants {
+            suppressed_roles: ["there".to_owned()].into(),
+            demands: demands.iter().map(demand).collect(),
+        };
+        let scheduler = node.spawn(name, Deaf).unwrap().pid();
+        let subscribe = Subscribe {
+            framework,
+            scheduler,
+            wants,
+        };
+        let subscribed = master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
+        subscribed.framework_id
+    }
+
+    async fn get(routes: &Router, query: &str) -> (u16, String) {
+        let asked = request("GET", &format!("{PATH}{query}"), "", "");
+        said(routes, asked).await
+    }
 
     /// SPEC 2.4.
     #[test]
     fn agents_that_constraints_exclude_are_listed_by_framework_and_role() {
         rehearse(|node| async move {
             let master = master(&node).await;
-            let pages = pages(&node, &master);
-            let streams = Streams::new(&node);
-            let (front, events) = (&pages.front, &pages.events);
-            let config = Config::default();
-            let routes = routes(
-                front,
-                &node,
-                &config,
-                pages.counters.clone(),
-                events,
-                &streams,
-            );
-            let mut framework = FrameworkInfo::new("nobody", "choosy");
-            framework.capabilities.insert(Capability::MultiRole);
-            framework.roles = ["here", "there", "anywhere"].map(str::to_owned).into();
-            let demand = |role: &str, host: &str| (role.to_owned(), Demand::on_hosts([host]));
-            let wants = Wants {
-                suppressed_roles: ["there".to_owned()].into(),
-                demands: [demand("here", "Host-1"), demand("there", "host-9")].into(),
-            };
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let agent = books.agents.iter().next().unwrap();
-            let subscribe = Subscribe {
-                framework,
-                scheduler: agent.pid.clone(),
-                wants,
-            };
-            let subscribed = master.ask(subscribe, PATIENCE).await.unwrap().unwrap();
-            let path = "/allocator/offer_constraints_debug";
-            let (status, text) = said(&routes, request("GET", path, "", "")).await;
+            let routes = all_routes(&node, &master);
+            let demands = [("here", "Host-1"), ("there", "host-9")];
+            let id = subscribe(&node, &master, "choosy", &demands).await;
+            let agent = books(&master)
+                .await
+                .agents
+                .iter()
+                .next()
+                .unwrap()
+                .id
+                .clone();
+            let excluded = json!({ "here": [], "there": [agent], "anywhere": [] });
+            let choosy = json!({ "suppressed_roles": ["there"], "excluded_by_attribute_constraints": excluded });
+            let (status, text) = get(&routes, "").await;
             assert_eq!(status, 200, "{text}");
             let page: Value = serde_json::from_str(&text).unwrap();
-            let found = &page["frameworks"][subscribed.framework_id.as_str()];
-            let excluded = json!({ "here": [], "there": [agent.id], "anywhere": [] });
-            assert_eq!(
-                *found,
-                json!({ "suppressed_roles": ["there"], "excluded_by_attribute_constraints": excluded })
-            );
+            assert_eq!(page["frameworks"][id.as_str()], choosy);
+            assert_eq!(page["frameworks"].as_object().map(|all| all.len()), Some(2));
+            // By its id and by its name, alone.
+            let alone = json!({ "frameworks": { id.as_str(): choosy } });
+            for called in [id.as_str(), "choosy"] {
+                let (status, text) = get(&routes, &format!("?framework={called}")).await;
+                assert_eq!(status, 200, "{text}");
+                assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), alone);
+            }
+            for (query, words) in [
+                ("?framework=nobody", "framework is `nobody`"),
+                ("?framework=", "framework is ``"),
+                ("?framework=a&framework=b", "duplicate field `framework`"),
+                ("?frameworks=a", "unknown field `frameworks`"),
+            ] {
+                let (status, text) = get(&routes, query).await;
+                assert!(
+                    status == 400 && text.contains(words),
+                    "{query}: {status} {text}"
+                );
+                assert!(text.contains("expected"), "{query}: {text}");
+            }
+        });
+    }
+
+    /// SPEC 2.4: bounded, and what is left out is said.
+    #[test]
+    fn an_answer_names_no_more_than_it_may_and_counts_the_rest() {
+        rehearse(|node| async move {
+            let master = master(&node).await;
+            let elsewhere = [("here", "host-8"), ("there", "host-9")];
+            for name in ["first", "second", "third"] {
+                subscribe(&node, &master, name, &elsewhere).await;
+            }
+            let books = books(&master).await;
+            let agent = books.agents.iter().next().unwrap().id.clone();
+            let check =
+                |named: usize, looks: usize, expected: &[Value], left_out: Option<usize>| {
+                    let shown = Shown::of(&books);
+                    let wanted = shown.frameworks().filter(|one| one.info.name != "web");
+                    let all =
+                        Excluded::of(shown, wanted.map(Arc::as_ref), &mut Room::new(named, looks));
+                    let all = serde_json::to_value(&all).unwrap();
+                    let found: Vec<&Value> =
+                        all["frameworks"].as_object().unwrap().values().collect();
+                    assert_eq!(
+                        found,
+                        expected.iter().collect::<Vec<_>>(),
+                        "{named} {looks}"
+                    );
+                    assert_eq!(
+                        all.get("frameworks_left_out"),
+                        left_out.map(|count| json!(count)).as_ref()
+                    );
+                };
+            let of = |here: &[&AgentId], there: &[&AgentId]| {
+                json!({
+                    "suppressed_roles": ["there"],
+                    "excluded_by_attribute_constraints": { "here": here, "there": there, "anywhere": [] },
+                })
+            };
+            let whole = of(&[&agent], &[&agent]);
+            let mut half = of(&[&agent], &[]);
+            half["agents_left_out"] = json!({ "there": 1 });
+            let all = [whole.clone(), whole.clone(), whole.clone()];
+            check(6, 100, &all, None);
+            check(3, 100, &[whole.clone(), half], Some(1));
+            check(2, 100, &all[..1], Some(2));
+            check(100, 3, &all[..2], Some(1));
         });
     }
 }

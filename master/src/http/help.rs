@@ -36,7 +36,7 @@ pub const HELP: ::http::Help = &[
     ),
     (
         "/allocator/offer_constraints_debug",
-        "Which agents offer constraints keep from which framework.",
+        "Which agents offer constraints keep from which framework: `?framework=ID or name`.",
     ),
     (
         "/maintenance/schedule",

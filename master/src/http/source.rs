@@ -17,6 +17,7 @@ use runtime::{Handle, Instant, Node};
 use serde::{Deserialize, Serialize};
 
 use super::PATIENCE;
+use super::changes::bad;
 use super::kept::Kept;
 use super::shown::Shown;
 use crate::books::Books;
@@ -193,6 +194,20 @@ impl Source {
             make(Shown::of(books), chosen)
         });
         made.await
+    }
+
+    /// A page made from it, off this thread, or what is wrong with the question.
+    pub async fn asked(
+        self,
+        make: impl FnOnce(Shown<'_>) -> Result<Vec<u8>, String> + Send + 'static,
+    ) -> Response {
+        let node = self.node.clone();
+        let made = node.blocking(move || make(Shown::of(&self.books())));
+        match made.await {
+            Ok(Ok(page)) => ([(CONTENT_TYPE, "application/json")], page).into_response(),
+            Ok(Err(problem)) => bad(problem),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        }
     }
 
     /// An answer of this type made from it, off this thread: of what who asks may see. What is large may be kept.

@@ -7,6 +7,7 @@ mod operations;
 use std::collections::BTreeMap;
 
 use ::http::metrics::collect;
+use authority::Throttle;
 use axum::http::HeaderMap;
 use futures_util::FutureExt;
 use module_api::AllocatorRef;
