@@ -79,6 +79,7 @@ pub fn routes(
         .route("/flags", get(flags))
         .route("/containers", get(containers))
         .route("/monitor/statistics", get(statistics))
+        .route("/files/debug", get(debug))
         .with_state(pages)
         .merge(files);
     Router::new()
@@ -153,6 +154,13 @@ async fn containers(State(pages): State<Pages>, who: Who) -> Page {
 async fn statistics(State(pages): State<Pages>, who: Who) -> Page {
     let (survey, usage) = (pages.survey(&subject(who)).await?, pages.usage().await?);
     Ok(Json(state::monitored(&survey, &usage)))
+}
+
+/// Which sandboxes there are for whoever asks, by all names under which `/files/browse` finds them.
+async fn debug(State(pages): State<Pages>, who: Who) -> Page {
+    let survey = pages.agent.survey().await.map_err(unavailable)?;
+    let runs = sight::enterable(&survey, &pages.acls.now(), &subject(who));
+    Ok(Json(json!(places::names(&runs))))
 }
 
 /// The files in sandboxes of this agent, for those who may look into them.

@@ -2,6 +2,7 @@
 //!
 //! Pure. Gives a survey in which nothing else is, so that whatever is made of it shows no more. Sums of the whole agent stay whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use authority::{Acls, Action, Approver, Forbidden, Subject};
@@ -109,6 +110,27 @@ pub(crate) fn owner<'a>(
         .into_iter()
         .find(|one| one.id.as_ref() == Some(&container.framework_id))?;
     Some(user(&container.executor, own))
+}
+
+/// The runs into whose sandboxes this subject may look, oldest first. Those of frameworks that nobody knows are not among them.
+pub(crate) fn enterable<'a>(
+    survey: &'a Survey,
+    acls: &Acls,
+    subject: &Subject,
+) -> Vec<&'a ContainerView> {
+    let may = acls.approver(subject, Action::AccessSandboxes);
+    let known = known(&survey.frameworks, &survey.completed_frameworks);
+    let known: BTreeMap<_, _> = known
+        .into_iter()
+        .filter_map(|framework| Some((framework.id.as_ref()?, framework)))
+        .collect();
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    let all = remembered.chain(&survey.containers);
+    all.filter(|run| {
+        let framework = known.get(&run.framework_id);
+        framework.is_some_and(|framework| may.allows(user(&run.executor, framework)))
+    })
+    .collect()
 }
 
 /// Whether the subject may look into a sandbox of this owner. One that nobody knows the owner of is for those who may look into every one.

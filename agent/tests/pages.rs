@@ -8,6 +8,7 @@
 )]
 
 mod common;
+mod sandboxes;
 mod stage;
 
 use std::time::Duration;
@@ -120,6 +121,7 @@ fn shown(action: Action) -> Shown {
             get("/__processes__"),
             get("/containers"),
             get("/monitor/statistics"),
+            get("/files/debug"),
             question("GET_METRICS"),
         ]),
         ViewFrameworks => seen(
@@ -138,10 +140,11 @@ fn shown(action: Action) -> Shown {
         ViewContainers => seen(
             vec![
                 get("/state"),
+                get("/containers"),
                 question("GET_STATE"),
                 question("GET_CONTAINERS"),
             ],
-            &[ViewFrameworks, ViewExecutors, ViewTasks],
+            &[ViewFrameworks, ViewExecutors, ViewTasks, GetEndpoints],
         ),
         ViewTasks => seen(
             vec![question("GET_TASKS")],
@@ -153,6 +156,13 @@ fn shown(action: Action) -> Shown {
         ),
         AccessSandboxes => By(vec![
             get("/files/browse?path=DIR"),
+            get("/files/download?path=DIR/stdout"),
+            get("/files/read?path=DIR/stdout"),
+            Case {
+                shows: "the-task",
+                beside: &[GetEndpoints],
+                ..get("/files/debug")
+            },
             call(json!({ "type": "LIST_FILES", "list_files": { "path": "DIR" } })),
         ]),
         LaunchNestedContainersAsUser | LaunchNestedContainersUnderParentWithUser => {
@@ -324,6 +334,9 @@ fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
             "/containers",
             "/monitor/statistics",
             "/files/browse?path=DIR",
+            "/files/read?path=DIR/stdout&offset=0",
+            "/files/download?path=DIR/stdout",
+            "/files/debug",
             "/metrics",
             "/metrics/snapshot",
             "/__processes__",

@@ -21,6 +21,10 @@ pub const HELP: ::http::Help = &[
         "`?path=&offset=&length=`: a piece of a file in a sandbox, as JSON.",
     ),
     ("/files/download", "`?path=`: a file in a sandbox."),
+    (
+        "/files/debug",
+        "The sandboxes, by the names under which they are found.",
+    ),
     ("/api/v1", "POST: the v1 operator API."),
     ("/api/v1/executor", "POST: the v1 executor API."),
 ];

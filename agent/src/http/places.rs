@@ -3,10 +3,13 @@
 //! Pure. A sandbox has three names: its directory as `/state` shows it, and `/frameworks/F/executors/E/runs/C` with or without `/slave(1)` before
 //! it, where `C` is a container or `latest`. A sandbox is left by no link, also not into another one.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use http::files::Place;
 use protocol::ContainerId;
+
+use crate::container::events::ContainerView;
 
 /// A path in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,20 @@ pub(super) fn find(frameworks: &Path, path: &str) -> Option<Sandbox> {
             inside: inside.iter().collect(),
         },
     })
+}
+
+/// The names of these runs' sandboxes, each with where it is: `/files/debug`.
+pub(super) fn names(runs: &[&ContainerView]) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    for run in runs {
+        let (framework, executor) = (&run.framework_id, &run.executor.executor_id);
+        let latest = format!("/frameworks/{framework}/executors/{executor}/runs/latest");
+        for name in [latest, run.directory.clone()] {
+            // The newest run comes last.
+            names.insert(name, run.directory.clone());
+        }
+    }
+    names
 }
 
 #[cfg(test)]

@@ -200,7 +200,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
             "container_status": { "container_id": { "value": container.id } },
         })
     };
-    json!({
+    let mut json = json!({
         "id": info.task_id,
         "name": info.name,
         "framework_id": container.framework_id,
@@ -208,10 +208,18 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         "slave_id": info.agent_id,
         "state": state.name(),
         "resources": resources(&info.resources),
+        // A task may use its resources and no more.
+        "limits": {},
         "role": role(&info.resources),
         "statuses": told.map(status).collect::<Vec<_>>(),
         "labels": labels(&info.labels),
-    })
+    });
+    let own = info.executor.as_ref().map(|executor| &executor.command);
+    let command = info.command.as_ref().or(own);
+    if let Some(user) = command.and_then(|command| command.user.as_ref()) {
+        json["user"] = json!(user);
+    }
+    json
 }
 
 /// The role that resources are allocated to.

@@ -360,6 +360,13 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     ] {
         assert!(early.get(key).is_some(), "{key} in {early}");
     }
+    for key in
+        "id name framework_id executor_id slave_id state resources limits role statuses labels"
+            .split(' ')
+    {
+        let task = &early["queued_tasks"][0];
+        assert!(task.get(key).is_some(), "{key} in {task}");
+    }
     assert_eq!(early["queued_tasks"][0]["id"], "early-0");
     assert_eq!(early["role"], "ads");
     let runs = &framework["executors"][1];
@@ -430,22 +437,35 @@ fn an_agent_that_is_being_drained_says_how_and_since_when() {
 /// SPEC 5.7, 5.11.
 #[test]
 fn containers_and_what_they_use_are_shown_under_mesos_names() {
+    let has_keys = |object: &Value, keys: &str| {
+        for key in keys.split_whitespace() {
+            assert!(object.get(key).is_some(), "{key} in {object}");
+        }
+    };
+    let of_executor = "executor_id executor_name framework_id source";
     let containers = state::containers(&survey(), &usage());
+    assert_eq!(containers.as_array().map(Vec::len), Some(2));
+    has_keys(&containers[0], of_executor);
+    assert_eq!(containers[0]["executor_name"], "executor early");
+    let nothing = containers[0].get("statistics");
+    assert_eq!(nothing, None, "nothing was measured of it");
+    has_keys(&containers[1], "container_id status statistics");
     assert_eq!(containers[1]["status"]["executor_pid"], 42);
     assert_eq!(containers[1]["statistics"]["processes"], 2);
-    assert_eq!(containers[0]["executor_name"], "executor early");
     let monitored = state::monitored(&survey(), &usage());
     assert_eq!(monitored.as_array().map(Vec::len), Some(1));
-    for key in [
-        "executor_id",
-        "executor_name",
-        "framework_id",
-        "source",
-        "statistics",
-    ] {
-        assert!(monitored[0].get(key).is_some(), "{key} in {monitored}");
-    }
+    has_keys(&monitored[0], of_executor);
+    has_keys(
+        &monitored[0]["statistics"],
+        "timestamp processes threads cpus_user_time_secs cpus_system_time_secs cpus_limit mem_rss_bytes mem_limit_bytes",
+    );
     assert_eq!(monitored[0]["executor_name"], "executor runs");
+    // Nothing is measured of what is not seen.
+    let unseen = Survey {
+        containers: Vec::new(),
+        ..survey()
+    };
+    assert_eq!(state::monitored(&unseen, &usage()), json!([]));
 }
 
 /// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`, `access_sandboxes`.
