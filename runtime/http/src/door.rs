@@ -43,6 +43,7 @@ pub use watch::Patience;
 use watched::{Answer, Watched, Watching};
 
 use crate::metrics::{Counters, CountersSource};
+use crate::path;
 use crate::realm::Verified;
 
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
@@ -266,6 +267,9 @@ impl Door {
             let answering = watching.asked();
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
+            }
+            if let Some(meant) = path::meant(request.uri()) {
+                *request.uri_mut() = meant;
             }
             let answered = pages.call(request);
             async move {

@@ -13,6 +13,7 @@ pub mod logging;
 pub mod metrics;
 mod outgoing;
 pub mod pages;
+mod path;
 pub mod processes;
 pub mod realm;
 pub mod rehearsal;

@@ -1,4 +1,5 @@
-//! What becomes of an answer on its way out: `?jsonp=` around what is JSON, and gzip for who reads it (SPEC 2.1, 3.9).
+//! What becomes of an answer on its way out: words for a method that a page has not, `?jsonp=` around what is JSON, and gzip for who reads it
+//! (SPEC 2.1, 3.9).
 //!
 //! Only answers that are whole are touched: a stream is neither wrapped nor compressed. What is large is compressed off the thread that
 //! serves pages, and what several readers get once for all of them ([`Shared`]). A pure choice of headers and lengths; nothing else is
@@ -41,7 +42,8 @@ pub(crate) async fn outgoing(State(node): State<Node>, request: Request, next: N
         _ => None,
     };
     let reads_gzip = reads_gzip(request.headers());
-    let mut response = next.run(request).await;
+    let method = request.method().clone();
+    let mut response = in_words(&method, next.run(request).await);
     if let Some(callback) = callback
         && is_json(&response)
     {
@@ -51,6 +53,20 @@ pub(crate) async fn outgoing(State(node): State<Node>, request: Request, next: N
         true => compress(&node, response).await,
         false => response,
     }
+}
+
+/// A 405 that says nothing says what was wrong. Which methods there are is put into its head further out.
+fn in_words(method: &Method, mut response: Response) -> Response {
+    let is_silent = response.body().size_hint().exact() == Some(0);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED && is_silent {
+        let problem =
+            format!("{method} is not served here: expected a method that `Allow` names\n");
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, plain);
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(problem);
+    }
+    response
 }
 
 /// The function that the answer is to be wrapped into, percent-encoding aside: names that may stand in a script have none.
@@ -166,9 +182,9 @@ mod tests {
     use std::io::Read;
 
     use axum::Router;
-    use axum::http::header::CONTENT_TYPE;
+    use axum::http::header::{ALLOW, CONTENT_TYPE};
     use axum::middleware::from_fn_with_state;
-    use axum::routing::get;
+    use axum::routing::{any, get};
     use flate2::read::GzDecoder;
     use futures_util::{FutureExt, StreamExt};
     use runtime::rehearsal::rehearse;
@@ -268,6 +284,35 @@ mod tests {
             assert_eq!(pieces[0].as_ptr(), pieces[1].as_ptr());
             assert_ne!(pieces[0].as_ptr(), pieces[2].as_ptr());
             assert_eq!(unzipped(&pieces[0]).len(), body.len());
+        });
+    }
+
+    /// SPEC 2.1: each status has a body that says what was wrong.
+    #[test]
+    fn a_method_that_a_page_has_not_is_refused_with_those_that_it_has() {
+        rehearse(|node| async move {
+            let told = || async {
+                let own = [(ALLOW, "POST")];
+                (StatusCode::METHOD_NOT_ALLOWED, own, "own words")
+            };
+            let routes = routes(&node).route("/told", any(told));
+            let routes = routes.layer(from_fn_with_state(node.clone(), outgoing));
+            for (method, path, allowed, words) in [
+                (
+                    "POST",
+                    "/small",
+                    "GET,HEAD",
+                    "POST is not served here: expected a method that `Allow` names\n",
+                ),
+                ("PUT", "/told", "POST", "own words"),
+            ] {
+                let asked = crate::rehearsal::request(method, path, "", "");
+                let answer = crate::rehearsal::answer(&routes, asked).await;
+                assert_eq!(answer.status(), 405, "{path}");
+                assert_eq!(answer.headers()[ALLOW], allowed, "{path}");
+                let body = to_bytes(answer.into_body(), 1000).await.unwrap();
+                assert_eq!(body, words, "{path}");
+            }
         });
     }
 

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use authority::Subject;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use runtime::Node;
@@ -53,6 +53,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             let bad = Invalid::new("Content-Type", found, expected);
             return Err(Refused::Unsupported(bad).into());
         };
+        check_plain(&parts.headers)?;
         let bytes = body_of(body).await?;
         let is_large = bytes.len() > LARGE;
         let read = move || form.read(&bytes, Limits::default());
@@ -67,6 +68,23 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             form,
             headers: parts.headers,
         })
+    }
+}
+
+/// What is compressed is refused before it is read: a few bytes of it may be any number.
+fn check_plain(headers: &HeaderMap) -> Result<(), Refusal> {
+    let codings = headers.get_all(CONTENT_ENCODING).iter();
+    let coded = codings.filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    match coded
+        .map(|coding| coding.to_str().unwrap_or("no text"))
+        .next()
+    {
+        None => Ok(()),
+        Some(found) => {
+            let found: String = found.chars().take(80).collect();
+            let bad = Invalid::new("Content-Encoding", found, "none, or identity");
+            Err(Refused::Unsupported(bad).into())
+        }
     }
 }
 
@@ -256,6 +274,14 @@ mod tests {
                 let refusal = read(request).await.unwrap_err();
                 assert_eq!(refusal.status.as_u16(), status, "{refusal}");
                 assert!(refusal.problem.contains(words), "{refusal}");
+            }
+            for (coding, status) in [("gzip", 415), ("identity, gzip", 415), ("Identity", 200)] {
+                let mut coded = request("POST", json, r#"{"type":"REVIVE"}"#);
+                let value = coding.parse().unwrap();
+                coded.headers_mut().insert(CONTENT_ENCODING, value);
+                let read = read(coded).await;
+                let found = read.map_or_else(|refusal| refusal.status.as_u16(), |_| 200);
+                assert_eq!(found, status, "{coding}");
             }
             let mut stream = request("POST", Some("application/recordio"), "2\n{}");
             stream

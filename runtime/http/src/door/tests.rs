@@ -250,6 +250,20 @@ fn whoever_asks_for_many_pages_at_once_has_one_made_after_the_other_is_taken() {
     });
 }
 
+/// SPEC 3.9: clients put slashes together that Mesos passes over.
+#[test]
+fn a_path_is_found_however_it_is_written() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        let (mut connection, _served) = connect(&door, 1000);
+        for path in ["/small", "//small", "/small/", "///small//?a=b"] {
+            let asked = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+            connection.write_all(asked.as_bytes()).await.unwrap();
+            read_small(&mut connection).await;
+        }
+    });
+}
+
 /// SPEC 6.3: whoever has said both at once has no other way to tell the answers apart.
 #[test]
 fn answers_come_in_the_order_of_the_requests_however_long_the_first_takes() {
