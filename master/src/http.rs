@@ -29,6 +29,7 @@ mod shown;
 pub mod source;
 mod state;
 pub mod stream;
+mod tasks;
 pub mod words;
 mod written;
 
@@ -53,7 +54,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, delete, get, post};
 use axum::{Extension, Router};
 use runtime::Node;
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::config::Config;
@@ -70,8 +70,6 @@ use state::text;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What most pages are.
 const JSON: &str = "application/json";
-/// How many tasks `/tasks` shows unless asked for more (SPEC 3.9).
-const TASKS_LIMIT: usize = 100;
 
 /// Where the pages look for what they are made from.
 #[derive(Clone)]
@@ -132,8 +130,8 @@ pub fn routes(
         .route("/state-summary", get(summary))
         .route("/slaves", get(slaves))
         .route("/frameworks", get(frameworks))
-        .route("/tasks", get(tasks))
-        .route("/tasks.json", get(tasks))
+        .route("/tasks", get(tasks::page))
+        .route("/tasks.json", get(tasks::page))
         .route("/roles", get(roles))
         .route("/weights", get(weights).put(changes::put_weights))
         .route(
@@ -292,42 +290,6 @@ async fn flags(Extension(source): Extension<Source>) -> Response {
         Ok(flags) => axum::Json(json!({ "flags": flags })).into_response(),
         Err(forbidden) => changes::forbidden(forbidden),
     }
-}
-
-#[derive(Default, Deserialize)]
-struct TasksQuery {
-    limit: Option<usize>,
-    offset: Option<usize>,
-    order: Option<String>,
-    framework_id: Option<String>,
-    task_id: Option<String>,
-}
-
-async fn tasks(Extension(source): Extension<Source>, Query(query): Query<TasksQuery>) -> Response {
-    let ascending = match query.order.as_deref() {
-        Some("asc") => true,
-        None | Some("des") => false,
-        Some(_) => {
-            let problem = "order is invalid: expected `asc` or `des`\n";
-            return (StatusCode::BAD_REQUEST, problem).into_response();
-        }
-    };
-    let page = source.page(move |shown, _| {
-        let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
-        let mut tasks: Vec<_> = state::all_tasks(shown)
-            .filter(|task| wanted(&query.framework_id, task.framework_id.as_str()))
-            .filter(|task| wanted(&query.task_id, task.id.as_str()))
-            .collect();
-        tasks.sort_by_key(|task| task.statuses.first().map(|status| status.timestamp));
-        if !ascending {
-            tasks.reverse();
-        }
-        let from = query.offset.unwrap_or(0).min(tasks.len());
-        tasks.drain(..from);
-        tasks.truncate(query.limit.unwrap_or(TASKS_LIMIT));
-        text(&state::Tasks(tasks))
-    });
-    page.await
 }
 
 #[cfg(test)]
