@@ -62,6 +62,14 @@ impl Front {
         front
     }
 
+    /// Of a node on which none acts, since that one leads; or nobody that is known.
+    #[cfg(test)]
+    pub(crate) fn elsewhere(leader: Option<&str>) -> Self {
+        let front = Self::default();
+        front.change(|seen| seen.leader = leader.map(str::to_owned));
+        front
+    }
+
     /// The same, with what is measured of that master's registry.
     pub fn measured(self, meter: &RegistryMeter) -> Self {
         self.change(|seen| seen.meter = meter.clone());

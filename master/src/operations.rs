@@ -306,14 +306,7 @@ impl Books {
     /// How an operation is that the master does not know, by what it knows of its agent.
     fn unknown_operation(&self, id: &OperationId, agent: Option<&AgentId>) -> OperationStatus {
         let awaited = self.agents.recovered().next().is_some();
-        let state = match agent.map(|agent| self.agents.standing(agent)) {
-            Some(Standing::Recovered) => OperationState::Recovering,
-            None if awaited => OperationState::Recovering,
-            Some(Standing::Registered(_)) => OperationState::Dropped,
-            Some(Standing::Unreachable(_)) => OperationState::Unreachable,
-            Some(Standing::Gone) => OperationState::GoneByOperator,
-            Some(Standing::Unknown) | None => OperationState::Unknown,
-        };
+        let state = unknown_state(agent.map(|agent| self.agents.standing(agent)), awaited);
         let message = "Reconciliation: the master does not know this operation";
         let mut status = OperationStatus::new(id.clone(), state, message);
         status.agent_id = agent.cloned();
@@ -511,6 +504,19 @@ fn without_uuid(status: &OperationStatus) -> OperationStatus {
     }
 }
 
+/// The state of an operation that the master does not know, by what it knows of the agent that was named, if one was. `awaited` says whether
+/// any agent has still to come back after the master's restart.
+fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> OperationState {
+    match agent {
+        Some(Standing::Recovered) => OperationState::Recovering,
+        None if awaited => OperationState::Recovering,
+        Some(Standing::Registered(_)) => OperationState::Dropped,
+        Some(Standing::Unreachable(_)) => OperationState::Unreachable,
+        Some(Standing::Gone) => OperationState::GoneByOperator,
+        Some(Standing::Unknown) | None => OperationState::Unknown,
+    }
+}
+
 /// Whether both are the same persistent volume, whoever it is allocated to.
 fn is_same_volume(one: &Resource, other: &Resource) -> bool {
     let name = |volume: &Resource| {
@@ -518,4 +524,31 @@ fn is_same_volume(one: &Resource, other: &Resource) -> bool {
         Some(disk.persistence.as_ref()?.id.clone())
     };
     one.role() == other.role() && name(one) == name(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::Timestamp;
+
+    use super::*;
+
+    /// SPEC 2.2, RECONCILE_OPERATIONS. That of an agent that is here is told in the actor's own tests.
+    #[test]
+    fn an_unknown_operation_is_told_by_what_is_known_of_its_agent() {
+        let since = Timestamp::from_nanos(1);
+        for (agent, awaited, expected) in [
+            (Some(Standing::Recovered), false, OperationState::Recovering),
+            (None, true, OperationState::Recovering),
+            (None, false, OperationState::Unknown),
+            (Some(Standing::Unknown), true, OperationState::Unknown),
+            (Some(Standing::Gone), true, OperationState::GoneByOperator),
+            (
+                Some(Standing::Unreachable(since)),
+                true,
+                OperationState::Unreachable,
+            ),
+        ] {
+            assert_eq!(unknown_state(agent, awaited), expected, "{agent:?}");
+        }
+    }
 }

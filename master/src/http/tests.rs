@@ -1,6 +1,7 @@
 //! The stories of the state pages: keys, values and sums as Mesos' tools read them.
 
 mod acls;
+mod elsewhere;
 mod hostile;
 mod operations;
 

@@ -1,0 +1,96 @@
+//! What a master that does not lead answers, endpoint by endpoint (SPEC 2.1: 307, 503): nothing of its own but what it is asked of itself.
+
+use axum::http::header::{LOCATION, RETRY_AFTER};
+use v1::schema::master::CallType;
+
+use super::*;
+
+/// Each path with a method that it has; of what is asked of any master the process answers itself.
+fn requests() -> Vec<(&'static str, String, String)> {
+    let reads = [
+        "/state",
+        "/state.json",
+        "/state-summary",
+        "/slaves",
+        "/frameworks",
+        "/tasks",
+        "/roles",
+        "/weights",
+        "/quota",
+        "/flags",
+        "/explain?framework=f",
+        "/allocator/offer_constraints_debug",
+        "/maintenance/schedule",
+        "/maintenance/status",
+    ];
+    let writes = [
+        ("PUT", "/weights"),
+        ("POST", "/quota"),
+        ("PUT", "/quota"),
+        ("DELETE", "/quota/r"),
+        ("POST", "/maintenance/schedule"),
+        ("POST", "/machine/down"),
+        ("POST", "/machine/up"),
+        ("POST", "/reserve"),
+        ("POST", "/unreserve"),
+        ("POST", "/create-volumes"),
+        ("POST", "/destroy-volumes"),
+        ("POST", "/teardown"),
+        ("POST", "/api/v1/scheduler"),
+    ];
+    let reads = reads.map(|path| ("GET", path));
+    let nothing = reads.into_iter().chain(writes);
+    let nothing = nothing.map(|(method, path)| (method, path.to_owned(), String::new()));
+    let calls = [
+        json!({ "type": "GET_STATE" }),
+        json!({ "type": "GET_OPERATIONS" }),
+        json!({ "type": "GET_MAINTENANCE_STATUS" }),
+        json!({ "type": "SUBSCRIBE" }),
+        json!({ "type": "UPDATE_WEIGHTS", "update_weights": { "weight_infos": [] } }),
+        json!({ "type": "TEARDOWN", "teardown": { "framework_id": { "value": "f" } } }),
+    ];
+    let calls = calls.map(|call| ("POST", "/api/v1".to_owned(), call.to_string()));
+    nothing.chain(calls).collect()
+}
+
+#[test]
+fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
+    rehearse(|node| async move {
+        let own = pages(&node, &master(&node).await);
+        for leader in [Some("leader:5050"), None] {
+            let front = Front::elsewhere(leader);
+            let elsewhere = Pages {
+                front,
+                ..own.clone()
+            };
+            let routes = all_routes(&node, elsewhere);
+            for (method, path, body) in requests() {
+                for path in [path.clone(), format!("/master{path}")] {
+                    let asked = ::http::rehearsal::request(method, &path, JSON, body.clone());
+                    let answer = ::http::rehearsal::answer(&routes, asked).await;
+                    let (status, head) = (answer.status().as_u16(), answer.headers());
+                    let wanted = match leader {
+                        Some(leader) => (307, Some(format!("//{leader}{path}")), None),
+                        None => (503, None, Some("1".to_owned())),
+                    };
+                    let told = |name| {
+                        head.get(name)
+                            .map(|value| value.to_str().unwrap().to_owned())
+                    };
+                    let found = (status, told(LOCATION), told(RETRY_AFTER));
+                    assert_eq!(found, wanted, "{method} {path} {body}");
+                }
+            }
+            for kind in [
+                CallType::GetHealth,
+                CallType::GetVersion,
+                CallType::GetMetrics,
+            ] {
+                let call = json!({ "type": kind.name() }).to_string();
+                let asked = ::http::rehearsal::request("POST", "/api/v1", JSON, call);
+                let (status, text) = ::http::rehearsal::said(&routes, asked).await;
+                assert_eq!(status, 200, "{kind}: {text}");
+            }
+        }
+    });
+}
