@@ -23,6 +23,8 @@ use protocol::message::task::DrainTasks;
 use runtime::prelude::*;
 use serde_json::{Value, json};
 use stage::*;
+use v1::message::Enum;
+use v1::schema::agent::CallType;
 
 const JSON: &str = "application/json";
 
@@ -485,6 +487,29 @@ fn what_is_over_is_still_shown_with_its_framework_and_its_sandbox() {
         let framework = &state["frameworks"][0];
         assert_eq!(framework["executors"][0]["id"], "next-task");
         assert_eq!(framework["completed_executors"][0]["id"], "the-task");
+    });
+}
+
+/// SPEC 2.7: whoever adds a call to the schema says here whether it is served; one that is not is refused by its name.
+#[test]
+fn no_call_of_an_agent_is_forgotten() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let (mut served, mut refused) = (0, 0);
+        for (_, _, name) in CallType::VALUES.iter().skip(1) {
+            let body = json!({ "type": name }).to_string();
+            let (status, text) = said(&routes, request("POST", "/api/v1", JSON, body)).await;
+            let right = match status {
+                200 => text.contains(name),
+                501 => text.contains(name),
+                400 => text.contains("expected"),
+                _ => false,
+            };
+            assert!(right, "{name}: {status} {text}");
+            served += usize::from(status != 501);
+            refused += usize::from(status == 501);
+        }
+        assert_eq!((served, refused), (16, 16));
     });
 }
 
