@@ -3,7 +3,6 @@
 //! The cluster has a crowd of agents with running tasks. As many more have ended, and their frameworks know it.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
