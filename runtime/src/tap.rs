@@ -148,6 +148,12 @@ pub enum Fate {
 pub trait Tap: Send + Sync + 'static {
     /// What becomes of this message.
     fn fate(&self, passing: &Passing<'_>) -> Fate;
+
+    /// Whether it wants to see what passes between actors of one node. If not, that goes on unseen and costs hardly more than without a
+    /// tap. Asked once, when the tap is set.
+    fn sees_local(&self) -> bool {
+        true
+    }
 }
 
 impl<F> Tap for F
@@ -162,6 +168,8 @@ where
 /// A node's tap, and what it holds back.
 pub(crate) struct Taps {
     is_set: AtomicBool,
+    /// Whether there is one that wants to see what stays on the node.
+    sees_local: AtomicBool,
     tap: RwLock<Option<Arc<dyn Tap>>>,
     post: Arc<Post>,
 }
@@ -170,6 +178,7 @@ impl Taps {
     pub(crate) fn new(clock: &Clock, home: &Arbiter) -> Self {
         Self {
             is_set: AtomicBool::new(false),
+            sees_local: AtomicBool::new(false),
             tap: RwLock::default(),
             post: Arc::new(Post::new(clock, home)),
         }
@@ -178,7 +187,14 @@ impl Taps {
     fn set(&self, tap: Option<Arc<dyn Tap>>) {
         let mut current = write(&self.tap);
         self.is_set.store(tap.is_some(), Ordering::SeqCst);
+        let sees_local = tap.as_ref().is_some_and(|tap| tap.sees_local());
+        self.sees_local.store(sees_local, Ordering::SeqCst);
         *current = tap;
+    }
+
+    /// Whether it is shown this, which crosses a link or does not.
+    fn sees(&self, crosses: bool) -> bool {
+        crosses || self.sees_local.load(Ordering::Relaxed)
     }
 
     fn fate(&self, passing: &Passing<'_>) -> Fate {

@@ -28,6 +28,9 @@ where
     M: Remote,
 {
     let (node, sender) = (ctx.node(), ctx.sender());
+    if !node.0.taps.sees(sender.is_some()) {
+        return;
+    }
     node.0.taps.fate(&Passing {
         at: node.clock().now(),
         node: node.id(),
@@ -105,8 +108,12 @@ struct Door<'a, A: Actor> {
 }
 
 impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
-    fn of(to: &'a Incarnation<A>) -> Option<Self> {
+    /// `None` if nobody looks at what comes there from this sender.
+    fn of(to: &'a Incarnation<A>, origin: Option<&Arc<Sender>>) -> Option<Self> {
         let node = to.node.upgrade()?;
+        if !node.0.taps.sees(origin.is_some()) {
+            return None;
+        }
         let entry = node.registry().find_pid(&to.pid);
         Some(Self { node, entry, to })
     }
@@ -176,11 +183,16 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         if unwanted == Unwanted::Gone || !self.meter.is_tapped() {
             return Err((message, unwanted));
         }
-        let Some(door) = Door::of(self) else {
+        let Some(door) = Door::of(self, origin.as_ref()) else {
             return self.tell_past_tap(message, origin);
         };
         let (slot, fate) = door.show(Kind::Tell, &message, origin.as_ref());
         let post = door.node.post().clone();
+        if matches!(fate, Fate::Pass) {
+            let told = self.tell_past_tap(message, origin);
+            post.release(&slot);
+            return told;
+        }
         conduct(&post, slot, fate, door.inward(message, origin, None)).unwrap_or(Ok(()))
     }
 
@@ -200,7 +212,7 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         if unwanted == Unwanted::Gone || !self.meter.is_tapped() {
             return Err((message, unwanted));
         }
-        let Some(door) = Door::of(self) else {
+        let Some(door) = Door::of(self, origin.as_ref()) else {
             return self.ask_past_tap(message, origin);
         };
         let (slot, fate) = door.show(Kind::Ask, &message, origin.as_ref());
@@ -227,6 +239,9 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             return self.tell_always(exited);
         };
         let elsewhere = exited.pid.node() != node.id();
+        if !node.0.taps.sees(elsewhere) {
+            return self.tell_always(exited);
+        }
         let passing = Passing {
             at: node.clock().now(),
             node: node.id(),

@@ -69,6 +69,9 @@ impl Node {
         message: &M,
     ) {
         let elsewhere = to.is_none_or(|pid| pid.node() != self.id());
+        if !self.0.taps.sees(elsewhere) {
+            return;
+        }
         self.0.taps.fate(&Passing {
             at: self.clock().now(),
             node: self.id(),

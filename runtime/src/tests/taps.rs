@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rehearsal::{rehearse, rehearse_network};
-use crate::tap::{Fate, Kind, Passing, Probe, Way};
+use crate::tap::{Fate, Kind, Passing, Probe, Tap, Way};
 
 /// Known to this node only: it cannot be encoded.
 #[derive(Message, Clone)]
@@ -105,6 +105,44 @@ fn both_nodes_see_what_crosses_a_link_each_once_and_from_its_side() {
             ]
         );
         drop(bob);
+    });
+}
+
+/// Sees only what crosses a link, and loses every note that it sees.
+struct AtTheLink;
+
+impl Tap for AtTheLink {
+    fn fate(&self, passing: &Passing<'_>) -> Fate {
+        match passing.is::<Note>() {
+            Some(_) => Fate::Drop,
+            None => Fate::Pass,
+        }
+    }
+
+    fn sees_local(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_tap_that_does_not_want_to_see_what_stays_on_its_node_has_no_part_in_it() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent]);
+        let agent = network.node("agent", Role::Agent, &[Role::Master]);
+        let (bob, diary) = spawn(&master, "bob");
+        master.set_tap(AtTheLink);
+        bob.tell(Note(1)).unwrap();
+        assert_eq!(bob.ask(Count(2), SECOND).await, Ok(2));
+        let pid = agent.find("master", "bob", SECOND).await.unwrap();
+        agent.tell(&pid, Note(3)).unwrap();
+        assert_eq!(agent.ask(&pid, Count(4), SECOND).await, Ok(3));
+        bob.tell(Note(5)).unwrap();
+        master.clock().settle().await;
+        assert_eq!(read(&diary), ["1", "2", "4", "5"]);
+        // The next one does.
+        let seen = log(&master);
+        bob.tell(Note(6)).unwrap();
+        assert_eq!(read(&seen), ["Local Tell note ->bob Some([6])"]);
     });
 }
 
