@@ -137,7 +137,12 @@ impl Clock {
 
     /// Monotonic time since this clock was made.
     pub fn now(&self) -> Instant {
-        let machine = machine_now(self.0.paused).saturating_duration_since(self.0.start);
+        self.at(machine_now(self.0.paused))
+    }
+
+    /// This clock's time when the machine's is this.
+    fn at(&self, machine: Machine) -> Instant {
+        let machine = machine.saturating_duration_since(self.0.start);
         match self.drifting() {
             Some(pace) => Instant(pace.own(machine)),
             None => Instant(machine),
@@ -200,8 +205,16 @@ impl Clock {
     /// Ready after this long.
     #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        let until = self.0.paused.then(|| (self.clone(), self.now() + duration));
-        let timer = Box::pin(tokio::time::sleep(self.machine_span(duration)));
+        let span = self.machine_span(duration);
+        if !self.0.paused {
+            let timer = Box::pin(tokio::time::sleep(span));
+            return Sleep { timer, until: None };
+        }
+        // Asking what time it is costs as much as all the rest.
+        let now = machine_now(true);
+        let deadline = now.checked_add(span).unwrap_or(now + DEADLINE_MAX);
+        let timer = Box::pin(tokio::time::sleep_until(deadline.into()));
+        let until = Some((self.clone(), self.at(now) + duration));
         Sleep { timer, until }
     }
 
