@@ -127,7 +127,8 @@ impl Agent {
     fn court(&mut self, address: String, pid: Pid, telling: Telling, ctx: &mut Context<Self>) {
         let attempt = self.attempt;
         let counting = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
-        let reporting = self.operations.ask(Report, INVENTORY_PATIENCE);
+        let agent_id = self.info.id.clone();
+        let reporting = self.operations.ask(Report { agent_id }, INVENTORY_PATIENCE);
         let both = async move { Ok::<_, AskError>((counting.await?, reporting.await?)) };
         ctx.then(both, move |this, both, ctx| {
             if this.attempt != attempt || this.end.is_some() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use protocol::message::operation::ApplyOperation;
 use protocol::{
-    AgentResources, FrameworkId, OperationId, OperationState, OperationStatus, OperationUpdate,
-    Uuid,
+    AgentId, AgentResources, FrameworkId, OperationId, OperationState, OperationStatus,
+    OperationUpdate, Uuid,
 };
 use resources::{Converted, Invalid, Resources};
 use runtime::Instant;
@@ -96,6 +96,18 @@ impl Held {
             operations: waiting.map(|waiting| waiting.update.clone()).collect(),
             settled: Some(self.settled),
         }
+    }
+
+    /// Forgets the statuses of operations that it did as another agent than this one; gives which those are.
+    pub fn forget_others(&mut self, agent_id: Option<&AgentId>) -> Vec<Key> {
+        let mut others = Vec::new();
+        self.waiting.retain(|key, waiting| {
+            let did = waiting.update.status.agent_id.as_ref();
+            let is_other = did.is_some_and(|did| Some(did) != agent_id);
+            others.extend(is_other.then(|| key.clone()));
+            !is_other
+        });
+        others
     }
 
     /// The serial of the newest operation that is over.
@@ -371,6 +383,34 @@ mod tests {
             error.starts_with("--resources is `cpus:2;mem:10`: expected at least"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_it_did_as_another_agent_is_not_said_again() {
+        let mut held = held("cpus:4", Resources::new()).unwrap();
+        let ids = ["unknown", "old", "new"].map(|id| AgentId::new(id).unwrap());
+        for did in &ids {
+            let key = (
+                FrameworkId::new("f").unwrap(),
+                OperationId::new(did.as_str()).unwrap(),
+            );
+            let finished = OperationState::Finished;
+            let mut update = update(key, finished, String::new(), Resources::new(), version(9));
+            // What was kept by an earlier Meros does not say.
+            update.status.agent_id = (did.as_str() != "unknown").then(|| did.clone());
+            held.await_acknowledgement(update, Instant::default());
+        }
+        let told = |held: &mut Held| {
+            let operations = held.report(version(1)).operations.into_iter();
+            let ids = operations.map(|update| update.status.operation_id.to_string());
+            ids.collect::<Vec<_>>()
+        };
+        let forgotten = held.forget_others(Some(&ids[2]));
+        let forgotten: Vec<_> = forgotten.iter().map(|(_, id)| id.as_str()).collect();
+        assert_eq!(forgotten, ["old"]);
+        assert_eq!(told(&mut held), ["new", "unknown"]);
+        held.forget_others(None);
+        assert_eq!(told(&mut held), ["unknown"]);
     }
 
     #[test]

@@ -45,9 +45,13 @@ const PUT_BACK_EVERY: Duration = Duration::from_secs(1);
 pub struct Apply(pub ApplyOperation);
 
 /// What is a master to be told when the agent registers? Whatever masters have sent before is stale then.
-#[derive(Message, Clone, Copy, Debug)]
+#[derive(Message, Clone, Debug)]
 #[rtype(result = "AgentResources")]
-pub struct Report;
+pub struct Report {
+    /// As whom it comes: the statuses of any other agent that it was are forgotten, since their frameworks have been told what became of that
+    /// one. `None` if it comes as a new one.
+    pub agent_id: Option<AgentId>,
+}
 
 /// Which named operations does the agent know? The one that it is at, and those whose statuses are not acknowledged.
 #[derive(Message, Clone, Copy, Debug)]
@@ -87,6 +91,8 @@ pub struct Operations {
     waiting: VecDeque<(ApplyOperation, Promise<Resources>)>,
     containerizer: Handle<Containerizer>,
     master: Option<(AgentId, Pid)>,
+    /// Who the agent is, if it was registered.
+    agent_id: Option<AgentId>,
     /// Whether there is something else than a master was told last, which no master could be told.
     unreported: bool,
     timer: Option<(Instant, Errand)>,
@@ -103,6 +109,7 @@ impl Operations {
             waiting: VecDeque::new(),
             containerizer,
             master: None,
+            agent_id: None,
             unreported: false,
             timer: None,
             conversions: BTreeMap::new(),
@@ -141,7 +148,8 @@ impl Operations {
         if let Some(key) = apply.feedback.clone() {
             self.remember(apply);
             let uuid = Uuid(ctx.node().fresh_uuid());
-            let update = held::update(key, state, message, Resources::new(), uuid);
+            let mut update = held::update(key, state, message, Resources::new(), uuid);
+            update.status.agent_id = self.agent_id.clone();
             self.give(update, ctx);
         }
         self.tell_settled(apply, ctx);
@@ -347,13 +355,10 @@ impl Operations {
         let update = apply.feedback.clone().map(|key| {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let converted = prepared.step.converted.clone();
-            held::update(
-                key,
-                OperationState::Finished,
-                String::new(),
-                converted,
-                uuid,
-            )
+            let finished = OperationState::Finished;
+            let mut update = held::update(key, finished, String::new(), converted, uuid);
+            update.status.agent_id = self.agent_id.clone();
+            update
         });
         let checkpoint = self.held.checkpoint(&apply, &prepared, update.as_ref());
         let before = self.held.checkpoint_before();
@@ -403,8 +408,12 @@ impl Operations {
 impl Handler<Report> for Operations {
     type Result = MessageResult<Report>;
 
-    fn handle(&mut self, _: Report, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, Report { agent_id }: Report, ctx: &mut Context<Self>) -> Self::Result {
         self.unreported = false;
+        for key in self.held.forget_others(agent_id.as_ref()) {
+            self.conversions.remove(&key);
+        }
+        self.agent_id = agent_id;
         MessageResult(self.held.report(Uuid(ctx.node().fresh_uuid())))
     }
 }
@@ -455,7 +464,8 @@ impl Handler<MasterIs> for Operations {
 
     fn handle(&mut self, MasterIs(master): MasterIs, ctx: &mut Context<Self>) {
         self.master = master;
-        if self.master.is_some() {
+        if let Some((agent_id, _)) = &self.master {
+            self.agent_id = Some(agent_id.clone());
             if std::mem::take(&mut self.unreported) {
                 self.report(ctx);
             }

@@ -176,7 +176,12 @@ impl Story {
     }
 
     async fn report(&self) -> AgentResources {
-        self.operations.ask(Report, PATIENCE).await.unwrap()
+        self.report_as(AgentId::new("s").ok()).await
+    }
+
+    async fn report_as(&self, agent_id: Option<AgentId>) -> AgentResources {
+        let report = Report { agent_id };
+        self.operations.ask(report, PATIENCE).await.unwrap()
     }
 
     /// Tells it to reserve a core, by that serial and for that version.
@@ -322,6 +327,23 @@ fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_s
 }
 
 /// SPEC 2.7, GET_OPERATIONS.
+/// A machine that was called gone and comes back is a new agent: of what the old one has done its frameworks have heard the end.
+#[test]
+fn who_comes_back_as_a_new_agent_keeps_its_resources_and_tells_no_more_of_the_old_one() {
+    rehearse(|node| async move {
+        let story = Story::begin(node);
+        story.reserve("old").await;
+        assert_eq!(story.report().await.operations.len(), 1, "it is itself");
+        let new = story.report_as(None).await;
+        assert_eq!(new.operations, []);
+        assert!(new.total.contains(&reserved("cpus:1")), "{}", new.total);
+        assert_eq!(story.listed().await, []);
+        let told = story.heard().len();
+        story.advance().await;
+        assert_eq!(story.heard().len(), told);
+    });
+}
+
 #[test]
 fn an_operation_is_listed_from_its_beginning_until_its_status_is_acknowledged() {
     rehearse(|node| async move {
