@@ -204,7 +204,7 @@ impl Checker for States {
         match event.what {
             What::Heard(spoken) => {
                 if let Some(changed) = spoken.is::<StatusChanged>()
-                    && let Some(framework) = self.frameworks.of_node(spoken.to).cloned()
+                    && let Some(framework) = self.frameworks.hearing(&spoken).cloned()
                 {
                     return self
                         .heard(framework, &changed.status, event.at)
@@ -290,6 +290,21 @@ mod tests {
             agent: "agent-1",
             container: &container(),
         })
+    }
+
+    #[test]
+    fn what_a_deposed_master_says_when_it_awakes_its_scheduler_does_not_hear() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let status = status("t", TaskState::Running, None);
+        let late = StatusChanged { status };
+        for (master, clean) in [("master-2", true), ("master", false)] {
+            let mut stage = stage();
+            stage.changed(&finished).told(master, "framework-1", &late);
+            match clean {
+                true => stage.is_clean(),
+                false => stage.is_broken("TASK_RUNNING"),
+            }
+        }
     }
 
     #[test]
