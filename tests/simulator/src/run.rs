@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use runtime::Clock;
-use tokio::task::LocalSet;
+use runtime::rehearsal::stage_apart;
 
 use crate::bug::Bug;
 use crate::checker::{Checker, Violation};
@@ -51,7 +51,7 @@ pub struct Run {
 /// If no runtime can be made.
 pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug>) -> Run {
     let faults = faults::plan(scenario);
-    stage(async {
+    stage_apart(async {
         let clock = Clock::paused();
         let air = Air::new(derived(scenario.seed, "air", 0));
         let quic = quic(scenario, &air, &clock);
@@ -106,21 +106,6 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
             recent: seal.recent,
         }
     })
-}
-
-/// Runs a future on one thread under virtual time, as a rehearsal does, but without the machine's events: nothing in a run waits for a
-/// socket or a pipe, and to look for them at each moment of virtual time takes two calls of the system.
-#[allow(
-    clippy::expect_used,
-    reason = "a run that cannot even begin has nothing to say"
-)]
-fn stage<F: Future>(play: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime for the run");
-    LocalSet::new().block_on(&runtime, play)
 }
 
 /// The real transport, if the scenario wants it.
