@@ -6,7 +6,6 @@
 pub mod actors;
 pub mod allocator;
 pub mod connections;
-pub mod crowd;
 pub mod crowd_part;
 pub mod failover;
 pub mod fairness;
@@ -23,8 +22,9 @@ pub mod registry;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use simulator::crowd::Trouble;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::signals::Signals;
 use crate::{on_this_thread, out, table};
 
@@ -109,6 +109,15 @@ impl Figure {
 }
 
 /// Four significant digits say all that a measurement knows.
+/// What became of a crowd of agents.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "made for `map_err`, which gives it away"
+)]
+fn of_crowd(trouble: Trouble) -> Failure {
+    Failure::because("a crowd of agents", &*trouble)
+}
+
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -14,10 +14,11 @@ use protocol::message::registration::RegisterAgent;
 use runtime::prelude::*;
 use runtime::{Clock, NodeId};
 use serde_json::json;
+use simulator::crowd::{StandIn, Tally, register};
 use tokio::sync::watch;
 use transport::{Authority, Endpoint, Options};
 
-use super::crowd::{StandIn, Tally, register};
+use super::of_crowd;
 use super::part::input;
 use crate::certs::CertsFlag;
 use crate::failure::{Failure, Outcome};
@@ -81,7 +82,8 @@ async fn serve(args: &CrowdArgs) -> Outcome {
     let begun = clock.now();
     let wanted = agents.len();
     let registered = all_come(&clock, &mut watched, wanted, Tally::registrations);
-    futures_util::try_join!(register(&agents), registered)?;
+    let registering = async { register(&agents).await.map_err(of_crowd) };
+    futures_util::try_join!(registering, registered)?;
     let seconds = (clock.now() - begun).as_secs_f64();
     out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
     let mut former = watched.borrow().master().cloned();

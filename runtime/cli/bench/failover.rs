@@ -12,7 +12,6 @@ mod machine;
 mod page;
 mod probe;
 mod returns;
-mod within;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! `meros bench offers`: offers through master, allocator and sorter, each of them declined.
 //!
-//! A real master with its allocator and sorter and a crowd of agents without anything behind them (see [`super::crowd::embedded`]), and real
+//! A real master with its allocator and sorter and a crowd of agents without anything behind them (see [`simulator::crowd::embedded`]), and real
 //! drivers that decline whatever they are offered for an hour: so every agent is offered once to every framework, and then it is over.
 
 use clap::Args;
 use serde_json::json;
+use simulator::crowd::declining::declined;
+use simulator::crowd::embedded::Embedded;
 
-use super::crowd::declining::declined;
-use super::crowd::embedded::Embedded;
-use super::{Figure, OutputFlags, report};
+use super::{Figure, OutputFlags, of_crowd, report};
 use crate::failure::{Failure, Outcome};
 use crate::print;
 use crate::signals::Signals;
@@ -42,9 +42,10 @@ pub async fn run(args: OffersArgs, signals: Signals) -> Outcome {
 
 async fn measure(args: &OffersArgs) -> Outcome<Figure> {
     say(args, &format!("{} agents register", args.agents));
-    let cluster = Embedded::start(args.agents, 0).await?;
+    let cluster = Embedded::start(args.agents, 0).await.map_err(of_crowd)?;
     say(args, &format!("{} frameworks decline", args.frameworks));
-    let seconds = declined(&cluster, args.agents, args.frameworks).await?;
+    let seconds = declined(&cluster, args.agents, args.frameworks).await;
+    let seconds = seconds.map_err(of_crowd)?;
     cluster.stop().await;
     let wanted = u64::from(args.agents) * u64::from(args.frameworks);
     Ok(Figure {

@@ -1,27 +1,16 @@
 //! What `meros bench offers` measures, without the binary `meros`: offers through master, allocator and sorter, each of them declined.
 //!
 //! `cargo bench -p meros-simulator --bench offers -- [AGENTS [FRAMEWORKS [ROUNDS]]]`, by default 1,000, 200 and 3. Each round is a
-//! cluster of its own and ends as one line of JSON: offers a second, and the processor's time that all threads took for one.
+//! cluster of its own and ends as one line of JSON: offers a second, and the processor's time that all threads took for one. Whatever
+//! goes wrong is said in one line, and the process ends with 1.
 #![allow(missing_docs)]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "of what the verbs share a part is used here, and without its tests"
-)]
 
-#[path = "../../../runtime/cli/failure.rs"]
-mod failure;
-
-#[path = "../../../runtime/cli/bench"]
-mod bench {
-    pub mod crowd;
-}
-
+use std::process::ExitCode;
 use std::time::Duration;
 
-use bench::crowd::declining::declined;
-use bench::crowd::embedded::Embedded;
-use failure::{Failure, Outcome};
+use simulator::crowd::Trouble;
+use simulator::crowd::declining::declined;
+use simulator::crowd::embedded::Embedded;
 use tokio::task::LocalSet;
 
 /// The binary's.
@@ -31,34 +20,46 @@ static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What is asked of it.
 const WANTED: f64 = 100_000.0;
 
-fn main() {
-    let numbers = std::env::args().skip(1);
-    let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
-    let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
-    let (agents, frameworks) = (number(0, 1_000), number(1, 200));
-    for _ in 0..number(2, 3) {
-        match round(agents, frameworks) {
-            Ok(line) => println!("{line}"),
-            Err(failure) => {
-                eprintln!("{failure}");
-                return;
-            }
+fn main() -> ExitCode {
+    match measured() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("{trouble}");
+            ExitCode::FAILURE
         }
     }
 }
 
-fn round(agents: u32, frameworks: u32) -> Outcome<String> {
+fn measured() -> Result<(), Trouble> {
+    let [agents, frameworks, rounds] = numbers([1_000, 200, 3])?;
+    for _ in 0..rounds {
+        println!("{}", round(agents, frameworks)?);
+    }
+    Ok(())
+}
+
+/// What was said in place of these. Cargo adds a `--bench` of its own.
+fn numbers<const N: usize>(mut numbers: [u32; N]) -> Result<[u32; N], Trouble> {
+    let said = std::env::args().skip(1).filter(|word| word != "--bench");
+    for (place, word) in said.enumerate() {
+        let expected = || format!("expected up to {N} numbers of 1 or more, found `{word}`");
+        let number = word.parse().ok().filter(|number| *number > 0);
+        *numbers.get_mut(place).ok_or_else(expected)? = number.ok_or_else(expected)?;
+    }
+    Ok(numbers)
+}
+
+fn round(agents: u32, frameworks: u32) -> Result<String, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
-        .map_err(|error| Failure::because("cannot start", &error))?;
+        .build()?;
     let measured = async {
         let cluster = Embedded::start(agents, 0).await?;
         let before = cpu_time();
         let seconds = declined(&cluster, agents, frameworks).await?;
         let busy = cpu_time() - before;
         cluster.stop().await;
-        Ok((seconds, busy))
+        Ok::<_, Trouble>((seconds, busy))
     };
     let (seconds, busy) = LocalSet::new().block_on(&runtime, measured)?;
     let offers = f64::from(agents) * f64::from(frameworks);

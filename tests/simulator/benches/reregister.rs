@@ -1,41 +1,51 @@
 //! How long 20,000 agents with 100,000 tasks take to come back to a master within one process: one that knows nothing of their tasks, and
 //! the next one, which has them from its mirror. What `meros bench failover --measure memory` measures, without the command line.
 //!
-//! Each round ends as one line of JSON. `ROUNDS` (3), `AGENTS` (20,000) and `TASKS_EACH` (5) change the size.
+//! Each round ends as one line of JSON. `ROUNDS` (3), `AGENTS` (20,000) and `TASKS_EACH` (5) change the size. Whatever goes wrong is said in
+//! one line, and the process ends with 1.
 
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the command line says more of it, and its tests are there"
-)]
-#[path = "../../../runtime/cli/bench/failover/within.rs"]
-mod within;
+use std::process::ExitCode;
 
+use simulator::crowd::Trouble;
+use simulator::crowd::returning::{MESOS_SECONDS, round};
 use tokio::task::LocalSet;
 
 /// The binary's.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> Result<(), within::Trouble> {
-    let number = |name, otherwise| {
-        let said = std::env::var(name).ok();
-        said.and_then(|said| said.parse::<u32>().ok())
-            .unwrap_or(otherwise)
+fn main() -> ExitCode {
+    match measured() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("{trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What that variable says, or `otherwise`.
+fn number(name: &str, otherwise: u32) -> Result<u32, Trouble> {
+    let Ok(said) = std::env::var(name) else {
+        return Ok(otherwise);
     };
-    let (agents, tasks_each) = (number("AGENTS", 20_000), number("TASKS_EACH", 5));
+    let number = said.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{name} is `{said}`: expected a number of 1 or more").into())
+}
+
+fn measured() -> Result<(), Trouble> {
+    let (agents, tasks_each) = (number("AGENTS", 20_000)?, number("TASKS_EACH", 5)?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    for _ in 0..number("ROUNDS", 3) {
-        let round = within::round(agents, tasks_each);
-        let round = LocalSet::new().block_on(&runtime, round)?;
+    for _ in 0..number("ROUNDS", 3)? {
+        let took = LocalSet::new().block_on(&runtime, round(agents, tasks_each))?;
         println!(
             r#"{{"agents":{agents},"tasks":{},"reregister_full":{:.3},"reregister_digest":{:.3},"mesos":{}}}"#,
             agents.saturating_mul(tasks_each),
-            round.full,
-            round.digest,
-            within::MESOS_SECONDS,
+            took.full,
+            took.digest,
+            MESOS_SECONDS,
         );
     }
     Ok(())

@@ -12,6 +12,7 @@
 //! | `report` | what a user is told of runs, and which of them prove too little |
 //! | `faults` | which faults happen when, by profile and seed |
 //! | `load`, `command` | what frameworks want and agents have, and what a simulated task does |
+//! | `crowd` | for benchmarks, and in real time: agents without anything behind them |
 //! | `sorter` | the sorter of a master, which may lie |
 //! | `world` | every node on its machine: started, crashed, stopped, started again |
 //! | `machine`, `executor`, `disk` | an agent's machine, the processes of tasks, and disks, all without the real ones |
@@ -25,6 +26,7 @@ pub mod bug;
 pub mod checker;
 pub mod checkers;
 pub mod command;
+pub mod crowd;
 mod describe;
 mod disk;
 pub mod event;

@@ -1,14 +1,14 @@
 //! Agents with tasks come back to a new leader, all at once: within this process, and over QUIC from processes of their own.
 //!
-//! Within this process see [`super::within`]. Over QUIC the agents are a crowd of stand-ins (see [`super::super::crowd`]); all else is real.
+//! Within this process see [`simulator::crowd::returning`]. Over QUIC the agents are a crowd of stand-ins (see [`simulator::crowd`]); all else is real.
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
+use simulator::crowd::returning::{self, MESOS_SECONDS};
 
 use super::super::part::Part;
-use super::super::{Figure, rounded};
+use super::super::{Figure, of_crowd, rounded};
 use super::group::Group;
-use super::within::{self, MESOS_SECONDS};
 use super::{FailoverArgs, say};
 use crate::failure::{Failure, Outcome};
 
@@ -25,8 +25,8 @@ pub async fn in_memory(args: &FailoverArgs) -> Outcome<Vec<Figure>> {
             args,
             &format!("{} agents in memory: round {round} of {ROUNDS}", args.crowd),
         );
-        let took = within::round(args.crowd, args.tasks_each).await;
-        let took = took.map_err(|error| Failure::because("a crowd in memory", &*error))?;
+        let took = returning::round(args.crowd, args.tasks_each).await;
+        let took = took.map_err(of_crowd)?;
         full.push(took.full);
         digest.push(took.digest);
     }

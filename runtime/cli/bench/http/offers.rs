@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::FrameworkInfo;
 use serde_json::json;
+use simulator::crowd::declining::{DECLINED, all_heard, declined};
+use simulator::crowd::embedded::Embedded;
 use v1::Form;
 
-use super::super::Figure;
-use super::super::crowd::declining::{DECLINED, all_heard, declined};
-use super::super::crowd::embedded::Embedded;
+use super::super::{Figure, of_crowd};
 use super::HttpArgs;
 use super::scheduler::HttpScheduler;
 use super::state::serve;
@@ -21,7 +21,7 @@ pub async fn beside_native(args: &HttpArgs) -> Outcome<Figure> {
     args.say(&format!(
         "{frameworks} frameworks decline {agents} agents over HTTP, and as many by the native driver"
     ));
-    let cluster = Embedded::start(agents, 0).await?;
+    let cluster = Embedded::start(agents, 0).await.map_err(of_crowd)?;
     let (pages, address) = serve(&cluster).await?;
     let heard = Arc::new(AtomicU64::new(0));
     let decline = (0..frameworks)
@@ -30,9 +30,10 @@ pub async fn beside_native(args: &HttpArgs) -> Outcome<Figure> {
     let wanted = u64::from(agents) * u64::from(frameworks);
     let http = all_heard(&heard, wanted, &cluster.home).await;
     declining.iter().for_each(tokio::task::JoinHandle::abort);
-    let http = http?;
+    let http = http.map_err(of_crowd)?;
     pages.stop(cluster.node.clock()).await;
-    let native = declined(&cluster, agents, frameworks).await?;
+    let native = declined(&cluster, agents, frameworks).await;
+    let native = native.map_err(of_crowd)?;
     cluster.stop().await;
     Ok(Figure {
         bench: "offers_http",

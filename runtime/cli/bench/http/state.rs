@@ -11,12 +11,13 @@ use protocol::{FrameworkInfo, Offer, Source, StatusUpdate, TaskState, TaskStatus
 use runtime::prelude::*;
 use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
 use serde_json::{Value, json};
+use simulator::crowd::declining::DECLINED;
+use simulator::crowd::embedded::Embedded;
 use tokio::net::TcpListener;
 use v1::Form;
 use v1::schema::master::{Call, CallType};
 
-use super::super::Figure;
-use super::super::crowd::embedded::Embedded;
+use super::super::{Figure, of_crowd};
 use super::bare;
 use super::client::Connection;
 use super::{FASTER, HttpArgs, MESOS_JSON, MESOS_PROTOBUF};
@@ -34,7 +35,7 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     args.say(&format!(
         "{agents} agents with {each} running tasks each and as many that have ended"
     ));
-    let cluster = Embedded::start(agents, 2 * each).await?;
+    let cluster = Embedded::start(agents, 2 * each).await.map_err(of_crowd)?;
     let (pages, address) = serve(&cluster).await?;
     let frameworks = end_half(&cluster, each).await?;
     let mut connection = Connection::open(&address).await?;
@@ -130,7 +131,7 @@ struct Bereaved;
 impl Scheduler for Bereaved {
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
         let ids = offers.into_iter().map(|offer| offer.id).collect();
-        driver.decline(ids, super::super::crowd::declining::DECLINED);
+        driver.decline(ids, DECLINED);
     }
 
     fn status(&mut self, _: &mut Verbs, _: &TaskStatus) {}

@@ -1,4 +1,11 @@
-//! A crowd of agents without anything behind them: each registers, answers pings, and comes back when the leader changes.
+//! Crowd: for benchmarks, in real time: agents without anything behind them. Each registers, answers pings, and comes back when the leader
+//! changes. What `meros bench` and `cargo bench` measure with it is the same.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `embedded` | a real master and a crowd in one process |
+//! | `declining` | frameworks that decline what they are offered there, and how fast they are offered it |
+//! | `returning` | agents that come back to the next leader all at once, in one process |
 //!
 //! Hears its master. What it says it has are tasks that nobody runs (`master::measure`), told in the rounds of the real agent's
 //! [`Telling`] and with the pauses of its [`Backoff`]. Remembers its master, and counts itself in the crowd's [`Tally`]. It launches
@@ -6,8 +13,10 @@
 
 pub mod declining;
 pub mod embedded;
+pub mod returning;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +24,7 @@ use ::agent::agent::joining::Telling;
 use ::agent::registration::Backoff;
 use ::master::registry::Registry;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use module_api::Parameters;
+use module_api::{AllocatorRef, Parameters};
 use protocol::digest::Printer;
 use protocol::message::registration::{
     LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
@@ -25,14 +34,15 @@ use runtime::NodeId;
 use runtime::prelude::*;
 use tokio::sync::watch;
 
-use crate::failure::{Failure, Outcome};
-
 /// How long a master may take to be found and to answer: many come at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many come at once for the first time, which nobody measures.
 const FIRST_AT_ONCE: usize = 128;
 /// As the real agent's default.
 const BACKOFF_FACTOR: Duration = Duration::from_secs(1);
+
+/// Why nothing was measured.
+pub type Trouble = Box<dyn Error + Send + Sync>;
 
 /// With whom the crowd is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,7 +188,7 @@ async fn join(
     report: Arc<RegisterAgent>,
     mut telling: Telling,
 ) -> Result<Pid, String> {
-    let words = |error: &dyn std::error::Error| error.to_string();
+    let words = |error: &dyn Error| error.to_string();
     let master = node.find(&address, "master", PATIENCE).await;
     let master = master.map_err(|error| words(&error))?;
     // Ends: after a few rounds it tells all, and then the master has it or refuses it.
@@ -279,23 +289,30 @@ impl Handler<Exited> for StandIn {
 }
 
 /// Starts the master that a crowd within one process comes to: the real one with its default modules, over this registry.
-pub fn lead(node: &Node, registry: Box<dyn Registry>) -> Outcome<::master::Started> {
-    let failed = |error: &dyn std::error::Error| Failure::because("the master of a crowd", error);
-    let modules = ::modules::registry();
-    let sorter = modules.sorter(node, "drf", &Parameters::none("drf"));
-    let sorter = sorter.map_err(|error| failed(&error))?;
-    let none = Parameters::none("hierarchical");
-    let allocator = modules.allocator(node, "hierarchical", sorter, &none);
-    let allocator = allocator.map_err(|error| failed(&error))?;
+pub fn lead(node: &Node, registry: Box<dyn Registry>) -> Result<::master::Started, Trouble> {
     let config = ::master::Config::default();
-    ::master::start(node, config, 0, allocator, registry).map_err(|error| failed(&error))
+    Ok(::master::start(
+        node,
+        config,
+        0,
+        allocator(node)?,
+        registry,
+    )?)
+}
+
+/// The default allocator with the default sorter.
+fn allocator(node: &Node) -> Result<AllocatorRef, Trouble> {
+    let modules = ::modules::registry();
+    let sorter = modules.sorter(node, "drf", &Parameters::none("drf"))?;
+    let none = Parameters::none("hierarchical");
+    Ok(modules.allocator(node, "hierarchical", sorter, &none)?)
 }
 
 /// Lets all of them register for the first time, some at once.
-pub async fn register(all: &[Handle<StandIn>]) -> Outcome {
+pub async fn register(all: &[Handle<StandIn>]) -> Result<(), Trouble> {
     let each = all.iter().map(|one| async move {
         let come = one.ask(Come(None), Patience::WhileLinked).await;
-        come.map_err(|error| Failure::because("one of the crowd", &error))
+        come.map_err(Trouble::from)
     });
     let each = stream::iter(each).buffer_unordered(FIRST_AT_ONCE);
     each.try_collect().await

@@ -12,8 +12,7 @@ use runtime::memory::Network;
 use runtime::prelude::*;
 use tokio::sync::watch;
 
-use super::{StandIn, Tally, lead, register};
-use crate::failure::{Failure, Outcome};
+use super::{StandIn, Tally, Trouble, lead, register};
 
 /// All agents share one link.
 const OUTGOING_MAX: usize = 1 << 30;
@@ -34,8 +33,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts so many agents with so many running tasks each, and waits until all have registered.
-    pub async fn start(agents: u32, tasks_each: u32) -> Outcome<Self> {
-        let failed = |error: &dyn std::error::Error| Failure::because("a cluster in memory", error);
+    pub async fn start(agents: u32, tasks_each: u32) -> Result<Self, Trouble> {
         let network = Network::new();
         let node = join(
             &network,
@@ -45,14 +43,13 @@ impl Embedded {
         );
         let home = join(&network, "agents", Role::Agent, &[Role::Master]);
         let master = lead(&node, Box::new(MemoryRegistry::new()))?;
-        let crowd = Crowd::new(agents, tasks_each).map_err(|error| failed(&error))?;
+        let crowd = Crowd::new(agents, tasks_each)?;
         let (tally, _watched) = watch::channel(Tally::default());
         let mut handles = Vec::new();
         for (number, report) in crowd.reports.iter().enumerate() {
             let masters = vec!["master".to_owned()];
             let stand_in = StandIn::new(report.clone(), masters, tally.clone());
-            let agent = home.spawn(&format!("agent-{number}"), stand_in);
-            handles.push(agent.map_err(|error| failed(&error))?);
+            handles.push(home.spawn(&format!("agent-{number}"), stand_in)?);
         }
         register(&handles).await?;
         Ok(Self {

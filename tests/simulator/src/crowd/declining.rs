@@ -11,8 +11,8 @@ use protocol::{Filters, FrameworkInfo, Offer, OfferId, TaskStatus};
 use runtime::{Instant, Node};
 use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
 
+use super::Trouble;
 use super::embedded::Embedded;
-use crate::failure::{Failure, Outcome};
 
 /// How long nothing may come before it is given up.
 const STALLED: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Scheduler for Decliner {
 }
 
 /// Seconds in which so many frameworks are offered each of the agents, and decline.
-pub async fn declined(cluster: &Embedded, agents: u32, frameworks: u32) -> Outcome<f64> {
+pub async fn declined(cluster: &Embedded, agents: u32, frameworks: u32) -> Result<f64, Trouble> {
     let heard = Arc::new(AtomicU64::new(0));
     let mut drivers = Vec::new();
     for number in 0..frameworks {
@@ -48,8 +48,7 @@ pub async fn declined(cluster: &Embedded, agents: u32, frameworks: u32) -> Outco
             heard: heard.clone(),
         };
         let node = cluster.framework(&info);
-        let driver = SchedulerDriver::new(["master"], info).start(&node, decliner);
-        let driver = driver.map_err(|error| Failure::because("a framework", &error))?;
+        let driver = SchedulerDriver::new(["master"], info).start(&node, decliner)?;
         drivers.push((driver, node));
     }
     let wanted = u64::from(agents) * u64::from(frameworks);
@@ -62,7 +61,7 @@ pub async fn declined(cluster: &Embedded, agents: u32, frameworks: u32) -> Outco
 }
 
 /// Seconds from the first offer to the last of so many.
-pub async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Outcome<f64> {
+pub async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Result<f64, Trouble> {
     let clock = node.clock();
     let mut begun: Option<Instant> = None;
     let mut last = (clock.now(), 0);
@@ -77,9 +76,7 @@ pub async fn all_heard(heard: &AtomicU64, wanted: u64, node: &Node) -> Outcome<f
         if count > last.1 {
             last = (now, count);
         } else if now - last.0 > STALLED {
-            return Err(Failure::new(format!(
-                "stalled: {count} of {wanted} offers were made"
-            )));
+            return Err(format!("stalled: {count} of {wanted} offers were made").into());
         }
         clock.sleep(LOOK).await;
     }

@@ -3,9 +3,7 @@
 //! The master, its allocator, its registry and its links are real, each on its own thread; nothing is carried over a network, but every
 //! message is encoded, sent and decoded, and each agent is an actor with a mailbox, that answers pings. As in Mesos' benchmark an agent
 //! has made what it says before, and knows the master's pid. Taken is the time from the first that comes until the last is registered.
-//! Knows no command line, so that `cargo bench -p meros-simulator --bench reregister` has it as well.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use master::books::Books;
 use master::measure::Crowd;
 use master::registry::{MemoryRegistry, Registry, RegistryOperation};
 use master::{Started, TakeSnapshot};
-use module_api::{AllocatorRef, Parameters};
+use module_api::AllocatorRef;
 use protocol::message::registration::{
     PingAgent, Pong, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
@@ -21,6 +19,8 @@ use runtime::Placement;
 use runtime::memory::Network;
 use runtime::prelude::*;
 use tokio::sync::watch;
+
+use super::{Trouble, allocator};
 
 /// What Mesos takes for 20,000 agents with 100,000 tasks, with messages inside one process, recorded on a machine like this one.
 pub const MESOS_SECONDS: f64 = 3.9;
@@ -30,9 +30,6 @@ const LEADING_MAX: Duration = Duration::from_secs(60);
 const OUTGOING_MAX: usize = 1 << 30;
 /// So many are told to come before the others get their turn.
 const AT_ONCE: usize = 128;
-
-/// Why nothing was measured.
-pub type Trouble = Box<dyn Error + Send + Sync>;
 
 /// How long it took, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -198,14 +195,6 @@ pub async fn round(agents: u32, tasks_each: u32) -> Result<Round, Trouble> {
     home.shutdown().await;
     lives.shutdown().await;
     Ok(Round { full, digest })
-}
-
-/// The default allocator with the default sorter.
-fn allocator(node: &Node) -> Result<AllocatorRef, Trouble> {
-    let modules = modules::registry();
-    let sorter = modules.sorter(node, "drf", &Parameters::none("drf"))?;
-    let none = Parameters::none("hierarchical");
-    Ok(modules.allocator(node, "hierarchical", sorter, &none)?)
 }
 
 /// A master that has read this record, and knows these books of the last one.
