@@ -74,6 +74,8 @@ impl Books {
 
     /// A client as it is now.
     pub fn case(&mut self, client: Client) -> Option<Case> {
+        #[cfg(test)]
+        tests::ASKED.set(tests::ASKED.get() + 1);
         self.settle();
         let budgets = self.quotas.budgets();
         let member = self.clients.get(client)?;
@@ -116,6 +118,8 @@ impl Books {
         shares: &Shares,
         now: Instant,
     ) -> Vec<Reason> {
+        #[cfg(test)]
+        tests::ASKED.set(tests::ASKED.get() + 1);
         self.settle();
         let agent = self.agents.get_mut(slot as usize).and_then(Option::as_mut);
         let (Some(agent), Some(member)) = (agent, self.clients.get_mut(case.client)) else {
@@ -361,5 +365,56 @@ impl Case {
             false => !whole || !cut_by_one,
         });
         blamed.map(|(reason, _)| reason).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use module_api::allocator::Explain;
+
+    use super::*;
+    use crate::allocator::explain::Survey;
+    use crate::workload::{Shape, Workload};
+
+    thread_local! {
+        /// How often this thread has asked for a case or for the reasons of one.
+        pub(super) static ASKED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// W26: nobody asks, so nothing is worked out for an answer, nor kept for one.
+    #[test]
+    fn runs_that_nobody_wants_explained_ask_for_no_reason() {
+        let shape = Shape::of(20, 5);
+        let mut quiet = Workload::of(&shape, 1);
+        let mut asked = quiet.clone();
+        let rounds = |all: &mut Workload| {
+            let rounds = [true, false, true].map(|batch| {
+                let grants = all.run(batch);
+                all.decline(grants.clone());
+                grants
+            });
+            format!("{rounds:?}")
+        };
+        let granted = rounds(&mut quiet);
+        assert!(granted.contains("agent-1"));
+        assert_eq!(ASKED.get(), 0);
+
+        let question = Explain {
+            framework_id: "framework-1".parse().unwrap(),
+            role: None,
+            agent_id: None,
+        };
+        let mut survey = Survey::begin(&asked.books, &question, Duration::ZERO).unwrap();
+        while !survey
+            .go_on(&mut asked.books, 7, Instant::default())
+            .unwrap()
+        {}
+        let told = survey.end();
+        assert_eq!(told.roles[0].agents, 20);
+        assert!(ASKED.get() >= 20, "{} times", ASKED.get());
+        assert_eq!(rounds(&mut asked), granted, "an answer changes nothing");
     }
 }
