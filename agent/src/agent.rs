@@ -220,10 +220,10 @@ impl Agent {
             agent: self.info.clone(),
             master: pid.clone(),
         };
-        let _ = self.containerizer.tell(registered);
+        self.containerizer.tell_always(registered);
         let master = self.info.id.clone().zip(pid);
-        let _ = self.status.tell(MasterIs(master.clone()));
-        let _ = self.operations.tell(MasterIs(master));
+        self.status.tell_always(MasterIs(master.clone()));
+        self.operations.tell_always(MasterIs(master));
     }
 
     /// Tells the master what is lent, if it does not know (S7).
@@ -347,13 +347,10 @@ impl Agent {
             AgentEnd::Left | AgentEnd::Departed { .. } => tracing::info!("{end}"),
             _ => tracing::error!("{end}"),
         }
-        let told = match &end {
+        match &end {
             // What outlives it may be gone on with by the next process; one that leaves has said so before.
-            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } | AgentEnd::Left => Ok(()),
-            _ => self.containerizer.tell(KillEverything),
-        };
-        if let Err(error) = told {
-            tracing::warn!(%error, "the containerizer does not hear that everything ends");
+            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } | AgentEnd::Left => {}
+            _ => self.containerizer.tell_always(KillEverything),
         }
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);
@@ -450,6 +447,7 @@ macro_rules! hands_on {
                 }
                 if let Err(error) = self.containerizer.tell(message) {
                     tracing::error!(%error, message = <$message as Remote>::NAME, "the containerizer does not hear");
+                    self.begin_anew(ctx);
                 }
             }
         }
@@ -459,12 +457,22 @@ macro_rules! hands_on {
 hands_on!(
     RunTasks,
     KillTask,
-    FrameworkMessage,
     EndExecutor,
     DrainTasks,
     ShutDownFramework,
     DisownTasks
 );
+
+impl Handler<FrameworkMessage> for Agent {
+    type Result = ();
+    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
+        if self.obeys(ctx)
+            && let Err(error) = self.containerizer.tell(message)
+        {
+            tracing::debug!(%error, "a framework message is lost"); // As any may be.
+        }
+    }
+}
 
 impl Handler<AcknowledgeStatus> for Agent {
     type Result = ();

@@ -390,6 +390,18 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
             .map_err(|(_, unwanted)| unwanted.into())
     }
 
+    /// Tells as [`tell`](Self::tell) does, whatever the mailbox's bound says: for what must not be missing and cannot be said again, and of
+    /// which there is never more than the actor has under way, such as the end of something that it began. If the actor has ended, nobody
+    /// is left to care.
+    pub fn tell_always<M>(&self, message: M)
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        self.seat.newest().tell_always(message);
+    }
+
     /// Asks a question. It is sent now, in order with everything told before, and dropping the returned
     /// future does not take it back.
     #[inline]

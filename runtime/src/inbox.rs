@@ -19,7 +19,7 @@ use crate::identity::{Peer, Pid};
 use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
 use crate::mailbox::{LARGE, Unwanted};
-use crate::message::{Lane, WhenFull};
+use crate::message::Lane;
 use crate::node::Node;
 use crate::process::{Ear, Unheard};
 use crate::registry::Entry;
@@ -230,6 +230,7 @@ struct Alike {
     entry: Arc<Entry>,
     name: &'static str,
     version: u16,
+    closes_link: bool,
     sender: Arc<Sender>,
     gathering: Box<dyn Gathering>,
 }
@@ -318,7 +319,7 @@ impl Delivery<'_> {
             tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
             if unwanted == Unwanted::Full {
                 (0..count).for_each(|_| self.node.counts().mailbox_full());
-                self.mailbox_is_full(&run.entry);
+                self.mailbox_is_full(&run.entry, run.closes_link);
             }
         }
     }
@@ -339,12 +340,13 @@ impl Delivery<'_> {
         else {
             return Ok(None);
         };
-        let (name, version) = (ear.name, ear.version);
+        let (name, version, closes_link) = (ear.name, ear.version, ear.closes_link);
         Ok(Some(Alike {
             sender: self.inbox.sender(letter.from)?,
             entry,
             name,
             version,
+            closes_link,
             gathering: gather(),
         }))
     }
@@ -482,7 +484,7 @@ impl Delivery<'_> {
         match heard {
             Ok(()) => Ok(()),
             Err(Unheard::Told(error)) => {
-                self.note_untold(entry, &error);
+                self.note_untold(entry, ear, &error);
                 self.refuse(letter, error.into())
             }
             Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
@@ -512,16 +514,16 @@ impl Delivery<'_> {
     }
 
     #[cold]
-    fn note_untold(&self, entry: &Entry, error: &TellError) {
+    fn note_untold(&self, entry: &Entry, ear: &Ear, error: &TellError) {
         if *error == TellError::Full {
             self.node.counts().mailbox_full();
-            self.mailbox_is_full(entry);
+            self.mailbox_is_full(entry, ear.closes_link);
         }
     }
 
     #[cold]
-    fn mailbox_is_full(&self, entry: &Entry) {
-        if entry.ears.when_full == WhenFull::CloseLink {
+    fn mailbox_is_full(&self, entry: &Entry, closes_link: bool) {
+        if closes_link {
             let reason = format!("the mailbox of {} is full", entry.pid.name());
             self.connection.close(&reason);
         }

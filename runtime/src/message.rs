@@ -54,7 +54,7 @@ pub trait Remote:
     const VERSION: u16;
     /// The stream it travels in.
     const LANE: Lane = Lane::Ordinary;
-    /// What becomes of a tell for which the link has no room.
+    /// What becomes of a tell for which the link has no room; with `CloseLink`, also if the mailbox behind it has none.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
     /// The name's hash, which stands for it in frames.
     const ID: u32 = id_of(Self::NAME);

@@ -59,7 +59,7 @@ pub trait Process: Actor<Context = Context<Self>> {
     /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
     const MAILBOX_BYTES: u64 = 256 << 20;
 
-    /// What becomes of one message more than that.
+    /// What becomes of one message more than that. One that closes its link itself ([`Remote::WHEN_FULL`]) does so here as well.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
 
     /// How many errands (timers and futures) it may have under way. With that many it hears nothing until one has come back, so that
@@ -88,6 +88,7 @@ impl<A: Process> Ears<A> {
             id: M::ID,
             version: M::VERSION,
             roles: Roles::of(roles),
+            closes_link: closes_link::<A, M>(),
             hear: hear::<A, M>,
             decode: decode::<M, M>,
             hear_decoded: hear_decoded::<A, M, M::Result>,
@@ -147,6 +148,7 @@ impl<A: Process> Ears<A> {
             id: Old::ID,
             version: Old::VERSION,
             roles: Roles::of(roles),
+            closes_link: closes_link::<A, New>(),
             hear: hear_older::<A, Old, New>,
             decode: decode::<Old, New>,
             hear_decoded: hear_decoded::<A, New, Old::Result>,
@@ -165,7 +167,6 @@ impl<A: Process> Ears<A> {
             actor: PhantomData,
         };
         A::hears(&mut ears);
-        ears.table.when_full = A::WHEN_FULL;
         if previous {
             ears.table.forget_newest();
         }
@@ -179,8 +180,6 @@ pub(crate) struct EarTable {
     ears: FxHashMap<u64, Ear>,
     /// The types that go ahead of the mailbox.
     pub(crate) ahead: Vec<TypeId>,
-    /// What becomes of a message for which the mailbox has no room.
-    pub(crate) when_full: WhenFull,
 }
 
 /// One incarnation of some actor, whose type the ear knows.
@@ -191,6 +190,8 @@ pub(crate) struct Ear {
     pub(crate) id: u32,
     pub(crate) version: u16,
     pub(crate) roles: Roles,
+    /// Whether the link that it came over is closed if there is no room for it.
+    pub(crate) closes_link: bool,
     hear: Hear,
     /// The first half of `hear`, which needs nothing but the body.
     pub(crate) decode: Decode,
@@ -200,6 +201,11 @@ pub(crate) struct Ear {
     pub(crate) gather: Option<Gather>,
     /// A [`Door`] for this message type.
     door: Box<dyn Words>,
+}
+
+/// Whether the actor, or the message, has it so.
+fn closes_link<A: Process, M: Remote>() -> bool {
+    A::WHEN_FULL == WhenFull::CloseLink || M::WHEN_FULL == WhenFull::CloseLink
 }
 
 /// Why a body did not reach the mailbox.

@@ -3,9 +3,10 @@
 //! Hears tasks, kills, messages and acknowledgements from the agent, and the executor's verbs from its [`ExecutorDriverRef`].
 //! Remembers the updates that the agent has not confirmed, and which tasks it was given. When the agent goes, the executor is told and the
 //! driver ends; but if the executor outlives its agent, the driver subscribes at the next one (`driver/away.rs`), and the executor does not
-//! notice. It never starts a process and never decides what a task's state is.
+//! notice. What an agent that is there does not confirm is said again (`driver/repeating.rs`). It never starts a process and never decides what a task's state is.
 
 mod away;
+mod repeating;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use runtime::prelude::*;
 use runtime::{ConnectError, SpawnError};
 
 use self::away::Away;
+use self::repeating::Repeating;
 use crate::environment::Environment;
 
 /// The agent's actor that hears executors.
@@ -122,6 +124,11 @@ impl Unconfirmed {
         self.0.remove(at)
     }
 
+    /// The uuid of the oldest.
+    pub fn oldest(&self) -> Option<Uuid> {
+        self.0.front()?.uuid
+    }
+
     /// All of them, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &TaskStatus> {
         self.0.iter()
@@ -155,6 +162,7 @@ pub(crate) struct Driver {
     /// Tasks and kills that arrived before the answer to the subscription was seen.
     early: Vec<Early>,
     unconfirmed: Unconfirmed,
+    repeating: Repeating,
     stopping: bool,
     end: Option<DriverEnd>,
     waiting: Vec<Promise<DriverEnd>>,
@@ -326,6 +334,7 @@ impl Handler<UpdateStored> for Driver {
         if confirmed.is_some_and(|status| status.state.is_terminal()) {
             self.given.remove(&stored.task_id);
         }
+        self.watch_confirmations(ctx);
         self.finish_if_done(ctx);
     }
 }
@@ -364,10 +373,11 @@ impl Handler<Update> for Driver {
         if self.away.is_some() {
             return; // It is said when the agent is back.
         }
-        // A full or broken link shows as `Exited`, and then the update is lost with the agent, unless that comes back.
+        // A broken link shows as `Exited`, and then the update is lost with the agent, unless that comes back.
         if let Err(error) = ctx.node().tell(&self.agent, ExecutorUpdated { status }) {
             tracing::warn!(%error, "update not sent");
         }
+        self.watch_confirmations(ctx);
     }
 }
 
@@ -445,6 +455,7 @@ impl ExecutorDriverRef {
             given: BTreeSet::new(),
             early: Vec::new(),
             unconfirmed: Unconfirmed::default(),
+            repeating: Repeating::default(),
             stopping: false,
             end: None,
             waiting: Vec::new(),
@@ -458,7 +469,7 @@ impl ExecutorDriverRef {
 
     /// Reports a state of a task. Its source, ids and uuid are filled in here.
     pub fn update(&self, status: TaskStatus) {
-        self.tell(Update(status));
+        self.handle.tell_always(Update(status)); // The driver itself bounds what waits for the agent.
     }
 
     /// Reports a state of a task that has no more to say than the state.
@@ -473,12 +484,14 @@ impl ExecutorDriverRef {
 
     /// Sends bytes to the framework's scheduler, at most once.
     pub fn message(&self, data: impl Into<Vec<u8>>) {
-        self.tell(SendMessage(data.into()));
+        if let Err(error) = self.handle.tell(SendMessage(data.into())) {
+            tracing::warn!(%error, "framework message not sent");
+        }
     }
 
     /// Ends the driver once the agent has every update.
     pub fn stop(&self) {
-        self.tell(Stop);
+        self.handle.tell_always(Stop);
     }
 
     /// Waits for the driver's end.
@@ -492,16 +505,5 @@ impl ExecutorDriverRef {
     /// The node it lives on, for its clock and its actors.
     pub fn node(&self) -> &Node {
         &self.node
-    }
-
-    fn tell<M>(&self, message: M)
-    where
-        Driver: Handler<M>,
-        M: Message + Send + 'static,
-        M::Result: Send,
-    {
-        if let Err(error) = self.handle.tell(message) {
-            tracing::warn!(%error, "the executor's driver does not hear");
-        }
     }
 }

@@ -53,9 +53,7 @@ impl Agent {
     /// Its master is told that it leaves once the disk has forgotten it, and not before: a next process that finds what it kept goes on as this
     /// agent, and its tasks may not have been called gone.
     fn leave(&mut self, ctx: &mut Context<Self>) {
-        if let Err(error) = self.containerizer.tell(KillEverything) {
-            tracing::warn!(%error, "the containerizer does not hear that everything ends");
-        }
+        self.containerizer.tell_always(KillEverything);
         let Some(ledger) = &self.ledger else {
             return self.unregister(ctx);
         };

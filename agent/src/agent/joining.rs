@@ -259,6 +259,16 @@ impl Agent {
         self.register_after(TRY_AGAIN.mul_f64(0.5 + 0.5 * chance), ctx);
     }
 
+    /// Something that a master says once was not heard. As without their link, the two compare what they have.
+    pub(super) fn begin_anew(&mut self, ctx: &mut Context<Self>) {
+        let why = "something that it said was not heard here";
+        if self.master.is_some() {
+            self.lose_master(why, ctx);
+        } else if let Some(courted) = self.courted.take() {
+            self.try_later(courted.node().name(), why, ctx); // Its answer comes too late.
+        }
+    }
+
     fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
         self.courted = None;
         let pause = self.backoff.failed(self.rng.random());

@@ -134,6 +134,8 @@ pub struct ContainerView {
     pub told: BTreeMap<TaskId, Vec<(TaskState, Timestamp)>>,
 }
 
+/// What finds no room is refused. Executors say their updates again until they are confirmed, and the agent compares with its master when it cannot
+/// hand on what that said; what follows from what is done here comes past the bound (`tell_always`).
 impl Process for Containerizer {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<SubscribeExecutor>(&[Role::Executor]);
@@ -214,9 +216,8 @@ impl Handler<ShutDownFramework> for Containerizer {
         if let Some(framework) = self.frameworks.get_mut(&framework_id) {
             framework.ending = true;
         }
-        let _ = self
-            .status
-            .tell(crate::status::ForgetFramework(framework_id.clone()));
+        self.status
+            .tell_always(crate::status::ForgetFramework(framework_id.clone()));
         for id in self.containers.of_framework(&framework_id) {
             self.shut_down(&id, ctx);
         }

@@ -30,7 +30,7 @@ impl Containerizer {
         let executor = container.actor.clone();
         let task = &status.task_id;
         let heard = match status.uuid {
-            Some(uuid) if container.may_repeat() && container.repeats(task, uuid) => Heard::Late,
+            Some(uuid) if container.repeats(task, uuid) => Heard::Late,
             Some(_) => container.heard(task, status.state),
             None => Heard::Unknown,
         };
@@ -79,7 +79,7 @@ impl Containerizer {
             record,
         });
         if let Err(error) = self.status.tell(repeated) {
-            tracing::error!(%error, "a status update is not confirmed: nobody takes care of it");
+            tracing::warn!(%error, "a status update is not confirmed yet"); // Its executor says it again.
         }
     }
 
@@ -87,13 +87,13 @@ impl Containerizer {
     pub(super) fn follow_updates(&self, ctx: &Context<Self>) {
         let (closed, refused) = (ctx.handle(), ctx.handle());
         let tell_closed = Box::new(move |(framework_id, task_id)| {
-            let _ = closed.tell(TaskClosed {
+            closed.tell_always(TaskClosed {
                 framework_id,
                 task_id,
             });
         });
         let tell_refused = Box::new(move |(framework_id, task_id), uuid| {
-            let _ = refused.tell(UpdateRefused {
+            refused.tell_always(UpdateRefused {
                 framework_id,
                 task_id,
                 uuid,

@@ -115,14 +115,12 @@ impl Containerizer {
                 let mut recorded = recorded(Ok(()));
                 let then = Then::new(move |outcome| {
                     recorded.outcome = outcome.map_err(|unwritten| unwritten.to_string());
-                    if let Err(error) = own.tell(recorded) {
-                        tracing::error!(%error, "the containerizer does not hear that a task may start");
-                    }
+                    own.tell_always(recorded);
                 });
                 self.keep(entries, Some(then));
             }
             Err(garbled) => {
-                let _ = own.tell(recorded(Err(garbled.to_string())));
+                own.tell_always(recorded(Err(garbled.to_string())));
             }
         }
     }

@@ -489,7 +489,7 @@ impl Containerizer {
         if !self.containers.has_framework(&framework) {
             let gone = self.frameworks.remove(&framework);
             if gone.as_ref().is_some_and(|framework| framework.ending) {
-                let _ = self.status.tell(ForgetFramework(framework));
+                self.status.tell_always(ForgetFramework(framework));
             }
             if let Some(gone) = gone {
                 self.history.framework_over(gone.info);
@@ -571,9 +571,7 @@ impl Containerizer {
     }
 
     fn give(&self, forward: Forward) {
-        if let Err(error) = self.status.tell(forward) {
-            tracing::error!(%error, "a status update is lost: nobody takes care of it");
-        }
+        self.status.tell_always(forward);
     }
 }
 
@@ -582,16 +580,13 @@ impl Actor for Containerizer {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let events = ctx.handle();
-        self.launcher.attach(Arc::new(move |event| {
-            if let Err(error) = events.tell(event) {
-                tracing::error!(%error, "an event of the launcher is lost");
-            }
-        }));
+        self.launcher
+            .attach(Arc::new(move |event| events.tell_always(event)));
         self.follow_updates(ctx);
         self.recover(ctx);
     }
 }
 
 pub(crate) fn forget(status: &Handle<StatusUpdates>, framework: &FrameworkId, task: &TaskId) {
-    let _ = status.tell(ForgetTask((framework.clone(), task.clone())));
+    status.tell_always(ForgetTask((framework.clone(), task.clone())));
 }

@@ -235,7 +235,7 @@ impl Operations {
 
     fn tell_containerizer(&self) {
         let made = self.held.total().checkpointed();
-        let _ = self.containerizer.tell(Checkpointed(made));
+        self.containerizer.tell_always(Checkpointed(made));
     }
 
     fn give(&mut self, update: OperationUpdate, ctx: &mut Context<Self>) {

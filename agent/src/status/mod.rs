@@ -204,11 +204,7 @@ impl StatusUpdates {
             outcome: Ok(()),
         };
         let own = ctx.handle();
-        let tell = move |kept: Kept| {
-            if let Err(error) = own.tell(kept) {
-                tracing::error!(%error, "a status update is lost: nobody takes care of it");
-            }
-        };
+        let tell = move |kept: Kept| own.tell_always(kept);
         match entries {
             Ok(entries) => {
                 let then = Then::new(move |outcome| {

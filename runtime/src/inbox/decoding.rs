@@ -116,12 +116,13 @@ impl Delivery<'_> {
             self.node.counts().unknown_process();
             return Err(AskError::Gone);
         };
-        let decode = self.ear(&entry, letter)?.decode;
+        let ear = self.ear(&entry, letter)?;
+        let decode = ear.decode;
         match entry.meter.weigh(bytes) {
             Ok(weight) => Ok((entry, decode, weight)),
             Err(unwanted) => {
                 let error = unwanted.into();
-                self.note_untold(&entry, &error);
+                self.note_untold(&entry, ear, &error);
                 Err(error.into())
             }
         }
@@ -240,7 +241,7 @@ impl Delivery<'_> {
             Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
             Err(Unheard::Told(error)) => {
                 tracing::debug!(peer = %self.connection.peer.node, to = %entry.pid, %error, "message not taken");
-                self.note_untold(&entry, &error);
+                self.note_untold(&entry, ear, &error);
                 self.fail(correlation, error.into());
                 Ok(())
             }

@@ -63,6 +63,24 @@ fn a_full_mailbox_refuses_and_takes_again_when_it_was_emptied() {
 }
 
 #[test]
+fn what_must_be_heard_finds_room_behind_a_full_mailbox_and_in_its_order() {
+    rehearse(|node| async move {
+        let diary = Diary::default();
+        let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
+        for number in 1..=100 {
+            diarist.tell(Note(number)).unwrap();
+        }
+        diarist.tell_always(Note(101));
+        assert_eq!(diarist.tell(Note(102)), Err(TellError::Full));
+        node.clock().settle().await;
+        diarist.tell(Note(103)).unwrap();
+        node.clock().settle().await;
+        assert_eq!(read(&diary)[99..], ["100", "101", "103"]);
+        assert_eq!(node.processes()[0].depth, 0);
+    });
+}
+
+#[test]
 fn an_asker_waits_its_patience_and_no_longer() {
     rehearse(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();

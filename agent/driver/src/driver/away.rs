@@ -131,6 +131,7 @@ impl Driver {
                 tracing::warn!(%error, "update not sent");
             }
         }
+        self.watch_confirmations(ctx);
         if self.stopping {
             self.finish_if_done(ctx);
             self.say_farewell(ctx);

@@ -73,12 +73,7 @@ impl Container {
         Ok(self.catch_up(known))
     }
 
-    /// Whether its executor may say again what it has said: over another stream, or to another process of the agent.
-    pub fn may_repeat(&self) -> bool {
-        self.is_streamed() || self.kept
-    }
-
-    /// Whether the executor has given this status before. From now on it has.
+    /// Whether the executor has given this status before: it says again what is not confirmed. From now on it has.
     pub fn repeats(&mut self, task_id: &TaskId, uuid: Uuid) -> bool {
         let Some(task) = self.tasks.get_mut(task_id) else {
             return false;

@@ -87,8 +87,9 @@ pub struct UpdateStored {
 }
 
 remote! { SubscribeExecutor = "executor/subscribe_executor" v1 -> Result<ExecutorSubscribed, ExecutorRefused> }
-remote! { LaunchTask = "executor/launch_task" v1 }
-remote! { EndTask = "executor/end_task" v1 }
-remote! { ShutDownExecutor = "executor/shut_down_executor" v1 }
+// Said once: an executor that has no room for one is cut off, and ends with its tasks, which their framework hears.
+remote! { LaunchTask = "executor/launch_task" v1 full CloseLink }
+remote! { EndTask = "executor/end_task" v1 full CloseLink }
+remote! { ShutDownExecutor = "executor/shut_down_executor" v1 full CloseLink }
 remote! { ExecutorUpdated = "executor/executor_updated" v1 }
 remote! { UpdateStored = "executor/update_stored" v1 }
