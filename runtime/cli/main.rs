@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 /// Messages are made on one thread and dropped on another, which is what the system's allocator is slowest at.
 #[global_allocator]
-static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static HEAP: heap::Heap = heap::Heap;
 
 fn main() -> ExitCode {
     meros::main()
 }
+
+mod heap;
