@@ -23,7 +23,7 @@ use crate::executor;
 use crate::load;
 use crate::scenario::{Fault, FaultKind};
 
-/// How long a container may stay on a busy machine: controllers look every second, measure for at most five, and repeat their advice
+/// How long a container may stay on a busy machine: controllers look every five seconds, measure for at most five, and repeat their advice
 /// after ten.
 pub const YIELD: Duration = Duration::from_secs(30);
 /// So long after a machine was busy a correction may still be carried out.
