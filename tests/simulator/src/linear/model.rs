@@ -11,7 +11,7 @@ pub trait Model {
     type Operation: PartialEq + Debug;
     /// What is answered.
     type Answer: Debug;
-    /// All that one part of the service remembers. Cloned at every step that changes it.
+    /// All that one part of the service remembers. Cloned at every step that changes it, unless [`Model::advance`] spares it that.
     type State: Clone + Eq + Hash;
     /// Names one part. A service whose operations all touch one state has only one: `()`.
     type Part: Clone + Ord + Debug;
@@ -30,6 +30,16 @@ pub trait Model {
         operation: &Self::Operation,
         answer: Option<&Self::Answer>,
     ) -> Option<Self::State>;
+
+    /// The same of a state that nobody needs any more, so that it may be changed where it is. Asked where only one call can be the next.
+    fn advance(
+        &self,
+        state: Self::State,
+        operation: &Self::Operation,
+        answer: &Self::Answer,
+    ) -> Option<Self::State> {
+        self.step(&state, operation, Some(answer))
+    }
 
     /// The place in the one order of all changes that this answer says its operation has taken. A hint that saves most of the search where
     /// answers carry versions. A model that gives places promises that every operation that changes the state takes exactly one place,

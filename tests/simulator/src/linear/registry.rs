@@ -151,6 +151,22 @@ impl Model for RegistryModel {
         }
     }
 
+    fn advance(
+        &self,
+        state: Content,
+        request: &RegistryRequest,
+        answer: &RegistryAnswer,
+    ) -> Option<Content> {
+        let (RegistryRequest::Apply(operation), RegistryAnswer::Applied(applied)) =
+            (request, answer)
+        else {
+            return self.step(&state, request, Some(answer));
+        };
+        let Content(mut content) = state;
+        let after = Arc::make_mut(&mut content).change(operation).ok()?;
+        (after == *applied).then_some(Content(content))
+    }
+
     fn place(&self, answer: &RegistryAnswer) -> Option<u64> {
         match answer {
             RegistryAnswer::Applied(Applied { version }) => Some(*version),

@@ -4,6 +4,8 @@
 //! cannot matter: a call that only looks is taken as soon as it fits, an unknown call never where it changes nothing, and of several
 //! unknown calls that ask for the same only the first. It looks at no more states than it is allowed.
 
+use std::cmp::Ordering;
+
 use rustc_hash::FxHashSet;
 
 use super::{Call, Model};
@@ -174,12 +176,18 @@ impl<'a, M: Model> Search<'a, M> {
                 return Found::GaveUp;
             }
             self.states += 1;
-            let mut next = self.next(&state);
-            if next.is_empty() {
-                self.note_dead_end();
-            } else if next.len() > 1 && !self.seen.insert((self.taken.clone(), state)) {
-                next.clear();
-            }
+            let mut next = match self.destined(&state) {
+                Some(call) => self.advanced(call, state),
+                None => {
+                    let mut next = self.next(&state);
+                    if next.len() > 1 && !self.seen.insert((self.taken.clone(), state)) {
+                        next.clear();
+                    } else if next.is_empty() {
+                        self.note_dead_end();
+                    }
+                    next
+                }
+            };
             let (call, after) = loop {
                 if let Some(choice) = next.pop() {
                     break choice;
@@ -199,6 +207,41 @@ impl<'a, M: Model> Search<'a, M> {
             state = after;
         }
         Found::Order
+    }
+
+    /// The only call that can be the next, where the places of the answers say so: one of them has the place that comes now, and a call
+    /// with another place cannot take it.
+    fn destined(&self, state: &M::State) -> Option<usize> {
+        let place = self.model.next_place(state)?;
+        let mut answered_first = usize::MAX;
+        let mut destined = None;
+        for call in self.known.iter() {
+            let item = &self.items[call];
+            if item.invoked > answered_first {
+                break;
+            }
+            answered_first = answered_first.min(item.answered);
+            // What has no place, or has had it already, is looked at in full.
+            let its_place = item.answer.and_then(|answer| self.model.place(answer))?;
+            match its_place.cmp(&place) {
+                Ordering::Less => return None,
+                Ordering::Equal if destined.replace(call).is_some() => return None,
+                Ordering::Equal | Ordering::Greater => {}
+            }
+        }
+        destined
+    }
+
+    /// The only call that can be the next with the state after it, or nothing if its answer does not fit after all.
+    fn advanced(&mut self, call: usize, state: M::State) -> Vec<(usize, M::State)> {
+        let item = &self.items[call];
+        let after = item
+            .answer
+            .and_then(|answer| self.model.advance(state, item.operation, answer));
+        if after.is_none() {
+            self.note_dead_end();
+        }
+        after.map(|after| (call, after)).into_iter().collect()
     }
 
     /// The calls that may be the next, with the state after each; the likeliest last.

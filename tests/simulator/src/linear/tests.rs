@@ -4,6 +4,7 @@ mod laws;
 mod registry;
 mod requests;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::*;
@@ -335,4 +336,64 @@ fn a_search_ends_at_its_bound_and_says_so() {
     assert_eq!(verdict, Verdict::GaveUp { states: 10_000 });
     let verdict = check_within(&Registers::default(), &history, 0);
     assert_eq!(verdict, Verdict::GaveUp { states: 0 });
+}
+
+/// Numbers that are handed out one after the other.
+#[derive(Default)]
+struct Tickets {
+    /// How often a state was kept beside the one after it.
+    steps: Cell<usize>,
+}
+
+impl Model for Tickets {
+    type Operation = ();
+    type Answer = u64;
+    type State = u64;
+    type Part = ();
+
+    fn part(&self, (): &()) {}
+
+    fn initial(&self, (): &()) -> u64 {
+        0
+    }
+
+    fn step(&self, handed_out: &u64, (): &(), answer: Option<&u64>) -> Option<u64> {
+        self.steps.set(self.steps.get() + 1);
+        let next = handed_out + 1;
+        answer.is_none_or(|answer| *answer == next).then_some(next)
+    }
+
+    fn advance(&self, handed_out: u64, (): &(), answer: &u64) -> Option<u64> {
+        (*answer == handed_out + 1).then_some(*answer)
+    }
+
+    fn place(&self, answer: &u64) -> Option<u64> {
+        Some(*answer)
+    }
+
+    fn next_place(&self, handed_out: &u64) -> Option<u64> {
+        Some(handed_out + 1)
+    }
+}
+
+#[test]
+fn where_places_say_what_comes_next_no_state_is_kept() {
+    let mut history = History::new();
+    for process in 0..100 {
+        history.invoke(process, (), Duration::ZERO).unwrap();
+    }
+    for process in 0..100 {
+        let ticket = 37 * process % 100 + 1;
+        history.returned(process, ticket, Duration::ZERO).unwrap();
+    }
+    let tickets = Tickets::default();
+    assert_eq!(check(&tickets, &history), Verdict::Linearizable);
+    assert_eq!(tickets.steps.get(), 0);
+    // Two have the last one, and it had been answered when the second was asked for.
+    history.invoke(0, (), Duration::ZERO).unwrap();
+    history.returned(0, 100, Duration::ZERO).unwrap();
+    let Verdict::Violation(violation) = check(&tickets, &history) else {
+        panic!("accepted");
+    };
+    assert_eq!((violation.reports, violation.shortest), (202, true));
 }
